@@ -1,0 +1,60 @@
+"""The errors a user can cause, and the exit status each one ends with.
+
+Every message has two parts: what is wrong with which node or option, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class DeeployError(Exception):
+    """Base of all errors that are the input's fault, never the compiler's.
+
+    Args:
+        what: what is wrong, naming the node, tensor or option.
+        remedy: what the user can do about it.
+    """
+
+    exit_status = 2
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.remedy}"
+
+
+class UsageError(DeeployError):
+    """An option, a path or an input array that cannot be used."""
+
+
+class ModelError(DeeployError):
+    """A model that cannot be read or is not valid."""
+
+
+class UnsupportedError(DeeployError):
+    """A valid model, or a part of one, that the compiler or the target does not handle."""
+
+
+class TargetError(DeeployError):
+    """A target description that is incomplete or contradicts itself."""
+
+
+class BuildError(DeeployError):
+    """The C toolchain is missing, or failed on an emitted project."""
+
+
+class FitError(DeeployError):
+    """What does not fit the memory of the target."""
+
+    exit_status = 3
+
+
+def shorten(name: str, limit: int = 80) -> str:
+    """Return ``name`` printable on one line: control characters escaped, cut in the middle beyond ``limit``."""
+    text = name.encode("unicode_escape").decode("ascii")
+    if len(text) <= limit:
+        return text
+    keep = (limit - 3) // 2
+    return f"{text[:keep]}...{text[-keep:]}"

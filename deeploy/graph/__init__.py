@@ -1,0 +1,1 @@
+"""What every stage shares: element types, names, graphs, and the declaration language of kernels."""

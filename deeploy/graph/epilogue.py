@@ -1,0 +1,61 @@
+"""Epilogues: what may be fused behind a kernel's body, defined once for all kernels.
+
+A body leaves an accumulator (int32 or float32). The stages of ``node.epilogue`` then apply in order; each brings its own
+operands, indexed by the *last* axis of the output (an extent of 1 broadcasts):
+
+``bias``
+    operand ``bias``: accumulator + bias.
+``requantise``
+    operands ``mul`` (int32) and ``add`` (int32 or int64); attributes ``shift`` (0..62), ``low``, ``high``:
+    ``clip((accumulator * mul + add) >> shift, low, high)``, in 64 bits, arithmetic shift. Rounding (half up: 2^(shift-1))
+    and the output's zero point (zero_point << shift) are part of ``add``.
+``clamp``
+    attributes ``low``, ``high``: clip(accumulator, low, high).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.nest import Affine, Map
+from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+
+OPERANDS: dict[str, tuple[str, ...]] = {"bias": ("bias",), "requantise": ("mul", "add"), "clamp": ()}
+
+TYPES: dict[str, frozenset[DType]] = {
+    "bias": frozenset({DType.INT32, DType.FLOAT32}),
+    "mul": frozenset({DType.INT32}),
+    "add": frozenset({DType.INT32, DType.INT64}),
+}
+
+
+def operands(stages: tuple[str, ...]) -> tuple[str, ...]:
+    """The operand names that the stages add, in node order."""
+    return tuple(name for stage in stages for name in OPERANDS[stage])
+
+
+def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
+    """Access maps of the stages' operands: the last axis of the output's map."""
+    last = output.axes[-1] if output.axes else Affine((), 0)
+    return {name: Map(last) for name in operands(stages)}
+
+
+def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int) -> np.ndarray:
+    """``clip((x*mul + add) >> shift, low, high)`` in 64 bits; ``mul`` and ``add`` broadcast as NumPy does."""
+    wide = x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
+    return np.clip(wide >> shift, low, high)
+
+
+def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Apply the stages of ``node.epilogue`` to a body's result; the caller casts to the output type."""
+    value = accumulator
+    for stage in node.epilogue:
+        if stage == "bias":
+            value = value + arrays["bias"].astype(value.dtype)
+        elif stage == "requantise":
+            attrs = node.attrs
+            value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"])
+        else:
+            value = np.clip(value, np.asarray(node.attrs["low"], value.dtype), np.asarray(node.attrs["high"], value.dtype))
+    return value

@@ -1,0 +1,43 @@
+"""The only way from a name in a model to a C identifier or a file name.
+
+Names in a model are hostile: they may hold quotes, newlines, template markers or path separators, be C keywords, be
+10 000 characters long, or differ only in punctuation. ``Names`` maps each one to its own short ASCII identifier.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict"
+    " return short signed sizeof static struct switch typedef union unsigned void volatile while main asm typeof bool true false"
+    " NULL errno stdin stdout stderr signal".split()
+)
+_LONGEST = 48
+
+
+def identifier(name: str) -> str:
+    """Return a C identifier that resembles ``name``; distinct names may collide (see ``Names``)."""
+    text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[: _LONGEST + 1]
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 9].rstrip("_") + "_" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    if not text or text[0].isdigit():
+        text = f"n{text}" if text else "unnamed"
+    return f"{text}_" if text in _KEYWORDS else text
+
+
+class Names:
+    """Hands out identifiers that are unique, compared without case so that they can be file names too."""
+
+    def __init__(self, reserved: tuple[str, ...] = ()) -> None:
+        self._taken = {word.lower() for word in reserved}
+
+    def unique(self, name: str) -> str:
+        """Return an identifier for ``name`` that was not handed out before."""
+        base = identifier(name)
+        candidate, number = base, 2
+        while candidate.lower() in self._taken:
+            candidate, number = f"{base}_{number}", number + 1
+        self._taken.add(candidate.lower())
+        return candidate

@@ -1,0 +1,51 @@
+"""The read-only view of one operator that kernel declarations are evaluated on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deeploy.graph.types import DType
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor as an operator sees it.
+
+    ``shape`` is in elements, outermost axis first. ``data`` is the value of a constant, else None.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    data: np.ndarray | None = None
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator: its inputs by position (None where an optional one is absent), outputs and attributes.
+
+    ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.graph.kernel``); their
+    operands follow the body's inputs.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def epilogue(self) -> tuple[str, ...]:
+        return tuple(self.attrs.get("epilogue", ()))
