@@ -1,0 +1,48 @@
+# The commands of a developer. Everything is installed into $(VENV), in versions locked by requirements/ci.txt.
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.deeploy-installed
+C     := $(wildcard kernels/*/*.[ch] targets/*/runtime/*.[ch])
+
+.PHONY: demo test test-full lint format bench clean
+
+demo: $(STAMP)
+	@$(BIN)/python examples/digits/demo.py
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
+
+test-full: $(STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@if command -v clang-format >/dev/null; then clang-format -i $(C); fi
+
+bench: $(STAMP)
+	@$(BIN)/python benchmarks/spine.py
+
+# The environment stays: `rm -r .venv` makes the next command install it anew.
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -r {} +
+
+$(STAMP): requirements/ci.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed: say which with PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv module is incomplete: sudo apt install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/ci.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
