@@ -1,0 +1,250 @@
+"""Static quantisation of a float ONNX model: a thin wrapper of onnxruntime's, with QDQ output.
+
+What is decided here is only what surrounds the quantiser: that the model is of an opset whose DequantizeLinear has an
+axis, which slices of the calibration arrays make one sample, and that an output file is whole or absent. Scales and
+zero points are onnxruntime's: the minimum and maximum that each tensor takes over the samples; weights are symmetric int8,
+biases int32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+
+_LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
+_NOT_AN_NPZ = "--calibrate takes an .npz with one array per input of the model, samples stacked on the first axis"
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A graph input: its element type and its shape, None where a dimension is symbolic."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int | None, ...]
+
+
+def quantize(
+    float_model: Path,
+    calibration: Path,
+    output: Path,
+    *,
+    per_channel: bool = True,
+    activations: Literal["int8", "uint8"] = "int8",
+) -> int:
+    """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
+
+    Args:
+        float_model: the float ONNX file.
+        calibration: an npz with one array per input, by name when all names are there, else by position. An array has the
+            shape of its input (one sample), one more leading axis, or a leading axis that is a multiple of the input's (a
+            symbolic one counts as 1).
+        output: where the quantised model goes; replaced as a whole or left alone.
+        per_channel: one scale per output channel of a weight instead of one per weight.
+        activations: element type of the activations; both are asymmetric.
+
+    Returns:
+        The number of samples used.
+
+    Raises:
+        UsageError: onnxruntime is missing, or the calibration data or the output path cannot be used.
+        ModelError: the model cannot be read, or is quantised already.
+        UnsupportedError: onnxruntime cannot quantise or run the model.
+    """
+    quantizer = _onnxruntime()
+    model = _load(float_model)
+    samples = _samples(_inputs(model), calibration)
+    if output.is_dir() or not output.parent.is_dir():
+        problem = "it is a directory" if output.is_dir() else "its directory does not exist"
+        raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, _quiet():
+            result = Path(folder) / "quantised.onnx"
+            _run(quantizer, model, samples, result, per_channel, activations)
+            os.replace(result, output)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
+    except _failures() as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedError(
+            f"onnxruntime cannot quantise {shorten(float_model.name)}: {shorten(lines[-1], 200)}",
+            "check that onnxruntime runs the float model on the calibration data",
+        ) from error
+    return len(samples)
+
+
+def _onnxruntime() -> ModuleType:
+    try:
+        from onnxruntime import quantization
+    except ImportError as error:
+        raise UsageError("quantisation needs onnxruntime, which is not installed", "pip install 'deeploy-compiler[quantize]'") from error
+    module: ModuleType = quantization
+    return module
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """The exceptions that onnxruntime and its quantiser raise on a model that they cannot handle."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.NotImplemented,
+        state.RuntimeException,
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        KeyError,
+        RuntimeError,
+        ValueError,
+    )
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    """Read a float model and bring it to an opset that can hold scales per channel."""
+    what = shorten(path.name)
+    try:
+        model = onnx.load(path)
+    except (OSError, DecodeError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{what} cannot be read as an ONNX model: {shorten(str(error))}", "give a complete .onnx file") from error
+    if not model.graph.node:
+        raise ModelError(f"{what} is no ONNX model, or an empty one", "give a complete .onnx file")
+    for node in model.graph.node:
+        if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
+            raise ModelError(f"{what} is quantised already: node {shorten(node.name)} is a {node.op_type}", "compile it as it is")
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _LOWEST_OPSET)
+    if opset >= _LOWEST_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, _LOWEST_OPSET)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            f"{what} is of opset {opset} and cannot be converted: {shorten(str(error))}",
+            f"export the model with opset {_LOWEST_OPSET} or newer",
+        ) from error
+
+
+def _inputs(model: onnx.ModelProto) -> list[_Input]:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = []
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        if value.name not in constants:
+            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+            inputs.append(_Input(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape))
+    return inputs
+
+
+def _samples(inputs: Sequence[_Input], path: Path) -> list[dict[str, np.ndarray]]:
+    """Return the calibration data as one feed per sample."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise UsageError(f"{path} holds one bare array", _NOT_AN_NPZ)
+        with archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"cannot read {path}: {shorten(str(error))}", _NOT_AN_NPZ) from error
+    if not all(entry.name in arrays for entry in inputs):
+        if len(arrays) < len(inputs):
+            raise UsageError(f"{path} has {len(arrays)} arrays, the model has {len(inputs)} inputs", _NOT_AN_NPZ)
+        arrays = dict(zip((entry.name for entry in inputs), arrays.values(), strict=False))
+    stacks = {entry.name: _stack(entry, arrays[entry.name]) for entry in inputs}
+    counts = {name: len(stack) for name, stack in stacks.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{shorten(name)}: {count}" for name, count in counts.items())
+        raise UsageError(f"{path} has different numbers of samples for the inputs ({shown})", "stack equally many samples for every input")
+    if not all(counts.values()):
+        raise UsageError(f"{path} holds no sample", _NOT_AN_NPZ)
+    return [{name: stack[index] for name, stack in stacks.items()} for index in range(next(iter(counts.values()), 0))]
+
+
+def _stack(entry: _Input, array: np.ndarray) -> np.ndarray:
+    """Return ``array`` as [samples, *shape of the input], of the input's element type."""
+    rank = len(entry.shape)
+    sample = entry.shape
+    if array.ndim == rank and rank > 0:
+        sample = (entry.shape[0] or 1, *array.shape[1:])
+    elif array.ndim == rank + 1:
+        sample = array.shape[1:]
+    fits = array.ndim in (rank, rank + 1) and all(want is None or want == got for want, got in zip(entry.shape, sample, strict=True))
+    if not fits or (array.ndim == rank and rank > 0 and array.shape[0] % (sample[0] or 1)):
+        want = ",".join("?" if extent is None else str(extent) for extent in entry.shape)
+        raise UsageError(
+            f"calibration of input {shorten(entry.name)} has shape {list(array.shape)}, the input is [{want}]",
+            "give it the input's shape, samples stacked on the first axis or on a new one before it",
+        )
+    values = array.astype(entry.dtype)
+    if array.dtype.kind not in "biuf" or not np.isfinite(array).all() or (entry.dtype.kind in "biu" and not np.array_equal(values, array)):
+        raise UsageError(
+            f"calibration of input {shorten(entry.name)} has values that {entry.dtype} cannot hold",
+            "give finite numbers in the range of the input's type",
+        )
+    return values.reshape(-1, *sample)
+
+
+class _Reader:
+    """Feeds onnxruntime's calibrator one sample at a time (its ``CalibrationDataReader`` protocol)."""
+
+    def __init__(self, samples: Sequence[dict[str, np.ndarray]]) -> None:
+        self._next = iter(samples)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._next, None)
+
+
+def _run(
+    quantizer: ModuleType,
+    model: onnx.ModelProto,
+    samples: Sequence[dict[str, np.ndarray]],
+    result: Path,
+    per_channel: bool,
+    activations: str,
+) -> None:
+    """Optimise (constants and batch normalisation are folded), calibrate and quantise in the folder of ``result``."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    source, prepared = result.with_name("float.onnx"), result.with_name("prepared.onnx")
+    onnx.save(model, source)
+    quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    quantizer.quantize_static(
+        prepared,
+        result,
+        _Reader(samples),
+        quant_format=quantizer.QuantFormat.QDQ,
+        per_channel=per_channel,
+        activation_type={"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8}[activations],
+        weight_type=quantizer.QuantType.QInt8,
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
+    import onnxruntime
+
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(2)
+        logging.disable(previous)

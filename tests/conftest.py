@@ -1,0 +1,18 @@
+"""What every test may need: the folder of real networks, and small models made on the spot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED_MODELS = ROOT.parent / "shared" / "models"
+
+
+@pytest.fixture(scope="session")
+def shared_models() -> Path:
+    """The folder ``shared/models`` beside the repository; tests that ask for it skip where it is absent."""
+    if not SHARED_MODELS.is_dir():
+        pytest.skip(f"{SHARED_MODELS} is absent: real networks are not part of the repository")
+    return SHARED_MODELS
