@@ -1,4 +1,4 @@
-"""The only way from a name in a model to a C identifier or a file name.
+"""The only way from a name in a model into generated code: identifiers, comments and strings.
 
 Names in a model are hostile: they may hold quotes, newlines, template markers or path separators, be C keywords, be
 10 000 characters long, or differ only in punctuation. ``Names`` maps each one to its own short ASCII identifier.
@@ -41,3 +41,16 @@ class Names:
             candidate, number = f"{base}_{number}", number + 1
         self._taken.add(candidate.lower())
         return candidate
+
+
+def comment(name: str, limit: int = 80) -> str:
+    """Return ``name`` fit for a C comment or a Makefile: printable ASCII without anything that could end either."""
+    text = re.sub(r"[^A-Za-z0-9_ .,:;+=()<>\[\]-]", "_", name)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def string(name: str) -> str:
+    """Return a C string literal that holds ``name`` in UTF-8; other than printable characters are octal escapes."""
+    safe = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_ .,:;+-=/()[]<>")
+    data = name.encode("utf-8", "surrogatepass")
+    return '"' + "".join(chr(b) if b in safe else f"\\{b:03o}" for b in data) + '"'

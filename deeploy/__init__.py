@@ -1,0 +1,20 @@
+"""deeploy: a compiler from quantised ONNX graphs to C for machines whose memories software manages itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deeploy.api import Compiled as Compiled
+    from deeploy.api import compile as compile
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load the Python interface at first use, so that importing the package stays cheap."""
+    if name in ("compile", "Compiled"):
+        from deeploy import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'deeploy' has no attribute {name!r}")

@@ -1,0 +1,136 @@
+"""One call of a Program as C: the kernel instance it needs and the text of the call.
+
+Templates see operands as ``View`` objects; every number in them comes from the geometry and from where the plan put
+the operand. This module knows types, strides and epilogues, and no operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deeploy.graph import epilogue
+from deeploy.graph.types import DType
+from deeploy.midend.program import Call
+
+_STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One compilation of a kernel source: the function's name, and the macros that select types and epilogue."""
+
+    name: str
+    source: str
+    macros: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand as templates see it; all entries are ints or C expressions, strides in elements."""
+
+    ptr: str
+    extent: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    before: tuple[int | str, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+def operand_types(call: Call) -> dict[str, DType]:
+    """Element type of every operand as it is stored."""
+    inputs = [t for t in call.node.inputs]
+    names = [n for n in call.operands]
+    present = [t for t in (*inputs, *call.node.outputs) if t is not None]
+    return {name: tensor.dtype for name, tensor in zip(names, present, strict=True)}
+
+
+def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
+    """The kernel instance that the call needs; ``stored`` maps operands to the types they are stored in."""
+    stages = call.node.epilogue
+    extra = epilogue.operands(stages)
+    macros: list[tuple[str, str]] = []
+    outputs = [name for name in call.kernel.outputs]
+    first = next((n for n in stored if n not in extra), outputs[0])
+    is_float = stored[first].is_float or stored[outputs[0]].is_float
+    macros.append(("ACC_T", "float" if is_float else "int32_t"))
+    if is_float:
+        macros.append(("ACC_IS_FLOAT", "1"))
+    for name, dtype in stored.items():
+        macros.append((f"{name.upper()}_T", dtype.c))
+        if dtype.is_float:
+            macros.append((f"{name.upper()}_IS_FLOAT", "1"))
+    macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]
+    codes = [dtype.value for name, dtype in stored.items() if name not in extra]
+    suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored["add"].bytes == 8 else "") for stage in stages]
+    name = "_".join([call.kernel.name, *codes, *suffix])
+    return Instance(name, call.kernel.source, (("KERNEL", name), *macros))
+
+
+def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
+    """The operands of a whole, untiled call; optional ones that are absent are None."""
+    result: dict[str, View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+    box = call.geometry.box()
+    maps = call.geometry.nest.maps()
+    for phase in call.geometry.nest.phases:
+        maps |= {name: access for name, access in phase.maps().items() if name not in maps}
+    for name, operand in call.operands.items():
+        shape, strides = operand.access.shape, operand.access.strides
+        footprint = call.geometry.footprint(name) if name in maps else None
+        spans = [axis.span(box) for axis in maps[name].axes] if name in maps else [(0, 0)] * len(shape)
+        result[name] = View(
+            ptr=name,
+            extent=shape,
+            stride=tuple(0 if n == 1 and last > 0 else s for n, s, (_, last) in zip(shape, strides, spans, strict=True)),
+            before=footprint.before if footprint else (0,) * len(shape),
+            shape=shape,
+            dtype=stored[name],
+        )
+    return result
+
+
+def initialiser(call: Call) -> str:
+    """The C initialiser of ``struct epilogue`` for the call."""
+    stages = call.node.epilogue
+    attrs = call.node.attrs
+    fields: list[str] = []
+    for name in epilogue.operands(stages):
+        extent = math.prod(call.operands[name].access.shape)
+        fields += [f".{name} = {name}", f".{name}_step = {int(extent > 1)}"]
+    if "requantise" in stages:
+        fields += [f".shift = {attrs['shift']}", f".low = {attrs['low']}", f".high = {attrs['high']}"]
+    elif "clamp" in stages:
+        is_float = call.node.outputs[0].dtype.is_float
+        low, high = limits(attrs, call.node.outputs[0].dtype)
+        fields += [f".low_f = {low}", f".high_f = {high}"] if is_float else [f".low = {low}", f".high = {high}"]
+    return "{" + ", ".join(fields or ["0"]) + "}"
+
+
+def limits(attrs: Mapping[str, Any], dtype: DType) -> tuple[str, str]:
+    """The attributes ``low`` and ``high`` as C constants; None means unbounded."""
+    low, high = attrs.get("low"), attrs.get("high")
+    if dtype.is_float:
+        return c_float(-math.inf if low is None else low), c_float(math.inf if high is None else high)
+    smallest, largest = dtype.range
+    return c_int(smallest if low is None else max(int(low), smallest)), c_int(largest if high is None else min(int(high), largest))
+
+
+def c_float(value: float) -> str:
+    """A float32 constant in C that reads back as the same value."""
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    if math.isnan(value):
+        return "NAN"
+    text = f"{value:.9g}"
+    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+
+
+def c_int(value: int) -> str:
+    """An integer constant in C; the most negative int32 and int64 have no literal of their own."""
+    if value == -(2**31):
+        return "INT32_MIN"
+    if value == -(2**63):
+        return "INT64_MIN"
+    return f"INT64_C({value})" if not -(2**31) <= value < 2**31 else str(value)

@@ -1,0 +1,241 @@
+"""Plans as C: one function per layer, weights in a file of their own, a stable header.
+
+A Project is a mapping from relative paths to contents; nothing is written here. The same plans give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mako.lookup import TemplateLookup
+
+from deeploy import __version__
+from deeploy.backend import calls as c
+from deeploy.backend.describe import describe
+from deeploy.errors import TargetError
+from deeploy.graph import names
+from deeploy.graph.target import Target
+from deeploy.graph.types import DType
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Buffer, Call, Role
+
+Project = Mapping[str, str | bytes]
+
+ALIGNMENT = 16  # bytes, of every constant in weights.bin
+_TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call as the source template sees it."""
+
+    name: str
+    header: tuple[str, ...]
+    pointers: tuple[str, ...]
+    body: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One constant as the weights templates see it; ``offset`` is in bytes in the binary file."""
+
+    name: str
+    tensor: str
+    type: str
+    elements: int
+    offset: int
+    values: str
+
+
+def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Project:
+    """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
+
+    Args:
+        descriptions: what is known of each network's tensors beyond the plan (see ``deeploy.backend.describe``).
+    """
+    target = next(iter(plans.values())).target
+    lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
+    files: dict[str, str | bytes] = {}
+    instances: dict[str, c.Instance] = {}
+    for prefix, plan in plans.items():
+        files |= _network(prefix, plan, lookup, instances, descriptions[prefix])
+    for instance in instances.values():
+        files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
+    for source in sorted({instance.source for instance in instances.values()}):
+        files |= _kernel_files(target, source)
+    files["include/deeploy_kernels.h"] = _prototypes(instances)
+    for path in sorted(target.runtime.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            files[f"runtime/{path.relative_to(target.runtime)}"] = path.read_text()
+    files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
+    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
+    folders = sorted({str(Path("kernels", i.source).parent) for i in instances.values()})
+    files["Makefile"] = lookup.get_template(target.build).render(prefixes=list(plans), folders=folders)
+    files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
+    return files
+
+
+def _network(
+    prefix: str, plan: Plan, lookup: TemplateLookup, instances: dict[str, c.Instance], description: Mapping[str, Any]
+) -> dict[str, str | bytes]:
+    program = plan.program
+    constants = _constants(prefix, program.buffers.values())
+    layers = [_layer(prefix, plan, call, lookup, instances) for call in program.calls]
+    use = plan.memory[plan.target.memories[0].name]
+    context = {
+        "prefix": prefix,
+        "version": __version__,
+        "model": names.comment(str(description["model"])),
+        "layers": layers,
+        "constants": constants,
+        "arena_bytes": use.peak,
+        "alignment": use.alignment,
+        "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
+        "inputs": [_descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [_descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "macs": sum(call.geometry.macs() for call in program.calls),
+    }
+    render = {
+        f"include/{prefix}.h": "network.h.mako",
+        f"src/{prefix}.c": "network.c.mako",
+        f"src/{prefix}_weights.h": "weights.h.mako",
+        f"src/{prefix}_weights.c": "weights.c.mako",
+    }
+    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**context) for path, name in render.items()}
+    files[f"{prefix}_weights.bin"] = _blob(program.buffers.values())
+    return files
+
+
+def _layer(prefix: str, plan: Plan, call: Call, lookup: TemplateLookup, instances: dict[str, c.Instance]) -> Layer:
+    program = plan.program
+    stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
+    instance = c.instance(call, stored)
+    instances.setdefault(instance.name, instance)
+    views = c.views(call, stored)
+    text = lookup.get_template(call.kernel.template).render(
+        kernel=instance.name,
+        node=call.node,
+        attrs=call.node.attrs,
+        geometry=call.geometry,
+        extent=call.geometry.extents,
+        epilogue=c.initialiser(call),
+        limits=c.limits,
+        c_float=c.c_float,
+        c_int=c.c_int,
+        scratch={key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()},
+        **views,
+    )
+    inputs = ", ".join(str(t) for t in call.node.inputs if t is not None)
+    macs = call.geometry.macs()
+    return Layer(
+        call.name,
+        (
+            f"{names.comment(call.node.name)}: {names.comment(call.node.op)} {inputs} -> {', '.join(map(str, call.node.outputs))}",
+            *([f"{macs} multiply-accumulates"] if macs else []),
+        ),
+        tuple(_pointer(prefix, plan, call, name) for name in call.operands),
+        text.strip(),
+    )
+
+
+def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
+    """The declaration of the local variable through which a call sees one operand."""
+    program = plan.program
+    operand = call.operands[name]
+    buffer = program.buffers[operand.buffer]
+    const = "" if name in call.writes else "const "
+    if buffer.role is Role.CONSTANT:
+        base = f"{prefix}_{buffer.name}"
+    elif buffer.role is Role.INPUT:
+        base = f"(const {buffer.dtype.c} *)inputs[{program.inputs.index(buffer.name)}]"
+    elif buffer.role is Role.OUTPUT:
+        base = f"({const}{buffer.dtype.c} *)outputs[{program.outputs.index(buffer.name)}]"
+    else:
+        base = f"({const}{buffer.dtype.c} *)(void *)(arena + AT_{buffer.name.upper()})"
+    offset = f" + {operand.access.offset}" if operand.access.offset else ""
+    return f"{const}{buffer.dtype.c} *{name} = {base}{offset};"
+
+
+def _constants(prefix: str, buffers: Any) -> list[Constant]:
+    result = []
+    offset = 0
+    for buffer in buffers:
+        if buffer.role is Role.CONSTANT:
+            name = f"{prefix}_{buffer.name}"
+            result.append(Constant(name, names.comment(buffer.tensor), buffer.dtype.c, max(1, buffer.data.size), offset, _values(buffer)))
+            offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
+    return result
+
+
+def _values(buffer: Buffer) -> str:
+    assert buffer.data is not None
+    flat = buffer.data.ravel().tolist() or [0]
+    convert = c.c_float if buffer.dtype.is_float else c.c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain
+    texts = [convert(value) for value in flat]
+    return ",\n".join("    " + ", ".join(texts[i : i + 16]) for i in range(0, len(texts), 16))
+
+
+def _plain(value: int) -> str:
+    return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
+
+
+def _blob(buffers: Any) -> bytes:
+    """All constants, little endian, each at a multiple of ALIGNMENT bytes, in the order of the program."""
+    parts = []
+    for buffer in buffers:
+        if buffer.role is Role.CONSTANT:
+            data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
+            parts.append(data + bytes(-len(data) % ALIGNMENT))
+    return b"".join(parts)
+
+
+def _descriptor(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:
+    scale, zero = description.get("scale"), description.get("zero_point")
+    return {
+        "name": names.string(buffer.tensor),
+        "type": _TYPES[buffer.dtype],
+        "shape": buffer.shape,
+        "bytes": buffer.bytes,
+        "scale": c.c_float(1.0 if scale is None else scale),
+        "zero_point": 0 if zero is None else zero,
+    }
+
+
+def _instance_source(instance: c.Instance) -> str:
+    defines = "\n".join(f"#define {name} {value}" for name, value in instance.macros)
+    return f'#include <stdint.h>\n\n{defines}\n#include "{Path(instance.source).name}"\n'
+
+
+def _prototypes(instances: Mapping[str, c.Instance]) -> str:
+    headers = sorted({Path(i.source).with_suffix(".h").name for i in instances.values()})
+    lines = ["/* Kernel instances of this project. */", "#ifndef DEEPLOY_KERNELS_H", "#define DEEPLOY_KERNELS_H", ""]
+    lines += [f'#include "{header}"' for header in headers] + [""]
+    lines += [f"void {i.name}(const struct {Path(i.source).stem} *k);" for _, i in sorted(instances.items())]
+    return "\n".join([*lines, "", "#endif", ""])
+
+
+def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
+    """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in."""
+    files: dict[str, str | bytes] = {}
+    waiting = [source, str(Path(source).with_suffix(".h"))]
+    while waiting:
+        name = waiting.pop()
+        if f"kernels/{name}" in files:
+            continue
+        path = next((folder / name for folder in target.kernel_folders if (folder / name).is_file()), None)
+        if path is None:
+            raise TargetError(
+                f"target {target.name}: kernel file {name} is in none of its kernel folders",
+                f"Put it under one of {', '.join(folder.name for folder in target.kernel_folders)}, or correct the declaration.",
+            )
+        text = path.read_text()
+        files[f"kernels/{name}"] = text
+        waiting += [str(Path(name).parent / include) for include in _INCLUDE.findall(text)]
+    return files

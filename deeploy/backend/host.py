@@ -1,0 +1,106 @@
+"""Build an emitted project with the machine's own compiler, and run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deeploy.errors import BuildError, UsageError
+from deeploy.graph.types import DType
+
+_TAIL = 12  # lines of a failed build that are shown
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outputs by position, each stacked over the samples; ``nanoseconds`` is the median of one inference, if measured."""
+
+    outputs: list[np.ndarray]
+    nanoseconds: float | None = None
+
+
+def build(project: Path, sanitize: bool = False, flags: str | None = None) -> Path:
+    """Compile the project's application with make and return its path.
+
+    Raises:
+        BuildError: no C compiler or make, or the compiler rejects the sources.
+    """
+    for tool, package in (("make", "make"), (os.environ.get("CC", "gcc"), "gcc")):
+        if shutil.which(tool) is None:
+            raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {package}), or name a C compiler in CC.")
+    folder = "build/sanitize" if sanitize else "build/host" if flags is None else "build/flags"
+    cflags = flags if flags is not None else "-O1" if sanitize else "-O2"
+    command = ["make", "-s", "-j2", "-C", str(project), f"BUILD={folder}", f"CFLAGS={cflags}", f"CC={os.environ.get('CC', 'gcc')}"]
+    if sanitize:
+        command.append("SANITIZE=1")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_TAIL:])
+        raise BuildError(f"the project in {project} does not compile:\n{tail}", "Report this with the model; the emitted C is the compiler's duty.")
+    return project / folder / "application"
+
+
+def run(
+    project: Path,
+    network: Mapping[str, Any],
+    samples: Sequence[Sequence[np.ndarray]],
+    sanitize: bool = False,
+    flags: str | None = None,
+    repeat: int = 0,
+) -> Result:
+    """Build the project and run one of its networks on every sample.
+
+    Args:
+        network: the network's entry in ``deploy.json``.
+        samples: per sample one array per input, in the order of the graph.
+        repeat: when positive, time that many inferences of the first sample.
+    """
+    application = build(project, sanitize, flags)
+    types = [DType(port["type"]) for port in network["inputs"]]
+    with tempfile.TemporaryDirectory() as scratch:
+        source, sink = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
+        with source.open("wb") as file:
+            for sample in samples:
+                for array, dtype in zip(sample, types, strict=True):
+                    file.write(np.ascontiguousarray(array, dtype.numpy).tobytes())
+        command = [str(application.resolve()), network["name"], str(source), str(sink), str(len(samples)), str(repeat)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(
+                f"the program failed with status {done.returncode}:\n" + "\n".join(done.stderr.strip().splitlines()[:_TAIL]),
+                "Report this with the model; the emitted C is the compiler's duty.",
+            )
+        data = sink.read_bytes()
+    outputs = _split(data, network["outputs"], len(samples))
+    return Result(outputs, float(done.stdout) if repeat else None)
+
+
+def _split(data: bytes, ports: Sequence[Mapping[str, Any]], samples: int) -> list[np.ndarray]:
+    """Undo the concatenation of all outputs of all samples."""
+    parts: list[list[np.ndarray]] = [[] for _ in ports]
+    position = 0
+    for _ in range(samples):
+        for index, port in enumerate(ports):
+            dtype = DType(port["type"]).numpy
+            count = int(np.prod(port["shape"], dtype=np.int64))
+            parts[index].append(np.frombuffer(data, dtype, count, position).reshape(port["shape"]))
+            position += count * dtype.itemsize
+    return [np.stack(part) if part else np.zeros((0, *port["shape"])) for part, port in zip(parts, ports, strict=True)]
+
+
+def select_network(manifest: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+    """The entry of one network in ``deploy.json``; without a name, the only one."""
+    entries: list[Mapping[str, Any]] = manifest.get("networks") or [manifest]
+    found = [entry for entry in entries if name in (None, entry["name"])]
+    if len(found) != 1:
+        known = ", ".join(str(entry["name"]) for entry in entries)
+        raise UsageError(f"the project holds the networks {known}; {name or 'none'} was named", "Name one of them with --network.")
+    return found[0]

@@ -1,0 +1,131 @@
+"""Kernel selection: every node takes the first kernel of the target whose signature fits.
+
+There is no backtracking: element types are fixed by lowering, so a node either has a kernel or has none. All nodes
+without one are reported together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import UnsupportedError, shorten
+from deeploy.graph import epilogue
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.nest import Geometry, Nest
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+
+_SHOWN = 20
+
+
+def view_node(node: gs.Node) -> Node:
+    """The read-only view of a graph's node that declarations are evaluated on."""
+    return Node(
+        node.name,
+        node.op,
+        tuple(_tensor(t, node) if t.name or isinstance(t, gs.Constant) else None for t in node.inputs),
+        tuple(_tensor(t, node) for t in node.outputs),
+        dict(node.attrs),
+    )
+
+
+def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
+    data = np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
+    dtype: Any = data.dtype if data is not None else tensor.dtype
+    try:
+        element = DType.of(dtype)
+    except (KeyError, TypeError) as error:
+        raise UnsupportedError(
+            f"tensor {shorten(tensor.name)} at node {shorten(node.name)} ({node.op}) has elements of type {dtype}",
+            "Convert it to float32, int8, uint8, int16, int32 or int64.",
+        ) from error
+    shape = data.shape if data is not None else tensor.shape
+    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data)
+
+
+def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
+    """Names of the node's inputs by position, body first, or None where their number does not fit."""
+    extra = epilogue.operands(node.epilogue)
+    body = len(node.inputs) - len(extra)
+    required = sum(not name.endswith("?") for name in kernel.inputs)
+    if not required <= body <= len(kernel.inputs):
+        return None
+    return tuple(name.rstrip("?") for name in kernel.inputs[:body]) + extra
+
+
+def mismatch(kernel: Kernel, node: Node) -> list[str]:
+    """What keeps ``kernel`` from running ``node``: empty when it fits."""
+    if node.epilogue not in kernel.epilogues:
+        return [f"no epilogue {' + '.join(node.epilogue) or 'none'}"]
+    names = operand_names(kernel, node)
+    if names is None or len(node.outputs) != len(kernel.outputs):
+        return [f"{len(kernel.inputs)} inputs and {len(kernel.outputs)} outputs"]
+    problems = []
+    operands = dict(zip(names, node.inputs, strict=True)) | dict(zip(kernel.outputs, node.outputs, strict=True))
+    for name, tensor in operands.items():
+        if tensor is None:
+            if f"{name}?" not in kernel.inputs:
+                problems.append(f"input {name}")
+            continue
+        accepted = kernel.types.get(name, epilogue.TYPES.get(name))
+        if accepted is not None and tensor.dtype not in accepted:
+            problems.append(f"{name} of type {' or '.join(sorted(t.value for t in accepted))}, not {tensor.dtype.value}")
+        if name in kernel.constants and tensor.data is None:
+            problems.append(f"constant {name}")
+    if not problems and kernel.accepts is not None:
+        reason = kernel.accepts(node)
+        if reason is not None:
+            problems.append(reason)
+    return problems
+
+
+def select(kernels: Sequence[Kernel], nodes: Sequence[Node]) -> list[Kernel]:
+    """The kernel of every node.
+
+    Raises:
+        UnsupportedError: lists every node that has no kernel, with what the closest one would need.
+    """
+    chosen: list[Kernel] = []
+    failures: list[str] = []
+    for node in nodes:
+        candidates = [kernel for kernel in kernels if kernel.op == node.op]
+        attempts = [(mismatch(kernel, node), kernel) for kernel in candidates]
+        fitting = next((kernel for problems, kernel in attempts if not problems), None)
+        if fitting is not None:
+            chosen.append(fitting)
+            continue
+        found = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
+        what = f"{shorten(node.name)} ({shorten(node.op)}): {found}"
+        if attempts:
+            problems, kernel = min(attempts, key=lambda attempt: len(attempt[0]))
+            failures.append(f"{what}; closest kernel {kernel.name} needs {'; '.join(problems)}")
+        else:
+            failures.append(f"{what}; no kernel of the target has this operator")
+    if failures:
+        rest = f"\n  and {len(failures) - _SHOWN} more" if len(failures) > _SHOWN else ""
+        raise UnsupportedError(
+            f"{len(failures)} node{'s have' if len(failures) > 1 else ' has'} no kernel:\n  " + "\n  ".join(failures[:_SHOWN]) + rest,
+            "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
+        )
+    return chosen
+
+
+def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) -> Geometry:
+    """The kernel's nest with the epilogue's operands, bound to the shapes of the operands as they are stored."""
+    names = operand_names(kernel, node)
+    assert names is not None
+    nest = kernel.nest(node)
+    body = set(names) - set(epilogue.operands(node.epilogue))
+    result = next(iter(nest.writes.values()))
+    reads = {name: access for name, access in nest.reads.items() if name in body}
+    nest = Nest(
+        {**reads, **epilogue.maps(node.epilogue, result)}, nest.writes, nest.updates, nest.extents, nest.indirect, nest.phases
+    )
+    shapes = {n: t.shape for n, t in zip(names, node.inputs, strict=True) if t is not None}
+    shapes |= {n: a.shape for n, a in stored.items()}
+    shapes |= {n: t.shape for n, t in zip(kernel.outputs, node.outputs, strict=True)}
+    return Geometry.bind(nest, shapes)

@@ -1,0 +1,76 @@
+"""When every buffer is alive, and which buffers may share memory because one is overwritten by the other.
+
+Steps are positions in the list of calls. A local buffer lives from its first write to its last use; scratch memory lives
+in the step of its call. Buffers that a kernel may overwrite in place are united: they get one address.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from deeploy.midend.program import Buffer, Call, Operand, Program, Role
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Buffers that share one address, from step ``first`` to step ``last`` (inclusive), in ``size`` bytes."""
+
+    buffers: tuple[str, ...]
+    first: int
+    last: int
+    size: int
+
+
+def spans(program: Program) -> dict[str, tuple[int, int]]:
+    """First and last step of every local and scratch buffer that is used."""
+    found: dict[str, tuple[int, int]] = {}
+    for step, call in enumerate(program.calls):
+        for name in (*(o.buffer for o in call.operands.values()), *call.scratch.values()):
+            if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH):
+                found[name] = (found.get(name, (step, step))[0], step)
+    return found
+
+
+def lifetimes(program: Program) -> list[Lifetime]:
+    """The blocks to be packed: buffers united where a call may overwrite a dying operand."""
+    alive = spans(program)
+    successor: dict[str, str] = {}
+    for step, call in enumerate(program.calls):
+        for output, source in call.kernel.overwrites:
+            pair = _overwritten(program, call, output, source)
+            if pair is None:
+                continue
+            y, x = pair
+            if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step and y not in successor.values():
+                successor[x] = y
+                break
+    heads = [name for name in alive if name not in successor.values()]
+    result = []
+    for head in heads:
+        chain = [head]
+        while chain[-1] in successor:
+            chain.append(successor[chain[-1]])
+        size = max(program.buffers[name].bytes for name in chain)
+        result.append(Lifetime(tuple(chain), alive[head][0], alive[chain[-1]][1], size))
+    return result
+
+
+def _overwritten(program: Program, call: Call, output: str, source: str) -> tuple[str, str] | None:
+    """The buffers behind (output, source) when the call may write the one over the other."""
+    y, x = call.operands.get(output), call.operands.get(source)
+    if y is None or x is None or y.buffer == x.buffer:
+        return None
+    result, origin = program.buffers[y.buffer], program.buffers[x.buffer]
+    if result.role is not Role.LOCAL or origin.role is not Role.LOCAL:
+        return None
+    if not (_covers(y, result) and _covers(x, origin)) or result.bytes != origin.bytes:
+        return None
+    others = [o for name, o in call.operands.items() if name not in (output, source) and o.buffer == x.buffer]
+    return (y.buffer, x.buffer) if all(o.access == x.access for o in others) else None
+
+
+def _covers(operand: Operand, buffer: Buffer) -> bool:
+    """Whether the operand is all of its buffer, in order."""
+    access = operand.access
+    return access.is_dense and access.offset == 0 and math.prod(access.shape) == math.prod(buffer.shape)

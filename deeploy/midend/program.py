@@ -1,0 +1,97 @@
+"""The Program: an ordered list of kernel calls on typed buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.nest import Geometry
+from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+from deeploy.operators.views import Access
+
+
+class Role(Enum):
+    """Who owns a buffer, and how long its contents live."""
+
+    INPUT = "input"  # the caller's, read only
+    OUTPUT = "output"  # the caller's, written by the network
+    LOCAL = "local"  # an activation in the arena
+    STATE = "state"  # outlives an inference, updated in place
+    CONSTANT = "constant"  # weights and tables
+    SCRATCH = "scratch"  # working memory of one call
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A run of elements in some memory; ``name`` is a unique C identifier, ``tensor`` the graph's name."""
+
+    name: str
+    tensor: str
+    role: Role
+    dtype: DType
+    shape: tuple[int, ...]
+    data: np.ndarray | None = None
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a call sees of a buffer."""
+
+    buffer: str
+    access: Access
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One kernel on its operands; ``name`` is a unique C identifier derived from the node's name."""
+
+    name: str
+    node: Node
+    kernel: Kernel
+    geometry: Geometry
+    operands: Mapping[str, Operand]
+    scratch: Mapping[str, str]  # scratch name -> buffer
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Names of the operands written by the call."""
+        return (*self.geometry.nest.writes, *self.geometry.nest.updates)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One network, ready to be planned.
+
+    ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
+    """
+
+    name: str
+    buffers: Mapping[str, Buffer]
+    calls: tuple[Call, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, Operand]
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name}"]
+        for buffer in self.buffers.values():
+            lines.append(f"  {buffer.role.value:8} {buffer.name}: {buffer.dtype.value}{list(buffer.shape)}")
+        for call in self.calls:
+            operands = ", ".join(f"{name}={_operand(operand)}" for name, operand in call.operands.items())
+            lines.append(f"  {call.name}: {call.kernel.name}({operands})")
+        return "\n".join(lines)
+
+
+def _operand(operand: Operand) -> str:
+    access = operand.access
+    return operand.buffer if access.is_dense and not access.offset else f"{operand.buffer}+{access.offset}{list(access.strides)}"

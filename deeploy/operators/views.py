@@ -1,0 +1,141 @@
+"""Views: operators that move no data, declared as boxes of a container.
+
+A view operator relates one *container* tensor to *parts* of it. Each part is a strided box of the container, or a
+reshaping of the whole of it. Placement decides whether a part really lies inside its container or has to be copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from deeploy.graph.nest import strides
+from deeploy.graph.nodes import Node
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the elements of a tensor lie: an offset into a buffer, and a stride per axis, both in elements."""
+
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...]
+
+    @classmethod
+    def dense(cls, shape: tuple[int, ...]) -> Access:
+        """Row-major order from the start of the buffer."""
+        return cls(shape, 0, strides(shape))
+
+    def dense_axes(self) -> int:
+        """How many trailing axes lie densely packed in row-major order (axes of extent 1 always do)."""
+        expected = 1
+        for count, (size, stride) in enumerate(zip(reversed(self.shape), reversed(self.strides), strict=True)):
+            if size != 1 and stride != expected:
+                return count
+            expected *= size
+        return len(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        return self.dense_axes() == len(self.shape)
+
+    def box(self, starts: tuple[int, ...], shape: tuple[int, ...], steps: tuple[int, ...]) -> Access:
+        """The box that begins at ``starts`` and takes every ``steps``-th element of each axis."""
+        offset = self.offset + sum(a * s for a, s in zip(starts, self.strides, strict=True))
+        return Access(shape, offset, tuple(a * s for a, s in zip(steps, self.strides, strict=True)))
+
+    def transposed(self, perm: tuple[int, ...]) -> Access:
+        """Axis i of the result is axis ``perm[i]`` of this access."""
+        return Access(tuple(self.shape[p] for p in perm), self.offset, tuple(self.strides[p] for p in perm))
+
+    def reshaped(self, shape: tuple[int, ...]) -> Access | None:
+        """The same elements in the same order under another shape, or None where no strides express that."""
+        old = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
+        merged: list[tuple[int, int]] = []
+        for size, stride in old:
+            if merged and merged[-1][1] == size * stride:
+                merged[-1] = (merged[-1][0] * size, stride)
+            else:
+                merged.append((size, stride))
+        result = [0] * len(shape)
+        for axis in range(len(shape) - 1, -1, -1):
+            if shape[axis] == 1:
+                result[axis] = 1
+                continue
+            if not merged:
+                return None
+            size, stride = merged.pop()
+            if size % shape[axis]:
+                return None
+            result[axis] = stride
+            if size != shape[axis]:
+                merged.append((size // shape[axis], stride * shape[axis]))
+        return None if merged else Access(shape, self.offset, tuple(result))
+
+
+MATERIALISE = "Copy"  # the operator that writes a view out as a tensor of its own
+
+Place = Callable[[Access], Access | None]  # where a part lies, given where the container lies
+
+
+@dataclass(frozen=True)
+class View:
+    """The container and the parts of one view operator; tensors are named ``("in" | "out", position)``.
+
+    ``inverse`` gives the container's access from the only part's, where the view covers all of the container.
+    """
+
+    container: tuple[str, int]
+    parts: tuple[tuple[tuple[str, int], Place], ...]
+    inverse: Place | None = None
+
+
+def _reshape(node: Node) -> View:
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
+    return View(
+        ("in", 0), ((("out", 0), lambda a: a.reshaped(result.shape)),), inverse=lambda a: a.reshaped(source.shape)
+    )
+
+
+def _transpose(node: Node) -> View:
+    perm = tuple(node.attrs["perm"])
+    inverse = tuple(perm.index(axis) for axis in range(len(perm)))
+    return View(("in", 0), ((("out", 0), lambda a: a.transposed(perm)),), inverse=lambda a: a.transposed(inverse))
+
+
+def _slice(node: Node) -> View:
+    starts, steps, shape = tuple(node.attrs["starts"]), tuple(node.attrs["steps"]), node.outputs[0].shape
+    return View(("in", 0), ((("out", 0), lambda a: a.box(starts, shape, steps)),))
+
+
+def _pieces(side: str, shapes: list[tuple[int, ...]], axis: int) -> tuple[tuple[tuple[str, int], Place], ...]:
+    parts = []
+    begin = 0
+    for position, shape in enumerate(shapes):
+        starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
+        parts.append(((side, position), _box_place(starts, shape)))
+        begin += shape[axis]
+    return tuple(parts)
+
+
+def _box_place(starts: tuple[int, ...], shape: tuple[int, ...]) -> Place:
+    return lambda a: a.box(starts, shape, (1,) * len(shape))
+
+
+def _concat(node: Node) -> View:
+    shapes = [t.shape for t in node.inputs if t is not None]
+    return View(("out", 0), _pieces("in", shapes, node.attrs["axis"]))
+
+
+def _split(node: Node) -> View:
+    return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]))
+
+
+VIEWS: Mapping[str, Callable[[Node], View]] = {
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Split": _split,
+}

@@ -1,0 +1,1 @@
+"""Execution of Programs and Plans without hardware."""

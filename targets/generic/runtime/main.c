@@ -1,0 +1,88 @@
+/* Runs a network of the project on a file of inputs.
+ *
+ * application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]: INPUTS holds SAMPLES times all inputs one after the other, as raw
+ * bytes; OUTPUTS receives the outputs in the same way. With REPEAT, the median time of that many inferences of the first
+ * sample is printed, in nanoseconds.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "deeploy_network.h"
+
+static int fail(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    return 1;
+}
+
+static void *allocate(size_t bytes) {
+    return aligned_alloc(64, (bytes / 64 + 1) * 64);
+}
+
+static int transfer(void *const *arrays, const struct deeploy_tensor *tensors, int count, FILE *file, int write) {
+    for (int i = 0; i < count; i++) {
+        const size_t bytes = tensors[i].bytes;
+        const size_t done = write ? fwrite(arrays[i], 1, bytes, file) : fread(arrays[i], 1, bytes, file);
+        if (done != bytes) return 1;
+    }
+    return 0;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double now(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int measure(const struct deeploy_network *net, void **inputs, void **outputs, int repeat) {
+    double *times = malloc(sizeof(double) * (size_t)repeat);
+    if (!times) return fail("out of memory");
+    for (int i = 0; i < repeat; i++) {
+        const double start = now();
+        net->run((const void *const *)inputs, outputs);
+        times[i] = now() - start;
+    }
+    qsort(times, (size_t)repeat, sizeof(double), compare);
+    printf("%.0f\n", times[repeat / 2]);
+    free(times);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]");
+    const struct deeploy_network *net = NULL;
+    for (int i = 0; i < deeploy_network_count; i++) {
+        if (!strcmp(deeploy_networks[i]->name, argv[1])) net = deeploy_networks[i];
+    }
+    if (!net) return fail("no network of that name");
+    void **inputs = calloc((size_t)net->input_count + 1, sizeof(void *));
+    void **outputs = calloc((size_t)net->output_count + 1, sizeof(void *));
+    void *arena = allocate(net->arena_bytes);
+    FILE *in = fopen(argv[2], "rb"), *out = fopen(argv[3], "wb");
+    if (!inputs || !outputs || !arena || !in || !out) return fail("cannot open the files or allocate memory");
+    for (int i = 0; i < net->input_count; i++) inputs[i] = allocate(net->inputs[i].bytes);
+    for (int i = 0; i < net->output_count; i++) outputs[i] = allocate(net->outputs[i].bytes);
+    if (net->init(arena, net->arena_bytes) != DEEPLOY_OK) return fail("init failed");
+    const int samples = atoi(argv[4]), repeat = argc > 5 ? atoi(argv[5]) : 0;
+    int status = 0;
+    for (int s = 0; s < samples && !status; s++) {
+        memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one inference to the next */
+        if (transfer(inputs, net->inputs, net->input_count, in, 0)) status = fail("the input file is too short");
+        else if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK) status = fail("run failed");
+        else if (transfer(outputs, net->outputs, net->output_count, out, 1)) status = fail("cannot write outputs");
+        else if (repeat > 0 && s == 0) status = measure(net, inputs, outputs, repeat);
+    }
+    for (int i = 0; i < net->input_count; i++) free(inputs[i]);
+    for (int i = 0; i < net->output_count; i++) free(outputs[i]);
+    free(inputs);
+    free(outputs);
+    free(arena);
+    fclose(in);
+    return (fclose(out) != 0) | status;
+}

@@ -1,0 +1,19 @@
+"""Any machine with a C11 compiler and one flat memory: portable kernels, no transfers."""
+
+from deeploy.frontend.lower import passes
+from deeploy.target import Memory, Target, resource
+
+from .compute import KERNELS as COMPUTE
+from .pointwise import KERNELS as POINTWISE
+
+TARGET = Target(
+    name="generic",
+    summary="plain C11 for any machine, one flat memory",
+    memories=(Memory("arena", alignment=16),),
+    kernels=(*COMPUTE, *POINTWISE),
+    passes=passes(),
+    kernel_folders=(resource("kernels") / "portable",),
+    template_folders=(resource("templates"),),
+    runtime=resource("targets") / "generic" / "runtime",
+    build="generic.Makefile.mako",
+)

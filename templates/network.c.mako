@@ -1,0 +1,98 @@
+<% P = prefix.upper() %>\
+/* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
+#include "${prefix}.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#include "deeploy_kernels.h"
+#include "${prefix}_weights.h"
+
+% if offsets:
+/* Where the activations lie in the arena, in bytes. */
+enum {
+% for offset, name in offsets:
+    ${name} = ${offset},
+% endfor
+};
+
+% endif
+static unsigned char *arena;
+
+% for layer in layers:
+% for line in layer.header:
+/* ${line} */
+% endfor
+static void layer_${layer.name}(const void *const *inputs, void *const *outputs) {
+    (void)inputs;
+    (void)outputs;
+% for pointer in layer.pointers:
+    ${pointer}
+% endfor
+% for line in layer.body.splitlines():
+${"    " + line if line.strip() else ""}
+% endfor
+}
+
+% endfor
+#ifdef DEEPLOY_PROFILE
+#define LAYER(index, name)                    \
+    do {                                      \
+        deeploy_profile(#name, index, 0);     \
+        layer_##name(inputs, outputs);        \
+        deeploy_profile(#name, index, 1);     \
+    } while (0)
+#else
+#define LAYER(index, name) layer_##name(inputs, outputs)
+#endif
+
+enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs) {
+    if (!arena) return DEEPLOY_ERROR_NOT_INITIALISED;
+% if inputs:
+    for (int i = 0; i < ${P}_INPUTS; i++) {
+        if (!inputs[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+% endif
+    for (int i = 0; i < ${P}_OUTPUTS; i++) {
+        if (!outputs[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+#ifdef DEEPLOY_BINARY_WEIGHTS
+    if (!${prefix}_weights) return DEEPLOY_ERROR_NULL;
+#endif
+% for index, layer in enumerate(layers):
+    LAYER(${index}, ${layer.name});
+% endfor
+    return DEEPLOY_OK;
+}
+
+enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
+#ifdef DEEPLOY_STATIC_ARENA
+    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char own[${P}_ARENA_BYTES + 1];
+    if (!memory) {
+        memory = own;
+        bytes = sizeof own;
+    }
+#endif
+    if (!memory || bytes < ${P}_ARENA_BYTES || (uintptr_t)memory % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
+    arena = memory;
+    return DEEPLOY_OK;
+}
+
+<%def name="descriptors(kind, tensors)">\
+% for index, tensor in enumerate(tensors):
+static const int32_t ${kind}_${index}_shape[] = {${", ".join(map(str, tensor["shape"])) or "1"}};
+% endfor
+const struct deeploy_tensor ${prefix}_${kind}s[${max(1, len(tensors))}] = {
+% for index, tensor in enumerate(tensors):
+    {${tensor["name"]}, ${tensor["type"]}, ${len(tensor["shape"])}, ${kind}_${index}_shape, ${tensor["bytes"]}, ${tensor["scale"]}, ${tensor["zero_point"]}},
+% endfor
+% if not tensors:
+    {0},
+% endif
+};
+</%def>\
+${descriptors("input", inputs)}
+${descriptors("output", outputs)}
+const struct deeploy_network ${prefix}_network = {
+    "${prefix}", ${P}_ARENA_BYTES, ${P}_INPUTS, ${P}_OUTPUTS, ${prefix}_inputs, ${prefix}_outputs, ${prefix}_init, ${prefix}_run,
+};

@@ -1,0 +1,23 @@
+<% P = prefix.upper() %>\
+/* Constants of network ${prefix}.
+ *
+ * They are compiled in, or, with -DDEEPLOY_BINARY_WEIGHTS, read where ${prefix}_weights points: to the contents of
+ * ${prefix}_weights.bin, at a multiple of 16 bytes, on a little-endian machine.
+ */
+#ifndef ${P}_WEIGHTS_H
+#define ${P}_WEIGHTS_H
+
+#include <stdint.h>
+
+#ifdef DEEPLOY_BINARY_WEIGHTS
+extern const unsigned char *${prefix}_weights;
+% for k in constants:
+#define ${k.name} ((const ${k.type} *)(const void *)(${prefix}_weights + ${k.offset}))
+% endfor
+#else
+% for k in constants:
+extern const ${k.type} ${k.name}[${k.elements}]; /* ${k.tensor} */
+% endfor
+#endif
+
+#endif
