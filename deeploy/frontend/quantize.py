@@ -22,9 +22,9 @@ from typing import Literal
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.load import opset_version, read_model
 
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
 _NOT_AN_NPZ = "--calibrate takes an .npz with one array per input of the model, samples stacked on the first axis"
@@ -118,16 +118,13 @@ def _failures() -> tuple[type[Exception], ...]:
 def _load(path: Path) -> onnx.ModelProto:
     """Read a float model and bring it to an opset that can hold scales per channel."""
     what = shorten(path.name)
-    try:
-        model = onnx.load(path)
-    except (OSError, DecodeError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{what} cannot be read as an ONNX model: {shorten(str(error))}", "give a complete .onnx file") from error
+    model = read_model(path)
     if not model.graph.node:
-        raise ModelError(f"{what} is no ONNX model, or an empty one", "give a complete .onnx file")
+        raise ModelError(f"{what} holds a graph without operators", "give a complete .onnx file")
     for node in model.graph.node:
         if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
             raise ModelError(f"{what} is quantised already: node {shorten(node.name)} is a {node.op_type}", "compile it as it is")
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _LOWEST_OPSET)
+    opset = opset_version(model)
     if opset >= _LOWEST_OPSET:
         return model
     try:

@@ -1,0 +1,157 @@
+"""The way from ONNX to C, on the MLPerf Tiny networks and the CNNs in the integer dialect.
+
+Per network: seconds to compile (import of packages excluded), the arena's peak against its lower bound, the share of output elements
+equal to the golden ones, and the speed of the generated C (gcc -O3 -march=native, one thread) against onnxruntime (one
+thread) on the same machine in the same run. onnxruntime is called from Python, which costs it some microseconds.
+
+    python benchmarks/spine.py [PART OF A NAME ...]
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from common import MODELS, median_seconds, print_machine
+
+import deeploy
+from deeploy.backend import host
+from deeploy.frontend.quantize import quantize
+
+FLAGS = "-O3 -march=native"
+COMPILES = 5
+SECONDS_PER_MEASUREMENT = 0.5
+COLUMNS = "{:<28}{:>11}{:>10}{:>10}{:>11}{:>11}{:>11}{:>9}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with its samples and golden outputs; onnxruntime runs what is not in the dialect."""
+
+    name: str
+    folder: Path
+    dialect: bool
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "network.onnx"
+
+
+def cases(words: Sequence[str]) -> list[Case]:
+    """The networks whose names contain one of ``words`` (all, when there are none)."""
+    found = [Case(path.parent.name, path.parent, False) for path in sorted((MODELS / "mlperf_tiny").glob("*/network.onnx"))]
+    dialect = MODELS / "dialect" / "Models"
+    for path in [
+        *sorted(dialect.glob("*CNN*/network.onnx")),
+        *sorted(dialect.glob("*MobileNet*/network.onnx")),
+        *sorted(dialect.glob("MLPerf/*/network.onnx")),
+    ]:
+        found.append(Case(str(path.parent.relative_to(dialect)), path.parent, True))
+    return [case for case in found if not words or any(word in case.name for word in words)]
+
+
+def quantised(case: Case, folder: Path) -> Case:
+    """The int8 version of a float network that has none beside it; its golden outputs are onnxruntime's."""
+    folder.mkdir()
+    shutil.copy(case.folder / "inputs.npz", folder)
+    result = Case(case.name.replace("fp32", "int8 (here)"), folder, False)
+    quantize(case.model, folder / "inputs.npz", result.model)
+    session = onnxruntime.InferenceSession(str(result.model), providers=["CPUExecutionProvider"])
+    with np.load(folder / "inputs.npz") as archive:
+        feeds = [dict(zip((e.name for e in session.get_inputs()), arrays, strict=True)) for arrays in zip(*archive.values(), strict=True)]
+    outputs = [np.stack(stack) for stack in zip(*(session.run(None, feed) for feed in feeds), strict=True)]
+    np.savez(folder / "outputs.npz", *outputs)
+    return result
+
+
+def samples(case: Case, ports: Sequence[Mapping[str, Any]]) -> list[list[np.ndarray]]:
+    """The inputs of a case, per sample and in the order of the graph."""
+    with np.load(case.folder / "inputs.npz") as archive:
+        arrays = list(archive.values())[: len(ports)]
+    if arrays[0].ndim == len(ports[0]["shape"]):
+        arrays = [array[None] for array in arrays]
+    return [[array[index].reshape(port["shape"]) for array, port in zip(arrays, ports, strict=True)] for index in range(len(arrays[0]))]
+
+
+def share_of_equal(case: Case, outputs: Sequence[np.ndarray], ports: Sequence[Mapping[str, Any]]) -> float:
+    """Share of elements that equal the golden ones: in steps of the quantisation, float networks within 1e-4."""
+    equal = []
+    with np.load(case.folder / "outputs.npz") as archive:
+        for got, want, port in zip(outputs, archive.values(), ports, strict=True):
+            tolerance = 1e-4 if port["equality"] == "float" else port["step"] / 2
+            equal.append(np.abs(got.astype(np.float64).ravel() - want.astype(np.float64).ravel()) < tolerance)
+    return float(np.mean(np.concatenate(equal)))
+
+
+def onnxruntime_seconds(case: Case, sample: Sequence[np.ndarray]) -> float:
+    """Median time of one inference of onnxruntime on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(case.model), options, providers=["CPUExecutionProvider"])
+    feed = {entry.name: array for entry, array in zip(session.get_inputs(), sample, strict=True)}
+    once = median_seconds(lambda: session.run(None, feed), 3, warm_up=3)
+    return median_seconds(lambda: session.run(None, feed), repeats(once))
+
+
+def repeats(seconds: float) -> int:
+    return int(np.clip(SECONDS_PER_MEASUREMENT / max(seconds, 1e-7), 5, 20000))
+
+
+def measure(case: Case, folder: Path) -> str:
+    """One line of the table."""
+
+    def compile_and_write() -> None:
+        deeploy.compile(case.model, target="generic", inputs=case.folder / "inputs.npz").write(folder)
+
+    compile_seconds = median_seconds(compile_and_write, COMPILES, warm_up=1)
+    report = json.loads((folder / "deploy.json").read_text())
+    (memory,) = report["memory"].values()
+    feeds = samples(case, report["inputs"])
+    once = host.run(folder, report, feeds, flags=FLAGS, repeat=3)
+    c_seconds = (host.run(folder, report, feeds[:1], flags=FLAGS, repeat=repeats((once.nanoseconds or 0) / 1e9)).nanoseconds or 0) / 1e9
+    reference = None if case.dialect else onnxruntime_seconds(case, feeds[0])
+    return COLUMNS.format(
+        case.name,
+        f"{compile_seconds:.2f} s",
+        memory["peak"],
+        memory["lower_bound"],
+        f"{100 * share_of_equal(case, once.outputs, report['outputs']):.3f} %",
+        f"{1e3 * c_seconds:.3f} ms",
+        "-" if reference is None else f"{1e3 * reference:.3f} ms",
+        "-" if reference is None else f"{c_seconds / reference:.2f}x",
+    )
+
+
+def main() -> int:
+    print_machine()
+    chosen = cases(sys.argv[1:])
+    if not chosen:
+        print(f"no network in {MODELS} has such a name", file=sys.stderr)
+        return 2
+    start = median_seconds(
+        lambda: subprocess.run([sys.executable, "-m", "deeploy.cli", "--help"], capture_output=True, check=True), COMPILES, 1
+    )
+    print(f"deeploy --help: {start:.2f} s\n")
+    print(COLUMNS.format("network", "compile", "peak", "bound", "equal", "C", "onnxrt", "C/onnxrt"))
+    with tempfile.TemporaryDirectory() as scratch:
+        names = {case.name for case in cases([])}
+        for number, case in enumerate(chosen):
+            print(measure(case, Path(scratch) / f"project{number}"), flush=True)
+            stem = case.name.removesuffix("fp32")
+            if stem != case.name and not any(name.startswith(f"{stem}int8") for name in names):
+                print(measure(quantised(case, Path(scratch) / stem), Path(scratch) / f"project{number}_int8"), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

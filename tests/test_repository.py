@@ -1,0 +1,120 @@
+"""Laws of the tree itself: sizes of files and functions, the direction of imports, and what the command line loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("deeploy", "targets", "kernels", "templates", "tests", "benchmarks", "examples")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".c", ".h", ".mako"})
+PYTHON = [path for path in SOURCES if path.suffix == ".py"]
+
+LONGEST_FILE = 500  # lines
+LONGEST_FUNCTION = 60  # lines
+
+# What the modules of each part of the package may import from it, besides their own part.
+BASE = {"errors", "resources"}
+ARROWS = {
+    "errors": set(),
+    "resources": set(),
+    "graph": BASE,
+    "target": {*BASE, "graph"},
+    "operators": {*BASE, "graph"},
+    "frontend": {*BASE, "graph", "target", "operators"},
+    "midend": {*BASE, "graph", "target", "operators", "frontend"},
+    "backend": {*BASE, "graph", "target", "operators", "frontend", "midend"},
+    "simulate": {*BASE, "graph", "target", "operators", "midend"},
+    "report": {*BASE, "graph", "target", "operators", "midend"},
+}
+TARGETS_MAY_IMPORT = {"target", "operators", "errors", "frontend"}
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of every module imported anywhere in ``path``, those inside functions included."""
+    package = path.relative_to(ROOT).parent.parts
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) + 1 - node.level]] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def parts(path: Path) -> set[str]:
+    """The parts of the package ``deeploy`` that ``path`` imports from."""
+    return {name.split(".")[1] for name in imports(path) if name.startswith("deeploy.") and not name.startswith("deeploy.__")}
+
+
+def test_the_lists_are_not_empty() -> None:
+    assert len(PYTHON) > 20
+    assert {path.relative_to(ROOT).parts[0] for path in SOURCES} == set(FOLDERS)
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in lengths.items() if lines > LONGEST_FILE} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    lengths = {
+        f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
+
+
+def test_imports_follow_the_arrows() -> None:
+    wrong = {}
+    for path in sorted((ROOT / "deeploy").rglob("*.py")):
+        part = path.relative_to(ROOT / "deeploy").parts[0].removesuffix(".py")
+        if part in ARROWS:
+            wrong[str(path.relative_to(ROOT))] = parts(path) - ARROWS[part] - {part}
+    assert len(wrong) > 15
+    assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_only_the_top_of_the_package_stands_above_the_arrows() -> None:
+    tops = {entry.name.removesuffix(".py") for entry in (ROOT / "deeploy").iterdir() if not entry.name.startswith("_")}
+    assert tops - set(ARROWS) <= {"api", "cli", "py.typed"}
+
+
+def test_targets_import_public_declarations_only() -> None:
+    wrong = {str(path.relative_to(ROOT)): parts(path) - TARGETS_MAY_IMPORT for path in (ROOT / "targets").rglob("*.py")}
+    assert wrong
+    assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_the_compiler_names_no_target() -> None:
+    names = {folder.name for folder in (ROOT / "targets").iterdir() if (folder / "target.py").is_file()}
+    assert "generic" in names
+    found = set()
+    for path in (ROOT / "deeploy").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        modules = {name.split(".")[0] for name in imports(path)}
+        found |= {(str(path.relative_to(ROOT)), name) for name in strings & names | modules & {"targets"}}
+    assert found == set()
+
+
+def test_help_loads_neither_numpy_nor_onnx() -> None:
+    code = """
+import sys
+from deeploy.cli import main
+try:
+    main()
+except SystemExit as end:
+    heavy = {"numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "ortools"} & set(sys.modules)
+    print("loaded:", sorted(heavy), "status:", end.code)
+"""
+    result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.stdout.splitlines()[-1] == "loaded: [] status: 0", result.stderr
+    for command in ("compile", "run", "verify", "report", "inspect", "targets", "quantize"):
+        assert command in result.stdout
