@@ -129,3 +129,19 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     shapes |= {n: a.shape for n, a in stored.items()}
     shapes |= {n: t.shape for n, t in zip(kernel.outputs, node.outputs, strict=True)}
     return Geometry.bind(nest, shapes)
+
+
+def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[tuple[int, ...]] | None:
+    """Output shapes of an operator from the nest of the first kernel that names it, or None where no kernel does.
+
+    Every axis of an output is as long as the hull of its expression over the iteration domain.
+    """
+    kernel = next((kernel for kernel in kernels if kernel.op == node.op), None)
+    if kernel is None or any(t.shape is None for t in node.inputs):
+        return None
+    inputs = tuple(Tensor(t.name, tuple(t.shape), DType.FLOAT32, t.values if isinstance(t, gs.Constant) else None) for t in node.inputs)
+    view = Node(node.name, node.op, inputs, (), dict(node.attrs))
+    nest = kernel.nest(view)
+    names = [name.rstrip("?") for name in kernel.inputs]
+    geometry = Geometry.bind(nest, {name: t.shape for name, t in zip(names, inputs, strict=False)})
+    return [tuple(axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes) for name in kernel.outputs]

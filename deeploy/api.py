@@ -1,0 +1,238 @@
+"""The Python interface: ``deeploy.compile`` and what it returns."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy import target as targets
+from deeploy.errors import UsageError, shorten
+from deeploy.frontend import import_model
+from deeploy.frontend.arrays import load_arrays
+from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.io import Port, ports, strip_quantisation
+from deeploy.frontend.lower import assign_types
+from deeploy.graph.target import Target
+from deeploy.graph.types import DType
+from deeploy.midend.assemble import assemble
+from deeploy.midend.plan import LevelUse, Plan, plan
+from deeploy.midend.program import Program
+
+Dialect = Literal["integer", "standard"]
+Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """One compiled network of a project."""
+
+    plan: Plan
+    model: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+
+    @property
+    def program(self) -> Program:
+        return self.plan.program
+
+    def description(self) -> dict[str, Any]:
+        """What is known of the network beyond its plan, for ``deploy.json``."""
+        return {"model": self.model, "inputs": [_port(p) for p in self.inputs], "outputs": [_port(p) for p in self.outputs]}
+
+
+def _port(port: Port) -> dict[str, Any]:
+    entries = asdict(port)
+    del entries["name"]
+    return {**entries, "equality": port.equality.value}
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """The result of ``deeploy.compile``: one or several networks, planned for one target."""
+
+    networks: Mapping[str, Network]
+    seconds: Mapping[str, float]
+
+    @property
+    def network(self) -> Network:
+        """The only network, or the first one."""
+        return next(iter(self.networks.values()))
+
+    @property
+    def plan(self) -> Plan:
+        return self.network.plan
+
+    @property
+    def memory(self) -> Mapping[str, LevelUse]:
+        """Bytes used of every memory level."""
+        return self.plan.memory
+
+    def files(self) -> Mapping[str, str | bytes]:
+        """The emitted project: relative paths and contents."""
+        from deeploy.backend.emit import emit
+
+        return emit({k: n.plan for k, n in self.networks.items()}, {k: n.description() for k, n in self.networks.items()})
+
+    def write(self, folder: str | Path) -> None:
+        """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""
+        import json
+
+        from deeploy.backend import project
+
+        folder = Path(folder)
+        project.check_destination(folder)
+        start = time.perf_counter()
+        files = dict(self.files())
+        seconds = {**self.seconds, "emit": time.perf_counter() - start}
+        files["timings.json"] = json.dumps({"total": sum(seconds.values()), **seconds}, indent=1) + "\n"
+        project.write(folder, files)
+
+    def run(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], sanitize: bool = False) -> list[np.ndarray]:
+        """Build the C for this machine and run one inference; returns the outputs in order."""
+        from deeploy.backend import host, project
+
+        sample = self._sample(inputs)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "project"
+            self.write(folder)
+            entry = host.select_network(project.read_manifest(folder), next(iter(self.networks)))
+            return [stack[0] for stack in host.run(folder, entry, [sample], sanitize).outputs]
+
+    def interpret(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """One inference by the kernels' NumPy references."""
+        from deeploy.simulate.interpreter import outputs
+
+        return outputs(self.network.program, self._sample(inputs))
+
+    def _sample(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        if isinstance(inputs, Mapping):
+            missing = [p.name for p in self.network.inputs if p.name not in inputs]
+            if missing:
+                raise UsageError(f"input {shorten(missing[0])} is missing", "Pass an array for every input of the model.")
+            inputs = [inputs[p.name] for p in self.network.inputs]
+        program = self.network.program
+        if len(inputs) != len(program.inputs):
+            raise UsageError(f"{len(inputs)} arrays were passed for {len(program.inputs)} inputs", "Pass one array per input.")
+        result = []
+        for array, name in zip(inputs, program.inputs, strict=True):
+            buffer = program.buffers[name]
+            if tuple(np.shape(array)) != buffer.shape:
+                raise UsageError(
+                    f"input {shorten(buffer.tensor)} has shape {list(np.shape(array))} instead of {list(buffer.shape)}",
+                    "Pass arrays of the model's own shapes.",
+                )
+            result.append(np.asarray(array, buffer.dtype.numpy))
+        return result
+
+
+def compile(
+    model: str | Path | Mapping[str, str | Path],
+    target: str | Path | Target = "generic",
+    *,
+    inputs: str | Path | None = None,
+    input_types: Mapping[str, DType | str] | None = None,
+    dialect: Dialect | None = None,
+    dims: Mapping[str, int] | None = None,
+    quantised_io: bool = False,
+    save_after: tuple[str, Path] | None = None,
+    on_stage: Stage | None = None,
+) -> Compiled:
+    """Compile an ONNX model, or several into one project (a mapping from C prefix to model).
+
+    Args:
+        target: name or folder of a target, or the target itself.
+        inputs: npz with a sample, which decides undeclared input types of dialect graphs.
+        input_types: element types of inputs by name, for dialect graphs.
+        dims: values of symbolic dimensions.
+        quantised_io: make the integer tensors at the edges the network's inputs and outputs.
+        save_after: name of a pass, and where to save the graph as ONNX after it.
+        on_stage: called with the name of each stage as it begins.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    machine = target if isinstance(target, Target) else targets.load(target)
+    models = {"network": model} if isinstance(model, str | Path) else dict(model)
+    types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
+    seconds: dict[str, float] = {}
+    networks = {}
+    for prefix, path in models.items():
+        clock = _Clock(seconds, on_stage)
+        graph = clock("import", lambda p=path: import_model(Path(p), dims or {}, _shape_rule(machine)))
+        graph, is_integer, notes = clock("lower", lambda g=graph: _lower(g, machine, inputs, types, dialect, save_after))
+        stripped = strip_quantisation(graph) if quantised_io else {}
+        sources, results = ports(graph, is_integer, stripped)
+        program = clock("bind", lambda g=graph, p=prefix: assemble(p, g, machine.kernels))
+        planned = clock("plan", lambda p=program: plan(p, machine))
+        networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
+    return Compiled(networks, seconds)
+
+
+class _Clock:
+    """Runs stages and adds up their wall time."""
+
+    def __init__(self, seconds: dict[str, float], on_stage: Stage | None) -> None:
+        self.seconds = seconds
+        self.on_stage = on_stage
+
+    def __call__(self, name: str, stage: Callable[[], Any]) -> Any:
+        if self.on_stage is not None:
+            self.on_stage(name)
+        start = time.perf_counter()
+        result = stage()
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+
+def _type(name: str) -> DType:
+    for dtype in DType:
+        if name in (dtype.value, dtype.name.lower()):
+            return dtype
+    raise UsageError(f"{name} is no element type", f"Use one of {', '.join(t.name.lower() for t in DType)}.")
+
+
+def _lower(
+    graph: gs.Graph,
+    target: Target,
+    inputs: str | Path | None,
+    types: Mapping[str, DType],
+    dialect: Dialect | None,
+    save_after: tuple[str, Path] | None,
+) -> tuple[gs.Graph, bool, list[str]]:
+    """Assign element types and run the target's passes; returns the graph, whether it is in the dialect, and notices."""
+    if save_after is not None and save_after[0] not in [p.name for p in target.passes]:
+        raise UsageError(f"there is no pass {save_after[0]}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
+    integer = is_dialect(graph) if dialect is None else dialect == "integer"
+    samples = load_arrays(Path(inputs), graph.inputs, None)[0] if inputs is not None and integer else None
+    resolved, notes = resolve_input_types(graph, types, dialect, samples)
+    if integer:
+        assign_types(graph, resolved)
+    for step in target.passes:
+        step(graph)
+        if save_after is not None and step.name == save_after[0]:
+            _save(graph, save_after[1])
+    return graph, integer, notes
+
+
+def _save(graph: gs.Graph, path: Path) -> None:
+    import onnx
+
+    onnx.save(gs.export_onnx(graph, do_type_check=False), path)
+
+
+def _shape_rule(target: Target) -> Callable[[gs.Node], list[tuple[int, ...]] | None]:
+    """Shapes of operators that only the target knows, from the loop nests of its kernels."""
+    from deeploy.midend.bind import inferred_shapes
+
+    return lambda node: inferred_shapes(target.kernels, node)
+
+

@@ -1,0 +1,263 @@
+"""The command line. Heavy packages are imported inside the commands, so that ``deeploy --help`` stays instant."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deeploy import __version__
+from deeploy.errors import DeeployError, UsageError
+
+app = typer.Typer(
+    help="Compile quantised ONNX networks to C for machines whose memories software manages itself.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[Path, typer.Argument(help="The ONNX file.", show_default=False)]
+Project = Annotated[Path, typer.Argument(help="A folder that deeploy compile wrote.", show_default=False)]
+TargetOption = Annotated[str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).")]
+InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
+TypeOption = Annotated[list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")]
+DialectOption = Annotated[str | None, typer.Option("--dialect", metavar="integer|standard", help="What the graph is, where its operators do not say.")]
+DimOption = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension.")]
+QuantisedOption = Annotated[bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")]
+ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
+ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"deeploy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
+
+
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
+    result = {}
+    for text in texts or []:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise UsageError(f"{option} {text} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
+        result[name] = value
+    return result
+
+
+def _dims(texts: list[str] | None) -> dict[str, int]:
+    pairs = _pairs(texts, "--dim")
+    for name, value in pairs.items():
+        if not value.isdigit() or int(value) < 1:
+            raise UsageError(f"--dim {name}={value}: {value} is not a positive whole number", "For example: --dim batch=1")
+    return {name: int(value) for name, value in pairs.items()}
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _compiled(
+    model: Path,
+    target: str,
+    inputs: Path | None,
+    input_type: list[str] | None,
+    dialect: str | None,
+    dim: list[str] | None,
+    quantised_io: bool,
+    save_after: tuple[str, Path] | None = None,
+) -> Any:
+    """Compile with a progress line on a terminal, and print the compiler's notices."""
+    if dialect not in (None, "integer", "standard"):
+        raise UsageError(f"--dialect {dialect} is unknown", "Use --dialect integer or --dialect standard.")
+    options: dict[str, Any] = {
+        "inputs": inputs,
+        "input_types": _pairs(input_type, "--input-type"),
+        "dialect": dialect,
+        "dims": _dims(dim),
+        "quantised_io": quantised_io,
+        "save_after": save_after,
+    }
+    with _Progress() as progress:
+        from deeploy import api
+
+        compiled = api.compile(model, target, **options, on_stage=progress)
+    for note in compiled.network.notes:
+        _note(note)
+    return compiled
+
+
+class _Progress:
+    """One line on a terminal that names the running stage; silent where stderr is no terminal."""
+
+    def __enter__(self) -> _Progress:
+        self._live = sys.stderr.isatty()
+        return self
+
+    def __call__(self, stage: str) -> None:
+        if self._live:
+            print(f"\r\x1b[K{stage} ...", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@app.command()
+def compile(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
+    target: TargetOption = "generic",
+    inputs: InputsOption = None,
+    input_type: TypeOption = None,
+    dialect: DialectOption = None,
+    dim: DimOption = None,
+    quantised_io: QuantisedOption = False,
+    save_after: Annotated[str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a model into a folder of C that builds on its own."""
+    from deeploy.backend import project
+
+    project.check_destination(output)
+    saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, saved)
+    compiled.write(output)
+    from deeploy.report import text
+
+    manifest = project.read_manifest(output)
+    print(json.dumps(manifest, indent=1) if as_json else text.summary(manifest, output))
+
+
+@app.command()
+def run(
+    project: Project,
+    inputs: Annotated[Path, typer.Option("--inputs", help="npz with the inputs of one sample, or of several stacked ones.", show_default=False)],
+    expect: ExpectOption = None,
+    tolerance: ToleranceOption = None,
+    save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
+    on: Annotated[str, typer.Option("--on", metavar="host", help="Where to run.")] = "host",
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
+    network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a project, run it on inputs, and compare the outputs."""
+    from deeploy import verify as checks
+
+    if on != "host":
+        raise UsageError(f"--on {on}: this project runs on host", "Leave --on out.")
+    result = checks.run_project(project, inputs, expect, tolerance, sanitize, network)
+    for note in result.notes:
+        _note(note)
+    if save is not None:
+        result.save(save)
+    _finish(result.comparisons, as_json, f"{result.samples} sample{'s' * (result.samples != 1)} run on the host")
+
+
+@app.command()
+def verify(
+    model: Model,
+    target: TargetOption = "generic",
+    inputs: InputsOption = None,
+    expect: ExpectOption = None,
+    tolerance: ToleranceOption = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Show the first node that differs from the interpreter or from onnxruntime.")] = False,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
+    input_type: TypeOption = None,
+    dialect: DialectOption = None,
+    dim: DimOption = None,
+    quantised_io: QuantisedOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
+    from deeploy import verify as checks
+
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io)
+    result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize)
+    for note in result.notes:
+        _note(note)
+    _finish(result.comparisons, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
+
+
+def _finish(comparisons: list[tuple[str, Any]], as_json: bool, headline: str) -> None:
+    """Print what was compared and leave with status 1 where something differs."""
+    from dataclasses import asdict
+
+    if as_json:
+        print(json.dumps([{"against": against, **asdict(c)} for against, c in comparisons], indent=1))
+    else:
+        print(headline)
+        for against, comparison in comparisons:
+            print(f"  against {against}: {comparison}")
+    if not all(c.passed for _, c in comparisons):
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(project: Project, as_json: JsonOption = False, network: Annotated[str | None, typer.Option("--network")] = None) -> None:
+    """Show what a project holds: memory, layers, constants."""
+    from deeploy.backend.host import select_network
+    from deeploy.backend.project import read_manifest
+    from deeploy.report import text
+
+    manifest = read_manifest(project)
+    print(json.dumps(manifest, indent=1) if as_json else text.report(select_network(manifest, network)))
+
+
+@app.command()
+def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) -> None:
+    """Show what a model holds: operators, inputs and outputs, quantisation, and what needs to be said to compile it."""
+    from deeploy.frontend import import_model
+    from deeploy.report import text
+
+    contents = text.contents(import_model(model, _dims(dim)))
+    print(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
+
+
+@app.command()
+def targets(name: Annotated[str | None, typer.Argument(help="Show one target in detail.")] = None, as_json: JsonOption = False) -> None:
+    """List the targets, or show the memories, kernels and passes of one."""
+    from deeploy import target as registry
+    from deeploy.report import text
+
+    found = [registry.load(n) for n in ([name] if name else registry.names())]
+    entries = [text.target_contents(t, detailed=name is not None) for t in found]
+    print(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))
+
+
+@app.command()
+def quantize(
+    model: Annotated[Path, typer.Argument(help="A float ONNX file.", show_default=False)],
+    calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
+    per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of one per channel.")] = False,
+) -> None:
+    """Quantise a float model statically with onnxruntime: int8 QDQ, per channel, calibrated on your data."""
+    from deeploy.frontend.quantize import quantize as static_quantisation
+
+    static_quantisation(model, calibrate, output, per_channel=not per_tensor)
+    print(f"wrote {output}")
+
+
+def main() -> None:
+    """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        app(args=arguments)
+    except DeeployError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"error: {error.what}\n{error.remedy}", file=sys.stderr)
+        sys.exit(error.exit_status)

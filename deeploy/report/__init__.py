@@ -1,0 +1,1 @@
+"""What people and scripts are told about a compilation and a run."""

@@ -1,0 +1,79 @@
+"""Outputs against golden ones: exactly, in quantisation steps, as probabilities, or within a float tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+EQUAL_SHARE = 0.99  # of the elements of a quantised output that must be equal
+FLOAT_TOLERANCE = 1e-4
+SOFTMAX_TOLERANCE = 10 / 255
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one output compares: ``worst`` is in output steps (or absolute, where there are none)."""
+
+    name: str
+    passed: bool
+    equal: float
+    worst: float
+    unit: str
+    rule: str
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.passed else "DIFFERS"
+        return f"{self.name}: {verdict}, {self.equal:.2%} equal, worst difference {self.worst:.6g} {self.unit} ({self.rule})"
+
+
+def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
+    """Compare one output, all samples stacked, by the rule of its port or by an absolute ``tolerance`` on its values."""
+    name = str(port["name"])
+    if got.shape != expected.shape:
+        return Comparison(name, False, 0.0, float("inf"), "", f"shape {list(got.shape)} instead of {list(expected.shape)}")
+    difference = _difference(got, expected)
+    worst = float(difference.max(initial=0.0))
+    if tolerance is not None:
+        equal = float(np.mean(difference == 0)) if difference.size else 1.0
+        return Comparison(name, worst <= tolerance, equal, worst, "absolute", f"within {tolerance:g}")
+    rule = port["equality"]
+    if rule == "softmax":
+        return _compare_probabilities(name, port, got, expected)
+    if rule == "float":
+        equal = float(np.mean(difference == 0)) if difference.size else 1.0
+        return Comparison(name, worst <= FLOAT_TOLERANCE, equal, worst, "absolute", f"within {FLOAT_TOLERANCE:g}")
+    step = float(port["step"]) if got.dtype.kind == "f" else 1.0
+    steps = np.rint(difference / step) if rule == "steps" else difference
+    equal = float(np.mean(steps == 0)) if steps.size else 1.0
+    worst = float(steps.max(initial=0.0))
+    if rule == "exact":
+        return Comparison(name, worst == 0, equal, worst, "steps", "every bit")
+    return Comparison(name, worst <= 1 and equal >= EQUAL_SHARE, equal, worst, "steps", "one step, 99 % equal")
+
+
+def _difference(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Absolute differences in float64; equal infinities and NaNs in both count as equal."""
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
+
+
+def _compare_probabilities(name: str, port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray) -> Comparison:
+    scale = 1.0 if got.dtype.kind == "f" else float(port["scale"])
+    zero = 0 if got.dtype.kind == "f" else int(port["zero_point"])
+    p, q = ((a.astype(np.float64) - zero) * scale for a in (got, expected))
+    difference = np.abs(p - q)
+    worst = float(difference.max(initial=0.0))
+    best = np.take_along_axis(q, p.argmax(-1)[..., None], -1)[..., 0] if p.size else q
+    half = scale / 2 if got.dtype.kind != "f" else 1e-6
+    # Either side may tie: ours must hold its maximum at one of the reference's maxima, or the reference's at one of ours.
+    other = np.take_along_axis(p, q.argmax(-1)[..., None], -1)[..., 0] if p.size else p
+    tied = (best >= q.max(-1) - half) | (other >= p.max(-1) - half) if p.size else np.ones(1, bool)
+    equal = float(np.mean(difference <= half)) if difference.size else 1.0
+    passed = worst <= SOFTMAX_TOLERANCE and bool(np.all(tied))
+    return Comparison(name, passed, equal, worst * 255, "steps of 1/255", "10 steps, same maximum")
