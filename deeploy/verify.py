@@ -58,3 +58,96 @@ def run_project(
         notes += more
         comparisons = _all(entry, result.outputs, golden, tolerance, expect.name)
     return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+
+
+def verify(
+    compiled: Compiled,
+    model: Path,
+    inputs: Path | None = None,
+    expect: Path | None = None,
+    tolerance: float | None = None,
+    layers: bool = False,
+    sanitize: bool = False,
+) -> Verdict:
+    """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs.
+
+    Without ``inputs``, seeded random ones are used.
+    """
+    from deeploy.report import layers as by_layer
+    from deeploy.simulate import onnxruntime_reference as reference
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "project"
+        compiled.write(folder)
+        entry = host.select_network(project.read_manifest(folder))
+        samples, stacked, notes = _load(inputs, entry["inputs"]) if inputs else _random(entry["inputs"])
+        result = host.run(folder, entry, samples, sanitize)
+        program = compiled.network.program
+        interpretation = [np.stack(arrays) for arrays in zip(*(interpreted(program, s) for s in samples), strict=True)]
+        exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
+        comparisons = _all(exact, result.outputs, list(interpretation), None, "interpreter")
+        session, reason = reference.session(model, entry)
+        if session is None:
+            notes.append(f"not compared with onnxruntime: {reason}")
+        else:
+            golden: list[np.ndarray | None] = list(session.run(samples))
+            comparisons += _all(entry, result.outputs, golden, tolerance, "onnxruntime")
+        if expect is not None:
+            golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
+            notes += more
+            comparisons += _all(entry, result.outputs, golden, tolerance, expect.name)
+        if layers:
+            notes += by_layer.differences(folder, entry, compiled.network, samples[0], model)
+    return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+
+
+
+def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule for C against the interpreter: every bit, except where float32 sums may be added up in another order."""
+    loose = DType(port["type"]).is_float and port["equality"] in ("float", "softmax")
+    return {**port, "equality": "float" if loose else "exact"}
+
+
+def _all(
+    entry: Mapping[str, Any],
+    got: Sequence[np.ndarray],
+    golden: Sequence[np.ndarray | None],
+    tolerance: float | None,
+    against: str,
+) -> list[tuple[str, Comparison]]:
+    """Compare every output that the golden side has."""
+    pairs = zip(entry["outputs"], got, golden, strict=True)
+    return [(against, compare(port, array, expected, tolerance)) for port, array, expected in pairs if expected is not None]
+
+
+def _load(path: Path, ports: Sequence[Mapping[str, Any]]) -> tuple[Samples, bool, list[str]]:
+    """The samples of an npz, whether they are stacked, and notices."""
+    loaded = load_arrays(path, [Expected.of(port) for port in ports], "input")
+    return loaded.samples, loaded.stacked, list(loaded.notes)
+
+
+def _golden(path: Path, ports: Sequence[Mapping[str, Any]], stack: int | None) -> tuple[list[np.ndarray | None], list[str]]:
+    """Golden outputs, stacked over samples; ``stack`` is how many are expected, or None for one that is not stacked."""
+    loaded = load_arrays(path, [Expected.of(port) for port in ports], "output")
+    if loaded.stacked != (stack is not None) or len(loaded.samples) != (stack or 1):
+        raise UsageError(
+            f"{path.name} holds {len(loaded.samples)} sample(s) of outputs, the inputs are {stack or 1}",
+            "Stack the golden outputs on a new first axis exactly as the inputs are.",
+        )
+    return [np.stack(arrays) for arrays in zip(*loaded.samples, strict=True)], list(loaded.notes)
+
+
+def _random(ports: Sequence[Mapping[str, Any]]) -> tuple[Samples, bool, list[str]]:
+    generator = np.random.default_rng(0)
+    samples = []
+    for _ in range(_RANDOM_SAMPLES):
+        arrays = []
+        for port in ports:
+            dtype, shape = DType(port["type"]), tuple(port["shape"])
+            if dtype.is_float:
+                arrays.append(generator.normal(size=shape).astype(np.float32))
+            else:
+                low, high = (max(dtype.range[0], -128), min(dtype.range[1], 127)) if dtype.bytes > 1 else dtype.range
+                arrays.append(generator.integers(low, high + 1, shape).astype(dtype.numpy))
+        samples.append(arrays)
+    return samples, True, [f"no --inputs: {_RANDOM_SAMPLES} random samples (seed 0)"]

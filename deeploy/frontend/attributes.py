@@ -1,0 +1,86 @@
+"""Attributes of nodes as plain Python values, and constants as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, numpy_helper
+
+from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.schemas import is_dialect_op
+from deeploy.frontend.structure import describe
+
+_TENSOR_VALUED = frozenset({"Constant", "ConstantOfShape"})
+
+
+def read_array(tensor: onnx.TensorProto, name: str) -> np.ndarray:
+    """The value of the constant ``name``.
+
+    Raises:
+        ModelError: it is damaged.
+    """
+    try:
+        if any(extent < 0 for extent in tensor.dims):
+            raise ValueError("it has a negative extent")
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"constant '{shorten(name)}' is damaged: {shorten(str(error), 120)}", "export the model again, or check that the file is complete"
+        ) from error
+
+
+def read_attributes(node: onnx.NodeProto, domain: str) -> dict[str, Any]:
+    """The attributes as ints, floats, strings, lists of these, or arrays.
+
+    Numbers that a file stores as tensors become plain numbers. For operators of the dialect, floats with integer values
+    become ints, ``n_levels_out`` is called ``n_levels``, and ``signed`` is a bool.
+
+    Raises:
+        ModelError: an attribute is damaged.
+        UnsupportedError: one holds something else than numbers, strings or dense tensors.
+    """
+    attributes = {attribute.name: _value(attribute, node) for attribute in node.attribute}
+    if domain or node.op_type not in _TENSOR_VALUED:
+        attributes = {name: _unwrapped(value) for name, value in attributes.items()}
+    if not is_dialect_op(node.op_type, domain):
+        return attributes
+    if "n_levels_out" in attributes:
+        attributes["n_levels"] = attributes.pop("n_levels_out")
+    attributes = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in attributes.items()}
+    if "signed" in attributes:
+        attributes["signed"] = bool(attributes["signed"])
+    return attributes
+
+
+def _unwrapped(value: Any) -> Any:
+    """A tensor of one element as a number, one of one axis as a list."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+        if value.size == 1 and value.ndim <= 1:
+            return value.item()
+        if value.ndim == 1:
+            return value.tolist()
+    return value
+
+
+def _value(attribute: AttributeProto, node: onnx.NodeProto) -> Any:
+    kind = attribute.type
+    if kind == AttributeProto.INT:
+        return int(attribute.i)
+    if kind == AttributeProto.FLOAT:
+        return float(attribute.f)
+    if kind == AttributeProto.STRING:
+        return attribute.s.decode("utf-8", "backslashreplace")
+    if kind == AttributeProto.INTS:
+        return [int(value) for value in attribute.ints]
+    if kind == AttributeProto.FLOATS:
+        return [float(value) for value in attribute.floats]
+    if kind == AttributeProto.STRINGS:
+        return [value.decode("utf-8", "backslashreplace") for value in attribute.strings]
+    if kind == AttributeProto.TENSOR:
+        return read_array(attribute.t, node.name or attribute.name)
+    raise UnsupportedError(
+        f"{describe(node)} has the attribute '{shorten(attribute.name)}', which is neither a number, a string nor a dense tensor",
+        "export the model without it",
+    )

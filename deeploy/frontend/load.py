@@ -1,0 +1,187 @@
+"""Read an ONNX file into one self-contained model: external data inside, local functions inlined, versions checked.
+
+External data is read only from regular files inside the model's own folder, so that a model cannot make the compiler
+read other files of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from deeploy.errors import ModelError, UnsupportedError, shorten
+
+OLDEST_OPSET = 7
+_MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
+
+_EXPORT_AGAIN = "export the model again, or check that the file is complete"
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read ``path``; the result has no external data and no local functions.
+
+    Raises:
+        ModelError: the file is missing, not ONNX, damaged, or refers to data that cannot be read.
+        UnsupportedError: a version or a construct that is not handled.
+    """
+    model = _parse(path)
+    _load_external_data(model, path.parent)
+    check_opset(model)
+    return _inline_functions(model)
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    name = shorten(str(path))
+    if path.is_dir():
+        raise ModelError(f"{name} is a folder, not an ONNX file", "give the path of a .onnx file")
+    if not path.is_file():
+        raise ModelError(f"there is no file {name}", "check the path of the model")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{name} cannot be read: {error.strerror}", "check the permissions of the file") from error
+    if not content:
+        raise ModelError(f"{name} is empty", _EXPORT_AGAIN)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(f"{name} is not an ONNX file, or it is truncated", _EXPORT_AGAIN) from error
+    if not model.HasField("graph"):
+        raise ModelError(f"{name} holds no ONNX graph", _EXPORT_AGAIN)
+    return model
+
+
+def opset_version(model: onnx.ModelProto) -> int:
+    """Version of the standard operators that the model uses; 0 when it imports none."""
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+
+
+def check_opset(model: onnx.ModelProto) -> None:
+    """Raise unless the model's opset is one that is handled."""
+    version, newest = opset_version(model), onnx.defs.onnx_opset_version()
+    if version == 0:
+        raise ModelError("the model imports no opset of the standard operators", _EXPORT_AGAIN)
+    if version < OLDEST_OPSET:
+        raise UnsupportedError(
+            f"the model uses opset {version}; the oldest that is handled is {OLDEST_OPSET}",
+            "convert it with onnx.version_converter, or export it with a newer opset",
+        )
+    if version > newest:
+        raise UnsupportedError(
+            f"the model uses opset {version}; the newest that the installed onnx package knows is {newest}",
+            "export the model with an older opset, or install a newer onnx package",
+        )
+
+
+def _tensors(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _load_external_data(model: onnx.ModelProto, folder: Path) -> None:
+    """Replace external data by its bytes, read from files inside ``folder``."""
+    places: list[Iterator[onnx.TensorProto] | Sequence[onnx.TensorProto]] = [model.graph.initializer, _tensors(model.graph.node)]
+    places += [_tensors(function.node) for function in model.functions]
+    for tensors in places:
+        for tensor in tensors:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                tensor.raw_data = _external_bytes(tensor, folder)
+                tensor.data_location = onnx.TensorProto.DEFAULT
+                del tensor.external_data[:]
+
+
+def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
+    name = shorten(tensor.name)
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    path = _inside(name, location, folder)
+    try:
+        offset = int(entries.get("offset") or 0)
+        length = int(entries["length"]) if entries.get("length") else None
+    except ValueError as error:
+        raise ModelError(f"tensor '{name}' has an external offset or length that is not a number", _EXPORT_AGAIN) from error
+    size = path.stat().st_size
+    length = size - offset if length is None else length
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ModelError(
+            f"tensor '{name}' wants bytes {offset} to {offset + length} of {shorten(location)}, which has {size} bytes",
+            "copy the complete data file next to the model",
+        )
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError as error:
+        raise ModelError(f"external data {shorten(location)} cannot be read: {error.strerror}", "check its permissions") from error
+
+
+def _inside(name: str, location: str, folder: Path) -> Path:
+    """The file ``location``, which must be a regular file inside ``folder`` after following links."""
+    if not location or "\0" in location:
+        raise ModelError(f"tensor '{name}' has external data without a valid location", _EXPORT_AGAIN)
+    outside = ModelError(
+        f"external data {shorten(location)} of tensor '{name}' lies outside the model's folder",
+        "put the data file into the model's folder and refer to it by a relative path",
+    )
+    relative = PurePosixPath(location)
+    if relative.is_absolute() or PureWindowsPath(location).is_absolute() or ".." in relative.parts:
+        raise outside
+    try:
+        root = folder.resolve(strict=True)
+        path = (root / relative).resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(
+            f"external data {shorten(location)} of tensor '{name}' is missing", "copy the data file next to the model"
+        ) from error
+    if not path.is_relative_to(root):
+        raise outside
+    if not path.is_file():
+        raise ModelError(f"external data {shorten(location)} of tensor '{name}' is not a file", "copy the data file next to the model")
+    return path
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace calls of the model's local functions by their bodies."""
+    if not model.functions:
+        return model
+    _check_calls(model)
+    try:
+        inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"the model's local functions cannot be inlined: {shorten(str(error))}", _EXPORT_AGAIN) from error
+    left = {(function.domain, function.name) for function in inlined.functions}
+    for node in inlined.graph.node:
+        if (node.domain, node.op_type) in left:
+            raise UnsupportedError(
+                f"local function '{shorten(node.op_type)}' uses other operator versions than the model and cannot be converted",
+                "export the model with one opset for the graph and its functions",
+            )
+    return inlined
+
+
+def _check_calls(model: onnx.ModelProto) -> None:
+    """Raise when local functions call each other in a circle, or expand to more nodes than any real model has."""
+    bodies = {(function.domain, function.name): function.node for function in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(nodes: Sequence[onnx.NodeProto], path: tuple[tuple[str, str], ...]) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if key in path or len(path) > 100:
+                raise ModelError(f"local function '{shorten(node.op_type)}' calls itself", "remove the recursion; ONNX does not allow it")
+            if key in bodies and key not in sizes:
+                sizes[key] = size(bodies[key], (*path, key))
+            total += sizes.get(key, 1)
+        return total
+
+    if size(model.graph.node, ()) > _MOST_NODES:
+        raise UnsupportedError(f"the model's local functions expand to more than {_MOST_NODES} nodes", _EXPORT_AGAIN)

@@ -1,0 +1,154 @@
+"""What ONNX and other vendors' documents say about operators: versions, attributes, and which operator has which shapes.
+
+Files mix versions: a graph of opset 13 may hold a ``Pad`` with the attributes of opset 2. ``signature`` therefore takes
+the version of an operator that fits a node best, the declared opset being only the first choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+from onnx.defs import OpSchema, SchemaError
+
+DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})
+DIALECT_OPS = frozenset(
+    "RequantShift iSoftmax ITAMax ITAPartialMax iLayerNorm iRMSNorm iNoNorm iGELU iHardswish TrueIntegerDiv IntegerDiv IntegerMean".split()
+)
+MICROSOFT = "com.microsoft"
+_MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
+
+# Operators whose first output has the shape and type of their first input.
+SAME_AS_INPUT = frozenset(
+    {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
+    | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
+    | {
+        (MICROSOFT, op)
+        for op in "QLinearSoftmax QLinearSigmoid QLinearLeakyRelu Gelu FastGelu QuickGelu BiasGelu SkipLayerNormalization".split()
+    }
+)
+
+# Operators that take their shapes from a standard one: its name, and which inputs are passed to it.
+LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
+    ("", "IntegerDiv"): ("Div", (0, 1)),
+    ("", "IntegerMean"): ("ReduceMean", (0,)),
+    (MICROSOFT, "QGemm"): ("Gemm", (0, 3)),
+    (MICROSOFT, "QLinearAdd"): ("Add", (0, 3)),
+    (MICROSOFT, "QLinearMul"): ("Mul", (0, 3)),
+    (MICROSOFT, "QLinearAveragePool"): ("AveragePool", (0,)),
+    (MICROSOFT, "QLinearGlobalAveragePool"): ("GlobalAveragePool", (0,)),
+    (MICROSOFT, "QLinearReduceMean"): ("ReduceMean", (0,)),
+    (MICROSOFT, "FusedMatMul"): ("MatMul", (0, 1)),
+    (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
+    (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
+}
+
+# Inputs that describe the operation, not its data: they have to be constant.
+CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
+    "Clip": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 2, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+
+
+def canonical_domain(domain: str, op: str) -> str:
+    """The one domain under which an operator is known that files put into several."""
+    if domain == "ai.onnx" or (op in DIALECT_OPS and domain in DIALECT_DOMAINS) or (domain == MICROSOFT and op in _MICROSOFT_STANDARD):
+        return ""
+    return domain
+
+
+def is_dialect_op(op: str, domain: str) -> bool:
+    """Whether an operator, under its canonical domain, belongs to the integer dialect."""
+    return not domain and op in DIALECT_OPS
+
+
+def constant_inputs(op: str) -> tuple[int, ...]:
+    """Positions of the inputs that have to be constant."""
+    return (1,) if op.startswith("Reduce") else CONSTANT_INPUTS.get(op, ())
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """One version of a standard operator.
+
+    Attributes:
+        schema: the definition in the onnx package.
+        attributes: type of every attribute, by name.
+        required: attributes that must be present.
+        inputs: type string of every formal input; the last one repeats when ``variadic``.
+        outputs: type string of every formal output.
+        allowed: element types, as strings, by type variable.
+    """
+
+    schema: OpSchema
+    attributes: dict[str, int]
+    required: frozenset[str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    allowed: dict[str, frozenset[str]]
+
+    def fits(self, attributes: frozenset[str], inputs: int, strict: bool) -> bool:
+        """Whether a node with these attributes and this many inputs can be meant; not strict: it may have more attributes."""
+        counts = self.schema.min_input <= inputs <= self.schema.max_input
+        return counts and self.required <= attributes and (not strict or attributes <= self.attributes.keys())
+
+
+def _signature(schema: OpSchema) -> Signature:
+    attributes = dict(schema.attributes)
+    return Signature(
+        schema,
+        {name: int(attribute.type) for name, attribute in attributes.items()},
+        frozenset(name for name, attribute in attributes.items() if attribute.required),
+        tuple(parameter.type_str for parameter in schema.inputs),
+        tuple(parameter.type_str for parameter in schema.outputs),
+        {constraint.type_param_str: frozenset(constraint.allowed_type_strs) for constraint in schema.type_constraints},
+    )
+
+
+@lru_cache(maxsize=None)
+def _history(op: str) -> tuple[Signature, ...]:
+    """Every version of a standard operator that is not deprecated, the newest first."""
+    found = []
+    version = onnx.defs.onnx_opset_version()
+    while version > 0:
+        try:
+            schema = onnx.defs.get_schema(op, version, "")
+        except SchemaError:
+            break
+        if not schema.deprecated:
+            found.append(_signature(schema))
+        version = schema.since_version - 1
+    return tuple(found)
+
+
+@lru_cache(maxsize=None)
+def signature(op: str, version: int, attributes: frozenset[str], inputs: int) -> Signature | None:
+    """The version of a standard operator that a node is written in; None when ONNX has no such operator.
+
+    The version of opset ``version`` if the node fits it, else the nearest one that it fits.
+    """
+    history = _history(op)
+    current = next((s for s in history if s.schema.since_version <= version), None)
+    base = current.schema.since_version if current else version
+    nearest = sorted(history, key=lambda s: abs(s.schema.since_version - base))
+    for strict in (True, False):
+        for candidate in nearest:
+            if candidate.fits(attributes, inputs, strict):
+                return candidate
+    return nearest[0] if nearest else None

@@ -1,0 +1,234 @@
+"""Shapes and element types of one node's outputs, from those of its inputs.
+
+Standard operators are inferred by the onnx package; the others have the shapes of a standard operator (see
+``schemas``). Declared types may contradict each other, since files in the integer dialect call everything float32: where
+an operator's definition does not allow the types found, shapes are inferred with types that it does allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from deeploy.errors import ModelError, shorten
+from deeploy.frontend.schemas import LIKE_STANDARD, SAME_AS_INPUT, Signature, signature
+from deeploy.frontend.structure import describe
+
+_LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
+
+Attributes = Mapping[str, Any]
+Inputs = Sequence[gs.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a tensor: element type and shape, None where unknown."""
+
+    dtype: np.dtype[Any] | None = None
+    shape: tuple[int | None, ...] | None = None
+
+    def or_else(self, other: Value) -> Value:
+        """Fill what is unknown from ``other``."""
+        shape = self.shape
+        if shape is None:
+            shape = other.shape
+        elif other.shape is not None and len(other.shape) == len(shape):
+            shape = tuple(b if a is None else a for a, b in zip(shape, other.shape, strict=True))
+        return Value(other.dtype if self.dtype is None else self.dtype, shape)
+
+    @property
+    def static_shape(self) -> list[int] | None:
+        """The shape, when every extent is known."""
+        if self.shape is None or any(extent is None for extent in self.shape):
+            return None
+        return [extent for extent in self.shape if extent is not None]
+
+
+def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inputs, version: int) -> list[Value] | None:
+    """What follows for the node's outputs; None for an operator that is not known here.
+
+    Raises:
+        ModelError: the inputs' shapes do not fit the operator.
+    """
+    first = inputs[0] if inputs else None
+    key = (domain, node.op_type)
+    if key in SAME_AS_INPUT and first is not None:
+        return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
+    if key == ("", "Gemm") and first is not None and len(first.shape) > 2:
+        return [_batched_gemm(node, attributes, inputs)]
+    if key == ("com.microsoft", "QLinearConcat"):
+        return [_infer_as("Concat", node, attributes, inputs[2::3], version)[0]]
+    if key in LIKE_STANDARD:
+        op, picks = LIKE_STANDARD[key]
+        value = _infer_as(op, node, attributes, [inputs[i] if i < len(inputs) else None for i in picks], version)[0]
+        return [Value(_qgemm_type(inputs), value.shape) if node.op_type == "QGemm" else value]
+    if domain:
+        return None
+    found = signature(node.op_type, version, frozenset(attributes), len(inputs))
+    return None if found is None else _infer_standard(found, node, attributes, inputs)
+
+
+def _qgemm_type(inputs: Inputs) -> np.dtype[Any]:
+    """The type of the output's zero point; without one the output is float."""
+    zero_point = inputs[8] if len(inputs) > 8 else None
+    return np.dtype(np.float32) if zero_point is None else np.dtype(zero_point.dtype)
+
+
+def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> Value:
+    """The dialect's Gemm with leading batch axes in A: a batched matrix product, ``transA`` swapping the last two axes."""
+    a, b = inputs[0], inputs[1] if len(inputs) > 1 else None
+    if a is None or b is None or len(b.shape) < 2:
+        raise ModelError(f"{describe(node)} multiplies tensors of fewer than two axes", "check the shapes of its inputs")
+    left, right = list(a.shape), list(b.shape)
+    if attributes.get("transA", 0):
+        left[-2:] = left[:-3:-1]
+    if attributes.get("transB", 0):
+        right[-2:] = right[:-3:-1]
+    if left[-1] != right[-2]:
+        raise ModelError(f"{describe(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs")
+    try:
+        batch = np.broadcast_shapes(tuple(left[:-2]), tuple(right[:-2]))
+    except ValueError as error:
+        raise ModelError(f"{describe(node)} multiplies {a.shape} by {b.shape}", "check the shapes of its inputs") from error
+    return Value(a.dtype, (*batch, left[-2], right[-1]))
+
+
+def _infer_as(op: str, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs, version: int) -> list[Value]:
+    """Infer a node as if it were the standard operator ``op``, ignoring the attributes that the latter does not have."""
+    found = signature(op, version, frozenset(attributes), len(inputs))
+    if found is None or any(tensor is None for tensor in inputs):
+        raise ModelError(f"{describe(node)} lacks an input", "export the model again")
+    return _infer_repaired(found, node, attributes, inputs)
+
+
+def _infer_standard(found: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
+    pairs = [(name, tensor) for name, tensor in zip(node.input, inputs, strict=False) if name and tensor is not None]
+    types = {name: _type_proto(tensor.dtype, tensor.shape) for name, tensor in pairs}
+    data = {name: numpy_helper.from_array(np.asarray(tensor.values), name) for name, tensor in pairs if _is_operand(tensor)}
+    try:
+        return _values(node, infer_node_outputs(found.schema, node, types, data))
+    except onnx.checker.ValidationError:
+        return _infer_repaired(found, node, attributes, inputs)
+    except InferenceError as error:
+        raise _mismatch(node, error, inputs) from error
+
+
+def _infer_repaired(found: Signature, node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> list[Value]:
+    """Infer on a copy of the node whose attributes and types are what the operator's definition demands."""
+    names = ["" if tensor is None else f"i{i}" for i, tensor in enumerate(inputs)]
+    outputs = [f"o{i}" if name else "" for i, name in enumerate(node.output)]
+    copy = helper.make_node(found.schema.name, names, outputs, name=node.name)
+    for name, value in attributes.items():
+        if name in found.attributes:
+            copy.attribute.append(_attribute(name, value, found.attributes[name], node))
+    chosen, originals = _allowed_types(found, inputs)
+    tensors = {name: tensor for name, tensor in zip(names, inputs, strict=True) if tensor is not None}
+    types = {name: _type_proto(dtype, tensors[name].shape) for name, dtype in zip(names, chosen, strict=True) if name}
+    data = {name: numpy_helper.from_array(np.asarray(tensor.values), name) for name, tensor in tensors.items() if _is_operand(tensor)}
+    try:
+        values = _values(copy, infer_node_outputs(found.schema, copy, types, data))
+    except (onnx.checker.ValidationError, InferenceError) as error:
+        raise _mismatch(node, error, inputs) from error
+    strings = found.outputs + found.outputs[-1:] * (len(values) - len(found.outputs))
+    return [Value(originals.get(string, value.dtype), value.shape) for string, value in zip(strings, values, strict=False)]
+
+
+def _attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> AttributeProto:
+    try:
+        if kind == AttributeProto.FLOAT:
+            value = float(value)
+        elif kind == AttributeProto.INT:
+            value = int(value)
+        elif kind == AttributeProto.INTS:
+            value = [int(item) for item in np.atleast_1d(value)]
+        return helper.make_attribute(name, value, attr_type=kind)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{describe(node)} has the attribute '{shorten(name)}' in a type that the operator does not have", "export the model again"
+        ) from error
+
+
+def _allowed_types(found: Signature, inputs: Inputs) -> tuple[list[Any], dict[str, np.dtype[Any]]]:
+    """Types per input that the definition allows, and the real type of every type variable whose inputs got another one."""
+    strings = (found.inputs + found.inputs[-1:] * (len(inputs) - len(found.inputs)))[: len(inputs)]
+    originals: dict[str, np.dtype[Any]] = {}
+    chosen: dict[str, np.dtype[Any]] = {}
+    for string, tensor in zip(strings, inputs, strict=True):
+        if tensor is not None and string not in originals:
+            originals[string] = tensor.dtype
+            allowed = [name for name in sorted(found.allowed.get(string, {string})) if name.startswith("tensor(")]
+            own = _type_string(tensor.dtype)
+            name = next((n for n in (own, "tensor(float)", *allowed) if n in allowed), own)
+            chosen[string] = _from_type_string(name)
+    types = [None if tensor is None else chosen[string] for string, tensor in zip(strings, inputs, strict=True)]
+    return types, {string: dtype for string, dtype in originals.items() if dtype != chosen[string]}
+
+
+def _mismatch(node: onnx.NodeProto, error: Exception, inputs: Inputs) -> ModelError:
+    shapes = ", ".join("none" if tensor is None else f"{tensor.dtype}{list(tensor.shape)}" for tensor in inputs)
+    text = " ".join(str(error).split())
+    return ModelError(f"{describe(node)} does not fit its inputs {shorten(shapes, 200)}: {shorten(text, 200)}", "correct the model")
+
+
+def _is_operand(tensor: gs.Tensor) -> bool:
+    """Whether the onnx package is shown the values: small numbers that may describe a shape."""
+    return isinstance(tensor, gs.Constant) and tensor.values.size <= _LARGEST_OPERAND and tensor.dtype.kind in "iufb"
+
+
+def _values(node: onnx.NodeProto, types: Mapping[str, TypeProto]) -> list[Value]:
+    values = []
+    for name in node.output:
+        found = types.get(name)
+        values.append(Value() if found is None or found.WhichOneof("value") != "tensor_type" else read_type(found, {}))
+    return values
+
+
+def read_type(found: TypeProto, dims: Mapping[str, int]) -> Value:
+    """Element type and shape of a tensor type; named dimensions take their extent from ``dims``."""
+    tensor = found.tensor_type
+    dtype = numpy_dtype(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return Value(dtype)
+    shape = []
+    for dim in tensor.shape.dim:
+        fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+        shape.append(int(dim.dim_value) if fixed else dims.get(dim.dim_param))
+    return Value(dtype, tuple(shape))
+
+
+@lru_cache(maxsize=None)
+def numpy_dtype(element_type: int) -> np.dtype[Any]:
+    """The NumPy type of an ONNX element type.
+
+    Raises:
+        ModelError: there is no such element type.
+    """
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"a tensor has the unknown element type {element_type}", "export the model again") from error
+
+
+@lru_cache(maxsize=None)
+def _element_type(dtype: np.dtype[Any]) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def _type_string(dtype: np.dtype[Any]) -> str:
+    return f"tensor({TensorProto.DataType.Name(_element_type(dtype)).lower()})"
+
+
+def _from_type_string(string: str) -> np.dtype[Any]:
+    return numpy_dtype(TensorProto.DataType.Value(string.removeprefix("tensor(").removesuffix(")").upper()))
+
+
+def _type_proto(dtype: np.dtype[Any], shape: Sequence[int]) -> TypeProto:
+    return helper.make_tensor_type_proto(_element_type(dtype), list(shape))

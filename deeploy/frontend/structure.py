@@ -1,0 +1,140 @@
+"""Whether a graph is well formed, and an order in which its nodes can run.
+
+ONNX demands that names are unique, that every input is produced and that nodes are sorted. The first two are checked;
+nodes are sorted here, since not every exporter does, and nodes that no output depends on are left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import onnx
+from onnx import AttributeProto
+
+from deeploy.errors import ModelError, UnsupportedError, shorten
+
+_EXPORT_AGAIN = "the file is damaged or was edited; export the model again"
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """How messages call a node: its name, or where it has none, what it computes."""
+    name = f"'{shorten(node.name)}'" if node.name else f"that computes '{shorten(next(iter(node.output), ''))}'"
+    return f"node {name} ({shorten(node.op_type)})"
+
+
+def check_and_sort(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on, sorted topologically and otherwise in the order of the file.
+
+    Raises:
+        ModelError: names that are not unique, tensors that nobody produces, cycles, a graph without outputs.
+        UnsupportedError: control flow, sparse constants, values that are not tensors.
+    """
+    _check_values(graph)
+    for node in graph.node:
+        _check_attributes(node)
+    producers = _producers(graph)
+    _check_inputs(graph, producers)
+    return _live(graph, producers, _sorted(graph.node, producers))
+
+
+def _check_values(graph: onnx.GraphProto) -> None:
+    if not graph.output:
+        raise ModelError("the graph has no outputs", _EXPORT_AGAIN)
+    if graph.sparse_initializer:
+        name = shorten(graph.sparse_initializer[0].values.name)
+        raise UnsupportedError(f"tensor '{name}' is a sparse constant", "store it as a dense tensor")
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        _unique((value.name for value in values), kind)
+        for value in values:
+            if value.type.WhichOneof("value") not in ("tensor_type", None if kind == "output" else "tensor_type"):
+                raise UnsupportedError(
+                    f"graph {kind} '{shorten(value.name)}' is a {value.type.WhichOneof('value') or 'value without a type'}",
+                    "only dense tensors can be inputs and outputs; give it a tensor type",
+                )
+    _unique((tensor.name for tensor in graph.initializer), "initialiser")
+
+
+def _unique(names: Iterable[str], kind: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name:
+            raise ModelError(f"a graph {kind} has no name", _EXPORT_AGAIN)
+        if name in seen:
+            raise ModelError(f"two graph {kind}s are called '{shorten(name)}'", "give each tensor its own name")
+        seen.add(name)
+
+
+def _check_attributes(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or attribute.HasField("g") or attribute.graphs:
+            raise UnsupportedError(
+                f"{describe(node)} holds a subgraph: control flow is not supported",
+                "export the model with fixed conditions and unrolled loops",
+            )
+        if attribute.ref_attr_name:
+            raise ModelError(f"{describe(node)} takes attribute '{shorten(attribute.name)}' of a function it is not in", _EXPORT_AGAIN)
+
+
+def _producers(graph: onnx.GraphProto) -> dict[str, int]:
+    """Index of the producing node by tensor name; -1 for inputs and initialisers."""
+    producers = {value.name: -1 for value in graph.input}
+    producers.update((tensor.name, -1) for tensor in graph.initializer)
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if name in producers:
+                raise ModelError(f"{describe(node)} computes '{shorten(name)}', which exists already", "give each tensor its own name")
+            if name:
+                producers[name] = index
+    return producers
+
+
+def _check_inputs(graph: onnx.GraphProto, producers: dict[str, int]) -> None:
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in producers:
+                raise ModelError(f"{describe(node)} reads '{shorten(name)}', which nothing produces", _EXPORT_AGAIN)
+    for value in graph.output:
+        if value.name not in producers:
+            raise ModelError(f"nothing produces the graph output '{shorten(value.name)}'", _EXPORT_AGAIN)
+
+
+def _sorted(nodes: Iterable[onnx.NodeProto], producers: dict[str, int]) -> list[int]:
+    """Indices in a topological order (Kahn's algorithm), the smallest index first among those that are ready."""
+    listed = list(nodes)
+    readers: list[list[int]] = [[] for _ in listed]
+    waiting = [0] * len(listed)
+    for index, node in enumerate(listed):
+        for source in {producers[name] for name in node.input if name} - {-1}:
+            readers[source].append(index)
+            waiting[index] += 1
+    ready = [index for index, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(order) < len(listed):
+        raise ModelError(f"the graph has a cycle through {describe(listed[_on_cycle(listed, producers, set(order))])}", _EXPORT_AGAIN)
+    return order
+
+
+def _on_cycle(nodes: list[onnx.NodeProto], producers: dict[str, int], done: set[int]) -> int:
+    """A node on a cycle: walking from any unfinished node to unfinished sources ends up in one."""
+    index = next(i for i in range(len(nodes)) if i not in done)
+    seen: set[int] = set()
+    while index not in seen:
+        seen.add(index)
+        index = next(s for s in (producers[name] for name in nodes[index].input if name) if s >= 0 and s not in done)
+    return index
+
+
+def _live(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -> list[onnx.NodeProto]:
+    needed = {producers[value.name] for value in graph.output}
+    for index in reversed(order):
+        if index in needed:
+            needed.update(producers[name] for name in graph.node[index].input if name)
+    return [graph.node[index] for index in order if index in needed]
