@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 from deeploy import target as targets
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend import import_model
-from deeploy.frontend.arrays import load_arrays
+from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
@@ -212,8 +212,10 @@ def _lower(
     if save_after is not None and save_after[0] not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {save_after[0]}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
     integer = is_dialect(graph) if dialect is None else dialect == "integer"
-    samples = load_arrays(Path(inputs), graph.inputs, None)[0] if inputs is not None and integer else None
-    resolved, notes = resolve_input_types(graph, types, dialect, samples)
+    samples = None
+    if inputs is not None and integer:
+        samples = load_arrays(Path(inputs), [Expected(t.name, tuple(t.shape)) for t in graph.inputs], "input").samples
+    resolved, notes = resolve_input_types(graph, types, integer, samples)
     if integer:
         assign_types(graph, resolved)
     for step in target.passes:

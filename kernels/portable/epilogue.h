@@ -28,16 +28,18 @@ struct epilogue {
 
 #endif
 
-#ifdef ACC_T
-static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
-    (void)e;
-    (void)channel;
+#if defined(ACC_T) && !defined(DEEPLOY_FINISH)
+#define DEEPLOY_FINISH
+
+/* One accumulator; the indices select the stages' operands. */
+static inline Y_T finish_at(ACC_T value, const struct epilogue *e, int bias, int mul, int add) {
+    (void)e, (void)bias, (void)mul, (void)add;
 #ifdef EPILOGUE_BIAS
-    value += ((const BIAS_T *)e->bias)[e->bias_step * channel];
+    value += ((const BIAS_T *)e->bias)[bias];
 #endif
 #ifdef EPILOGUE_REQUANTISE
-    const int64_t product = (int64_t)value * ((const MUL_T *)e->mul)[e->mul_step * channel];
-    const int64_t wide = (product + ((const ADD_T *)e->add)[e->add_step * channel]) >> e->shift;
+    const int64_t product = (int64_t)value * ((const MUL_T *)e->mul)[mul];
+    const int64_t wide = (product + ((const ADD_T *)e->add)[add]) >> e->shift;
     return (Y_T)(wide < e->low ? e->low : wide > e->high ? e->high : wide);
 #else
 #ifdef EPILOGUE_CLAMP
@@ -49,5 +51,26 @@ static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
 #endif
     return (Y_T)value;
 #endif
+}
+
+static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
+    return finish_at(value, e, e->bias_step * channel, e->mul_step * channel, e->add_step * channel);
+}
+
+/* `lanes` accumulators of consecutive channels. The epilogue is copied so that stores to y cannot change it, and the
+ * usual combinations of steps are spelled out: compilers vectorise them. */
+static inline void finish_block(const ACC_T *acc, Y_T *restrict y, int lanes, const struct epilogue *epilogue,
+                                int channel) {
+    const struct epilogue e = *epilogue;
+    const int c = channel;
+    if (e.bias_step && e.mul_step && e.add_step) {
+        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, c + j, c + j, c + j);
+    } else if (e.mul_step && e.add_step) {
+        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, 0, c + j, c + j);
+    } else if (e.add_step) {
+        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, e.bias_step * (c + j), 0, c + j);
+    } else {
+        for (int j = 0; j < lanes; j++) y[j] = finish(acc[j], &e, c + j);
+    }
 }
 #endif

@@ -1,0 +1,61 @@
+"""Element types of the inputs of a dialect graph, whose file calls everything float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import UsageError, shorten
+from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.graph.types import DType
+
+
+def is_dialect(graph: gs.Graph) -> bool:
+    """Whether the graph contains an operator of the integer dialect."""
+    return any(not node.domain and node.op in DIALECT_OPS for node in graph.nodes)
+
+
+def resolve_input_types(
+    graph: gs.Graph,
+    declared: Mapping[str, DType],
+    integer: bool,
+    samples: Sequence[Sequence[np.ndarray]] | None = None,
+) -> tuple[dict[str, DType], list[str]]:
+    """The element type of every input, and notices for the user.
+
+    In this order: ``declared`` (``--input-type``); an integer type in the file, where an int32 in a dialect graph only says
+    "integer"; the range of ``samples``, only for dialect graphs; int8.
+
+    Raises:
+        UsageError: a declared name is no input.
+    """
+    names = [t.name for t in graph.inputs]
+    for name in declared:
+        if name not in names:
+            raise UsageError(f"--input-type {shorten(name)}: the model has no input of that name", f"Its inputs: {', '.join(shorten(n) for n in names)}.")
+    types: dict[str, DType] = {}
+    notes: list[str] = []
+    for position, tensor in enumerate(graph.inputs):
+        file_type = DType.of(tensor.dtype)
+        if tensor.name in declared:
+            types[tensor.name] = declared[tensor.name]
+        elif not integer or (file_type.is_integer and file_type is not DType.INT32):
+            types[tensor.name] = file_type
+        else:
+            arrays = [sample[position] for sample in samples or ()]
+            types[tensor.name], note = _from_range(tensor.name, arrays)
+            notes.append(note)
+    return types, notes
+
+
+def _from_range(name: str, arrays: Sequence[np.ndarray]) -> tuple[DType, str]:
+    filled = [a for a in arrays if a.size]
+    label = f"input '{shorten(name)}'"
+    how = f"say otherwise with --input-type {shorten(name)}=TYPE"
+    if not filled:
+        return DType.INT8, f"{label} is taken as int8; {how}"
+    low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
+    dtype = DType.smallest(low, high)
+    return dtype, f"{label} is taken as {dtype.name.lower()}, since the sample ranges from {low} to {high}; {how}"

@@ -1,0 +1,21 @@
+/* Mean over windows of a channels-last image; integers in 16 fractional bits, rounded half up. */
+#ifndef DEEPLOY_AVERAGE_POOL2D_H
+#define DEEPLOY_AVERAGE_POOL2D_H
+
+#include "epilogue.h"
+
+struct average_pool2d {
+    const void *x; /* [batch, height, width, channels] */
+    void *y;       /* [batch, out_height, out_width, channels] */
+    int batch, height, width, channels;
+    int out_height, out_width;
+    int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
+    int top, left;         /* rows and columns read before the first one of x */
+    int counted_h, counted_w; /* extents, padding included, within which taps count; 0: only taps inside the image count */
+    int zero_point;
+    int x_batch, x_row, x_column; /* strides in elements; channels are dense */
+    int y_batch, y_row, y_column;
+    struct epilogue epilogue;
+};
+
+#endif

@@ -1,0 +1,81 @@
+#include "conv2d.h"
+
+#include "block.h"
+
+/* Taps first <= f < last of one axis lie inside the image; the window begins at `origin`. */
+struct span {
+    int first, last;
+};
+
+static inline struct span inside(int origin, int dilation, int taps, int size) {
+    struct span s = {0, taps};
+    while (s.first < taps && origin + s.first * dilation < 0) s.first++;
+    while (s.last > s.first && origin + (s.last - 1) * dilation >= size) s.last--;
+    return s;
+}
+
+/* acc[j] += sum of x[i] * w[i, j]; a step of 0 repeats the same x. */
+static inline void accumulate(ACC_T *acc, const X_T *x, int step, const W_T *w, int w_step, int count, int lanes) {
+    for (int i = 0; i < count; i++) {
+        const ACC_T value = (ACC_T)x[i * step];
+        for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)w[i * w_step + j];
+    }
+}
+
+/* One row of taps: the image's row at x holds the taps `span`; the others read the zero point. */
+static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *x, struct span span, const W_T *w, int lanes) {
+    const int filters = k->groups * k->filters;
+    const int tap = k->channels * filters;
+    const X_T outside = (X_T)k->zero_point;
+    if (k->zero_point != 0) {
+        for (int fw = 0; fw < span.first; fw++) accumulate(acc, &outside, 0, w + fw * tap, filters, k->channels, lanes);
+        for (int fw = span.last; fw < k->kernel_w; fw++) {
+            accumulate(acc, &outside, 0, w + fw * tap, filters, k->channels, lanes);
+        }
+    }
+    const int step = k->dilation_w * k->x_column;
+    if (step == k->channels) { /* neighbouring taps are neighbours in memory: one long run */
+        accumulate(acc, x + span.first * step, 1, w + span.first * tap, filters, (span.last - span.first) * step, lanes);
+        return;
+    }
+    for (int fw = span.first; fw < span.last; fw++) {
+        accumulate(acc, x + fw * step, 1, w + fw * tap, filters, k->channels, lanes);
+    }
+}
+
+static inline void block(const struct conv2d *k, int group, int first, int lanes) {
+    const int channel = group * k->filters + first;
+    const W_T *w = (const W_T *)k->w + channel;
+    const int w_row = k->kernel_w * k->channels * k->groups * k->filters;
+    for (int n = 0; n < k->batch; n++) {
+        const X_T *image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
+        for (int oh = 0; oh < k->out_height; oh++) {
+            const int ih = oh * k->stride_h - k->top;
+            const struct span rows = inside(ih, k->dilation_h, k->kernel_h, k->height);
+            Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + channel;
+            for (int ow = 0; ow < k->out_width; ow++) {
+                const int iw = ow * k->stride_w - k->left;
+                const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
+                const struct span none = {0, 0};
+                ACC_T acc[LANES];
+                for (int j = 0; j < lanes; j++) acc[j] = 0;
+                for (int fh = 0; fh < k->kernel_h; fh++) {
+                    const int valid = fh >= rows.first && fh < rows.last;
+                    if (!valid && k->zero_point == 0) continue;
+                    const X_T *x = valid ? image + (ih + fh * k->dilation_h) * k->x_row + iw * k->x_column : image;
+                    add_row(acc, k, x, valid ? columns : none, w + fh * w_row, lanes);
+                }
+                finish_block(acc, y + ow * k->y_column, lanes, &k->epilogue, channel);
+            }
+        }
+    }
+}
+
+void KERNEL(const struct conv2d *k) {
+    for (int group = 0; group < k->groups; group++) {
+        for (int first = 0, lanes; first < k->filters; first += lanes) {
+            lanes = block_width(&first, k->filters);
+            WITH_WIDTH(lanes, block, k, group, first);
+        }
+    }
+}

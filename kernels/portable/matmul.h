@@ -1,0 +1,21 @@
+/* Batched matrix product with any strides. */
+#ifndef DEEPLOY_MATMUL_H
+#define DEEPLOY_MATMUL_H
+
+#include "epilogue.h"
+
+struct matmul {
+    const void *a;
+    const void *b;
+    void *y;
+    int batch[4]; /* extents of the batch axes, outermost first; 1 where there are fewer */
+    int a_batch[4], b_batch[4], y_batch[4]; /* their strides in elements; 0 where the operand is broadcast */
+    int rows, columns, depth;
+    int a_row, a_depth; /* strides in elements */
+    int b_depth, b_column;
+    int y_row; /* columns are dense */
+    int a_zero_point, b_zero_point;
+    struct epilogue epilogue;
+};
+
+#endif
