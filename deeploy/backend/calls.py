@@ -39,22 +39,14 @@ class View:
     dtype: DType
 
 
-def operand_types(call: Call) -> dict[str, DType]:
-    """Element type of every operand as it is stored."""
-    inputs = [t for t in call.node.inputs]
-    names = [n for n in call.operands]
-    present = [t for t in (*inputs, *call.node.outputs) if t is not None]
-    return {name: tensor.dtype for name, tensor in zip(names, present, strict=True)}
-
-
 def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     """The kernel instance that the call needs; ``stored`` maps operands to the types they are stored in."""
     stages = call.node.epilogue
     extra = epilogue.operands(stages)
     macros: list[tuple[str, str]] = []
-    outputs = [name for name in call.kernel.outputs]
-    first = next((n for n in stored if n not in extra), outputs[0])
-    is_float = stored[first].is_float or stored[outputs[0]].is_float
+    output = call.kernel.outputs[0]
+    first = next((n for n in stored if n not in extra), output)
+    is_float = stored[first].is_float or stored[output].is_float
     macros.append(("ACC_T", "float" if is_float else "int32_t"))
     if is_float:
         macros.append(("ACC_IS_FLOAT", "1"))
@@ -63,9 +55,11 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
         if dtype.is_float:
             macros.append((f"{name.upper()}_IS_FLOAT", "1"))
     macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]
+    further = dict(call.kernel.macros(call.node)) if call.kernel.macros is not None else {}
+    macros += further.items()
     codes = [dtype.value for name, dtype in stored.items() if name not in extra]
     suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored["add"].bytes == 8 else "") for stage in stages]
-    name = "_".join([call.kernel.name, *codes, *suffix])
+    name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
     return Instance(name, call.kernel.source, (("KERNEL", name), *macros))
 
 

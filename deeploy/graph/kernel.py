@@ -72,6 +72,7 @@ class Kernel:
         overwrites: pairs (output, input) that may share memory when the input dies in this call.
         strided: operands whose outer axes may have any stride; the number is how many trailing axes must be dense.
         scratch: bytes of working memory per call, by name.
+        macros: further macros of the instance that a node needs; their values become part of its name.
         cores: dimensions that may be divided over the cores of an engine, best first.
     """
 
@@ -91,6 +92,7 @@ class Kernel:
     overwrites: tuple[tuple[str, str], ...] = ()
     strided: Mapping[str, int] = field(default_factory=dict)
     scratch: Mapping[str, Callable[[Geometry], int]] = field(default_factory=dict)
+    macros: Callable[[Node], Mapping[str, str]] | None = None
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     engine: str = "core"

@@ -65,7 +65,7 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                     const X_T *x = valid ? image + (ih + fh * k->dilation_h) * k->x_row + iw * k->x_column : image;
                     add_row(acc, k, x, valid ? columns : none, w + fh * w_row, lanes);
                 }
-                finish_block(acc, y + ow * k->y_column, lanes, &k->epilogue, channel);
+                finish_row(acc, y + ow * k->y_column, &k->epilogue, channel, lanes);
             }
         }
     }

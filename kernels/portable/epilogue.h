@@ -57,20 +57,19 @@ static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
     return finish_at(value, e, e->bias_step * channel, e->mul_step * channel, e->add_step * channel);
 }
 
-/* `lanes` accumulators of consecutive channels. The epilogue is copied so that stores to y cannot change it, and the
- * usual combinations of steps are spelled out: compilers vectorise them. */
-static inline void finish_block(const ACC_T *acc, Y_T *restrict y, int lanes, const struct epilogue *epilogue,
-                                int channel) {
+/* `count` accumulators of neighbouring channels, the first of which is `channel`. The epilogue is copied so that stores to
+ * y cannot change it, and the usual combinations of steps are spelled out: compilers vectorise them. */
+static inline void finish_row(const ACC_T *acc, Y_T *restrict y, const struct epilogue *epilogue, int channel, int count) {
     const struct epilogue e = *epilogue;
     const int c = channel;
     if (e.bias_step && e.mul_step && e.add_step) {
-        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, c + j, c + j, c + j);
+        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, c + j, c + j, c + j);
     } else if (e.mul_step && e.add_step) {
-        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, 0, c + j, c + j);
+        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, 0, c + j, c + j);
     } else if (e.add_step) {
-        for (int j = 0; j < lanes; j++) y[j] = finish_at(acc[j], &e, e.bias_step * (c + j), 0, c + j);
+        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, e.bias_step * (c + j), 0, c + j);
     } else {
-        for (int j = 0; j < lanes; j++) y[j] = finish(acc[j], &e, c + j);
+        for (int j = 0; j < count; j++) y[j] = finish(acc[j], &e, c + j);
     }
 }
 #endif

@@ -1,4 +1,4 @@
-/* Batched matrix product with any strides. */
+/* Batched matrix product of operands with any strides. */
 #ifndef DEEPLOY_MATMUL_H
 #define DEEPLOY_MATMUL_H
 
@@ -8,12 +8,12 @@ struct matmul {
     const void *a;
     const void *b;
     void *y;
-    int batch[4]; /* extents of the batch axes, outermost first; 1 where there are fewer */
+    int batch[4];                           /* batch axes, outermost first, filled up with extents of 1 */
     int a_batch[4], b_batch[4], y_batch[4]; /* their strides in elements; 0 where the operand is broadcast */
     int rows, columns, depth;
     int a_row, a_depth; /* strides in elements */
     int b_depth, b_column;
-    int y_row; /* columns are dense */
+    int y_row; /* columns of y are dense */
     int a_zero_point, b_zero_point;
     struct epilogue epilogue;
 };

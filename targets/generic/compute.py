@@ -39,7 +39,8 @@ _CONV = Kernel(
     reference=conv.reference,
 )
 _CONV_GRAPH_ORDER = replace(
-    _CONV, name="conv2d_any", constants=(), layouts={}, nest=conv.nest(lambda k, c, fh, fw: Map(k, c, fh, fw))
+    _CONV, name="conv2d_any", constants=(), layouts={}, nest=conv.nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
+    source="portable/conv2d_any.c", template="conv2d_any.mako",
 )
 _DEPTHWISE = replace(
     _CONV,

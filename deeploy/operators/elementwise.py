@@ -1,0 +1,198 @@
+"""Operators that work element by element with NumPy broadcasting (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deeploy.graph.epilogue import requantise
+from deeploy.graph.nest import Dim, Map, Nest, parallel
+from deeploy.graph.nodes import Node
+
+AXES = 6  # that the C loops have
+
+
+def nest(*operands: str) -> Callable[[Node], Nest]:
+    """The nest of an elementwise operator: inputs named ``operands``, aligned to the right of the output's axes."""
+
+    def declare(node: Node) -> Nest:
+        dims: tuple[Dim, ...] = parallel(*(f"d{axis}" for axis in range(_rank(node))))
+        reads = {}
+        for name, tensor in zip(operands, node.inputs, strict=False):
+            if tensor is not None:
+                reads[name] = Map(*dims[len(dims) - len(tensor.shape) :])
+        return Nest(reads=reads, writes={"y": Map(*dims)})
+
+    return declare
+
+
+def _rank(node: Node) -> int:
+    return max(len(tensor.shape) for tensor in (*node.inputs, *node.outputs) if tensor is not None)
+
+
+def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
+    """C initialisers of an elementwise loop: ``.extent``, and ``.NAME_step`` for each operand, collapsed to few axes.
+
+    Neighbouring axes become one where every operand steps through them as through one; ``keep_last`` keeps the last axis
+    apart, since epilogue operands are indexed by it.
+    """
+    rank = len(extent)
+    steps = {name: [0] * (rank - len(v.stride)) + _steps(v, extent[rank - len(v.stride) :]) for name, v in views.items()}
+    axes: list[tuple[int, list[int]]] = []
+    for axis in range(rank):
+        size, here = extent[axis], [s[axis] for s in steps.values()]
+        if size == 1 and not (keep_last and axis == rank - 1):
+            continue
+        last = keep_last and axis == rank - 1
+        if axes and not last and all(outer == inner * size for outer, inner in zip(axes[-1][1], here, strict=True)):
+            axes[-1] = (axes[-1][0] * size, here)
+        else:
+            axes.append((size, here))
+    if len(axes) > AXES:
+        raise ValueError(f"more than {AXES} axes")
+    axes = [(1, [0] * len(steps))] * (AXES - len(axes)) + axes
+    parts = [f".extent = {_braces(size for size, _ in axes)}"]
+    parts += [f".{name}_step = {_braces(here[i] for _, here in axes)}" for i, name in enumerate(steps)]
+    return ", ".join(parts)
+
+
+def _steps(view: Any, extent: Sequence[int]) -> list[int]:
+    """Strides over the loops: 0 where the operand is broadcast along an axis."""
+    return [0 if own == 1 and size != 1 else stride for own, size, stride in zip(view.shape, extent, view.stride, strict=True)]
+
+
+def _braces(values: Any) -> str:
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def fits_loops(node: Node) -> str | None:
+    """Whether the rank is within what the C loops take."""
+    return None if _rank(node) <= AXES else f"at most {AXES} axes"
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "f" else x.astype(np.int64)
+
+
+def add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(_wide(a) + _wide(b))
+
+
+def sub_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(_wide(a) - _wide(b))
+
+
+def mul_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(a - a_zero_point) * (b - b_zero_point); floats: a * b."""
+    if a.dtype.kind == "f":
+        return np.asarray(a * b)
+    return np.asarray((_wide(a) - node.attrs["a_zero_point"]) * (_wide(b) - node.attrs["b_zero_point"]))
+
+
+def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(a / b, np.float32)
+
+
+def scaled_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits."""
+    attrs = node.attrs
+    wide = _wide(a) * attrs["mul_a"] + _wide(b) * attrs["mul_b"] + attrs["add"]
+    return np.asarray(np.clip(wide >> attrs["shift"], attrs["low"], attrs["high"]))
+
+
+def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """n = (a - za)*mul, d = (b - zb) << shift; floor((2n + d) / 2d) + zero_point with d made positive, clipped."""
+    attrs = node.attrs
+    n, d = np.broadcast_arrays((_wide(a) - attrs["a_zero_point"]) * attrs["mul"], (_wide(b) - attrs["b_zero_point"]) << attrs["shift"])
+    n, d = np.where(d < 0, -n, n), np.abs(d)
+    quotient = (2 * n + d) // (2 * np.maximum(d, 1)) + attrs["zero_point"]
+    edge = np.where(n > 0, attrs["high"], np.where(n < 0, attrs["low"], attrs["zero_point"]))
+    return np.asarray(np.clip(np.where(d == 0, edge, quotient), attrs["low"], attrs["high"]))
+
+
+def requant_reference(node: Node, x: np.ndarray, mul: np.ndarray, add: np.ndarray) -> np.ndarray:
+    """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does."""
+    return requantise(x, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"])
+
+
+def lookup_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """table[x - smallest value of x's type]."""
+    return np.asarray(table[x.astype(np.int64) - np.iinfo(x.dtype).min])
+
+
+def clip_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.clip(x, *(bound(node.attrs[name], x.dtype) for name in ("low", "high"))))
+
+
+def bound(value: float | None, dtype: np.dtype[Any]) -> Any:
+    """A limit of a Clip in the operand's type; limits beyond the type's range limit nothing."""
+    if value is None:
+        return None
+    if dtype.kind == "f":
+        return np.float32(value)
+    info = np.iinfo(dtype)
+    return dtype.type(min(max(int(value), info.min), info.max))
+
+
+def cast_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    return x.astype(node.outputs[0].dtype.numpy)
+
+
+def quantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """clip(round_half_even(x / scale) + zero_point, low, high) in float32; NaN gives low."""
+    low, high = np.float32(node.attrs["low"]) - zero_point, np.float32(node.attrs["high"]) - zero_point
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        steps = np.rint(x / scale)
+    limited = np.where(steps > high, high, np.where(steps >= low, steps, low))
+    return np.asarray(limited.astype(np.int64) + zero_point)
+
+
+def dequantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    return np.asarray((x.astype(np.int64) - zero_point).astype(np.float32) * scale)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
+    "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
+    "sigmoid": lambda x, a, b: _sigmoid(x),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "hard_swish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
+    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
+    "selu": lambda x, a, b: np.where(x < 0, b * a * np.expm1(np.minimum(x, 0)), b * x),
+    "exp": lambda x, a, b: np.exp(x),
+    "log": lambda x, a, b: np.log(x),
+    "sqrt": lambda x, a, b: np.sqrt(x),
+    "erf": lambda x, a, b: _erf(x),
+    "abs": lambda x, a, b: np.abs(x),
+    "neg": lambda x, a, b: -x,
+    "reciprocal": lambda x, a, b: 1 / x,
+    "softplus": lambda x, a, b: np.logaddexp(x, 0),
+    "softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "gelu": lambda x, a, b: x * 0.5 * (1 + _erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x, a, b: x * _sigmoid(x),
+    "pow": lambda x, a, b: np.power(x, a),
+    "floor": lambda x, a, b: np.floor(x),
+    "ceil": lambda x, a, b: np.ceil(x),
+    "round": lambda x, a, b: np.rint(x),
+    "sin": lambda x, a, b: np.sin(x),
+    "cos": lambda x, a, b: np.cos(x),
+}
+
+
+def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """The function in float64, rounded once to float32; C's float32 functions differ by a few units in the last place."""
+    with np.errstate(all="ignore"):
+        return np.asarray(FUNCTIONS[node.attrs["function"]](x.astype(np.float64), node.attrs["alpha"], node.attrs["beta"]), np.float32)

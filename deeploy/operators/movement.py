@@ -1,0 +1,46 @@
+"""Operators that move data and compute nothing: Pad, Gather (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.nest import Dim, Expr, Map, Nest, parallel
+from deeploy.graph.nodes import Node
+
+
+def pad_nest(node: Node) -> Nest:
+    """Every output reads one input, or the value outside its borders."""
+    x = node.inputs[0]
+    assert x is not None
+    dims: tuple[Dim, ...] = parallel(*(f"d{axis}" for axis in range(len(x.shape))))
+    return Nest(
+        reads={"x": Map(*(d - before for d, before in zip(dims, node.attrs["pads"], strict=False)), outside=node.attrs["value"])},
+        writes={"y": Map(*dims)},
+    )
+
+
+def pad_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """NumPy's padding; negative amounts cut off."""
+    rank, pads = x.ndim, node.attrs["pads"]
+    box = tuple(slice(max(0, -pads[i]), x.shape[i] - max(0, -pads[i + rank])) for i in range(rank))
+    widths = [(max(0, pads[i]), max(0, pads[i + rank])) for i in range(rank)]
+    mode = node.attrs["mode"]
+    if mode == "constant":
+        return np.pad(x[box], widths, constant_values=node.attrs["value"])
+    return np.pad(x[box], widths, mode="reflect" if mode == "reflect" else "edge")
+
+
+def gather_nest(node: Node) -> Nest:
+    """The table stays where it lies; along ``axis`` it is read by index."""
+    table, indices = node.inputs
+    assert table is not None and indices is not None
+    axis = node.attrs["axis"]
+    rank = len(table.shape)
+    dims: list[Dim] = list(parallel(*(f"d{i}" for i in range(rank))))
+    places = parallel(*(f"i{i}" for i in range(len(indices.shape))))
+    result: list[Expr | int] = [*dims[:axis], *places, *dims[axis + 1 :]]
+    return Nest(reads={"x": Map(*dims), "indices": Map(*places)}, writes={"y": Map(*result)}, indirect=("x",))
+
+
+def gather_reference(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    return np.take(x, indices.astype(np.int64), axis=node.attrs["axis"])

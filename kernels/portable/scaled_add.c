@@ -1,0 +1,19 @@
+#include "scaled_add.h"
+
+#include "loops.h"
+
+void KERNEL(const struct scaled_add *k) {
+    const int64_t mul_a = k->mul_a, mul_b = k->mul_b, add = k->add;
+    const int32_t low = k->low, high = k->high;
+    const int shift = k->shift, a_step = k->a_step[LAST], b_step = k->b_step[LAST], y_step = k->y_step[LAST];
+    int index[AXES] = {0};
+    do {
+        const A_T *const a = (const A_T *)k->a + row_offset(index, k->a_step);
+        const B_T *const b = (const B_T *)k->b + row_offset(index, k->b_step);
+        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        for (int i = 0; i < k->extent[LAST]; i++) {
+            const int64_t wide = (a[i * a_step] * mul_a + b[i * b_step] * mul_b + add) >> shift;
+            y[i * y_step] = (Y_T)(wide < low ? low : wide > high ? high : wide);
+        }
+    } while (next_row(index, k->extent));
+}

@@ -1,0 +1,16 @@
+/* Softmax of dense rows; integers by a table of exponentials of the distance from the maximum. */
+#ifndef DEEPLOY_SOFTMAX_H
+#define DEEPLOY_SOFTMAX_H
+
+#include <stdint.h>
+
+struct softmax {
+    const void *x;
+    const uint32_t *table; /* 256 entries; integers only */
+    void *y;
+    int rows, columns;
+    int levels, zero_point; /* y = e / sum * levels + zero_point; integers only */
+    int32_t low, high;
+};
+
+#endif

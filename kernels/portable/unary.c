@@ -1,0 +1,44 @@
+#include "unary.h"
+
+#include <math.h>
+
+#include "loops.h"
+
+#define leaky_relu(x, a, b) ((x) < 0 ? (a) * (x) : (x))
+#define sigmoid(x, a, b) (1 / (1 + expf(-(x))))
+#define hyperbolic_tangent(x, a, b) tanhf(x)
+#define hard_swish(x, a, b) ((x)*fminf(fmaxf((x) / 6 + 0.5f, 0), 1))
+#define hard_sigmoid(x, a, b) fminf(fmaxf((a) * (x) + (b), 0), 1)
+#define elu(x, a, b) ((x) < 0 ? (a)*expm1f(x) : (x))
+#define selu(x, a, b) ((b) * ((x) < 0 ? (a)*expm1f(x) : (x)))
+#define softplus(x, a, b) (fmaxf(x, 0) + log1pf(expf(-fabsf(x))))
+#define softsign(x, a, b) ((x) / (1 + fabsf(x)))
+#define gelu(x, a, b) ((x)*0.5f * (1 + erff((x)*0.707106781f)))
+#define gelu_tanh(x, a, b) ((x)*0.5f * (1 + tanhf(0.797884561f * ((x) + 0.044715f * (x) * (x) * (x)))))
+#define silu(x, a, b) ((x) / (1 + expf(-(x))))
+#define natural_exponential(x, a, b) expf(x)
+#define natural_logarithm(x, a, b) logf(x)
+#define square_root(x, a, b) sqrtf(x)
+#define error_function(x, a, b) erff(x)
+#define absolute(x, a, b) fabsf(x)
+#define negative(x, a, b) (-(x))
+#define inverse(x, a, b) (1 / (x))
+#define power(x, a, b) powf(x, a)
+#define downwards(x, a, b) floorf(x)
+#define upwards(x, a, b) ceilf(x)
+#define half_even(x, a, b) rintf(x)
+#define sine(x, a, b) sinf(x)
+#define cosine(x, a, b) cosf(x)
+
+void KERNEL(const struct unary *k) {
+    const float a = k->alpha, b = k->beta;
+    const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];
+    (void)a;
+    (void)b;
+    int index[AXES] = {0};
+    do {
+        const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
+        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        for (int i = 0; i < k->extent[LAST]; i++) y[i * y_step] = FUNCTION(x[i * x_step], a, b);
+    } while (next_row(index, k->extent));
+}

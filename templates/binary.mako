@@ -1,0 +1,8 @@
+<%! from deeploy.operators.elementwise import loops %>\
+<% operation = {"Add": "BINARY_ADD", "Sub": "BINARY_SUB", "Mul": "BINARY_MUL", "Div": "BINARY_DIV"}[node.op] %>\
+${kernel}(&(struct binary){
+    .a = a, .b = b, .y = y, .operation = ${operation},
+    ${loops(y.extent, keep_last=bool(node.epilogue), a=a, b=b, y=y)},
+    .a_zero_point = ${attrs.get("a_zero_point", 0)}, .b_zero_point = ${attrs.get("b_zero_point", 0)},
+    .epilogue = ${epilogue},
+});

@@ -1,0 +1,11 @@
+<%! from deeploy.operators.elementwise import loops %>\
+<% low, high = limits(attrs, x.dtype) %>\
+${kernel}(&(struct clip){
+    .x = x, .y = y,
+    ${loops(y.extent, x=x, y=y)},
+% if x.dtype.is_float:
+    .low_f = ${low}, .high_f = ${high},
+% else:
+    .low = ${low}, .high = ${high},
+% endif
+});

@@ -1,0 +1,7 @@
+<%! from deeploy.operators.elementwise import loops %>\
+${kernel}(&(struct scaled_add){
+    .a = a, .b = b, .y = y,
+    ${loops(y.extent, a=a, b=b, y=y)},
+    .mul_a = ${c_int(attrs["mul_a"])}, .mul_b = ${c_int(attrs["mul_b"])}, .add = ${c_int(attrs["add"])},
+    .shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
+});
