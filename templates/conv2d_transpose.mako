@@ -1,11 +1,13 @@
+<% groups = attrs["group"] %>\
 ${kernel}(&(struct conv2d_transpose){
-    .x = x, .w = w, .y = y,
-    .batch = ${y.extent[0]}, .height = ${x.extent[1]}, .width = ${x.extent[2]}, .channels = ${x.extent[3]},
-    .out_height = ${y.extent[1]}, .out_width = ${y.extent[2]}, .out_channels = ${y.extent[3]}, .groups = ${attrs["group"]},
-    .kernel_h = ${extent["fh"]}, .kernel_w = ${extent["fw"]},
+    .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
+    .batch = ${y.extent[0]}, .height = ${x.extent[1]}, .width = ${x.extent[2]},
+    .groups = ${groups}, .channels = ${extent["c"]}, .filters = (${y.extent[3]}) / ${groups},
+    .out_height = ${y.extent[1]}, .out_width = ${y.extent[2]},
+    .kernel_h = ${w.shape[0]}, .kernel_w = ${w.shape[1]},
     .stride_h = ${attrs["strides"][0]}, .stride_w = ${attrs["strides"][1]},
     .dilation_h = ${attrs["dilations"][0]}, .dilation_w = ${attrs["dilations"][1]},
-    .top = ${attrs["pads"][0]}, .left = ${attrs["pads"][1]}, .zero_point = ${attrs["zero_point"]},
+    .top = ${attrs["pads"][0]}, .left = ${attrs["pads"][1]}, .zero_point = ${int(attrs["zero_point"])},
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
     .epilogue = ${epilogue},

@@ -1,23 +1,20 @@
 <%
-# The batch axes of the result, and the strides of each operand over them, both filled up to four.
-rank = len(y.extent) - 2
-batch = [1] * (4 - rank) + list(y.extent[:-2])
+def trailing(operand, dim):
+    """Stride of the operand along a dimension of its last two axes, whichever way they are stored."""
+    axes = geometry.nest.reads[operand].axes
+    axis = next(i for i in (-1, -2) if axes[i].bare().name == dim)
+    return {"a": a, "b": b}[operand].stride[axis]
 
-def over_batch(view):
-    axes = list(view.stride[:-2])
-    return [0] * (4 - len(axes)) + axes
-
-a_row, a_depth = (a.stride[-1], a.stride[-2]) if attrs["trans_a"] else (a.stride[-2], a.stride[-1])
-transposed = attrs["trans_b"] and node.inputs[1].data is None
-b_depth, b_column = (b.stride[-1], b.stride[-2]) if transposed else (b.stride[-2], b.stride[-1])
-braces = lambda values: "{" + ", ".join(map(str, values)) + "}"
+def four(values, filler):
+    return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
 %>\
 ${kernel}(&(struct matmul){
-    .a = a, .b = b, .y = y,
-    .batch = ${braces(batch)},
-    .a_batch = ${braces(over_batch(a))}, .b_batch = ${braces(over_batch(b))}, .y_batch = ${braces(over_batch(y))},
+    .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
+    .batch = ${four(y.extent[:-2], 1)},
+    .a_batch = ${four(a.stride[:-2], 0)}, .b_batch = ${four(b.stride[:-2], 0)}, .y_batch = ${four(y.stride[:-2], 0)},
     .rows = ${y.extent[-2]}, .columns = ${y.extent[-1]}, .depth = ${extent["k"]},
-    .a_row = ${a_row}, .a_depth = ${a_depth}, .b_depth = ${b_depth}, .b_column = ${b_column}, .y_row = ${y.stride[-2]},
-    .a_zero_point = ${attrs["a_zero_point"]}, .b_zero_point = ${attrs["b_zero_point"]},
+    .a_row = ${trailing("a", "m")}, .a_depth = ${trailing("a", "k")},
+    .b_depth = ${trailing("b", "k")}, .b_column = ${trailing("b", "n")}, .y_row = ${y.stride[-2]},
+    .a_zero_point = ${int(attrs["a_zero_point"])}, .b_zero_point = ${int(attrs["b_zero_point"])},
     .epilogue = ${epilogue},
 });

@@ -37,9 +37,10 @@ class Combine(Enum):
 
     SUM = "sum"
     MAX = "max"
+    MIN = "min"
 
 
-SUM, MAX = Combine.SUM, Combine.MAX
+SUM, MAX, MIN = Combine.SUM, Combine.MAX, Combine.MIN
 
 
 class Expr:

@@ -1,128 +1,187 @@
-"""Convolutions of channels-last images: x[N,H,W,C], w[K,C/g,FH,FW] (docs/integer-form.md)."""
+"""Convolutions of channels-last images (docs/integer-form.md): loop nests, layouts of weights, references.
+
+The references add the products of one tap after the other, channel after channel, as the C kernels do, so that float
+results agree to the last bit where C is compiled without contraction.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from deeploy.graph.kernel import Layout, permuted
 from deeploy.graph.nest import Expr, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.operators.matmul import exact_product
+
+Weights = Callable[[Expr, Expr, Expr, Expr], Map]  # (output channel, input channel of its group, fh, fw) -> stored axes
 
 
-def _sizes(node: Node) -> tuple[int, int, int, int, int]:
-    """Group count, output channels per group, input channels per group, kernel height and width."""
-    w = node.inputs[1]
-    assert w is not None
-    group = node.attrs["group"]
-    outputs = node.outputs[0].shape[3]
-    depth = w.shape[1] if node.op == "Conv" else w.shape[0] // group
-    return group, outputs // group, depth, w.shape[2], w.shape[3]
+class Window(NamedTuple):
+    """The attributes of a convolution, and what follows from the shape of its weights; channels are those of one group."""
+
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    zero_point: int
+    groups: int
+    channels: int
+    filters: int
+    height: int
+    width: int
 
 
-def nest(weights: Callable[[Expr, Expr, Expr, Expr], Map]) -> Callable[[Node], Nest]:
-    """The nest of ``Conv``; ``weights`` maps (output channel, input channel in its group, fh, fw) to the stored axes."""
+def window(node: Node, w_shape: tuple[int, ...] | None = None) -> Window:
+    """Read a ``Conv`` or ``ConvTranspose`` node; ``w_shape`` is given where the node has only the weights' name."""
+    attrs = node.attrs
+    if w_shape is None:
+        w = node.inputs[1]
+        assert w is not None
+        w_shape = w.shape
+    groups = int(attrs["group"])
+    if node.op == "ConvTranspose":
+        channels, filters = w_shape[0] // groups, w_shape[1]
+    else:
+        filters, channels = w_shape[0] // groups, w_shape[1]
+    pads = attrs["pads"]
+    return Window(
+        tuple(attrs["strides"]), tuple(attrs["dilations"]), tuple(pads), int(attrs["zero_point"]), groups, channels, filters, *w_shape[2:]
+    )
+
+
+def nest(weights: Weights) -> Callable[[Node], Nest]:
+    """The nest of ``Conv``; ``weights`` says how the weights are stored."""
 
     def declare(node: Node) -> Nest:
-        group, per_group, depth, height, width = _sizes(node)
-        (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
+        g = window(node)
         n, oh, ow, k = parallel("n", "oh", "ow", "k")
         fh, fw, c = reduction("fh", "fw", "c")
-        channel: Expr = c if group == 1 else (k // per_group) * depth + c
+        channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
         return Nest(
-            reads={
-                "x": Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, channel, outside=node.attrs["zero_point"]),
-                "w": weights(k, c, fh, fw),
-            },
+            reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, c, fh, fw)},
             writes={"y": Map(n, oh, ow, k)},
-            extents={"fh": height, "fw": width, "c": depth},
+            extents={"fh": g.height, "fw": g.width, "c": g.channels},
         )
 
     return declare
 
 
 def depthwise_nest(node: Node) -> Nest:
-    """The nest of a convolution with one filter per channel, whose weights are stored [FH,FW,C]."""
-    _, _, _, height, width = _sizes(node)
-    (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
+    """The nest of a ``Conv`` whose groups have one input channel each, weights stored [FH,FW,K]."""
+    g = window(node)
     n, oh, ow, k = parallel("n", "oh", "ow", "k")
     fh, fw = reduction("fh", "fw")
+    channel: Expr = k if g.filters == 1 else k // g.filters
     return Nest(
-        reads={
-            "x": Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, k, outside=node.attrs["zero_point"]),
-            "w": Map(fh, fw, k),
-        },
+        reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": Map(fh, fw, k)},
         writes={"y": Map(n, oh, ow, k)},
-        extents={"fh": height, "fw": width},
+        extents={"fh": g.height, "fw": g.width},
     )
 
 
+def _image(g: Window, n: Expr, oh: Expr, ow: Expr, fh: Expr, fw: Expr, channel: Expr) -> Map:
+    (sh, sw), (dh, dw), (top, left) = g.strides, g.dilations, g.pads[:2]
+    return Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, channel, outside=g.zero_point)
+
+
+def transposed_nest(node: Node) -> Nest:
+    """The nest of ``ConvTranspose``, weights stored [FH,FW,C,K/g]: an output gathers the inputs whose taps reach it.
+
+    With stride s and no dilation only every s-th tap reaches an output: the dimension ``th`` counts those ceil(FH/s)
+    taps, so that multiply-accumulates are not counted s times; the same holds for ``tw``. With dilation all taps are counted.
+    """
+    g = window(node)
+    n, oh, ow, k = parallel("n", "oh", "ow", "k")
+    th, tw, c = reduction("th", "tw", "c")
+    channel: Expr = c if g.groups == 1 else (k // g.filters) * g.channels + c
+    row, row_tap, rows = _gathered(oh + g.pads[0], th, g.strides[0], g.dilations[0], g.height)
+    column, column_tap, columns = _gathered(ow + g.pads[1], tw, g.strides[1], g.dilations[1], g.width)
+    return Nest(
+        reads={
+            "x": Map(n, row, column, channel, outside=g.zero_point),
+            "w": Map(row_tap, column_tap, channel, k if g.groups == 1 else k % g.filters),
+        },
+        writes={"y": Map(n, oh, ow, k)},
+        extents={"th": rows, "tw": columns, "c": g.channels},
+    )
+
+
+def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tuple[Expr, Expr, int]:
+    """Along one axis: the index into x, the index into w and the number of taps that one output gathers."""
+    if dilation == 1:
+        return at // stride - tap, (at % stride) + stride * tap, -(-taps // stride)
+    return (at - dilation * tap) // stride, tap + 0, taps
+
+
+OUTPUTS_LAST = permuted(2, 3, 1, 0)  # [K,C/g,FH,FW] -> [FH,FW,C/g,K]
+DEPTHWISE = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)))  # [K,1,FH,FW] -> [FH,FW,K]
+TRANSPOSED = permuted(2, 3, 0, 1)  # [C,K/g,FH,FW] -> [FH,FW,C,K/g]
+
+
+def is_dense(node: Node) -> bool:
+    """Whether every output channel reads all input channels."""
+    return window(node).groups == 1
+
+
 def is_depthwise(node: Node) -> bool:
-    """Whether every output channel reads one input channel of its own."""
-    group, per_group, depth, _, _ = _sizes(node)
-    return per_group == depth == 1 and group > 1
+    """Whether every output channel reads one of several input channels, each read by one output channel."""
+    g = window(node)
+    return g.groups > 1 and g.channels == 1 and g.filters == 1
 
 
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Matrix product with exact integers: by floating point where every sum is below 2^53, else in int64."""
-    if a.dtype.kind == "f":
-        return np.asarray(a @ b)
-    bound = (np.abs(a.astype(np.int64)).max(initial=0) or 1) * (np.abs(b.astype(np.int64)).max(initial=0) or 1)
-    if int(bound) * a.shape[-1] < 2**53:
-        return np.asarray(np.rint(a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64))
-    return np.asarray(a.astype(np.int64) @ b.astype(np.int64))
+def is_depthwise_multiplied(node: Node) -> bool:
+    """Whether every output channel reads one of several input channels."""
+    g = window(node)
+    return g.groups > 1 and g.channels == 1
+
+
+def add_products(acc: np.ndarray, x: np.ndarray, w: np.ndarray) -> None:
+    """acc[P,G,K] += x[P,G,C] w[G,C,K] for every group; integers exactly, floats channel by channel in float32."""
+    if x.dtype.kind == "f" or x.shape[2] == 1:
+        for c in range(x.shape[2]):
+            acc += x[:, :, c, None].astype(acc.dtype) * w[None, :, c, :].astype(acc.dtype)
+    else:
+        acc += exact_product(x.transpose(1, 0, 2), w).transpose(1, 0, 2)
+
+
+def _taps(start: int, outputs: int, stride: int) -> slice:
+    return slice(start, start + (outputs - 1) * stride + 1, stride)
 
 
 def reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """acc[n,oh,ow,k] = sum over the taps of x * w; x reads the zero point outside its borders."""
-    group, per_group, depth, height, width = _sizes(node)
-    (sh, sw), (dh, dw), (top, left, bottom, right) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"]
-    batch, out_h, out_w, channels = node.outputs[0].shape
-    border = ((0, 0), (top, max(0, bottom)), (left, max(0, right)), (0, 0))
-    padded = np.pad(x, border, constant_values=node.attrs["zero_point"])
-    acc = np.zeros((group, batch * out_h * out_w, per_group), np.float32 if x.dtype.kind == "f" else np.int64)
-    filters = w.reshape(group, per_group, depth, height, width)
-    for fh in range(height):
-        for fw in range(width):
-            taps = padded[:, fh * dh : fh * dh + (out_h - 1) * sh + 1 : sh, fw * dw : fw * dw + (out_w - 1) * sw + 1 : sw]
-            columns = taps.reshape(-1, group, depth).transpose(1, 0, 2)
-            acc += product(columns, filters[:, :, :, fh, fw].transpose(0, 2, 1))
-    return acc.transpose(1, 0, 2).reshape(batch, out_h, out_w, channels)
-
-
-def transposed_nest(node: Node) -> Nest:
-    """The nest of ``ConvTranspose``: an output gathers the inputs whose taps reach it; weights stored [FH,FW,C,K/g]."""
-    group, per_group, depth, height, width = _sizes(node)
-    (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
-    n, oh, ow, k = parallel("n", "oh", "ow", "k")
-    fh, fw, c = reduction("fh", "fw", "c")
-    channel: Expr = c if group == 1 else (k // per_group) * depth + c
-    filter_of: Expr = k if group == 1 else k % per_group
-    return Nest(
-        reads={
-            "x": Map(n, (oh + top - dh * fh) // sh, (ow + left - dw * fw) // sw, channel, outside=node.attrs["zero_point"]),
-            "w": Map(fh, fw, channel, filter_of),
-        },
-        writes={"y": Map(n, oh, ow, k)},
-        extents={"fh": height, "fw": width, "c": depth},
-    )
+    g = window(node, w.shape)
+    (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
+    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=g.zero_point)
+    out_h = (image.shape[1] - dh * (g.height - 1) - 1) // sh + 1
+    out_w = (image.shape[2] - dw * (g.width - 1) - 1) // sw + 1
+    acc = np.zeros((x.shape[0] * out_h * out_w, g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
+    filters = w.reshape(g.groups, g.filters, g.channels, g.height, g.width).transpose(3, 4, 0, 2, 1)
+    for fh in range(g.height):
+        for fw in range(g.width):
+            tap = image[:, _taps(fh * dh, out_h, sh), _taps(fw * dw, out_w, sw)]
+            add_products(acc, tap.reshape(-1, g.groups, g.channels), filters[fh, fw])
+    return acc.reshape(x.shape[0], out_h, out_w, g.groups * g.filters)
 
 
 def transposed_reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Every input pixel adds (x - zero_point) * w to the outputs under its taps."""
-    group, per_group, depth, height, width = _sizes(node)
-    (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
-    batch, out_h, out_w, channels = node.outputs[0].shape
-    is_float = x.dtype.kind == "f"
-    values = x if is_float else x.astype(np.int64) - node.attrs["zero_point"]
-    columns = values.reshape(-1, group, depth).transpose(1, 0, 2)
-    filters = w.reshape(group, depth, per_group, height, width)
-    rows, cols = x.shape[1], x.shape[2]
-    whole_h = max(top + out_h, (rows - 1) * sh + (height - 1) * dh + 1)
-    whole_w = max(left + out_w, (cols - 1) * sw + (width - 1) * dw + 1)
-    whole = np.zeros((batch, whole_h, whole_w, channels), np.float32 if is_float else np.int64)
-    for fh in range(height):
-        for fw in range(width):
-            part = product(columns, filters[:, :, :, fh, fw]).transpose(1, 0, 2).reshape(batch, rows, cols, channels)
-            whole[:, fh * dh : fh * dh + (rows - 1) * sh + 1 : sh, fw * dw : fw * dw + (cols - 1) * sw + 1 : sw] += part
-    return whole[:, top : top + out_h, left : left + out_w]
+    """Every input pixel adds (x - zero_point) * w to the outputs under its taps; ``pads`` cut the result's borders off."""
+    g = window(node, w.shape)
+    (top, left, bottom, right), (sh, sw), (dh, dw) = g.pads, g.strides, g.dilations
+    batch, height, width = x.shape[:3]
+    values = x if x.dtype.kind == "f" else x.astype(np.int64) - g.zero_point
+    values = values.reshape(-1, g.groups, g.channels)
+    full_h = (height - 1) * sh + (g.height - 1) * dh + 1 + node.attrs["output_padding"][0]
+    full_w = (width - 1) * sw + (g.width - 1) * dw + 1 + node.attrs["output_padding"][1]
+    result = np.zeros((batch, full_h, full_w, g.groups, g.filters), np.float32 if x.dtype.kind == "f" else np.int64)
+    filters = w.reshape(g.groups, g.channels, g.filters, g.height, g.width).transpose(3, 4, 0, 1, 2)
+    for fh in range(g.height):
+        for fw in range(g.width):
+            place = (slice(None), _taps(fh * dh, height, sh), _taps(fw * dw, width, sw))
+            part = result[place].reshape(-1, g.groups, g.filters)
+            add_products(part, values, filters[fh, fw])
+            result[place] = part.reshape(result[place].shape)
+    cut = result[:, top : full_h - bottom, left : full_w - right]
+    return cut.reshape(*cut.shape[:3], g.groups * g.filters)

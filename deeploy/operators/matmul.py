@@ -1,44 +1,75 @@
-"""Batched matrix products: a[...,M,K] b[...,K,N], either one transposed, with zero points (docs/integer-form.md)."""
+"""Batched matrix products (docs/integer-form.md): a[...,M,K] b[...,K,N], either one transposed, with zero points."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from deeploy.graph.kernel import Layout
 from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
-from deeploy.operators.conv import product
+
+BATCH_AXES = 4  # of the portable kernel
 
 
-def nest(node: Node) -> Nest:
-    """Batch axes are aligned to the right and broadcast; a constant b is stored [...,K,N] whatever ``trans_b`` says."""
-    a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert a is not None and b is not None
-    rank = len(y.shape)
-    batch: tuple[Dim, ...] = parallel(*(f"b{axis}" for axis in range(rank - 2)))
-    m, n = parallel("m", "n")
-    (k,) = reduction("k")
-    transposed = node.attrs["trans_b"] and b.data is None
-    rows = (k, m) if node.attrs["trans_a"] else (m, k)
-    columns = (n, k) if transposed else (k, n)
-    return Nest(
-        reads={
-            "a": Map(*batch[len(batch) - (len(a.shape) - 2) :], *rows),
-            "b": Map(*batch[len(batch) - (len(b.shape) - 2) :], *columns),
-        },
-        writes={"y": Map(*batch, m, n)},
-    )
+def nest(constant: bool) -> Callable[[Node], Nest]:
+    """The nest of ``MatMul``: batch axes are aligned to the right and broadcast; a ``constant`` b is stored [...,K,N]."""
+
+    def declare(node: Node) -> Nest:
+        a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
+        assert a is not None and b is not None
+        batch = parallel(*(f"b{axis}" for axis in range(len(y.shape) - 2)))
+        m, n = parallel("m", "n")
+        (k,) = reduction("k")
+        rows = (k, m) if node.attrs["trans_a"] else (m, k)
+        columns = (n, k) if node.attrs["trans_b"] and not constant else (k, n)
+        return Nest(
+            reads={"a": Map(*_aligned(batch, a.shape), *rows), "b": Map(*_aligned(batch, b.shape), *columns)},
+            writes={"y": Map(*batch, m, n)},
+        )
+
+    return declare
 
 
-def stored_b(array: np.ndarray, node: Node) -> np.ndarray:
-    """The layout of a constant b: [...,K,N], columns dense."""
+def _aligned(batch: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    return batch[len(batch) - (len(shape) - 2) :]
+
+
+def _columns_last(array: np.ndarray, node: Node) -> np.ndarray:
     return np.ascontiguousarray(array.swapaxes(-1, -2)) if node.attrs["trans_b"] else array
 
 
+COLUMNS_LAST = Layout(_columns_last)  # a constant b as [...,K,N]
+
+
+def accepts(node: Node) -> str | None:
+    """The portable kernel's limits on ranks."""
+    if any(t is not None and len(t.shape) < 2 for t in node.inputs[:2]):
+        return "operands with at least two axes"
+    return None if len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
+
+
+def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integer matrix product in int64, computed in float64 where no partial sum can leave the 53 bits it holds exactly."""
+    bound = _magnitude(a) * _magnitude(b) * a.shape[-1]
+    if bound < 2**53:
+        return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64))
+    return np.asarray(a.astype(np.int64) @ b.astype(np.int64))
+
+
+def _magnitude(array: np.ndarray) -> int:
+    return max(abs(int(array.min(initial=0))), abs(int(array.max(initial=0))))
+
+
 def reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point)."""
-    if a.dtype.kind != "f":
-        a = a.astype(np.int64) - node.attrs["a_zero_point"]
-        b = b.astype(np.int64) - node.attrs["b_zero_point"]
+    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in order of k in float32."""
     left = a.swapaxes(-1, -2) if node.attrs["trans_a"] else a
     right = b.swapaxes(-1, -2) if node.attrs["trans_b"] else b
-    return product(left, right)
+    if a.dtype.kind != "f":
+        return exact_product(left.astype(np.int64) - node.attrs["a_zero_point"], right.astype(np.int64) - node.attrs["b_zero_point"])
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    acc = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.float32)
+    for k in range(left.shape[-1]):
+        acc += left[..., :, k, None] * right[..., k, None, :]
+    return acc

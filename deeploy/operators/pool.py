@@ -1,4 +1,4 @@
-"""Pooling of channels-last images (docs/integer-form.md)."""
+"""Pooling of channels-last images (docs/integer-form.md): loop nests and references."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
 
     def declare(node: Node) -> Nest:
         (sh, sw), (dh, dw), (top, left) = node.attrs["strides"], node.attrs["dilations"], node.attrs["pads"][:2]
+        height, width = node.attrs["kernel"]
         n, oh, ow, c = parallel("n", "oh", "ow", "c")
         fh, fw = reduction("fh", "fw", combine=combine)
+        outside = node.attrs.get("zero_point", 0)  # a maximum ignores what lies outside
         return Nest(
-            reads={"x": Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, c, outside=0)},
+            reads={"x": Map(n, sh * oh + dh * fh - top, sw * ow + dw * fw - left, c, outside=outside)},
             writes={"y": Map(n, oh, ow, c)},
-            extents={"fh": node.attrs["kernel"][0], "fw": node.attrs["kernel"][1]},
+            extents={"fh": height, "fw": width},
         )
 
     return declare
 
 
-max_nest, average_nest = nest(MAX), nest(SUM)
+average_nest = nest(SUM)
+max_nest = nest(MAX)
 
 
 def _taps(node: Node, x: np.ndarray, outside: float) -> Iterator[np.ndarray]:
-    """For every tap the image it sees, in output shape; ``outside`` beyond the borders."""
+    """For every tap, in order, what each output sees through it: [N,OH,OW,C], ``outside`` beyond the borders."""
     (height, width), (sh, sw), (dh, dw) = node.attrs["kernel"], node.attrs["strides"], node.attrs["dilations"]
-    top, left = node.attrs["pads"][:2]
-    _, out_h, out_w, _ = node.outputs[0].shape
-    bottom = max(0, (out_h - 1) * sh + (height - 1) * dh + 1 - top - x.shape[1])
-    right = max(0, (out_w - 1) * sw + (width - 1) * dw + 1 - left - x.shape[2])
-    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=outside)
+    top, left, bottom, right = node.attrs["pads"]
+    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=outside)
+    rows = (image.shape[1] - dh * (height - 1) - 1) // sh * sh + 1
+    columns = (image.shape[2] - dw * (width - 1) - 1) // sw * sw + 1
     for fh in range(height):
         for fw in range(width):
-            yield padded[:, fh * dh : fh * dh + (out_h - 1) * sh + 1 : sh, fw * dw : fw * dw + (out_w - 1) * sw + 1 : sw]
+            yield image[:, fh * dh : fh * dh + rows : sh, fw * dw : fw * dw + columns : sw]
 
 
 def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """Maximum over the taps inside the image."""
+    """The maximum over the taps inside the image; the smallest value of the type where there is none."""
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     return np.asarray(np.maximum.reduce(list(_taps(node, x, lowest))))
 
 
 def average_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """Mean over the taps that count; integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point, n the taps."""
-    is_float = x.dtype.kind == "f"
-    values = x if is_float else x.astype(np.int64) - node.attrs["zero_point"]
-    total = np.add.reduce(list(_taps(node, values, 0)))
-    counted = np.ones((1, *x.shape[1:3], 1), np.int64)
+    """Floats: the mean. Integers: floor((2*S*65536 + n) / (2*n)), S the sum of x - zero_point over the n taps that count."""
+    values = x if x.dtype.kind == "f" else x.astype(np.int64) - int(node.attrs["zero_point"])
+    total = sum(_taps(node, values, 0), np.zeros((), values.dtype))
     if node.attrs["count_include_pad"]:
-        top, left, bottom, right = node.attrs["pads"]
-        counted = np.ones((1, top + x.shape[1] + bottom, left + x.shape[2] + right, 1), np.int64)
-        node = Node(node.name, node.op, node.inputs, node.outputs, {**node.attrs, "pads": (0, 0, 0, 0)})
-    count = np.maximum(np.add.reduce(list(_taps(node, counted, 0))), 1)
-    return np.asarray(total / count.astype(np.float32)) if is_float else np.asarray((2 * total * 65536 + count) // (2 * count))
+        count = np.asarray(np.prod(node.attrs["kernel"]))
+    else:
+        count = np.maximum(1, sum(_taps(node, np.ones((1, *x.shape[1:3], 1), np.int64), 0)))
+    if x.dtype.kind == "f":
+        return np.asarray(total / count.astype(np.float32))
+    return np.asarray((2 * total * 65536 + count) // (2 * count))

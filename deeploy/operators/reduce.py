@@ -1,62 +1,90 @@
-"""Reductions over any axes (docs/integer-form.md)."""
+"""Reductions over any set of axes (docs/integer-form.md): loop nests and references."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
-from deeploy.graph.nest import MAX, SUM, Combine, Dim, Expr, Kind, Map, Nest
+from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Expr, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+
+AXES = 6  # kept, and reduced, that the portable kernel handles
 
 
 def nest(combine: Combine) -> Callable[[Node], Nest]:
-    """The nest of a reduction: reduced axes of x are absent from y, or of extent 1 with ``keepdims``."""
+    """The nest of a reduction; dimension ``d<i>`` runs over axis i of x."""
 
     def declare(node: Node) -> Nest:
         x = node.inputs[0]
         assert x is not None
         axes = node.attrs["axes"]
-        dims = [Dim(f"d{i}", Kind.REDUCTION, combine) if i in axes else Dim(f"d{i}") for i in range(len(x.shape))]
-        result: list[Expr | int] = [0 if i in axes else dim for i, dim in enumerate(dims) if node.attrs["keepdims"] or i not in axes]
-        return Nest(reads={"x": Map(*dims)}, writes={"y": Map(*result)})
+        dims: list[Dim] = []
+        for axis in range(len(x.shape)):
+            dims += reduction(f"d{axis}", combine=combine) if axis in axes else parallel(f"d{axis}")
+        kept: list[Expr | int] = [0 if axis in axes else dim for axis, dim in enumerate(dims) if node.attrs["keepdims"] or axis not in axes]
+        return Nest(reads={"x": Map(*dims)}, writes={"y": Map(*kept)})
 
     return declare
 
 
-sum_nest, extreme_nest = nest(SUM), nest(MAX)
+sum_nest = nest(SUM)
+max_nest = nest(MAX)
+min_nest = nest(MIN)
 
 
-def _over(node: Node) -> tuple[tuple[int, ...], bool]:
-    return tuple(node.attrs["axes"]), bool(node.attrs["keepdims"])
+def accepts(node: Node) -> str | None:
+    """The portable kernel's limit on ranks."""
+    x = node.inputs[0]
+    assert x is not None
+    reduced = len(node.attrs["axes"])
+    return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
+
+
+def _shape(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    axes = node.attrs["axes"]
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape) if node.attrs["keepdims"] or axis not in axes)
+
+
+def _rows(node: Node, x: np.ndarray) -> np.ndarray:
+    """x as a matrix: one row per result, the elements it combines in row-major order of the reduced axes."""
+    axes = tuple(node.attrs["axes"])
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    return x.transpose(kept + axes).reshape(-1, math.prod(x.shape[axis] for axis in axes))
 
 
 def sum_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    axes, keepdims = _over(node)
-    return np.asarray(x.sum(axis=axes, keepdims=keepdims, dtype=np.float32 if x.dtype.kind == "f" else np.int64))
+    """The sum: int64, or float32 in row-major order of the reduced axes."""
+    rows = _rows(node, x)
+    total = np.add.accumulate(rows, axis=1)[:, -1] if x.dtype.kind == "f" else rows.sum(axis=1, dtype=np.int64)
+    return np.asarray(total.reshape(_shape(node, x.shape)))
 
 
 def mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    axes, keepdims = _over(node)
-    return np.asarray(x.mean(axis=axes, keepdims=keepdims, dtype=np.float32))
+    """The float32 sum divided by the number of elements."""
+    return np.asarray(sum_reference(node, x) / np.float32(_rows(node, x).shape[1]))
 
 
 def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    axes, keepdims = _over(node)
-    return np.asarray(x.max(axis=axes, keepdims=keepdims))
+    """The largest element."""
+    return np.asarray(_wide(_rows(node, x).max(axis=1)).reshape(_shape(node, x.shape)))
 
 
 def min_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    axes, keepdims = _over(node)
-    return np.asarray(x.min(axis=axes, keepdims=keepdims))
+    """The smallest element."""
+    return np.asarray(_wide(_rows(node, x).min(axis=1)).reshape(_shape(node, x.shape)))
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    return values if values.dtype.kind == "f" else values.astype(np.int64)
 
 
 def integer_mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """S the sum, n the count; n = 2^k without keepdims: (S + 2^(k-1)) >> k; else (S + sgn(S)*(n >> 1)) / n truncated."""
-    axes, keepdims = _over(node)
-    total = x.sum(axis=axes, keepdims=keepdims, dtype=np.int64)
-    count = int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
-    if count & (count - 1) == 0 and not keepdims:
-        return np.asarray((total + count // 2) >> (count.bit_length() - 1))
-    rounded = total + np.sign(total) * (count >> 1)
-    return np.asarray(np.sign(rounded) * (np.abs(rounded) // count))
+    """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated."""
+    total = sum_reference(node, x)
+    count = _rows(node, x).shape[1]
+    if count & (count - 1) == 0 and not node.attrs["keepdims"]:
+        return np.asarray((total + (count >> 1)) >> (count.bit_length() - 1))
+    rounded = np.abs(total) + (count >> 1)  # half a count away from zero, for either sign
+    return np.asarray(np.sign(total) * (rounded // count))

@@ -11,7 +11,7 @@ struct average_pool2d {
     int out_height, out_width;
     int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
     int top, left;         /* rows and columns read before the first one of x */
-    int counted_h, counted_w; /* extents, padding included, within which taps count; 0: only taps inside the image count */
+    int count_include_pad; /* 0: only taps inside the image count */
     int zero_point;
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;

@@ -1,18 +1,7 @@
 #include "conv2d.h"
 
 #include "block.h"
-
-/* Taps first <= f < last of one axis lie inside the image; the window begins at `origin`. */
-struct span {
-    int first, last;
-};
-
-static inline struct span inside(int origin, int dilation, int taps, int size) {
-    struct span s = {0, taps};
-    while (s.first < taps && origin + s.first * dilation < 0) s.first++;
-    while (s.last > s.first && origin + (s.last - 1) * dilation >= size) s.last--;
-    return s;
-}
+#include "window.h"
 
 /* acc[j] += sum of x[i] * w[i, j]; a step of 0 repeats the same x. */
 static inline void accumulate(ACC_T *acc, const X_T *x, int step, const W_T *w, int w_step, int count, int lanes) {
@@ -22,31 +11,36 @@ static inline void accumulate(ACC_T *acc, const X_T *x, int step, const W_T *w, 
     }
 }
 
-/* One row of taps: the image's row at x holds the taps `span`; the others read the zero point. */
-static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *x, struct span span, const W_T *w, int lanes) {
+/* One row of taps, the first of which lies at column iw of the image's row; those outside `columns` read the zero point. */
+static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, int iw, struct span columns,
+                           const W_T *w, int lanes) {
+    const int channels = k->channels;
     const int filters = k->groups * k->filters;
-    const int tap = k->channels * filters;
-    const X_T outside = (X_T)k->zero_point;
+    const int tap = channels * filters;
     if (k->zero_point != 0) {
-        for (int fw = 0; fw < span.first; fw++) accumulate(acc, &outside, 0, w + fw * tap, filters, k->channels, lanes);
-        for (int fw = span.last; fw < k->kernel_w; fw++) {
-            accumulate(acc, &outside, 0, w + fw * tap, filters, k->channels, lanes);
+        const X_T outside = (X_T)k->zero_point;
+        for (int fw = 0; fw < k->kernel_w; fw++) {
+            if (fw >= columns.first && fw < columns.last) continue;
+            accumulate(acc, &outside, 0, w + fw * tap, filters, channels, lanes);
         }
     }
-    const int step = k->dilation_w * k->x_column;
-    if (step == k->channels) { /* neighbouring taps are neighbours in memory: one long run */
-        accumulate(acc, x + span.first * step, 1, w + span.first * tap, filters, (span.last - span.first) * step, lanes);
+    if (k->dilation_w * k->x_column == channels) { /* neighbouring taps are neighbours in memory: one long run */
+        const int count = columns.last - columns.first;
+        if (count == 0) return;
+        const X_T *x = row + (iw + columns.first * k->dilation_w) * k->x_column;
+        accumulate(acc, x, 1, w + columns.first * tap, filters, count * channels, lanes);
         return;
     }
-    for (int fw = span.first; fw < span.last; fw++) {
-        accumulate(acc, x + fw * step, 1, w + fw * tap, filters, k->channels, lanes);
+    for (int fw = columns.first; fw < columns.last; fw++) {
+        const X_T *x = row + (iw + fw * k->dilation_w) * k->x_column;
+        accumulate(acc, x, 1, w + fw * tap, filters, channels, lanes);
     }
 }
 
 static inline void block(const struct conv2d *k, int group, int first, int lanes) {
     const int channel = group * k->filters + first;
-    const W_T *w = (const W_T *)k->w + channel;
     const int w_row = k->kernel_w * k->channels * k->groups * k->filters;
+    const W_T *w = (const W_T *)k->w + channel;
     for (int n = 0; n < k->batch; n++) {
         const X_T *image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
         for (int oh = 0; oh < k->out_height; oh++) {
@@ -62,8 +56,8 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                 for (int fh = 0; fh < k->kernel_h; fh++) {
                     const int valid = fh >= rows.first && fh < rows.last;
                     if (!valid && k->zero_point == 0) continue;
-                    const X_T *x = valid ? image + (ih + fh * k->dilation_h) * k->x_row + iw * k->x_column : image;
-                    add_row(acc, k, x, valid ? columns : none, w + fh * w_row, lanes);
+                    const X_T *row = valid ? image + (ih + fh * k->dilation_h) * k->x_row : image;
+                    add_row(acc, k, row, iw, valid ? columns : none, w + fh * w_row, lanes);
                 }
                 finish_row(acc, y + ow * k->y_column, &k->epilogue, channel, lanes);
             }

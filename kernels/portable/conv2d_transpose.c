@@ -1,48 +1,54 @@
 #include "conv2d_transpose.h"
 
-#include <stddef.h>
+#include "block.h"
 
-#define COLUMNS 32
-
-/* The input index that tap f takes to output index o, or -1 where there is none. */
-static inline int source(int o, int before, int f, int dilation, int stride, int size) {
-    const int at = o + before - f * dilation;
+/* The input index that tap f takes to output index `to`, or -1 where there is none. */
+static inline int source(int to, int f, int dilation, int stride, int size) {
+    const int at = to - f * dilation;
     return at >= 0 && at % stride == 0 && at / stride < size ? at / stride : -1;
 }
 
-static void block(const struct conv2d_transpose *k, const X_T *image, int oh, int ow, int group, int offset, int columns, ACC_T *restrict acc) {
-    const int depth = k->channels / k->groups, per_group = k->out_channels / k->groups;
+static inline void pixel(ACC_T *acc, const struct conv2d_transpose *k, const X_T *image, const W_T *w, int oh, int ow,
+                         int lanes) {
+    const int tap = k->groups * k->channels * k->filters;
     for (int fh = 0; fh < k->kernel_h; fh++) {
-        const int ih = source(oh, k->top, fh, k->dilation_h, k->stride_h, k->height);
+        const int ih = source(oh + k->top, fh, k->dilation_h, k->stride_h, k->height);
+        if (ih < 0) continue;
         for (int fw = 0; fw < k->kernel_w; fw++) {
-            const int iw = source(ow, k->left, fw, k->dilation_w, k->stride_w, k->width);
-            if (ih < 0 || iw < 0) continue;
-            const X_T *const x = image + (ptrdiff_t)ih * k->x_row + (ptrdiff_t)iw * k->x_column + group * depth;
-            const W_T *const w = (const W_T *)k->w + ((ptrdiff_t)(fh * k->kernel_w + fw) * k->channels + group * depth) * per_group + offset;
-            for (int c = 0; c < depth; c++) {
+            const int iw = source(ow + k->left, fw, k->dilation_w, k->stride_w, k->width);
+            if (iw < 0) continue;
+            const X_T *x = image + ih * k->x_row + iw * k->x_column;
+            const W_T *filter = w + (fh * k->kernel_w + fw) * tap;
+            for (int c = 0; c < k->channels; c++) {
                 const ACC_T value = (ACC_T)x[c] - (ACC_T)k->zero_point;
-                for (int j = 0; j < columns; j++) acc[j] += value * (ACC_T)w[(ptrdiff_t)c * per_group + j];
+                for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)filter[c * k->filters + j];
+            }
+        }
+    }
+}
+
+static inline void block(const struct conv2d_transpose *k, int group, int first, int lanes) {
+    const int channel = group * k->filters + first;
+    const W_T *w = (const W_T *)k->w + group * k->channels * k->filters + first;
+    for (int n = 0; n < k->batch; n++) {
+        const X_T *image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
+        for (int oh = 0; oh < k->out_height; oh++) {
+            Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + channel;
+            for (int ow = 0; ow < k->out_width; ow++) {
+                ACC_T acc[LANES];
+                for (int j = 0; j < lanes; j++) acc[j] = 0;
+                pixel(acc, k, image, w, oh, ow, lanes);
+                finish_row(acc, y + ow * k->y_column, &k->epilogue, channel, lanes);
             }
         }
     }
 }
 
 void KERNEL(const struct conv2d_transpose *k) {
-    const int per_group = k->out_channels / k->groups;
-    for (int n = 0; n < k->batch; n++) {
-        const X_T *const image = (const X_T *)k->x + (ptrdiff_t)n * k->x_batch;
-        for (int oh = 0; oh < k->out_height; oh++) {
-            for (int ow = 0; ow < k->out_width; ow++) {
-                Y_T *const y = (Y_T *)k->y + (ptrdiff_t)n * k->y_batch + (ptrdiff_t)oh * k->y_row + (ptrdiff_t)ow * k->y_column;
-                for (int first = 0; first < k->out_channels;) {
-                    const int group = first / per_group, offset = first % per_group;
-                    const int columns = per_group - offset < COLUMNS ? per_group - offset : COLUMNS;
-                    ACC_T acc[COLUMNS] = {0};
-                    block(k, image, oh, ow, group, offset, columns, acc);
-                    finish_row(acc, y + first, &k->epilogue, first, columns);
-                    first += columns;
-                }
-            }
+    for (int group = 0; group < k->groups; group++) {
+        for (int first = 0, lanes; first < k->filters; first += lanes) {
+            lanes = block_width(&first, k->filters);
+            WITH_WIDTH(lanes, block, k, group, first);
         }
     }
 }

@@ -1,27 +1,46 @@
 #include "maxpool2d.h"
 
+#include <math.h>
 #include <stdint.h>
 
-void KERNEL(const struct maxpool2d *k) {
+#include "block.h"
+#include "window.h"
+
+/* The smallest value of an element: what a window without a tap gives. */
+#ifdef X_IS_FLOAT
+#define LOWEST (-INFINITY)
+#else
+#define LOWEST ((X_T)-1 > 0 ? 0 : sizeof(X_T) == 1 ? INT8_MIN : sizeof(X_T) == 2 ? INT16_MIN : INT32_MIN)
+#endif
+
+static inline void block(const struct maxpool2d *k, int first, int lanes) {
     for (int n = 0; n < k->batch; n++) {
+        const X_T *image = (const X_T *)k->x + n * k->x_batch + first;
         for (int oh = 0; oh < k->out_height; oh++) {
+            const int ih = oh * k->stride_h - k->top;
+            const struct span rows = inside(ih, k->dilation_h, k->kernel_h, k->height);
             for (int ow = 0; ow < k->out_width; ow++) {
-                Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + ow * k->y_column;
-                int first = 1;
-                for (int fh = 0; fh < k->kernel_h; fh++) {
-                    const int ih = oh * k->stride_h + fh * k->dilation_h - k->top;
-                    if (ih < 0 || ih >= k->height) continue;
-                    for (int fw = 0; fw < k->kernel_w; fw++) {
-                        const int iw = ow * k->stride_w + fw * k->dilation_w - k->left;
-                        if (iw < 0 || iw >= k->width) continue;
-                        const X_T *x = (const X_T *)k->x + n * k->x_batch + ih * k->x_row + iw * k->x_column;
-                        for (int c = 0; c < k->channels; c++) {
-                            y[c] = first || x[c] > y[c] ? x[c] : y[c];
-                        }
-                        first = 0;
+                const int iw = ow * k->stride_w - k->left;
+                const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
+                X_T best[LANES];
+                for (int j = 0; j < lanes; j++) best[j] = (X_T)LOWEST;
+                for (int fh = rows.first; fh < rows.last; fh++) {
+                    for (int fw = columns.first; fw < columns.last; fw++) {
+                        const X_T *x =
+                            image + (ih + fh * k->dilation_h) * k->x_row + (iw + fw * k->dilation_w) * k->x_column;
+                        for (int j = 0; j < lanes; j++) best[j] = x[j] > best[j] ? x[j] : best[j];
                     }
                 }
+                Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + ow * k->y_column + first;
+                for (int j = 0; j < lanes; j++) y[j] = best[j];
             }
         }
+    }
+}
+
+void KERNEL(const struct maxpool2d *k) {
+    for (int first = 0, lanes; first < k->channels; first += lanes) {
+        lanes = block_width(&first, k->channels);
+        WITH_WIDTH(lanes, block, k, first);
     }
 }

@@ -1,65 +1,95 @@
 #include "reduce.h"
 
-#include <stddef.h>
-#include <stdint.h>
+#include <math.h>
 
-#define LANES 32
+#include "block.h"
 
-/* Step an odometer of `axes` digits; returns 0 when it wraps around. */
-static int next(int *index, const int *extent, int axes) {
-    for (int axis = axes - 1; axis >= 0; axis--) {
+#ifdef ACC_IS_FLOAT
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#else
+#define LOWEST INT32_MIN
+#define HIGHEST INT32_MAX
+#endif
+
+/* Advances the index over the outer five axes and the offset into x that belongs to it; 0 behind the last index. */
+static int advance(int index[5], const int *extent, const int *stride, int *offset) {
+    for (int axis = 4; axis >= 0; axis--) {
+        *offset += stride[axis];
         if (++index[axis] < extent[axis]) return 1;
+        *offset -= extent[axis] * stride[axis];
         index[axis] = 0;
     }
     return 0;
 }
 
-static ptrdiff_t offset(const int *index, const int *stride, int axes) {
-    ptrdiff_t sum = 0;
-    for (int axis = 0; axis < axes; axis++) sum += (ptrdiff_t)index[axis] * stride[axis];
-    return sum;
+static inline ACC_T combine(enum reduce_operation operation, ACC_T acc, ACC_T value) {
+    if (operation == REDUCE_MAX) return value > acc ? value : acc;
+    if (operation == REDUCE_MIN) return value < acc ? value : acc;
+    return acc + value;
 }
 
-static inline ACC_T result(enum reduce_operation operation, ACC_T value, int count) {
-    if (operation == REDUCE_MEAN) return value / (ACC_T)count;
-#ifndef ACC_IS_FLOAT
-    if (operation == REDUCE_INTEGER_MEAN) return (value + (value > 0 ? count >> 1 : value < 0 ? -(count >> 1) : 0)) / count;
+/* One run along the innermost reduced axis, `step` apart, of `lanes` results, `lane` apart. */
+static inline void run(ACC_T *acc, int lanes, int lane, const X_T *x, int count, int step, enum reduce_operation op) {
+    if (lane == 1) {
+        for (int i = 0; i < count; i++) {
+            for (int j = 0; j < lanes; j++) acc[j] = combine(op, acc[j], (ACC_T)x[i * step + j]);
+        }
+        return;
+    }
+    for (int j = 0; j < lanes; j++) {
+        ACC_T value = acc[j];
+        for (int i = 0; i < count; i++) value = combine(op, value, (ACC_T)x[j * lane + i * step]);
+        acc[j] = value;
+    }
+}
+
+static ACC_T result(enum reduce_operation operation, ACC_T value, int count) {
+#ifdef ACC_IS_FLOAT
+    return operation == REDUCE_MEAN ? value / (ACC_T)count : value;
+#else
+    if (operation == REDUCE_INTEGER_MEAN) {
+        return (value + (value > 0 ? count >> 1 : value < 0 ? -(count >> 1) : 0)) / count;
+    }
     if (operation == REDUCE_SHIFT_MEAN) {
         int shift = 0;
-        while ((count >> shift) > 1) shift++;
-        return shift ? (value + (1 << (shift - 1))) >> shift : value;
+        while (count >> shift > 1) shift++;
+        return (value + (count >> 1)) >> shift;
     }
-#endif
     return value;
+#endif
 }
 
-static void lanes(const struct reduce *k, const X_T *x, Y_T *y, int first, int count) {
-    ACC_T acc[LANES] = {0};
-    const int step = k->x_kept[5];
-    int index[6] = {0};
-    int taps = 0;
+static void lanes_of(const struct reduce *k, const X_T *x, Y_T *y, int first, int lanes) {
+    const enum reduce_operation op = k->operation;
+    ACC_T acc[LANES];
+    for (int j = 0; j < lanes; j++) acc[j] = op == REDUCE_MAX ? LOWEST : op == REDUCE_MIN ? HIGHEST : 0;
+    int index[5] = {0}, offset = 0, count = 0;
     do {
-        const X_T *const p = x + offset(index, k->x_reduced, 6) + (ptrdiff_t)first * step;
-        if (k->operation == REDUCE_MAX) {
-            for (int j = 0; j < count; j++) acc[j] = !taps || (ACC_T)p[j * step] > acc[j] ? (ACC_T)p[j * step] : acc[j];
-        } else if (k->operation == REDUCE_MIN) {
-            for (int j = 0; j < count; j++) acc[j] = !taps || (ACC_T)p[j * step] < acc[j] ? (ACC_T)p[j * step] : acc[j];
+        const X_T *here = x + first * k->x_kept[5] + offset;
+        const int length = k->reduced[5], step = k->x_reduced[5];
+        if (op == REDUCE_MAX) {
+            run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_MAX);
+        } else if (op == REDUCE_MIN) {
+            run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_MIN);
         } else {
-            for (int j = 0; j < count; j++) acc[j] += (ACC_T)p[j * step];
+            run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_SUM);
         }
-        taps++;
-    } while (next(index, k->reduced, 6));
-    for (int j = 0; j < count; j++) acc[j] = result(k->operation, acc[j], taps);
-    finish_row(acc, y + first, &k->epilogue, first, count);
+        count += length;
+    } while (advance(index, k->reduced, k->x_reduced, &offset));
+    for (int j = 0; j < lanes; j++) {
+        y[(first + j) * k->y_kept[5]] = finish(result(op, acc[j], count), &k->epilogue, first + j);
+    }
 }
 
 void KERNEL(const struct reduce *k) {
-    int index[5] = {0};
+    int index[5] = {0}, x = 0;
     do {
-        const X_T *const x = (const X_T *)k->x + offset(index, k->x_kept, 5);
-        Y_T *const y = (Y_T *)k->y + offset(index, k->y_kept, 5);
+        int y = 0;
+        for (int axis = 0; axis < 5; axis++) y += index[axis] * k->y_kept[axis];
         for (int first = 0; first < k->kept[5]; first += LANES) {
-            lanes(k, x, y, first, k->kept[5] - first < LANES ? k->kept[5] - first : LANES);
+            const int rest = k->kept[5] - first;
+            lanes_of(k, (const X_T *)k->x + x, (Y_T *)k->y + y, first, rest < LANES ? rest : LANES);
         }
-    } while (next(index, k->kept, 5));
+    } while (advance(index, k->kept, k->x_kept, &x));
 }

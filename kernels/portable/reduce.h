@@ -6,21 +6,21 @@
 
 enum reduce_operation {
     REDUCE_SUM,
-    REDUCE_MEAN,         /* float */
-    REDUCE_INTEGER_MEAN, /* sum / count, truncated after adding half of the count away from zero */
-    REDUCE_SHIFT_MEAN,   /* (sum + count / 2) >> log2(count) */
     REDUCE_MAX,
-    REDUCE_MIN
+    REDUCE_MIN,
+    REDUCE_MEAN,         /* float: sum / count */
+    REDUCE_INTEGER_MEAN, /* (sum + sgn(sum) * (count >> 1)) / count, towards zero */
+    REDUCE_SHIFT_MEAN    /* count = 2^n: (sum + 2^(n-1)) >> n */
 };
 
-/* Axes are filled up to six with extents of 1, innermost last; strides are in elements. The last kept axis is dense in y. */
+/* Kept and reduced axes, outermost first, filled up with extents of 1; strides are in elements. */
 struct reduce {
     const void *x;
     void *y;
     enum reduce_operation operation;
     int kept[6], x_kept[6], y_kept[6];
     int reduced[6], x_reduced[6];
-    struct epilogue epilogue;
+    struct epilogue epilogue; /* its channel is the index along the last kept axis */
 };
 
 #endif

@@ -1,110 +1,159 @@
-"""Kernels that multiply and reduce: convolutions, matrix products, pools, reductions."""
+"""Kernels that multiply and reduce: convolutions, matrix products, pools, reductions.
+
+Each is declared on integers and, where the operator has a float form, on float32. The first one that fits a node runs it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 from deeploy.graph.nest import Map
 from deeploy.operators import conv, matmul, pool, reduce
-from deeploy.target import Kernel, Layout, Node, Tiling, permuted, types
+from deeploy.target import Kernel, Node, Tiling, types
 
 BYTES = types("s8", "u8")
-WEIGHTS = types("s8", "u8", "s16")
-INTEGER = {"x": BYTES, "w": WEIGHTS, "y": types("s8", "u8", "s32")}
-FLOAT = {"x": types("f32"), "w": types("f32"), "y": types("f32")}
-INTEGER_STAGES = ((), ("bias",), ("requantise",), ("bias", "requantise"))
+INTEGERS = types("s8", "u8", "s16", "u16", "s32")
+FLOAT = types("f32")
+IMAGE = {"x": 1, "y": 1}  # channels are dense, the other axes may have any stride
+INTEGER_STAGES = tuple(bias + final for bias, final in product(((), ("bias",)), ((), ("requantise",), ("requantise", "clamp"), ("clamp",))))
 FLOAT_STAGES = ((), ("bias",), ("clamp",), ("bias", "clamp"))
-IMAGE = {"x": 1, "y": 1}  # channels are dense, other axes may have any stride
-WINDOW = Tiling(whole=("c", "fh", "fw"))
+
+Accepts = Callable[[Node], str | None]
 
 
-def _depthwise(node: Node) -> str | None:
-    return None if conv.is_depthwise(node) else "one filter per channel"
+def _wide(node: Node) -> str | None:
+    """An int32 accumulator that is not requantised must be stored as it is."""
+    if "requantise" in node.epilogue or node.outputs[0].dtype.value in ("s32", "f32"):
+        return None
+    return f"a requantisation, or y of type s32, not {node.outputs[0].dtype.value}"
 
 
-_CONV = Kernel(
-    name="conv2d",
+def _same(node: Node) -> str | None:
+    """Without a requantisation y is stored in the type of x, or as the accumulator."""
+    x, y = node.inputs[0], node.outputs[0]
+    return None if x is not None and x.dtype is y.dtype else _wide(node)
+
+
+def _both(*conditions: Accepts) -> Accepts:
+    """The first objection of several conditions."""
+    return lambda node: next((reason for condition in conditions if (reason := condition(node)) is not None), None)
+
+
+def _if(holds: Callable[[Node], bool], need: str) -> Accepts:
+    return lambda node: None if holds(node) else need
+
+
+def _float(kernel: Kernel) -> Kernel:
+    """The same kernel on float32."""
+    return replace(kernel, types={name: FLOAT for name in (*kernel.types, "bias")}, epilogues=FLOAT_STAGES)
+
+
+_GROUPED = Kernel(
+    name="conv2d_grouped",
     op="Conv",
     inputs=("x", "w"),
-    types=INTEGER,
-    epilogues=INTEGER_STAGES,
+    types={"x": INTEGERS, "w": INTEGERS, "y": INTEGERS, "bias": types("s32")},
     nest=conv.nest(lambda k, c, fh, fw: Map(fh, fw, c, k)),
-    layouts={"w": permuted(2, 3, 1, 0)},
+    accepts=_wide,
+    epilogues=INTEGER_STAGES,
     constants=("w",),
+    layouts={"w": conv.OUTPUTS_LAST},
     strided=IMAGE,
-    cores=("oh", "k"),
-    tiling=WINDOW,
+    tiling=Tiling(whole=("k", "c", "fh", "fw")),
+    cores=("oh",),
     source="portable/conv2d.c",
     template="conv2d.mako",
     reference=conv.reference,
 )
-_CONV_GRAPH_ORDER = replace(
-    _CONV, name="conv2d_any", constants=(), layouts={}, nest=conv.nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
-    source="portable/conv2d_any.c", template="conv2d_any.mako",
+_DENSE = replace(
+    _GROUPED,
+    name="conv2d",
+    accepts=_both(_wide, _if(conv.is_dense, "one group")),
+    tiling=Tiling(whole=("c", "fh", "fw")),
+    cores=("oh", "k"),
 )
-_DEPTHWISE = replace(
-    _CONV,
-    name="depthwise2d",
-    accepts=_depthwise,
+_COMPUTED_WEIGHTS = replace(
+    _GROUPED,
+    name="conv2d_any",
+    nest=conv.nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
+    constants=(),
+    layouts={},
+    strided={**IMAGE, "w": 0},
+    source="portable/conv2d_any.c",
+    template="conv2d_any.mako",
+)
+_MULTIPLIED = replace(
+    _GROUPED,
+    name="depthwise2d_multiplied",
     nest=conv.depthwise_nest,
-    layouts={"w": Layout(lambda w, node: w[:, 0].transpose(1, 2, 0).copy())},
+    accepts=_both(_wide, _if(conv.is_depthwise_multiplied, "one input channel per group")),
+    layouts={"w": conv.DEPTHWISE},
+    tiling=Tiling(whole=("k", "fh", "fw")),
     source="portable/depthwise2d.c",
     template="depthwise2d.mako",
 )
-_TRANSPOSED = Kernel(
+_DEPTHWISE = replace(
+    _MULTIPLIED,
+    name="depthwise2d",
+    accepts=_both(_wide, _if(conv.is_depthwise, "one input and one output channel per group")),
+    tiling=Tiling(whole=("fh", "fw")),
+    cores=("oh", "k"),
+)
+_TRANSPOSED = replace(
+    _GROUPED,
     name="conv2d_transpose",
     op="ConvTranspose",
-    inputs=("x", "w"),
-    types=INTEGER,
-    epilogues=INTEGER_STAGES,
     nest=conv.transposed_nest,
-    layouts={"w": permuted(2, 3, 0, 1)},
-    constants=("w",),
-    strided=IMAGE,
-    cores=("oh", "k"),
-    tiling=WINDOW,
+    layouts={"w": conv.TRANSPOSED},
+    tiling=Tiling(whole=("oh", "ow", "k", "th", "tw", "c")),  # the taps of a tile depend on where it begins
+    cores=(),
     source="portable/conv2d_transpose.c",
     template="conv2d_transpose.mako",
     reference=conv.transposed_reference,
 )
 _MATMUL = Kernel(
-    name="matmul",
+    name="matmul_any",
     op="MatMul",
     inputs=("a", "b"),
-    types={"a": types("s8", "u8", "s16", "s32"), "b": types("s8", "u8", "s16", "s32"), "y": types("s8", "u8", "s32")},
+    types={"a": INTEGERS, "b": INTEGERS, "y": INTEGERS, "bias": types("s32")},
+    nest=matmul.nest(constant=False),
+    accepts=_both(_wide, matmul.accepts),
     epilogues=INTEGER_STAGES,
-    nest=matmul.nest,
-    layouts={"b": Layout(matmul.stored_b)},
     strided={"a": 0, "b": 0, "y": 1},
-    cores=("m", "n"),
     tiling=Tiling(whole=("k",)),
+    cores=("m", "n"),
     source="portable/matmul.c",
     template="matmul.mako",
     reference=matmul.reference,
 )
+_MATMUL_CONSTANT = replace(_MATMUL, name="matmul", nest=matmul.nest(constant=True), constants=("b",), layouts={"b": matmul.COLUMNS_LAST})
 _AVERAGE = Kernel(
     name="average_pool2d",
     op="AveragePool",
     inputs=("x",),
-    types=INTEGER,
-    epilogues=INTEGER_STAGES,
+    types={"x": BYTES, "y": INTEGERS, "bias": types("s32")},
     nest=pool.average_nest,
+    accepts=_wide,
+    epilogues=INTEGER_STAGES,
     strided=IMAGE,
-    cores=("oh", "c"),
     tiling=Tiling(whole=("fh", "fw")),
+    cores=("oh", "c"),
     source="portable/average_pool2d.c",
     template="average_pool2d.mako",
     reference=pool.average_reference,
 )
-_MAX = Kernel(
+_MAX_POOL = Kernel(
     name="maxpool2d",
     op="MaxPool",
     inputs=("x",),
-    types={"x": types("s8", "u8", "s16", "s32", "f32"), "y": types("s8", "u8", "s16", "s32", "f32")},
+    types={"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT},
     nest=pool.max_nest,
+    accepts=_if(lambda node: node.inputs[0] is not None and node.inputs[0].dtype is node.outputs[0].dtype, "y of the type of x"),
     strided=IMAGE,
-    cores=("oh", "c"),
     tiling=Tiling(whole=("fh", "fw")),
+    cores=("oh", "c"),
     source="portable/maxpool2d.c",
     template="maxpool2d.mako",
     reference=pool.max_reference,
@@ -113,42 +162,25 @@ _SUM = Kernel(
     name="reduce_sum",
     op="ReduceSum",
     inputs=("x",),
-    types={"x": types("s8", "u8", "s16", "s32"), "y": types("s8", "u8", "s32")},
-    epilogues=INTEGER_STAGES,
+    types={"x": INTEGERS, "y": INTEGERS, "bias": types("s32")},
     nest=reduce.sum_nest,
-    strided={"x": 0},
+    accepts=_both(_wide, reduce.accepts),
+    epilogues=INTEGER_STAGES,
+    strided={"x": 0, "y": 0},
     source="portable/reduce.c",
     template="reduce.mako",
     reference=reduce.sum_reference,
 )
-_EXTREMES = types("s8", "u8", "s16", "s32", "f32")
-
-
-def _float(kernel: Kernel) -> Kernel:
-    """The same kernel on float32."""
-    return replace(kernel, types={name: types("f32") for name in kernel.types}, epilogues=FLOAT_STAGES)
-
-
-KERNELS = (
-    _DEPTHWISE,
-    _float(_DEPTHWISE),
-    _CONV,
-    _float(_CONV),
-    _CONV_GRAPH_ORDER,
-    _float(_CONV_GRAPH_ORDER),
-    _TRANSPOSED,
-    _float(_TRANSPOSED),
-    _MATMUL,
-    _float(_MATMUL),
-    _AVERAGE,
-    _float(_AVERAGE),
-    _MAX,
-    _SUM,
-    _float(_SUM),
-    replace(_float(_SUM), name="reduce_mean", op="ReduceMean", reference=reduce.mean_reference),
-    replace(_SUM, name="integer_mean", op="IntegerMean", reference=reduce.integer_mean_reference),
-    *(
-        replace(_SUM, name=f"reduce_{name}", op=op, types={"x": _EXTREMES, "y": _EXTREMES}, epilogues=((),), nest=reduce.extreme_nest, reference=reference)
-        for name, op, reference in (("max", "ReduceMax", reduce.max_reference), ("min", "ReduceMin", reduce.min_reference))
-    ),
+_MAX = replace(
+    _SUM, name="reduce_max", op="ReduceMax", nest=reduce.max_nest, accepts=_both(_same, reduce.accepts), reference=reduce.max_reference
 )
+_MIN = replace(_MAX, name="reduce_min", op="ReduceMin", nest=reduce.min_nest, reference=reduce.min_reference)
+_INTEGER_MEAN = replace(_MAX, name="integer_mean", op="IntegerMean", nest=reduce.sum_nest, reference=reduce.integer_mean_reference)
+_MEAN = replace(_float(_SUM), name="reduce_mean", op="ReduceMean", reference=reduce.mean_reference)
+
+_TWICE = (
+    *(_DENSE, _DEPTHWISE, _MULTIPLIED, _GROUPED, _COMPUTED_WEIGHTS, _TRANSPOSED),
+    *(_MATMUL_CONSTANT, _MATMUL, _AVERAGE, _SUM, _MAX, _MIN),
+)
+
+KERNELS: tuple[Kernel, ...] = (*_TWICE, *map(_float, _TWICE), _MAX_POOL, _INTEGER_MEAN, _MEAN)
