@@ -12,7 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnx_graphsurgeon.logger import G_LOGGER
+
 from deeploy.errors import ModelError
+
+# Rewritten constants keep their origin's name; only names of variables have to be unique, and lowering keeps them so.
+G_LOGGER.severity = G_LOGGER.ERROR
 
 
 @dataclass(frozen=True)

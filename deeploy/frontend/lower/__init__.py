@@ -1,0 +1,14 @@
+"""Lowering: from the normalised graph (docs/normalised-graph.md) to the integer form (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+from deeploy.frontend.lower import dialect, floats, fuse, layout, qdq, qoperator
+from deeploy.frontend.lower.dialect import assign_types
+from deeploy.graph.rewrite import Pass
+
+__all__ = ["assign_types", "passes"]
+
+
+def passes() -> tuple[Pass, ...]:
+    """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues."""
+    return (qoperator.PASS, dialect.PASS, qdq.PASS, fuse.FOLD, floats.PASS, layout.PASS, fuse.PASS)

@@ -1,0 +1,247 @@
+"""What is left after quantisation is gone: ONNX operators one by one into operators of the integer form, in any type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.frontend.lower import build
+from deeploy.frontend.lower.lookup import function
+from deeploy.graph.rewrite import Pass, constant, rule
+
+Lowering = Callable[[gs.Graph, gs.Node], bool]
+
+
+def _replace(graph: gs.Graph, node: gs.Node, op: str, inputs: Sequence[gs.Tensor], **attrs: object) -> bool:
+    y = node.outputs[0]
+    node.outputs.clear()
+    build.add(graph, op, inputs, y, node.name, **attrs)
+    return True
+
+
+def _rounding(x: gs.Tensor) -> type[np.generic]:
+    """Type of an accumulator over elements of ``x``."""
+    return np.float32 if np.dtype(x.dtype).kind == "f" else np.int32
+
+
+def _conv(graph: gs.Graph, node: gs.Node) -> bool:
+    x, w = node.inputs[:2]
+    if not build.is_image(x):
+        return False
+    y = node.outputs[0]
+    weights = build.const(f"{w.name} (two axes)", build.filters(np.asarray(w.values))) if isinstance(w, gs.Constant) else w
+    if not isinstance(w, gs.Constant) and len(w.shape) == 3:
+        weights = build.reshape(graph, w, [w.shape[0], w.shape[1], 1, w.shape[2]], f"two axes for {node.name}")
+    has_bias = len(node.inputs) > 2
+    node.outputs.clear()
+    attrs = {**build.window(node.attrs), "group": node.attrs["group"], "zero_point": 0, "epilogue": ("bias",) if has_bias else ()}
+    if node.op == "ConvTranspose":
+        attrs["output_padding"] = build.spatial(node.attrs["output_padding"], 0)
+    image, output = build.image_in(graph, x, node.name), build.image_out(graph, y.shape, y.dtype, y)
+    build.add(graph, node.op, [image, weights, *node.inputs[2:3]], output, node.name, **attrs)
+    return True
+
+
+def _gemm(graph: gs.Graph, node: gs.Node) -> bool:
+    a, b = node.inputs[:2]
+    y = node.outputs[0]
+    alpha, beta, inputs = node.attrs["alpha"], node.attrs["beta"], [a, b]
+    c = node.inputs[2] if len(node.inputs) > 2 and beta != 0 else None
+    values, bias = constant(b), None if c is None else constant(c)
+    if alpha != 1:
+        if values is None or values.dtype.kind != "f":
+            return False
+        inputs[1] = build.const(f"{b.name} (times alpha)", values * np.float32(alpha))
+    if beta != 1 and c is not None:
+        if bias is None or bias.dtype.kind != "f":
+            return False
+        bias = bias * np.float32(beta)
+    node.outputs.clear()
+    attrs = {"trans_a": bool(node.attrs["transA"]), "trans_b": bool(node.attrs["transB"]), "a_zero_point": 0, "b_zero_point": 0}
+    row = bias is not None and bias.size in (1, y.shape[-1]) and (bias.size == 1 or bias.shape[-1] == bias.size)
+    if c is None or (row and bias is not None):
+        if bias is not None:
+            inputs.append(build.const(f"{y.name} (bias)", bias.ravel(), np.int32 if bias.dtype.kind in "iu" else bias.dtype))
+        build.add(graph, "MatMul", inputs, y, node.name, **attrs, epilogue=("bias",) if bias is not None else ())
+        return True
+    product = build.add(graph, "MatMul", inputs, build.variable(f"{y.name} (product)", y.dtype, y.shape), node.name, **attrs)
+    summand = c if bias is None else build.const(f"{y.name} (summand)", bias)
+    build.add(graph, "Add", [product, summand], y, f"{node.name} (sum)")
+    return True
+
+
+def _matmul(graph: gs.Graph, node: gs.Node) -> bool:
+    a, b = node.inputs[:2]
+    y = node.outputs[0]
+    rank_a, rank_b = len(a.shape), len(b.shape)
+    node.outputs.clear()
+    left = build.reshape(graph, a, [1, *a.shape], f"matrix for {node.name}") if rank_a == 1 else a
+    right = build.reshape(graph, b, [*b.shape, 1], f"matrix for {node.name}") if rank_b == 1 else b
+    attrs = {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0}
+    output = y
+    if rank_a == 1 or rank_b == 1:
+        batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
+        output = build.variable(f"{y.name} (matrix)", y.dtype, [*batch, left.shape[-2], right.shape[-1]])
+        build.add(graph, "Reshape", [output], y)
+    build.add(graph, "MatMul", [left, right], output, node.name, **attrs)
+    return True
+
+
+def _pool(graph: gs.Graph, node: gs.Node) -> bool:
+    x, y = node.inputs[0], node.outputs[0]
+    if not build.is_image(x) or len(node.outputs) > 1 or node.attrs.get("ceil_pads") and any(node.attrs["ceil_pads"]):
+        return False
+    if node.op == "AveragePool" and np.dtype(x.dtype).kind != "f":
+        return False
+    node.outputs.clear()
+    attrs = {**build.window(node.attrs), "kernel": build.spatial(node.attrs["kernel_shape"], 1)}
+    if node.op == "AveragePool":
+        attrs |= {"count_include_pad": bool(node.attrs["count_include_pad"]), "zero_point": 0}
+    image, output = build.image_in(graph, x, node.name), build.image_out(graph, y.shape, y.dtype, y)
+    build.add(graph, node.op, [image], output, node.name, **attrs)
+    return True
+
+
+def _reduce(graph: gs.Graph, node: gs.Node) -> bool:
+    x = node.inputs[0]
+    op = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(node.op, node.op)
+    axes = tuple(node.attrs["axes"]) if node.op == op else tuple(range(2, len(x.shape)))
+    if op == "ReduceMean" and np.dtype(x.dtype).kind != "f":
+        op = "IntegerMean"
+    return _replace(graph, node, op, [x], axes=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
+
+
+def _binary(graph: gs.Graph, node: gs.Node) -> bool:
+    attrs = {"a_zero_point": 0, "b_zero_point": 0} if node.op == "Mul" else {}
+    return _replace(graph, node, node.op, node.inputs, **attrs)
+
+
+def _clip(graph: gs.Graph, node: gs.Node) -> bool:
+    low, high = (0, None) if node.op == "Relu" else (node.attrs["min"], node.attrs["max"])
+    return _replace(graph, node, "Clip", node.inputs[:1], low=low, high=high)
+
+
+def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
+    x, y = node.inputs[0], node.outputs[0]
+    rank, axis = len(x.shape), node.attrs["axis"]
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    node.outputs.clear()
+    moved = build.transpose(graph, x, perm, f"softmax axis last for {node.name}")
+    if moved is x:
+        build.add(graph, "Softmax", [x], y, node.name)
+        return True
+    output = build.add(graph, "Softmax", [moved], build.variable(f"{y.name} (axis last)", y.dtype, moved.shape), node.name)
+    build.add(graph, "Transpose", [output], y, perm=tuple(perm.index(i) for i in range(rank)))
+    return True
+
+
+def _unary(graph: gs.Graph, node: gs.Node) -> bool:
+    found = function(node)
+    if found is None or np.dtype(node.inputs[0].dtype).kind != "f":
+        return _prelu(graph, node) if node.op == "PRelu" else False
+    return _replace(graph, node, "Unary", node.inputs[:1], function=found[0], alpha=found[1], beta=found[2])
+
+
+def _prelu(graph: gs.Graph, node: gs.Node) -> bool:
+    """max(x, 0) + slope * min(x, 0)."""
+    x, slope = node.inputs[:2]
+    y = node.outputs[0]
+    if np.dtype(x.dtype).kind != "f":
+        return False
+    node.outputs.clear()
+    positive = build.add(graph, "Clip", [x], build.variable(f"{y.name} (positive)", x.dtype, x.shape), low=0, high=None)
+    negative = build.add(graph, "Clip", [x], build.variable(f"{y.name} (negative)", x.dtype, x.shape), low=None, high=0)
+    scaled = build.add(graph, "Mul", [negative, slope], build.variable(f"{y.name} (scaled)", x.dtype, x.shape), a_zero_point=0, b_zero_point=0)
+    build.add(graph, "Add", [positive, scaled], y, node.name)
+    return True
+
+
+def _batch_norm(graph: gs.Graph, node: gs.Node) -> bool:
+    """y = x*factor + summand per channel (axis 1), from constants."""
+    x, y = node.inputs[0], node.outputs[0]
+    values = [constant(t) for t in node.inputs[1:5]]
+    if any(v is None for v in values) or np.dtype(x.dtype).kind != "f" or len(node.outputs) > 1:
+        return False
+    scale, bias, mean, variance = (np.asarray(v, np.float64) for v in values)
+    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    shape = [-1] + [1] * (len(x.shape) - 2)
+    node.outputs.clear()
+    product = build.variable(f"{y.name} (scaled)", x.dtype, x.shape)
+    by, plus = ((a.astype(np.float32)).reshape(shape) for a in (factor, bias - mean * factor))
+    build.add(graph, "Mul", [x, build.const(f"{y.name} (factor)", by)], product, node.name, a_zero_point=0, b_zero_point=0)
+    build.add(graph, "Add", [product, build.const(f"{y.name} (summand)", plus)], y, f"{node.name} (sum)")
+    return True
+
+
+def _quantisation(graph: gs.Graph, node: gs.Node) -> bool:
+    """Quantise or dequantise in floats; parameters broadcast to the tensor's axes."""
+    x, y = node.inputs[0], node.outputs[0]
+    scale = constant(node.inputs[1])
+    integer = y if node.op == "QuantizeLinear" else x
+    zero = constant(node.inputs[2]) if len(node.inputs) > 2 and not node.inputs[2].is_empty() else np.zeros(1, np.int32)
+    if scale is None or zero is None or np.dtype(integer.dtype).kind not in "iu" or node.attrs.get("block_size", 0):
+        return False
+    shape = [1] * len(x.shape)
+    if scale.size > 1 or zero.size > 1:
+        shape[node.attrs["axis"]] = -1
+    parameters = [np.asarray(a).reshape(shape if a.size > 1 else [1] * min(1, len(shape))) for a in (scale.astype(np.float32), zero.astype(np.int32))]
+    if isinstance(x, gs.Constant):
+        real = (np.asarray(x.values).astype(np.int64) - parameters[1]).astype(np.float32) * parameters[0]
+        for reader in list(y.outputs):
+            reader.inputs = [build.const(f"{y.name} (folded)", real) if t is y else t for t in reader.inputs]
+        if any(y is out for out in graph.outputs):
+            return False
+        node.outputs.clear()
+        return True
+    constants = [build.const(f"{y.name} ({name})", value) for name, value in zip(("scale", "zero point"), parameters, strict=True)]
+    attrs = {}
+    if node.op == "QuantizeLinear":
+        info = np.iinfo(y.dtype)
+        attrs = {"low": int(info.min), "high": int(info.max)}
+    return _replace(graph, node, {"QuantizeLinear": "Quantize", "DequantizeLinear": "Dequantize"}[node.op], [x, *constants], **attrs)
+
+
+def _movement(graph: gs.Graph, node: gs.Node) -> bool:
+    if node.op == "Split":
+        outputs = list(node.outputs)
+        attrs = {"axis": node.attrs["axis"], "sizes": tuple(node.attrs["split"])}
+        node.outputs.clear()
+        graph.nodes.append(gs.Node("Split", node.name, attrs, list(node.inputs), outputs, domain=build.DOMAIN))
+        return True
+    attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in node.attrs.items()}
+    if node.op == "Slice" and any(step < 1 for step in attrs["steps"]):
+        return False
+    if node.op == "Pad" and attrs["mode"] not in ("constant", "reflect", "edge"):
+        return False
+    return _replace(graph, node, node.op, node.inputs, **{k: v for k, v in attrs.items() if k != "to"})
+
+
+_LOWERINGS: dict[str, Lowering] = {
+    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "GlobalAveragePool", "GlobalMaxPool", "IntegerMean"), _reduce),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _binary),
+    **dict.fromkeys(("Relu", "Clip"), _clip),
+    "Softmax": _softmax,
+    "BatchNormalization": _batch_norm,
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantisation),
+    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast"), _movement),
+    **dict.fromkeys(
+        "LeakyRelu Sigmoid Tanh HardSwish HardSigmoid Elu Selu Exp Log Sqrt Erf Abs Neg Reciprocal Softplus Softsign Floor Ceil Round"
+        " Sin Cos QuickGelu Swish Gelu Pow PRelu".split(),
+        _unary,
+    ),
+}
+
+
+@rule(*_LOWERINGS)
+def operator(graph: gs.Graph, node: gs.Node) -> bool:
+    """Every operator by its own lowering; one that does not apply leaves the node for binding to report."""
+    return not build.lowered(node) and _LOWERINGS[node.op](graph, node)
+
+
+PASS = Pass("operators", (operator,))

@@ -1,0 +1,123 @@
+"""Epilogues: bias, requantisation and clamping move into the operator in front of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.frontend.lower import build
+from deeploy.frontend.lower.quant import narrow
+from deeploy.graph.rewrite import Pass, constant, producer, rule
+
+_ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", "Add", "Sub", "Mul")
+
+
+def _in_front(graph: gs.Graph, tensor: gs.Tensor) -> gs.Node | None:
+    """The accumulating operator whose only result and only reader this is."""
+    node = producer(tensor)
+    if node is None or node.op not in _ACCUMULATING or not build.lowered(node):
+        return None
+    return node if len(tensor.outputs) == 1 and not any(tensor is out for out in graph.outputs) else None
+
+
+def _stages(node: gs.Node) -> tuple[str, ...]:
+    return tuple(node.attrs.get("epilogue", ()))
+
+
+def _row(values: np.ndarray, channels: int) -> np.ndarray | None:
+    """One value, or one per element of the last axis, as a flat array; None for other shapes."""
+    if values.size == 1 or (values.size == channels and values.shape[-1:] == (channels,)):
+        return values.ravel()
+    return None
+
+
+def _take_output(node: gs.Node, follower: gs.Node) -> None:
+    result = follower.outputs[0]
+    follower.outputs.clear()
+    follower.inputs.clear()
+    node.outputs = [result]
+
+
+@rule("BatchNormalization")
+def fold_batch_norm(graph: gs.Graph, node: gs.Node) -> bool:
+    """BatchNormalization behind a convolution with constant weights scales its filters."""
+    conv = producer(node.inputs[0])
+    if conv is None or conv.op != "Conv" or build.lowered(conv) or len(conv.outputs[0].outputs) != 1 or len(node.outputs) > 1:
+        return False
+    if any(conv.outputs[0] is out for out in graph.outputs):
+        return False
+    parts = [constant(t) for t in (*node.inputs[1:5], *conv.inputs[1:])]
+    if any(p is None for p in parts):
+        return False
+    scale, bias, mean, variance, w, *old = (np.asarray(p, np.float64) for p in parts)
+    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    shift = bias + (old[0] - mean if old else -mean) * factor
+    name = conv.inputs[1].name
+    weights = (w * factor.reshape([-1] + [1] * (w.ndim - 1))).astype(np.float32)
+    conv.inputs = [conv.inputs[0], build.const(f"{name} (normalised)", weights), build.const(f"{name} (bias)", shift.astype(np.float32))]
+    _take_output(conv, node)
+    return True
+
+
+@rule("Add")
+def bias(graph: gs.Graph, node: gs.Node) -> bool:
+    """A constant row added to an accumulator."""
+    if not build.lowered(node) or _stages(node):
+        return False
+    for position in (0, 1):
+        front, values = _in_front(graph, node.inputs[position]), constant(node.inputs[1 - position])
+        if front is None or values is None or front.op in ("Add", "Sub", "Mul") or _stages(front):
+            continue
+        if list(front.outputs[0].shape) != list(node.outputs[0].shape):
+            continue
+        row = _row(values, node.outputs[0].shape[-1])
+        if row is None or row.dtype.kind not in "iuf":
+            continue
+        dtype = np.int32 if row.dtype.kind in "iu" else np.float32
+        front.inputs.append(build.const(f"{node.outputs[0].name} (bias)", row, dtype))
+        front.attrs["epilogue"] = ("bias",)
+        _take_output(front, node)
+        return True
+    return False
+
+
+@rule("RequantShift")
+def requantise(graph: gs.Graph, node: gs.Node) -> bool:
+    """A requantisation per tensor or per channel; a constant bias in front of it enters its summand."""
+    front = _in_front(graph, node.inputs[0])
+    if front is None or _stages(front) not in ((), ("bias",)) or np.dtype(node.outputs[0].dtype).itemsize != 1:
+        return False
+    mul, add = constant(node.inputs[1]), constant(node.inputs[2])
+    if mul is None or add is None or np.dtype(front.outputs[0].dtype).kind != "i":
+        return False
+    channels = node.outputs[0].shape[-1]
+    rows = [_row(mul, channels), _row(add, channels)]
+    if rows[0] is None or rows[1] is None:
+        return False
+    factor, summand = rows[0].astype(np.int64), rows[1].astype(np.int64)
+    if _stages(front) == ("bias",):
+        values = constant(front.inputs[-1])
+        if values is None:
+            return False
+        summand = summand + values.astype(np.int64) * factor
+        front.inputs = front.inputs[:-1]
+    name = node.outputs[0].name
+    front.inputs += [build.const(f"{name} (mul)", factor, np.int32), build.const(f"{name} (add)", narrow(summand))]
+    front.attrs |= {"epilogue": ("requantise",), "shift": node.attrs["shift"], "low": node.attrs["low"], "high": node.attrs["high"]}
+    _take_output(front, node)
+    return True
+
+
+@rule("Clip")
+def clamp(graph: gs.Graph, node: gs.Node) -> bool:
+    """A float Relu or Clip behind an accumulator."""
+    front = _in_front(graph, node.inputs[0])
+    if front is None or not build.lowered(node) or np.dtype(node.outputs[0].dtype).kind != "f" or _stages(front) not in ((), ("bias",)):
+        return False
+    front.attrs |= {"epilogue": (*_stages(front), "clamp"), "low": node.attrs["low"], "high": node.attrs["high"]}
+    _take_output(front, node)
+    return True
+
+
+FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
+PASS = Pass("fuse", (bias, requantise, clamp))

@@ -1,0 +1,278 @@
+"""QDQ graphs to the integer form: an operator between DequantizeLinear and QuantizeLinear becomes an integer one.
+
+Rules are rooted at QuantizeLinear, whose output keeps its tensor (and name). Data movement sinks below
+DequantizeLinear and rises above QuantizeLinear, so that what lies between the two is always the operator itself. What no
+rule takes stays in floats between a Dequantize and a Quantize: slower, and right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.frontend.lower import build
+from deeploy.frontend.lower.lookup import real_constant, step, table
+from deeploy.frontend.lower.products import PRODUCTS, append, biased
+from deeploy.frontend.lower.quant import Quantised, dequantised, limits, multiplier, narrow, quantise_values, quantised
+from deeploy.graph.rewrite import Pass, constant, producer, rule
+
+_MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split", "Expand", "GlobalMaxPool", "ReduceMax", "ReduceMin")
+
+
+@rule(*_MOVEMENT)
+def sink(graph: gs.Graph, node: gs.Node) -> bool:
+    """Movement of dequantised values: move the integers, then dequantise."""
+    q = dequantised(node.inputs[0]) if not build.lowered(node) else None
+    if q is None or not q.is_scalar or (isinstance(q.tensor, gs.Constant) and node.op != "Gather") or len([t for t in node.outputs if not t.is_empty()]) != len(node.outputs):
+        return False
+    attrs = dict(node.attrs)
+    if node.op == "Pad" and attrs["mode"] == "constant":
+        steps = attrs["value"] / q.s + q.z
+        if abs(steps - round(steps)) > 1e-3 or not limits(q.tensor)[0] <= round(steps) <= limits(q.tensor)[1]:
+            return False
+        attrs["value"] = int(round(steps))
+    parameters = list(node.inputs[0].inputs[0].inputs[1:])
+    results = list(node.outputs)
+    node.outputs.clear()
+    moved = [build.variable(f"{y.name} (quantised)", q.tensor.dtype, y.shape) for y in results]
+    graph.nodes.append(gs.Node(node.op, node.name, attrs, [q.tensor, *node.inputs[1:]], moved))
+    for y, m in zip(results, moved, strict=True):
+        graph.nodes.append(gs.Node("DequantizeLinear", f"{y.name} (dequantise)", {"axis": 0}, [m, *parameters], [y]))
+    return True
+
+
+@rule("QuantizeLinear")
+def rise(graph: gs.Graph, node: gs.Node) -> bool:
+    """Quantisation of reordered values: quantise first."""
+    mover = producer(node.inputs[0])
+    if mover is None or mover.op not in ("Reshape", "Transpose") or len(mover.outputs[0].outputs) != 1 or _is_output(graph, mover.outputs[0]):
+        return False
+    found = quantised(node)
+    if found is None or not found.is_scalar or producer(mover.inputs[0]) is None:
+        return False
+    x, y = mover.inputs[0], node.outputs[0]
+    parameters = list(node.inputs[1:])
+    node.outputs.clear()
+    early = build.variable(f"{y.name} (before {mover.op.lower()})", y.dtype, x.shape)
+    graph.nodes.append(gs.Node("QuantizeLinear", node.name, {"axis": 0}, [x, *parameters], [early]))
+    graph.nodes.append(gs.Node(mover.op, mover.name, dict(mover.attrs), [early], [y], domain=mover.domain))
+    return True
+
+
+def _is_output(graph: gs.Graph, tensor: gs.Tensor) -> bool:
+    return any(tensor is out for out in graph.outputs)
+
+
+@rule("QuantizeLinear")
+def operator(graph: gs.Graph, node: gs.Node) -> bool:
+    """The operator in front of a quantisation, when its operands are quantised."""
+    y = quantised(node)
+    if y is None or not y.is_scalar or not y.is_byte:
+        return False
+    return _lookup(graph, node, y) or _compute(graph, node, y)
+
+
+def _lookup(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
+    """A chain of functions of one dequantised 8-bit tensor: a table, or nothing where it is the identity."""
+    functions: list[Callable[[np.ndarray], np.ndarray]] = []
+    tensor = node.inputs[0]
+    while (x := dequantised(tensor)) is None:
+        source = producer(tensor)
+        found = step(source) if source is not None and not build.lowered(source) else None
+        if found is None or list(found[0].shape) != list(tensor.shape):
+            return False
+        tensor = found[0]
+        functions.insert(0, found[1])
+    if not x.is_scalar or not x.is_byte or isinstance(x.tensor, gs.Constant):
+        return False
+    low, high = limits(y.tensor)
+    values = quantise_values(table(x.tensor.dtype, x.s, x.z, functions), y.s, y.z, low, high).astype(y.tensor.dtype)
+    result = node.outputs[0]
+    node.outputs.clear()
+    first, last = limits(x.tensor)
+    if np.dtype(x.tensor.dtype) == values.dtype and np.array_equal(values, np.arange(first, last + 1)):
+        build.add(graph, "Reshape", [x.tensor], result, node.name)
+    else:
+        build.add(graph, "Lookup", [x.tensor, build.const(f"{result.name} (table)", values)], result, node.name)
+    return True
+
+
+def _compute(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
+    """An operator, and the limits of the Relu or Clip behind it."""
+    low, high = limits(y.tensor)
+    source = producer(node.inputs[0])
+    while source is not None and source.op in ("Relu", "Clip") and len(source.outputs[0].outputs) == 1 and not build.lowered(source):
+        bottom, top = (0.0, None) if source.op == "Relu" else (source.attrs["min"], source.attrs["max"])
+        if bottom is not None:
+            low = max(low, int(quantise_values(np.float32(bottom), y.s, y.z, *limits(y.tensor))))
+        if top is not None:
+            high = min(high, int(quantise_values(np.float32(top), y.s, y.z, *limits(y.tensor))))
+        source = producer(source.inputs[0])
+    if source is None or build.lowered(source) or source.op not in _OPERATORS:
+        return False
+    return _OPERATORS[source.op](graph, source, node, y, low, max(low, high))
+
+
+def _operands(node: gs.Node) -> tuple[Quantised, Quantised] | None:
+    a, b = dequantised(node.inputs[0]), dequantised(node.inputs[1])
+    if a is None or b is None or not (a.is_scalar and b.is_scalar and a.is_byte and b.is_byte):
+        return None
+    return a, b
+
+
+def _add(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """y = (a - za)*sa/sy +- (b - zb)*sb/sy + zy with one common shift."""
+    operands = _operands(source)
+    sign = -1 if source.op == "Sub" else 1
+    if operands is None:
+        return (source.op == "Add" and biased(graph, source, node, y, low, high)) or _affine(graph, source, node, y, low, high)
+    a, b = operands
+    mul, shift = multiplier(np.array([a.s, sign * b.s], np.float64) / y.s)
+    mul_a, mul_b = (int(m) for m in mul)
+    add = (y.z << shift) - a.z * mul_a - b.z * mul_b + ((1 << (shift - 1)) if shift else 0)
+    result = node.outputs[0]
+    node.outputs.clear()
+    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, "low": low, "high": high}
+    build.add(graph, "ScaledAdd", [a.tensor, b.tensor], result, source.name, **attrs)
+    return True
+
+
+def _affine(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """A dequantised tensor plus, minus or times an array of constants: multiplier and summand per element of the array."""
+    for position in (0, 1):
+        x, c = dequantised(source.inputs[position]), real_constant(source.inputs[1 - position])
+        if x is None or c is None or not (x.is_scalar and x.is_byte) or isinstance(x.tensor, gs.Constant):
+            continue
+        if list(x.tensor.shape) != list(node.outputs[0].shape) or (source.op == "Sub" and position == 1) or source.op == "Div":
+            return False
+        real = c.astype(np.float64)
+        ratio = x.s * (real if source.op == "Mul" else np.ones_like(real)) / y.s
+        mul, shift = multiplier(ratio.ravel())
+        summand = np.zeros_like(real) if source.op == "Mul" else real * (-1 if source.op == "Sub" else 1)
+        fixed = np.rint(summand / y.s * 2.0**shift).astype(np.int64) - x.z * mul.astype(np.int64).reshape(real.shape)
+        add = fixed + (y.z << shift) + ((1 << (shift - 1)) if shift else 0)
+        result = node.outputs[0]
+        node.outputs.clear()
+        constants = [build.const(f"{result.name} (mul)", mul.reshape(real.shape)), build.const(f"{result.name} (add)", narrow(add))]
+        build.add(graph, "RequantShift", [x.tensor, *constants], result, source.name, shift=shift, low=low, high=high)
+        return True
+    return False
+
+
+def _mul(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    operands = _operands(source)
+    if operands is None:
+        return _affine(graph, source, node, y, low, high)
+    a, b = operands
+    ratio = np.float64(a.s) * b.s / y.s
+    zeros = {"a_zero_point": a.z, "b_zero_point": b.z}
+    return append(graph, "Mul", [a.tensor, b.tensor], node, y, ratio, 0, (low, high), source.name, y.tensor, **zeros)
+
+
+def _div(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    operands = _operands(source)
+    if operands is None:
+        return False
+    a, b = operands
+    # 31-bit numerators and 2^shift denominators: 8 more bits for a, 9 for b, one for rounding.
+    mul, shift = multiplier(np.float64(a.s) / b.s / y.s)
+    less = max(0, shift - 50)
+    result = node.outputs[0]
+    node.outputs.clear()
+    attrs = {"mul": int(mul[0]) >> less, "shift": shift - less, "zero_point": y.z, "low": low, "high": high}
+    build.add(graph, "ScaledDiv", [a.tensor, b.tensor], result, source.name, a_zero_point=a.z, b_zero_point=b.z, **attrs)
+    return True
+
+
+def _pool(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    x = dequantised(source.inputs[0])
+    if x is None or not x.is_scalar or not x.is_byte or not build.is_image(x.tensor) or source.attrs.get("ceil_pads"):
+        return False
+    result = node.outputs[0]
+    image = build.image_in(graph, x.tensor, source.name)
+    output = build.image_out(graph, result.shape, result.dtype, result)
+    attrs = {
+        **build.window(source.attrs),
+        "kernel": build.spatial(source.attrs["kernel_shape"], 1),
+        "count_include_pad": bool(source.attrs["count_include_pad"]),
+        "zero_point": x.z,
+    }
+    ratio = np.float64(x.s) / y.s / 65536
+    return append(graph, "AveragePool", [image], node, y, ratio, 0, (low, high), source.name, output, **attrs)
+
+
+def _mean(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """Means over whole axes are sums whose ratio holds the count."""
+    x = dequantised(source.inputs[0])
+    if x is None or not x.is_scalar or not x.is_byte:
+        return False
+    shape = x.tensor.shape
+    axes = tuple(source.attrs["axes"]) if source.op.startswith("Reduce") else tuple(range(2, len(shape)))
+    keepdims = bool(source.attrs.get("keepdims", 1))
+    count = int(np.prod([shape[i] for i in axes], dtype=np.int64))
+    ratio = np.float64(x.s) / y.s / (1 if source.op == "ReduceSum" else count)
+    attrs = {"axes": axes, "keepdims": keepdims}
+    return append(graph, "ReduceSum", [x.tensor], node, y, ratio, -x.z * count, (low, high), source.name, y.tensor, **attrs)
+
+
+def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """Every part in the scale of the whole; parts that have it already are taken as they are."""
+    parts = [dequantised(t) for t in source.inputs]
+    if any(p is None or not p.is_scalar or not p.is_byte for p in parts):
+        return False
+    result = node.outputs[0]
+    converted: list[gs.Tensor] = []
+    for index, part in enumerate(parts):
+        assert part is not None
+        values = quantise_values(table(part.tensor.dtype, part.s, part.z, []), y.s, y.z, low, high).astype(result.dtype)
+        values_of = constant(part.tensor)
+        if values_of is not None:
+            converted.append(build.const(f"{part.tensor.name} (in {result.name})", values[values_of.astype(np.int64) - limits(part.tensor)[0]]))
+        elif np.dtype(part.tensor.dtype) == result.dtype and np.array_equal(values, np.arange(limits(result)[0], limits(result)[1] + 1)):
+            converted.append(part.tensor)
+        else:
+            own = build.variable(f"{part.tensor.name} (in {result.name}, {index})", result.dtype, part.tensor.shape)
+            converted.append(build.add(graph, "Lookup", [part.tensor, build.const(f"{own.name} (table)", values)], own))
+    node.outputs.clear()
+    build.add(graph, "Concat", converted, result, source.name, axis=source.attrs["axis"])
+    return True
+
+
+def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """Exponentials of the distance from the maximum in a table whose sum over a row fits 32 bits."""
+    x = dequantised(source.inputs[0])
+    if x is None or not x.is_scalar or not x.is_byte:
+        return False
+    result, rank, axis = node.outputs[0], len(x.tensor.shape), source.attrs["axis"]
+    bits = 31 - max(1, int(x.tensor.shape[axis])).bit_length()
+    distances = np.arange(256, dtype=np.float64) * x.s
+    entries = np.rint(np.exp(-distances) * 2.0 ** max(bits, 8)).astype(np.uint32)
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    inverse = [perm.index(i) for i in range(rank)]
+    moved = build.transpose(graph, x.tensor, perm, f"softmax axis last for {source.name}")
+    node.outputs.clear()
+    output = result if perm == inverse == list(range(rank)) else build.variable(f"{result.name} (axis last)", result.dtype, moved.shape)
+    attrs = {"levels": int(np.rint(1.0 / y.s)), "zero_point": y.z, "low": low, "high": high}
+    build.add(graph, "Softmax", [moved, build.const(f"{result.name} (exponentials)", entries)], output, source.name, **attrs)
+    if output is not result:
+        build.add(graph, "Transpose", [output], result, perm=tuple(inverse))
+    return True
+
+
+_OPERATORS: dict[str, Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int], bool]] = {
+    **PRODUCTS,
+    "Add": _add,
+    "Sub": _add,
+    "Mul": _mul,
+    "Div": _div,
+    "AveragePool": _pool,
+    "GlobalAveragePool": _mean,
+    "ReduceMean": _mean,
+    "ReduceSum": _mean,
+    "Concat": _concat,
+    "Softmax": _softmax,
+}
+
+PASS = Pass("qdq", (sink, rise, operator))
