@@ -148,7 +148,7 @@ _MAX_POOL = Kernel(
     name="maxpool2d",
     op="MaxPool",
     inputs=("x",),
-    types={"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT},
+    types={"x": INTEGERS, "y": INTEGERS},
     nest=pool.max_nest,
     accepts=_if(lambda node: node.inputs[0] is not None and node.inputs[0].dtype is node.outputs[0].dtype, "y of the type of x"),
     strided=IMAGE,
@@ -158,6 +158,7 @@ _MAX_POOL = Kernel(
     template="maxpool2d.mako",
     reference=pool.max_reference,
 )
+_MAX_POOL_FLOAT = replace(_MAX_POOL, types={"x": FLOAT, "y": FLOAT})
 _SUM = Kernel(
     name="reduce_sum",
     op="ReduceSum",
@@ -183,4 +184,4 @@ _TWICE = (
     *(_MATMUL_CONSTANT, _MATMUL, _AVERAGE, _SUM, _MAX, _MIN),
 )
 
-KERNELS: tuple[Kernel, ...] = (*_TWICE, *map(_float, _TWICE), _MAX_POOL, _INTEGER_MEAN, _MEAN)
+KERNELS: tuple[Kernel, ...] = (*_TWICE, *map(_float, _TWICE), _MAX_POOL, _MAX_POOL_FLOAT, _INTEGER_MEAN, _MEAN)

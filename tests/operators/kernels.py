@@ -52,7 +52,7 @@ def requantisation(
     low, high = DType(result).range
     shift = 20 if not wide_add else 34
     scale = 2**shift * (high - low) / max(1, 2 * size)
-    mul = np.minimum(rng.uniform(-1, 1, channels if mul_step else 1) * scale, 2**31 - 1).astype(np.int32)
+    mul = np.clip(rng.uniform(-1, 1, channels if mul_step else 1) * scale, -(2**31), 2**31 - 1).astype(np.int32)
     zero = rng.integers(low, high, channels if add_step else 1)
     add = (zero << shift) + (1 << (shift - 1))
     return {"mul": mul, "add": add.astype(np.int64 if wide_add else np.int32)}, {"shift": shift, "low": low, "high": high}

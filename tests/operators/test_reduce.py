@@ -1,0 +1,99 @@
+"""Reductions: C against the reference, the reference against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeploy.graph.nest import Combine
+from deeploy.midend import bind
+from tests.operators.harness import check, make_node
+from tests.operators.kernels import draw, kernel, requantisation, staged
+
+SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
+    (7,): [(0,)],
+    (3, 70): [(0,), (1,), (0, 1)],
+    (2, 5, 6, 9): [(1, 2), (3,), (2,), (0, 3), (0, 2), (1, 2, 3), (0, 1, 2, 3)],
+    (2, 1, 3, 2, 2, 3): [(1, 3), (0, 2, 4), (0, 1, 2, 3, 5), (0, 1, 2, 3, 4, 5)],
+}
+CASES = [(shape, axes, keepdims) for shape, choices in SHAPES.items() for axes in choices for keepdims in (False, True)]
+NUMPY = {"reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min}
+
+
+def reduce_attrs(axes: tuple[int, ...], keepdims: bool) -> dict[str, Any]:
+    return {"axes": axes, "keepdims": keepdims}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+@pytest.mark.parametrize(("shape", "axes", "keepdims"), CASES)
+def test_reductions(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, name: str) -> None:
+    x = draw(np.random.default_rng(len(axes)), "s8", *shape)
+    attrs = reduce_attrs(axes, keepdims)
+    (y,) = check(kernel(name), {"x": x}, "s32", attrs, strided=keepdims)
+    np.testing.assert_array_equal(y, NUMPY[name](x.astype(np.int64), axis=axes, keepdims=keepdims))
+    values = x.astype(np.float32) / 3
+    (y,) = check(kernel(name, floating=True), {"x": values}, "f32", attrs, rtol=0, atol=0)
+    np.testing.assert_allclose(y, NUMPY[name](values, axis=axes, keepdims=keepdims), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("shape", "axes", "keepdims"), CASES)
+def test_mean_float(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> None:
+    x = draw(np.random.default_rng(1), "f32", *shape)
+    (y,) = check(kernel("reduce_mean", floating=True), {"x": x}, "f32", reduce_attrs(axes, keepdims), rtol=0, atol=0)
+    np.testing.assert_allclose(y, x.mean(axis=axes, keepdims=keepdims), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s16"])
+@pytest.mark.parametrize(("shape", "axes", "keepdims"), CASES)
+def test_integer_mean(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool, dtype: str) -> None:
+    x = draw(np.random.default_rng(3), dtype, *shape)
+    (y,) = check(kernel("integer_mean"), {"x": x}, "s32", reduce_attrs(axes, keepdims))
+    count = int(np.prod([shape[axis] for axis in axes]))
+    for got, total in zip(y.ravel().tolist(), x.sum(axis=axes, dtype=np.int64).ravel().tolist(), strict=True):
+        if count & (count - 1) == 0 and not keepdims:
+            assert got == (total + count // 2) // count
+        else:
+            assert got == int((total + (total > 0) * (count // 2) - (total < 0) * (count // 2)) / count)
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((4, 9), (1,)), ((2, 8, 2), (1,)), ((16, 3), (0,)), ((5, 1), (1,))])
+def test_integer_mean_of_powers_of_two(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = draw(np.random.default_rng(3), "s8", *shape)
+    for keepdims in (False, True):
+        check(kernel("integer_mean"), {"x": x}, "s32", reduce_attrs(axes, keepdims))
+        check(kernel("integer_mean"), {"x": x}, "s8", reduce_attrs(axes, keepdims))
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s16", "s32"])
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_max", "reduce_min"])
+def test_types(name: str, dtype: str) -> None:
+    x = draw(np.random.default_rng(4), dtype, 3, 5, 4)
+    check(kernel(name), {"x": x}, "s32", reduce_attrs((1,), False))
+    if name != "reduce_sum":
+        check(kernel(name), {"x": x}, dtype, reduce_attrs((1, 2), False))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axes", [(1, 2), (3,), (2, 3)])
+def test_requantised_by_the_last_axis_of_the_output(axes: tuple[int, ...], keepdims: bool) -> None:
+    rng = np.random.default_rng(5)
+    x = draw(rng, "s8", 2, 6, 5, 70)
+    last = 1 if keepdims and 3 in axes else [n for i, n in enumerate(x.shape) if i not in axes][-1]
+    operands, values = requantisation(rng, last, "u8", 500, True)
+    operands["bias"] = rng.integers(-50, 50, last).astype(np.int32)
+    check(kernel("reduce_sum"), {"x": x, **operands}, "u8", staged(reduce_attrs(axes, keepdims), "bias", "requantise", **values))
+
+
+def test_nest_knows_how_results_combine() -> None:
+    x = np.zeros((2, 3), np.int8)
+    for name, combine in (("reduce_sum", Combine.SUM), ("reduce_max", Combine.MAX), ("reduce_min", Combine.MIN)):
+        node = make_node(kernel(name), {"x": x}, "s32", reduce_attrs((1,), True))
+        assert kernel(name).nest(node).dims()["d1"].combine is combine
+
+
+def test_limits_are_stated() -> None:
+    x = np.zeros((1,) * 8, np.int8)
+    node = make_node(kernel("reduce_sum"), {"x": x}, "s32", reduce_attrs((0, 1, 2, 3, 4, 5, 6), False))
+    assert bind.mismatch(kernel("reduce_sum"), node) == ["at most 6 reduced and 6 other axes"]
