@@ -73,7 +73,6 @@ def verify(
 
     Without ``inputs``, seeded random ones are used.
     """
-    from deeploy.report import layers as by_layer
     from deeploy.simulate import onnxruntime_reference as reference
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -97,6 +96,8 @@ def verify(
             notes += more
             comparisons += _all(entry, result.outputs, golden, tolerance, expect.name)
         if layers:
+            from deeploy.report import layers as by_layer
+
             notes += by_layer.differences(folder, entry, compiled.network, samples[0], model)
     return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 

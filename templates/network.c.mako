@@ -66,8 +66,9 @@ enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *output
 }
 
 enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
+% if arena_bytes:
 #ifdef DEEPLOY_STATIC_ARENA
-    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char own[${P}_ARENA_BYTES + 1];
+    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char own[${P}_ARENA_BYTES];
     if (!memory) {
         memory = own;
         bytes = sizeof own;
@@ -75,6 +76,12 @@ enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
 #endif
     if (!memory || bytes < ${P}_ARENA_BYTES || (uintptr_t)memory % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
     arena = memory;
+% else:
+    static unsigned char none; /* this network needs no working memory */
+    (void)memory;
+    (void)bytes;
+    arena = &none;
+% endif
     return DEEPLOY_OK;
 }
 

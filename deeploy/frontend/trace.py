@@ -173,7 +173,7 @@ def _ask(node: gs.Node, custom_shapes: CustomShapes | None, outputs: int) -> lis
 
 
 def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[Value]) -> None:
-    """Give a node its outputs and add it. A declared type wins over the inferred one, an inferred shape over a declared one.
+    """Give a node its outputs and add it. What is inferred wins over what the file declares.
 
     Optional outputs that nobody reads are left out; the number of outputs of Split is part of its meaning.
     """
@@ -187,7 +187,7 @@ def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[
         inferred = values[index] if index < len(values) else Value()
         declared = state.declared.get(name, Value())
         value = inferred.or_else(declared)
-        shape, dtype = value.static_shape, value.dtype if declared.dtype is None else declared.dtype
+        shape, dtype = value.static_shape, value.dtype
         if shape is None or dtype is None:
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",

@@ -12,7 +12,7 @@ TARGET = Target(
     memories=(Memory("arena", alignment=16),),
     kernels=(*COMPUTE, *POINTWISE),
     passes=passes(),
-    kernel_folders=(resource("kernels") / "portable",),
+    kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),
     runtime=resource("targets") / "generic" / "runtime",
     build="generic.Makefile.mako",
