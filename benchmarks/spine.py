@@ -25,6 +25,7 @@ from common import MODELS, median_seconds, print_machine
 
 import deeploy
 from deeploy.backend import host
+from deeploy.errors import DeeployError
 from deeploy.frontend.quantize import quantize
 
 FLAGS = "-O3 -march=native"
@@ -59,18 +60,21 @@ def cases(words: Sequence[str]) -> list[Case]:
     return [case for case in found if not words or any(word in case.name for word in words)]
 
 
-def quantised(case: Case, folder: Path) -> Case:
+def lacking_int8(case: Case, folder: Path) -> list[Case]:
     """The int8 version of a float network that has none beside it; its golden outputs are onnxruntime's."""
-    folder.mkdir()
+    stem = case.name.removesuffix("fp32")
+    if stem == case.name or any(case.folder.parent.glob(f"{stem}int8*")):
+        return []
+    folder.mkdir(exist_ok=True)
+    result = Case(f"{stem}int8_here", folder, False)
     shutil.copy(case.folder / "inputs.npz", folder)
-    result = Case(case.name.replace("fp32", "int8 (here)"), folder, False)
     quantize(case.model, folder / "inputs.npz", result.model)
     session = onnxruntime.InferenceSession(str(result.model), providers=["CPUExecutionProvider"])
     with np.load(folder / "inputs.npz") as archive:
         feeds = [dict(zip((e.name for e in session.get_inputs()), arrays, strict=True)) for arrays in zip(*archive.values(), strict=True)]
     outputs = [np.stack(stack) for stack in zip(*(session.run(None, feed) for feed in feeds), strict=True)]
     np.savez(folder / "outputs.npz", *outputs)
-    return result
+    return [result]
 
 
 def samples(case: Case, ports: Sequence[Mapping[str, Any]]) -> list[list[np.ndarray]]:
@@ -145,14 +149,17 @@ def main() -> int:
     )
     print(f"deeploy --help: {start:.2f} s\n")
     print(COLUMNS.format("network", "compile", "peak", "bound", "equal", "C", "onnxrt", "C/onnxrt"))
+    failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        names = {case.name for case in cases([])}
         for number, case in enumerate(chosen):
-            print(measure(case, Path(scratch) / f"project{number}"), flush=True)
-            stem = case.name.removesuffix("fp32")
-            if stem != case.name and not any(name.startswith(f"{stem}int8") for name in names):
-                print(measure(quantised(case, Path(scratch) / stem), Path(scratch) / f"project{number}_int8"), flush=True)
-    return 0
+            folder = Path(scratch) / str(number)
+            try:
+                for version in (case, *lacking_int8(case, folder)):
+                    print(measure(version, folder / version.name), flush=True)
+            except DeeployError as error:
+                print(f"{case.name:<28}  {error.what}", flush=True)
+                failed += 1
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -57,5 +57,6 @@ def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) ->
             attrs = node.attrs
             value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"])
         else:
-            value = np.clip(value, np.asarray(node.attrs["low"], value.dtype), np.asarray(node.attrs["high"], value.dtype))
+            low, high = (None if node.attrs[name] is None else np.asarray(node.attrs[name], value.dtype) for name in ("low", "high"))
+            value = value if low is None and high is None else np.clip(value, low, high)
     return value
