@@ -57,8 +57,13 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]
     further = dict(call.kernel.macros(call.node)) if call.kernel.macros is not None else {}
     macros += further.items()
+    even = call.node.attrs.get("even") if "requantise" in stages else None
+    if even is not None:
+        macros.append(("EPILOGUE_EVEN", str(even)))
     codes = [dtype.value for name, dtype in stored.items() if name not in extra]
     suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored["add"].bytes == 8 else "") for stage in stages]
+    if even is not None:
+        suffix.append(f"even{even}")
     name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
     return Instance(name, call.kernel.source, (("KERNEL", name), *macros))
 

@@ -8,7 +8,8 @@ operands, indexed by the *last* axis of the output (an extent of 1 broadcasts):
 ``requantise``
     operands ``mul`` (int32) and ``add`` (int32 or int64); attributes ``shift`` (0..62), ``low``, ``high``:
     ``clip((accumulator * mul + add) >> shift, low, high)``, in 64 bits, arithmetic shift. Rounding (half up: 2^(shift-1))
-    and the output's zero point (zero_point << shift) are part of ``add``.
+    and the output's zero point (zero_point << shift) are part of ``add``. With attribute ``even`` (the parity of the zero
+    point) exact ties go to the even multiple of the output's scale instead of up, as onnxruntime rounds.
 ``clamp``
     attributes ``low``, ``high``: clip(accumulator, low, high).
 """
@@ -41,10 +42,18 @@ def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
     return {name: Map(last) for name in operands(stages)}
 
 
-def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int) -> np.ndarray:
+def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
+    """``wide >> shift``; where that is exact (a tie, since half is in ``wide``) and of the wrong parity, one less."""
+    result = wide >> shift
+    if even is None:
+        return result
+    return np.asarray(result - ((result << shift == wide) & ((result - even) & 1 == 1)))
+
+
+def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None = None) -> np.ndarray:
     """``clip((x*mul + add) >> shift, low, high)`` in 64 bits; ``mul`` and ``add`` broadcast as NumPy does."""
     wide = x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
-    return np.clip(wide >> shift, low, high)
+    return np.clip(shifted(wide, shift, even), low, high)
 
 
 def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -55,7 +64,7 @@ def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) ->
             value = value + arrays["bias"].astype(value.dtype)
         elif stage == "requantise":
             attrs = node.attrs
-            value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"])
+            value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"))
         else:
             low, high = (None if node.attrs[name] is None else np.asarray(node.attrs[name], value.dtype) for name in ("low", "high"))
             value = value if low is None and high is None else np.clip(value, low, high)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.graph.epilogue import requantise
+from deeploy.graph.epilogue import requantise, shifted
 from deeploy.graph.nest import Dim, Map, Nest, parallel
 from deeploy.graph.nodes import Node
 
@@ -101,7 +101,7 @@ def scaled_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray
     """clip((a*mul_a + b*mul_b + add) >> shift, low, high) in 64 bits."""
     attrs = node.attrs
     wide = _wide(a) * attrs["mul_a"] + _wide(b) * attrs["mul_b"] + attrs["add"]
-    return np.asarray(np.clip(wide >> attrs["shift"], attrs["low"], attrs["high"]))
+    return np.asarray(np.clip(shifted(wide, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"]))
 
 
 def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:

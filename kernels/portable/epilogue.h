@@ -5,6 +5,7 @@
  *   ACC_T                  type of the accumulator: int32_t or float
  *   <OPERAND>_T            element type of each operand (X_T, W_T, Y_T, BIAS_T, MUL_T, ADD_T ...)
  *   EPILOGUE_BIAS, EPILOGUE_REQUANTISE, EPILOGUE_CLAMP   defined where the stage is fused
+ *   EPILOGUE_EVEN          parity of the zero point, where ties of a requantisation go to the even multiple of the scale
  */
 #ifndef DEEPLOY_EPILOGUE_H
 #define DEEPLOY_EPILOGUE_H
@@ -39,7 +40,11 @@ static inline Y_T finish_at(ACC_T value, const struct epilogue *e, int bias, int
 #endif
 #ifdef EPILOGUE_REQUANTISE
     const int64_t product = (int64_t)value * ((const MUL_T *)e->mul)[mul];
-    const int64_t wide = (product + ((const ADD_T *)e->add)[add]) >> e->shift;
+    const int64_t sum = product + ((const ADD_T *)e->add)[add];
+    int64_t wide = sum >> e->shift;
+#ifdef EPILOGUE_EVEN
+    wide -= wide * ((int64_t)1 << e->shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
+#endif
     return (Y_T)(wide < e->low ? e->low : wide > e->high ? e->high : wide);
 #else
 #ifdef EPILOGUE_CLAMP

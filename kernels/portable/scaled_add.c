@@ -5,6 +5,7 @@
 void KERNEL(const struct scaled_add *k) {
     const int64_t mul_a = k->mul_a, mul_b = k->mul_b, add = k->add;
     const int32_t low = k->low, high = k->high;
+    const int even = k->even;
     const int shift = k->shift, a_step = k->a_step[LAST], b_step = k->b_step[LAST], y_step = k->y_step[LAST];
     int index[AXES] = {0};
     do {
@@ -12,7 +13,9 @@ void KERNEL(const struct scaled_add *k) {
         const B_T *const b = (const B_T *)k->b + row_offset(index, k->b_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int i = 0; i < k->extent[LAST]; i++) {
-            const int64_t wide = (a[i * a_step] * mul_a + b[i * b_step] * mul_b + add) >> shift;
+            const int64_t sum = a[i * a_step] * mul_a + b[i * b_step] * mul_b + add;
+            int64_t wide = sum >> shift;
+            if (even >= 0) wide -= wide * ((int64_t)1 << shift) == sum && ((wide - even) & 1);
             y[i * y_step] = (Y_T)(wide < low ? low : wide > high ? high : wide);
         }
     } while (next_row(index, k->extent));

@@ -11,6 +11,7 @@ struct scaled_add {
     int extent[6], a_step[6], b_step[6], y_step[6];
     int64_t mul_a, mul_b, add;
     int shift;
+    int even; /* parity of the zero point where ties go to the even multiple of the scale, else -1 */
     int32_t low, high;
 };
 

@@ -9,7 +9,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import Quantised, centred, dequantised, requant_constants
+from deeploy.frontend.lower.quant import Quantised, centred, dequantised, requant_constants, ties
 from deeploy.graph.rewrite import producer
 
 Rewrite = Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int], bool]
@@ -33,7 +33,7 @@ def append(
     node.outputs = [t for t in node.outputs if t is not result]
     mul, add, shift = requant_constants(ratio, offset, y.z)
     constants = [build.const(f"{result.name} (mul)", mul), build.const(f"{result.name} (add)", add)]
-    attrs = {**attrs, "epilogue": ("requantise",), "shift": shift, "low": limits[0], "high": limits[1]}
+    attrs = {**attrs, **ties(mul, shift, y.z), "epilogue": ("requantise",), "shift": shift, "low": limits[0], "high": limits[1]}
     build.add(graph, op, [*inputs, *constants], output, name, **attrs)
     return True
 

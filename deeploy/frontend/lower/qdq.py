@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.lookup import real_constant, step, table
 from deeploy.frontend.lower.products import PRODUCTS, append, biased
-from deeploy.frontend.lower.quant import Quantised, dequantised, limits, multiplier, narrow, quantise_values, quantised
+from deeploy.frontend.lower.quant import Quantised, dequantised, limits, multiplier, narrow, quantise_values, quantised, ties
 from deeploy.graph.rewrite import Pass, constant, producer, rule
 
 _MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split", "Expand", "GlobalMaxPool", "ReduceMax", "ReduceMin")
@@ -134,7 +134,7 @@ def _add(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int
     add = (y.z << shift) - a.z * mul_a - b.z * mul_b + ((1 << (shift - 1)) if shift else 0)
     result = node.outputs[0]
     node.outputs.clear()
-    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, "low": low, "high": high}
+    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, "low": low, "high": high, **ties(mul, shift, y.z)}
     build.add(graph, "ScaledAdd", [a.tensor, b.tensor], result, source.name, **attrs)
     return True
 

@@ -95,6 +95,15 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
     return mul, narrow(add), shift
 
 
+def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
+    """The attribute ``even`` where (acc*mul) >> shift can be an exact tie for a 32-bit accumulator, else nothing.
+
+    A tie needs acc to be a multiple of 2^(shift - 1 - trailing zeros of mul); other multipliers round the same either way.
+    """
+    trailing = min((int(m & -m).bit_length() - 1 for m in np.abs(mul.astype(np.int64)).ravel() if m), default=0)
+    return {"even": zero_point & 1} if 0 < shift - trailing <= 31 else {}
+
+
 def narrow(add: np.ndarray) -> np.ndarray:
     """int32 where every value fits, else int64."""
     fits = add.size == 0 or (add.min() >= -(2**31) and add.max() < 2**31)
