@@ -76,8 +76,8 @@ def show(digits: Digits, predictions: np.ndarray) -> None:
     wrong = np.flatnonzero(predictions != digits.test_labels)[:1]
     chosen = [*range(4), *wrong] if len(wrong) else [*range(5)]
     captions = [
-        f"it is {predictions[i]}" if predictions[i] == digits.test_labels[i] else f"{predictions[i]}? it is {digits.test_labels[i]}"
-        for i in chosen
+        f"C says {p}" + ("" if p == label else f", is {label}")
+        for p, label in zip(predictions[chosen], digits.test_labels[chosen], strict=True)
     ]
     print("\n" + draw(digits.test_images[chosen, 0], captions) + "\n")
 
