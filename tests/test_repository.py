@@ -93,6 +93,7 @@ def test_targets_import_public_declarations_only() -> None:
 
 
 def test_the_compiler_names_no_target() -> None:
+    """No module imports one; only the two interfaces may name one, as the default of their option."""
     names = {folder.name for folder in (ROOT / "targets").iterdir() if (folder / "target.py").is_file()}
     assert "generic" in names
     found = set()
@@ -100,7 +101,8 @@ def test_the_compiler_names_no_target() -> None:
         tree = ast.parse(path.read_text())
         strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         modules = {name.split(".")[0] for name in imports(path)}
-        found |= {(str(path.relative_to(ROOT)), name) for name in strings & names | modules & {"targets"}}
+        named = set() if path.parent.name == "deeploy" and path.stem in {"api", "cli"} else strings & names
+        found |= {(str(path.relative_to(ROOT)), name) for name in named | modules & {"targets"}}
     assert found == set()
 
 
