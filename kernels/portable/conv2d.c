@@ -7,7 +7,8 @@
 static inline void accumulate(ACC_T *restrict acc, const X_T *x, int step, const W_T *w, int w_step, int count, int lanes) {
     for (int i = 0; i < count; i++) {
         const ACC_T value = (ACC_T)x[i * step];
-        for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)w[i * w_step + j];
+        const W_T *row = w + i * w_step;
+        for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)row[j];
     }
 }
 

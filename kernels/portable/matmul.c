@@ -2,6 +2,13 @@
 
 #include "block.h"
 
+/* Products that are added up before they enter the accumulator: short runs keep the rounding errors of floats small. */
+#ifdef ACC_IS_FLOAT
+enum { RUN = 16 };
+#else
+enum { RUN = 1 << 30 };
+#endif
+
 /* Columns of y whose neighbours in b are neighbours in memory. The zero point of b is taken off at the end, as
  * b_zero_point * sum(a - a_zero_point). */
 static inline void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
@@ -9,11 +16,17 @@ static inline void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T
         ACC_T acc[LANES];
         ACC_T sum = 0;
         for (int j = 0; j < lanes; j++) acc[j] = 0;
-        for (int d = 0; d < k->depth; d++) {
-            const ACC_T value = (ACC_T)a[m * k->a_row + d * k->a_depth] - (ACC_T)k->a_zero_point;
-            const B_T *row = b + d * k->b_depth + first;
-            sum += value;
-            for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)row[j];
+        for (int from = 0; from < k->depth; from += RUN) {
+            const int to = k->depth - from < RUN ? k->depth : from + RUN;
+            ACC_T part[LANES];
+            for (int j = 0; j < lanes; j++) part[j] = 0;
+            for (int d = from; d < to; d++) {
+                const ACC_T value = (ACC_T)a[m * k->a_row + d * k->a_depth] - (ACC_T)k->a_zero_point;
+                const B_T *row = b + d * k->b_depth + first;
+                sum += value;
+                for (int j = 0; j < lanes; j++) part[j] += value * (ACC_T)row[j];
+            }
+            for (int j = 0; j < lanes; j++) acc[j] += part[j];
         }
         if (k->b_zero_point != 0) {
             for (int j = 0; j < lanes; j++) acc[j] -= sum * (ACC_T)k->b_zero_point;
