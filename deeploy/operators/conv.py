@@ -115,6 +115,7 @@ def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tup
     return (at - dilation * tap) // stride, tap + 0, taps
 
 
+OUTPUTS_FIRST = permuted(0, 2, 3, 1)  # [K,C/g,FH,FW] -> [K,FH,FW,C/g]
 OUTPUTS_LAST = permuted(2, 3, 1, 0)  # [K,C/g,FH,FW] -> [FH,FW,C/g,K]
 DEPTHWISE = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)))  # [K,1,FH,FW] -> [FH,FW,K]
 TRANSPOSED = permuted(2, 3, 0, 1)  # [C,K/g,FH,FW] -> [FH,FW,C,K/g]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -11,10 +12,14 @@ from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 
 BATCH_AXES = 4  # of the portable kernel
+RUN = 16  # float products that are added up before they enter the accumulator
 
 
-def nest(constant: bool) -> Callable[[Node], Nest]:
-    """The nest of ``MatMul``: batch axes are aligned to the right and broadcast; a ``constant`` b is stored [...,K,N]."""
+def nest(stored: Literal["rows", "columns"] | None = None) -> Callable[[Node], Nest]:
+    """The nest of ``MatMul``: batch axes are aligned to the right and broadcast.
+
+    ``stored`` says which axis of a constant b comes last: its rows ([...,N,K]) or its columns ([...,K,N]).
+    """
 
     def declare(node: Node) -> Nest:
         a, b, y = node.inputs[0], node.inputs[1], node.outputs[0]
@@ -23,7 +28,8 @@ def nest(constant: bool) -> Callable[[Node], Nest]:
         m, n = parallel("m", "n")
         (k,) = reduction("k")
         rows = (k, m) if node.attrs["trans_a"] else (m, k)
-        columns = (n, k) if node.attrs["trans_b"] and not constant else (k, n)
+        transposed = node.attrs["trans_b"] if stored is None else stored == "rows"
+        columns = (n, k) if transposed else (k, n)
         return Nest(
             reads={"a": Map(*_aligned(batch, a.shape), *rows), "b": Map(*_aligned(batch, b.shape), *columns)},
             writes={"y": Map(*batch, m, n)},
@@ -40,6 +46,11 @@ def _columns_last(array: np.ndarray, node: Node) -> np.ndarray:
     return np.ascontiguousarray(array.swapaxes(-1, -2)) if node.attrs["trans_b"] else array
 
 
+def _rows_last(array: np.ndarray, node: Node) -> np.ndarray:
+    return array if node.attrs["trans_b"] else np.ascontiguousarray(array.swapaxes(-1, -2))
+
+
+ROWS_LAST = Layout(_rows_last)  # a constant b as [...,N,K]
 COLUMNS_LAST = Layout(_columns_last)  # a constant b as [...,K,N]
 
 
@@ -63,13 +74,16 @@ def _magnitude(array: np.ndarray) -> int:
 
 
 def reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in order of k in float32."""
+    """acc = sum over k of (a - a_zero_point) * (b - b_zero_point); floats are summed in float32, in runs of 16."""
     left = a.swapaxes(-1, -2) if node.attrs["trans_a"] else a
     right = b.swapaxes(-1, -2) if node.attrs["trans_b"] else b
     if a.dtype.kind != "f":
         return exact_product(left.astype(np.int64) - node.attrs["a_zero_point"], right.astype(np.int64) - node.attrs["b_zero_point"])
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     acc = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.float32)
-    for k in range(left.shape[-1]):
-        acc += left[..., :, k, None] * right[..., k, None, :]
+    for begin in range(0, left.shape[-1], RUN):
+        part = np.zeros_like(acc)
+        for k in range(begin, min(begin + RUN, left.shape[-1])):
+            part += left[..., :, k, None] * right[..., k, None, :]
+        acc += part
     return acc

@@ -74,6 +74,16 @@ _DENSE = replace(
     tiling=Tiling(whole=("c", "fh", "fw")),
     cores=("oh", "k"),
 )
+_DOT = replace(
+    _DENSE,
+    name="conv2d_dot",
+    types={"x": BYTES, "w": types("s8", "u8", "s16"), "y": INTEGERS, "bias": types("s32")},
+    nest=conv.nest(lambda k, c, fh, fw: Map(k, fh, fw, c)),
+    layouts={"w": conv.OUTPUTS_FIRST},
+    source="portable/conv2d_dot.c",
+    template="conv2d_dot.mako",
+)
+_DOT_GROUPED = replace(_DOT, name="conv2d_dot_grouped", accepts=_wide, tiling=_GROUPED.tiling, cores=_GROUPED.cores)
 _COMPUTED_WEIGHTS = replace(
     _GROUPED,
     name="conv2d_any",
@@ -118,7 +128,7 @@ _MATMUL = Kernel(
     op="MatMul",
     inputs=("a", "b"),
     types={"a": INTEGERS, "b": INTEGERS, "y": INTEGERS, "bias": types("s32")},
-    nest=matmul.nest(constant=False),
+    nest=matmul.nest(),
     accepts=_both(_wide, matmul.accepts),
     epilogues=INTEGER_STAGES,
     strided={"a": 0, "b": 0, "y": 1},
@@ -128,7 +138,17 @@ _MATMUL = Kernel(
     template="matmul.mako",
     reference=matmul.reference,
 )
-_MATMUL_CONSTANT = replace(_MATMUL, name="matmul", nest=matmul.nest(constant=True), constants=("b",), layouts={"b": matmul.COLUMNS_LAST})
+_MATMUL_CONSTANT = replace(_MATMUL, name="matmul", nest=matmul.nest(stored="columns"), constants=("b",), layouts={"b": matmul.COLUMNS_LAST})
+_MATMUL_DOT = replace(
+    _MATMUL,
+    name="matmul_dot",
+    types={"a": BYTES, "b": types("s8", "u8", "s16"), "y": INTEGERS, "bias": types("s32")},
+    nest=matmul.nest(stored="rows"),
+    constants=("b",),
+    layouts={"b": matmul.ROWS_LAST},
+    source="portable/matmul_dot.c",
+    template="matmul_dot.mako",
+)
 _AVERAGE = Kernel(
     name="average_pool2d",
     op="AveragePool",
@@ -184,4 +204,4 @@ _TWICE = (
     *(_MATMUL_CONSTANT, _MATMUL, _AVERAGE, _SUM, _MAX, _MIN),
 )
 
-KERNELS: tuple[Kernel, ...] = (*_TWICE, *map(_float, _TWICE), _MAX_POOL, _MAX_POOL_FLOAT, _INTEGER_MEAN, _MEAN)
+KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _DOT, _DOT_GROUPED, _MATMUL_DOT, *_TWICE, *map(_float, _TWICE), _MAX_POOL, _MAX_POOL_FLOAT, _INTEGER_MEAN, _MEAN)

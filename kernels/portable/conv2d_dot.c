@@ -1,0 +1,54 @@
+#include "conv2d_dot.h"
+
+#define DOT_T W_T
+#include "dot.h"
+
+enum { BLOCK = 64 }; /* output channels at a time */
+
+/* What the window at (ih, iw) of one group sees, from element `begin` to `end` counted over taps and channels. */
+static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int begin, int end, int16_t *restrict vector) {
+    for (int i = begin; i < end;) {
+        const int tap = i / k->channels, channel = i % k->channels;
+        const int row = ih + tap / k->kernel_w * k->dilation_h, column = iw + tap % k->kernel_w * k->dilation_w;
+        const int count = k->channels - channel < end - i ? k->channels - channel : end - i;
+        if (row >= 0 && row < k->height && column >= 0 && column < k->width) {
+            const X_T *const x = image + row * k->x_row + column * k->x_column + channel;
+            for (int c = 0; c < count; c++) vector[c] = x[c];
+        } else {
+            for (int c = 0; c < count; c++) vector[c] = (int16_t)k->zero_point;
+        }
+        vector += count;
+        i += count;
+    }
+}
+
+/* All output channels of one group at one position. */
+static inline void position(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int group, Y_T *y) {
+    const int depth = k->kernel_h * k->kernel_w * k->channels;
+    int16_t vector[DEPTH];
+    for (int first = 0; first < k->filters; first += BLOCK) {
+        const int filters = k->filters - first < BLOCK ? k->filters - first : BLOCK;
+        const int channel = group * k->filters + first;
+        int32_t acc[BLOCK] = {0};
+        for (int begin = 0; begin < depth; begin += DEPTH) {
+            const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
+            if (first == 0 || depth > DEPTH) gather(k, image, ih, iw, begin, end, vector);
+            dots(acc, vector, (const W_T *)k->w + channel * depth + begin, depth, end - begin, filters);
+        }
+        finish_row(acc, y + channel, &k->epilogue, channel, filters);
+    }
+}
+
+void KERNEL(const struct conv2d_dot *k) {
+    for (int n = 0; n < k->batch; n++) {
+        for (int oh = 0; oh < k->out_height; oh++) {
+            for (int ow = 0; ow < k->out_width; ow++) {
+                Y_T *const y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + ow * k->y_column;
+                for (int group = 0; group < k->groups; group++) {
+                    const X_T *const image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
+                    position(k, image, oh * k->stride_h - k->top, ow * k->stride_w - k->left, group, y);
+                }
+            }
+        }
+    }
+}
