@@ -5,15 +5,42 @@
 
 enum { BLOCK = 64 }; /* output channels at a time */
 
-/* What the window at (ih, iw) of one group sees, from element `begin` to `end` counted over taps and channels. */
+static inline void widen(const X_T *restrict x, int count, int16_t *restrict vector) {
+    for (int i = 0; i < count; i++) vector[i] = x[i];
+}
+
+/* What the whole window at (ih, iw) of one group sees. A row of taps inside the image is one run where they are neighbours. */
+static inline void gather_window(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int16_t *restrict vector) {
+    const int inside = iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
+    const int run = k->kernel_w * k->channels, tap = k->dilation_w * k->x_column;
+    for (int fh = 0; fh < k->kernel_h; fh++, vector += run) {
+        const int row = ih + fh * k->dilation_h;
+        if (row < 0 || row >= k->height) {
+            for (int i = 0; i < run; i++) vector[i] = (int16_t)k->zero_point;
+        } else if (inside && tap == k->channels) {
+            widen(image + row * k->x_row + iw * k->x_column, run, vector);
+        } else {
+            for (int fw = 0; fw < k->kernel_w; fw++) {
+                const int column = iw + fw * k->dilation_w;
+                int16_t *const part = vector + fw * k->channels;
+                if (column >= 0 && column < k->width) {
+                    widen(image + row * k->x_row + column * k->x_column, k->channels, part);
+                } else {
+                    for (int c = 0; c < k->channels; c++) part[c] = (int16_t)k->zero_point;
+                }
+            }
+        }
+    }
+}
+
+/* A part of a window that is too long for one vector: what the one at (ih, iw) sees, from element `begin` to `end` counted over taps and channels. */
 static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int begin, int end, int16_t *restrict vector) {
     for (int i = begin; i < end;) {
         const int tap = i / k->channels, channel = i % k->channels;
         const int row = ih + tap / k->kernel_w * k->dilation_h, column = iw + tap % k->kernel_w * k->dilation_w;
         const int count = k->channels - channel < end - i ? k->channels - channel : end - i;
         if (row >= 0 && row < k->height && column >= 0 && column < k->width) {
-            const X_T *const x = image + row * k->x_row + column * k->x_column + channel;
-            for (int c = 0; c < count; c++) vector[c] = x[c];
+            widen(image + row * k->x_row + column * k->x_column + channel, count, vector);
         } else {
             for (int c = 0; c < count; c++) vector[c] = (int16_t)k->zero_point;
         }
@@ -32,7 +59,8 @@ static inline void position(const struct conv2d_dot *k, const X_T *image, int ih
         int32_t acc[BLOCK] = {0};
         for (int begin = 0; begin < depth; begin += DEPTH) {
             const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
-            if (first == 0 || depth > DEPTH) gather(k, image, ih, iw, begin, end, vector);
+            if (depth > DEPTH) gather(k, image, ih, iw, begin, end, vector);
+            else if (first == 0) gather_window(k, image, ih, iw, vector);
             dots(acc, vector, (const W_T *)k->w + channel * depth + begin, depth, end - begin, filters);
         }
         finish_row(acc, y + channel, &k->epilogue, channel, filters);

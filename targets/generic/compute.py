@@ -45,6 +45,15 @@ def _if(holds: Callable[[Node], bool], need: str) -> Accepts:
     return lambda node: None if holds(node) else need
 
 
+LONG = 48  # below this, loops over neighbouring outputs were measured to be faster than inner products
+
+
+def _long(node: Node) -> bool:
+    """Whether a window holds enough elements for inner products to pay."""
+    w = node.inputs[1]
+    return w is not None and w.elements // w.shape[0] >= LONG
+
+
 def _float(kernel: Kernel) -> Kernel:
     """The same kernel on float32."""
     return replace(kernel, types={name: FLOAT for name in (*kernel.types, "bias")}, epilogues=FLOAT_STAGES)
@@ -77,13 +86,14 @@ _DENSE = replace(
 _DOT = replace(
     _DENSE,
     name="conv2d_dot",
+    accepts=_both(_wide, _if(conv.is_dense, "one group"), _if(_long, f"a window of at least {LONG} elements")),
     types={"x": BYTES, "w": types("s8", "u8", "s16"), "y": INTEGERS, "bias": types("s32")},
     nest=conv.nest(lambda k, c, fh, fw: Map(k, fh, fw, c)),
     layouts={"w": conv.OUTPUTS_FIRST},
     source="portable/conv2d_dot.c",
     template="conv2d_dot.mako",
 )
-_DOT_GROUPED = replace(_DOT, name="conv2d_dot_grouped", accepts=_wide, tiling=_GROUPED.tiling, cores=_GROUPED.cores)
+_DOT_GROUPED = replace(_DOT, name="conv2d_dot_grouped", accepts=_both(_wide, _if(_long, f"a window of at least {LONG} elements")), tiling=_GROUPED.tiling, cores=_GROUPED.cores)
 _COMPUTED_WEIGHTS = replace(
     _GROUPED,
     name="conv2d_any",
