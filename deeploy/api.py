@@ -167,12 +167,12 @@ def compile(
     networks = {}
     for prefix, path in models.items():
         clock = _Clock(seconds, on_stage)
-        graph = clock("import", lambda p=path: import_model(Path(p), dims or {}, _shape_rule(machine)))
-        graph, is_integer, notes = clock("lower", lambda g=graph: _lower(g, machine, inputs, types, dialect, save_after))
+        graph = clock("import", import_model, Path(path), dims or {}, _shape_rule(machine))
+        graph, is_integer, notes = clock("lower", _lower, graph, machine, inputs, types, dialect, save_after)
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
-        program = clock("bind", lambda g=graph, p=prefix: assemble(p, g, machine.kernels))
-        planned = clock("plan", lambda p=program: plan(p, machine))
+        program = clock("bind", assemble, prefix, graph, machine.kernels)
+        planned = clock("plan", plan, program, machine)
         networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
     return Compiled(networks, seconds)
 
@@ -184,11 +184,11 @@ class _Clock:
         self.seconds = seconds
         self.on_stage = on_stage
 
-    def __call__(self, name: str, stage: Callable[[], Any]) -> Any:
+    def __call__(self, name: str, stage: Callable[..., Any], *arguments: Any) -> Any:
         if self.on_stage is not None:
             self.on_stage(name)
         start = time.perf_counter()
-        result = stage()
+        result = stage(*arguments)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         return result
 
@@ -231,10 +231,8 @@ def _save(graph: gs.Graph, path: Path) -> None:
     onnx.save(gs.export_onnx(graph, do_type_check=False), path)
 
 
-def _shape_rule(target: Target) -> Callable[[gs.Node], list[tuple[int, ...]] | None]:
+def _shape_rule(target: Target) -> Callable[[gs.Node], list[list[int]] | None]:
     """Shapes of operators that only the target knows, from the loop nests of its kernels."""
     from deeploy.midend.bind import inferred_shapes
 
     return lambda node: inferred_shapes(target.kernels, node)
-
-

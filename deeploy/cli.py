@@ -23,10 +23,16 @@ Model = Annotated[Path, typer.Argument(help="The ONNX file.", show_default=False
 Project = Annotated[Path, typer.Argument(help="A folder that deeploy compile wrote.", show_default=False)]
 TargetOption = Annotated[str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).")]
 InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
-TypeOption = Annotated[list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")]
-DialectOption = Annotated[str | None, typer.Option("--dialect", metavar="integer|standard", help="What the graph is, where its operators do not say.")]
+TypeOption = Annotated[
+    list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
+]
+DialectOption = Annotated[
+    str | None, typer.Option("--dialect", metavar="integer|standard", help="What the graph is, where its operators do not say.")
+]
 DimOption = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension.")]
-QuantisedOption = Annotated[bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")]
+QuantisedOption = Annotated[
+    bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")
+]
 ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
 ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -125,7 +131,9 @@ def compile(
     dialect: DialectOption = None,
     dim: DimOption = None,
     quantised_io: QuantisedOption = False,
-    save_after: Annotated[str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")] = None,
+    save_after: Annotated[
+        str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model into a folder of C that builds on its own."""
@@ -144,7 +152,9 @@ def compile(
 @app.command()
 def run(
     project: Project,
-    inputs: Annotated[Path, typer.Option("--inputs", help="npz with the inputs of one sample, or of several stacked ones.", show_default=False)],
+    inputs: Annotated[
+        Path, typer.Option("--inputs", help="npz with the inputs of one sample, or of several stacked ones.", show_default=False)
+    ],
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
@@ -173,7 +183,9 @@ def verify(
     inputs: InputsOption = None,
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Show the first node that differs from the interpreter or from onnxruntime.")] = False,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Show the first node that differs from the interpreter or from onnxruntime.")
+    ] = False,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     input_type: TypeOption = None,
     dialect: DialectOption = None,

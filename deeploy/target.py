@@ -106,7 +106,8 @@ def _checked(target: object, origin: str) -> Target:
         raise TargetError(f"{origin} defines no TARGET of type deeploy.target.Target", "Assign one to the name TARGET.")
     if target.api != API_VERSION:
         raise TargetError(
-            f"target {target.name} ({origin}) was written for version {target.api} of the target interface, this compiler has {API_VERSION}",
+            f"target {target.name} ({origin}) was written for version {target.api} of the target interface,"
+            f" this compiler has {API_VERSION}",
             "Install the compiler it was written for, or port the target.",
         )
     return target

@@ -37,7 +37,7 @@ class Verdict:
         """Write the outputs by name; without the axis of samples where the inputs had none."""
         arrays = {name: array if self.stacked else array[0] for name, array in zip(self.names, self.outputs, strict=True)}
         with path.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
 
 
 def run_project(
@@ -98,9 +98,8 @@ def verify(
         if layers:
             from deeploy.report import layers as by_layer
 
-            notes += by_layer.differences(folder, entry, compiled.network, samples[0], model)
+            notes += by_layer.differences(folder, entry, compiled.plan, samples[0], model)
     return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
-
 
 
 def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,9 +58,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
             {"name": "=".join(p.buffers), "level": p.level, "offset": p.offset, "bytes": p.size, "first": p.first, "last": p.last}
             for p in plan.placements
         ],
-        "constants": [
-            {"name": b.name, "tensor": b.tensor, "bytes": b.bytes} for b in program.buffers.values() if b.role is Role.CONSTANT
-        ],
+        "constants": [{"name": b.name, "tensor": b.tensor, "bytes": b.bytes} for b in program.buffers.values() if b.role is Role.CONSTANT],
         "bytes": {},
         "cycles": None,
         "energy_uj": None,

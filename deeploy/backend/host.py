@@ -44,7 +44,9 @@ def build(project: Path, sanitize: bool = False, flags: str | None = None) -> Pa
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_TAIL:])
-        raise BuildError(f"the project in {project} does not compile:\n{tail}", "Report this with the model; the emitted C is the compiler's duty.")
+        raise BuildError(
+            f"the project in {project} does not compile:\n{tail}", "Report this with the model; the emitted C is the compiler's duty."
+        )
     return project / folder / "application"
 
 

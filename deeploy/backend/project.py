@@ -63,6 +63,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         UsageError: ``folder`` is no project of ours.
     """
     if not folder.is_dir() or not _is_ours(folder):
-        raise UsageError(f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT")
+        raise UsageError(
+            f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT"
+        )
     result: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     return result

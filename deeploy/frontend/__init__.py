@@ -49,7 +49,9 @@ def _inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable
     named = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim if dim.dim_param}
     for name in dims.keys() - named:
         known = ", ".join(sorted(shorten(n) for n in named)) or "none"
-        raise ModelError(f"--dim {shorten(name)}: no input has a dimension of that name", f"The symbolic dimensions of this model: {known}.")
+        raise ModelError(
+            f"--dim {shorten(name)}: no input has a dimension of that name", f"The symbolic dimensions of this model: {known}."
+        )
     result = []
     for value in values:
         if not value.type.tensor_type.elem_type:
@@ -64,6 +66,8 @@ def _inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable
                     remedy = f"pin it: --dim {shorten(result_name)}=VALUE"
                 else:
                     remedy = "the dimension has no name to pin it by; export the model with fixed shapes"
-                raise UnsupportedError(f"dimension {position} of input '{shorten(value.name)}' ({shorten(result_name) or 'unnamed'}) is dynamic", remedy)
+                raise UnsupportedError(
+                    f"dimension {position} of input '{shorten(value.name)}' ({shorten(result_name) or 'unnamed'}) is dynamic", remedy
+                )
         result.append(gs.Variable(value.name, found.dtype, [n for n in found.shape if n is not None]))
     return result

@@ -27,7 +27,8 @@ def read_array(tensor: onnx.TensorProto, name: str) -> np.ndarray:
         return np.asarray(numpy_helper.to_array(tensor))
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(
-            f"constant '{shorten(name)}' is damaged: {shorten(str(error), 120)}", "export the model again, or check that the file is complete"
+            f"constant '{shorten(name)}' is damaged: {shorten(str(error), 120)}",
+            "export the model again, or check that the file is complete",
         ) from error
 
 

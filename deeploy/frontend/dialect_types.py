@@ -34,7 +34,9 @@ def resolve_input_types(
     names = [t.name for t in graph.inputs]
     for name in declared:
         if name not in names:
-            raise UsageError(f"--input-type {shorten(name)}: the model has no input of that name", f"Its inputs: {', '.join(shorten(n) for n in names)}.")
+            raise UsageError(
+                f"--input-type {shorten(name)}: the model has no input of that name", f"Its inputs: {', '.join(shorten(n) for n in names)}."
+            )
     types: dict[str, DType] = {}
     notes: list[str] = []
     for position, tensor in enumerate(graph.inputs):

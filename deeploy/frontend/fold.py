@@ -28,7 +28,9 @@ def is_foldable(op: str, domain: str, version: int) -> bool:
     return not domain and op not in _KEPT | _RANDOM and signature(op, version, frozenset(), 1) is not None
 
 
-def evaluate(node: onnx.NodeProto, attributes: dict[str, Any], arrays: Sequence[np.ndarray | None], outputs: Sequence[Value], version: int) -> list[np.ndarray]:
+def evaluate(
+    node: onnx.NodeProto, attributes: dict[str, Any], arrays: Sequence[np.ndarray | None], outputs: Sequence[Value], version: int
+) -> list[np.ndarray]:
     """The node's outputs for constant inputs, in the element types of ``outputs`` where these are known.
 
     Raises:

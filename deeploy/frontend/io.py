@@ -119,5 +119,3 @@ def _origin(tensor: gs.Tensor) -> gs.Node | None:
     while node is not None and node.op in _FORWARD:
         node = producer(node.inputs[0])
     return node
-
-

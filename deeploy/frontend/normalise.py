@@ -38,12 +38,13 @@ def _check_types(node: gs.Node) -> None:
     for tensor in (*node.inputs, *node.outputs):
         if not tensor.is_empty() and np.dtype(tensor.dtype).name not in _ELEMENTS:
             raise UnsupportedError(
-                f"tensor '{shorten(tensor.name)}' at node '{shorten(node.name)}' ({shorten(node.op)}) has elements of type {np.dtype(tensor.dtype).name}",
+                f"tensor '{shorten(tensor.name)}' at node '{shorten(node.name)}' ({shorten(node.op)})"
+                f" has elements of type {np.dtype(tensor.dtype).name}",
                 "Convert it to float32, int8, uint8, int16, int32 or int64.",
             )
 
 
-_ELEMENTS = frozenset("int8 uint8 int16 uint16 int32 uint32 int64 float32 bool".split())
+_ELEMENTS = frozenset(["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32", "bool"])
 
 
 def _value(node: gs.Node, position: int) -> np.ndarray | None:

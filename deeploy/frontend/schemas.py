@@ -7,14 +7,27 @@ the version of an operator that fits a node best, the declared opset being only 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import onnx
 from onnx.defs import OpSchema, SchemaError
 
 DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})
 DIALECT_OPS = frozenset(
-    "RequantShift iSoftmax ITAMax ITAPartialMax iLayerNorm iRMSNorm iNoNorm iGELU iHardswish TrueIntegerDiv IntegerDiv IntegerMean".split()
+    [
+        "RequantShift",
+        "iSoftmax",
+        "ITAMax",
+        "ITAPartialMax",
+        "iLayerNorm",
+        "iRMSNorm",
+        "iNoNorm",
+        "iGELU",
+        "iHardswish",
+        "TrueIntegerDiv",
+        "IntegerDiv",
+        "IntegerMean",
+    ]
 )
 MICROSOFT = "com.microsoft"
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
@@ -25,7 +38,16 @@ SAME_AS_INPUT = frozenset(
     | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
     | {
         (MICROSOFT, op)
-        for op in "QLinearSoftmax QLinearSigmoid QLinearLeakyRelu Gelu FastGelu QuickGelu BiasGelu SkipLayerNormalization".split()
+        for op in [
+            "QLinearSoftmax",
+            "QLinearSigmoid",
+            "QLinearLeakyRelu",
+            "Gelu",
+            "FastGelu",
+            "QuickGelu",
+            "BiasGelu",
+            "SkipLayerNormalization",
+        ]
     }
 )
 
@@ -113,7 +135,7 @@ def _signature(schema: OpSchema) -> Signature:
     attributes = dict(schema.attributes)
     return Signature(
         schema,
-        {name: int(attribute.type) for name, attribute in attributes.items()},
+        {name: int(cast(Any, attribute.type)) for name, attribute in attributes.items()},
         frozenset(name for name, attribute in attributes.items() if attribute.required),
         tuple(parameter.type_str for parameter in schema.inputs),
         tuple(parameter.type_str for parameter in schema.outputs),
@@ -121,7 +143,7 @@ def _signature(schema: OpSchema) -> Signature:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _history(op: str) -> tuple[Signature, ...]:
     """Every version of a standard operator that is not deprecated, the newest first."""
     found = []
@@ -137,7 +159,7 @@ def _history(op: str) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def signature(op: str, version: int, attributes: frozenset[str], inputs: int) -> Signature | None:
     """The version of a standard operator that a node is written in; None when ONNX has no such operator.
 

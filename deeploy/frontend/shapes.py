@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -204,7 +204,7 @@ def read_type(found: TypeProto, dims: Mapping[str, int]) -> Value:
     return Value(dtype, tuple(shape))
 
 
-@lru_cache(maxsize=None)
+@cache
 def numpy_dtype(element_type: int) -> np.dtype[Any]:
     """The NumPy type of an ONNX element type.
 
@@ -217,7 +217,7 @@ def numpy_dtype(element_type: int) -> np.dtype[Any]:
         raise ModelError(f"a tensor has the unknown element type {element_type}", "export the model again") from error
 
 
-@lru_cache(maxsize=None)
+@cache
 def _element_type(dtype: np.dtype[Any]) -> int:
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 

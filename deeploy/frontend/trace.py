@@ -15,8 +15,8 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.attributes import read_array, read_attributes
+from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.schemas import canonical_domain, constant_inputs, is_dialect_op
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
@@ -88,7 +88,9 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
         for name, array in zip(node.output, evaluate(node, attributes, arrays, values, state.version), strict=True):
             state.tensors[name] = gs.Constant(name, array)
         return
-    made = gs.Node(node.op_type, _node_name(state, node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain)
+    made = gs.Node(
+        node.op_type, _node_name(state, node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain
+    )
     if values is None:
         values = _ask(made, custom_shapes, len(node.output))
     _finish(state, node, made, values)
@@ -191,7 +193,9 @@ def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[
         if shape is None or dtype is None:
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",
-                "export the model with fixed shapes" if standard else "declare it in the model's value_info, or add the operator to the target",
+                "export the model with fixed shapes"
+                if standard
+                else "declare it in the model's value_info, or add the operator to the target",
             )
         state.tensors[name] = gs.Variable(name, dtype, shape)
         outputs.append(state.tensors[name])

@@ -44,7 +44,7 @@ def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
 
 def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
     """``wide >> shift``; where that is exact (a tie, since half is in ``wide``) and of the wrong parity, one less."""
-    result = wide >> shift
+    result = np.asarray(wide >> shift)
     if even is None:
         return result
     return np.asarray(result - ((result << shift == wide) & ((result - even) & 1 == 1)))
@@ -53,7 +53,7 @@ def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
 def requantise(x: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None = None) -> np.ndarray:
     """``clip((x*mul + add) >> shift, low, high)`` in 64 bits; ``mul`` and ``add`` broadcast as NumPy does."""
     wide = x.astype(np.int64) * mul.astype(np.int64) + add.astype(np.int64)
-    return np.clip(shifted(wide, shift, even), low, high)
+    return np.asarray(np.clip(shifted(wide, shift, even), low, high))
 
 
 def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -10,9 +10,54 @@ import hashlib
 import re
 
 _KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict"
-    " return short signed sizeof static struct switch typedef union unsigned void volatile while main asm typeof bool true false"
-    " NULL errno stdin stdout stderr signal".split()
+    [
+        "auto",
+        "break",
+        "case",
+        "char",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "register",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "typedef",
+        "union",
+        "unsigned",
+        "void",
+        "volatile",
+        "while",
+        "main",
+        "asm",
+        "typeof",
+        "bool",
+        "true",
+        "false",
+        "NULL",
+        "errno",
+        "stdin",
+        "stdout",
+        "stderr",
+        "signal",
+    ]
 )
 _LONGEST = 48
 

@@ -234,7 +234,8 @@ class Nest:
 
     ``extents`` is needed only for dimensions that no operand's axis shows alone. ``updates`` are written in place, at an
     offset, in a buffer that outlives the call. ``indirect`` operands are read by index (Gather): they stay where they
-    lie and are never tiled. An operand without a map is a table that is read whole. ``phases`` are further nests over the same dimension names, run one after the other.
+    lie and are never tiled. An operand without a map is a table that is read whole. ``phases`` are further nests over the
+    same dimension names, run one after the other.
     """
 
     reads: Mapping[str, Map]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
-
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from deeploy.errors import ModelError

@@ -48,7 +48,7 @@ class DType(Enum):
         """Smallest and largest value of an integer type (BOOL counts as 0..1)."""
         if self is DType.BOOL:
             return 0, 1
-        info = np.iinfo(self.numpy)
+        info = np.iinfo(_NUMPY[self])
         return int(info.min), int(info.max)
 
     @classmethod

@@ -54,15 +54,13 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel]) -> Program:
 
 def view_tensor(tensor: gs.Tensor) -> Tensor:
     """The read-only view of a graph input or output."""
-    return view_node(gs.Node(op="graph boundary", name=tensor.name, inputs=[tensor])).inputs[0] or Tensor(
-        tensor.name, (), tensor.dtype
-    )
+    return view_node(gs.Node(op="graph boundary", name=tensor.name, inputs=[tensor])).inputs[0] or Tensor(tensor.name, (), tensor.dtype)
 
 
 def _own_outputs(nodes: list[Node], inputs: list[Tensor], outputs: list[Tensor]) -> tuple[list[Node], list[Tensor]]:
     """Copy outputs that are inputs, constants, or the same tensor twice, so that each one owns its buffer."""
     taken = {t.name for t in inputs}
-    nodes, result = list(nodes), []
+    nodes, result = list(nodes), list[Tensor]()
     for tensor in outputs:
         if tensor.name in taken or tensor.data is not None:
             own = Tensor(f"{tensor.name} (output {len(result)})", tensor.shape, tensor.dtype)

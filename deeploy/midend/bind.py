@@ -122,16 +122,14 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     body = set(names) - set(epilogue.operands(node.epilogue))
     result = next(iter(nest.writes.values()))
     reads = {name: access for name, access in nest.reads.items() if name in body}
-    nest = Nest(
-        {**reads, **epilogue.maps(node.epilogue, result)}, nest.writes, nest.updates, nest.extents, nest.indirect, nest.phases
-    )
+    nest = Nest({**reads, **epilogue.maps(node.epilogue, result)}, nest.writes, nest.updates, nest.extents, nest.indirect, nest.phases)
     shapes = {n: t.shape for n, t in zip(names, node.inputs, strict=True) if t is not None}
     shapes |= {n: a.shape for n, a in stored.items()}
     shapes |= {n: t.shape for n, t in zip(kernel.outputs, node.outputs, strict=True)}
     return Geometry.bind(nest, shapes)
 
 
-def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[tuple[int, ...]] | None:
+def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[list[int]] | None:
     """Output shapes of an operator from the nest of the first kernel that names it, or None where no kernel does.
 
     Every axis of an output is as long as the hull of its expression over the iteration domain.
@@ -144,4 +142,4 @@ def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[tuple[int,
     nest = kernel.nest(view)
     names = [name.rstrip("?") for name in kernel.inputs]
     geometry = Geometry.bind(nest, {name: t.shape for name, t in zip(names, inputs, strict=False)})
-    return [tuple(axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes) for name in kernel.outputs]
+    return [[axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes] for name in kernel.outputs]

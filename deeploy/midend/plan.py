@@ -73,9 +73,7 @@ def plan(program: Program, target: Target) -> Plan:
     level = target.memories[0]
     blocks = lifetimes(program)
     packing = pack([_block(b) for b in blocks], level.alignment, level.capacity)
-    placements = tuple(
-        Placement(level.name, packing.offsets[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks
-    )
+    placements = tuple(Placement(level.name, packing.offsets[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks)
     io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
     constants = sum(b.bytes for b in program.buffers.values() if b.role is Role.CONSTANT)
     use = LevelUse(level.capacity, level.alignment, packing.peak, packing.lower_bound, io, constants)

@@ -116,7 +116,7 @@ def scaled_div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray
 
 def requant_reference(node: Node, x: np.ndarray, mul: np.ndarray, add: np.ndarray) -> np.ndarray:
     """clip((x*mul + add) >> shift, low, high); mul and add broadcast as NumPy does."""
-    return requantise(x, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"])
+    return np.asarray(requantise(x, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"]))
 
 
 def lookup_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:

@@ -93,9 +93,7 @@ class View:
 def _reshape(node: Node) -> View:
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
-    return View(
-        ("in", 0), ((("out", 0), lambda a: a.reshaped(result.shape)),), inverse=lambda a: a.reshaped(source.shape)
-    )
+    return View(("in", 0), ((("out", 0), lambda a: a.reshaped(result.shape)),), inverse=lambda a: a.reshaped(source.shape))
 
 
 def _transpose(node: Node) -> View:

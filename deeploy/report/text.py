@@ -107,7 +107,10 @@ def contents(graph: gs.Graph) -> dict[str, Any]:
 
 def describe_model(entry: Mapping[str, Any]) -> str:
     """``contents`` for people."""
-    lines = [f"opset {entry['opset']}, {entry['nodes']} nodes after folding, {entry['constants']} constants ({_number(entry['constant_bytes'])} bytes)"]
+    lines = [
+        f"opset {entry['opset']}, {entry['nodes']} nodes after folding,"
+        f" {entry['constants']} constants ({_number(entry['constant_bytes'])} bytes)"
+    ]
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
     lines += ["", _table(("operator", "nodes"), list(entry["operators"].items()))]

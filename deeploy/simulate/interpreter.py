@@ -48,7 +48,7 @@ def tensor_value(program: Program, memory: Mapping[str, np.ndarray], tensor: str
     place = program.tensors.get(tensor)
     if place is None or place.buffer not in memory:
         return None
-    return _window(memory[place.buffer].ravel(), place.access).copy()
+    return window(memory[place.buffer].ravel(), place.access).copy()
 
 
 def _execute(program: Program, call: Call, memory: dict[str, np.ndarray]) -> None:
@@ -64,7 +64,7 @@ def _execute(program: Program, call: Call, memory: dict[str, np.ndarray]) -> Non
             arrays[name] = _read(call.operands[name], memory)
     for name, value in zip(call.kernel.outputs, evaluate(call, arrays), strict=True):
         place = call.operands[name]
-        _window(memory[place.buffer], place.access)[...] = value
+        window(memory[place.buffer], place.access)[...] = value
 
 
 def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.ndarray, ...]:
@@ -80,10 +80,11 @@ def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.nd
 
 
 def _read(operand: Operand, memory: Mapping[str, np.ndarray]) -> np.ndarray:
-    return _window(memory[operand.buffer], operand.access).copy()
+    return window(memory[operand.buffer], operand.access).copy()
 
 
-def _window(flat: np.ndarray, access: Access) -> np.ndarray:
+def window(flat: np.ndarray, access: Access) -> np.ndarray:
+    """The elements that an access reaches in a flat array, as a view of it."""
     if 0 in access.shape:
         return np.zeros(access.shape, flat.dtype)
     strides = tuple(s * flat.itemsize for s in access.strides)

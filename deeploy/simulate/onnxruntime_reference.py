@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-_TYPES = {"tensor(float)": np.float32, "tensor(int8)": np.int8, "tensor(uint8)": np.uint8, "tensor(int32)": np.int32, "tensor(int64)": np.int64}
+_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     failures = (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, RuntimeError)
     try:
-        loaded = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"])
+        loaded = onnxruntime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
+        )
     except failures as error:
         return None, str(error).splitlines()[0][:200]
     feeds, names = loaded.get_inputs(), [port["name"] for port in entry["outputs"]]

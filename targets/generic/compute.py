@@ -93,7 +93,13 @@ _DOT = replace(
     source="portable/conv2d_dot.c",
     template="conv2d_dot.mako",
 )
-_DOT_GROUPED = replace(_DOT, name="conv2d_dot_grouped", accepts=_both(_wide, _if(_long, f"a window of at least {LONG} elements")), tiling=_GROUPED.tiling, cores=_GROUPED.cores)
+_DOT_GROUPED = replace(
+    _DOT,
+    name="conv2d_dot_grouped",
+    accepts=_both(_wide, _if(_long, f"a window of at least {LONG} elements")),
+    tiling=_GROUPED.tiling,
+    cores=_GROUPED.cores,
+)
 _COMPUTED_WEIGHTS = replace(
     _GROUPED,
     name="conv2d_any",
@@ -214,4 +220,15 @@ _TWICE = (
     *(_MATMUL_CONSTANT, _MATMUL, _AVERAGE, _SUM, _MAX, _MIN),
 )
 
-KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _DOT, _DOT_GROUPED, _MATMUL_DOT, *_TWICE, *map(_float, _TWICE), _MAX_POOL, _MAX_POOL_FLOAT, _INTEGER_MEAN, _MEAN)
+KERNELS: tuple[Kernel, ...] = (
+    _DEPTHWISE,
+    _DOT,
+    _DOT_GROUPED,
+    _MATMUL_DOT,
+    *_TWICE,
+    *map(_float, _TWICE),
+    _MAX_POOL,
+    _MAX_POOL_FLOAT,
+    _INTEGER_MEAN,
+    _MEAN,
+)

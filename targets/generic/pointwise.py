@@ -100,7 +100,6 @@ _C_FUNCTIONS = {
 }
 
 
-
 _PARAMETERS = {"scale": FLOAT, "zero_point": types("s32")}
 _BYTES_OUT = {"a": BYTES, "b": BYTES, "y": BYTES}
 
@@ -128,19 +127,13 @@ KERNELS = (
         ew.requant_reference,
         overwrites=("x",),
     ),
-    _elementwise(
-        "lookup", "Lookup", ("x", "table"), {"x": BYTES, "y": ANY}, ew.lookup_reference, overwrites=("x",), constants=("table",)
-    ),
-    _elementwise(
-        "quantize", "Quantize", ("x", "scale", "zero_point"), {"x": FLOAT, **_PARAMETERS, "y": INTEGERS}, ew.quantize_reference
-    ),
+    _elementwise("lookup", "Lookup", ("x", "table"), {"x": BYTES, "y": ANY}, ew.lookup_reference, overwrites=("x",), constants=("table",)),
+    _elementwise("quantize", "Quantize", ("x", "scale", "zero_point"), {"x": FLOAT, **_PARAMETERS, "y": INTEGERS}, ew.quantize_reference),
     _elementwise(
         "dequantize", "Dequantize", ("x", "scale", "zero_point"), {"x": INTEGERS, **_PARAMETERS, "y": FLOAT}, ew.dequantize_reference
     ),
     *_same_type("Clip", "clip", INTEGERS | FLOAT, ew.clip_reference),
-    _elementwise(
-        "unary", "Unary", ("x",), {"x": FLOAT, "y": FLOAT}, ew.unary_reference, overwrites=("x",), macros=_function
-    ),
+    _elementwise("unary", "Unary", ("x",), {"x": FLOAT, "y": FLOAT}, ew.unary_reference, overwrites=("x",), macros=_function),
     _elementwise("copy", "Copy", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference),
     _elementwise("cast", "Cast", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference, source="copy"),
     Kernel(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-
 import numpy as np
 import onnx_graphsurgeon as gs
 
@@ -18,7 +17,26 @@ from deeploy.frontend.lower.quant import narrow
 from deeploy.graph.rewrite import Pass, constant, redirect, rule
 from deeploy.graph.types import DType
 
-_ACCUMULATORS = frozenset("Conv ConvTranspose Gemm MatMul Add Sub Mul ReduceSum ReduceMean IntegerMean iGELU iHardswish IntegerDiv TrueIntegerDiv iNoNorm Div".split())
+_ACCUMULATORS = frozenset(
+    [
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        "MatMul",
+        "Add",
+        "Sub",
+        "Mul",
+        "ReduceSum",
+        "ReduceMean",
+        "IntegerMean",
+        "iGELU",
+        "iHardswish",
+        "IntegerDiv",
+        "TrueIntegerDiv",
+        "iNoNorm",
+        "Div",
+    ]
+)
 _UNSIGNED = frozenset({"iSoftmax", "ITAMax", "ITAPartialMax"})
 _SIGNED = frozenset({"iLayerNorm", "iRMSNorm"})
 
@@ -147,7 +165,6 @@ def _vanishes(graph: gs.Graph, node: gs.Node, x: gs.Tensor, y: gs.Tensor, low: i
     redirect(graph, y, x)
     node.outputs.clear()
     return True
-
 
 
 PASS = Pass("dialect", (requant_shift,))

@@ -91,7 +91,7 @@ def _matmul(graph: gs.Graph, node: gs.Node) -> bool:
 
 def _pool(graph: gs.Graph, node: gs.Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
-    if not build.is_image(x) or len(node.outputs) > 1 or node.attrs.get("ceil_pads") and any(node.attrs["ceil_pads"]):
+    if not build.is_image(x) or len(node.outputs) > 1 or (node.attrs.get("ceil_pads") and any(node.attrs["ceil_pads"])):
         return False
     if node.op == "AveragePool" and np.dtype(x.dtype).kind != "f":
         return False
@@ -153,7 +153,9 @@ def _prelu(graph: gs.Graph, node: gs.Node) -> bool:
     node.outputs.clear()
     positive = build.add(graph, "Clip", [x], build.variable(f"{y.name} (positive)", x.dtype, x.shape), low=0, high=None)
     negative = build.add(graph, "Clip", [x], build.variable(f"{y.name} (negative)", x.dtype, x.shape), low=None, high=0)
-    scaled = build.add(graph, "Mul", [negative, slope], build.variable(f"{y.name} (scaled)", x.dtype, x.shape), a_zero_point=0, b_zero_point=0)
+    scaled = build.add(
+        graph, "Mul", [negative, slope], build.variable(f"{y.name} (scaled)", x.dtype, x.shape), a_zero_point=0, b_zero_point=0
+    )
     build.add(graph, "Add", [positive, scaled], y, node.name)
     return True
 
@@ -186,7 +188,9 @@ def _quantisation(graph: gs.Graph, node: gs.Node) -> bool:
     shape = [1] * len(x.shape)
     if scale.size > 1 or zero.size > 1:
         shape[node.attrs["axis"]] = -1
-    parameters = [np.asarray(a).reshape(shape if a.size > 1 else [1] * min(1, len(shape))) for a in (scale.astype(np.float32), zero.astype(np.int32))]
+    parameters = [
+        np.asarray(a).reshape(shape if a.size > 1 else [1] * min(1, len(shape))) for a in (scale.astype(np.float32), zero.astype(np.int32))
+    ]
     if isinstance(x, gs.Constant):
         real = (np.asarray(x.values).astype(np.int64) - parameters[1]).astype(np.float32) * parameters[0]
         for reader in list(y.outputs):
@@ -231,8 +235,34 @@ _LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantisation),
     **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast"), _movement),
     **dict.fromkeys(
-        "LeakyRelu Sigmoid Tanh HardSwish HardSigmoid Elu Selu Exp Log Sqrt Erf Abs Neg Reciprocal Softplus Softsign Floor Ceil Round"
-        " Sin Cos QuickGelu Swish Gelu Pow PRelu".split(),
+        [
+            "LeakyRelu",
+            "Sigmoid",
+            "Tanh",
+            "HardSwish",
+            "HardSigmoid",
+            "Elu",
+            "Selu",
+            "Exp",
+            "Log",
+            "Sqrt",
+            "Erf",
+            "Abs",
+            "Neg",
+            "Reciprocal",
+            "Softplus",
+            "Softsign",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Sin",
+            "Cos",
+            "QuickGelu",
+            "Swish",
+            "Gelu",
+            "Pow",
+            "PRelu",
+        ],
         _unary,
     ),
 }

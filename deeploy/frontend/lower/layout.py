@@ -19,6 +19,11 @@ _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "RequantSh
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "IntegerMean")
 
 
+def _source(tensor: gs.Tensor) -> gs.Tensor:
+    """What the node that computes ``tensor`` reads first."""
+    return tensor.inputs[0].inputs[0]
+
+
 def _perm(tensor: gs.Tensor) -> tuple[int, ...] | None:
     node = producer(tensor, "Transpose")
     return tuple(node.attrs["perm"]) if node is not None and build.lowered(node) else None
@@ -41,7 +46,7 @@ def _fitted(tensor: gs.Tensor, perm: Sequence[int]) -> gs.Tensor | None:
     """An operand as it must be when the transpose ``perm`` moves behind the operator, or None where that is not free."""
     rank = len(perm)
     if _perm(tensor) == tuple(perm):
-        return producer(tensor).inputs[0]
+        return _source(tensor)
     if math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank and (isinstance(tensor, gs.Constant) or not tensor.shape):
         return tensor
     values = constant(tensor)
@@ -60,7 +65,7 @@ def simplify(graph: gs.Graph, node: gs.Node) -> bool:
     x, perm = node.inputs[0], tuple(node.attrs["perm"])
     first = _perm(x)
     if first is not None:
-        node.inputs = [producer(x).inputs[0]]
+        node.inputs = [_source(x)]
         node.attrs["perm"] = tuple(first[p] for p in perm)
         return True
     moving = [p for p in perm if x.shape[p] != 1]
@@ -100,7 +105,7 @@ def simplify_reshape(graph: gs.Graph, node: gs.Node) -> bool:
 
 @rule(*_ELEMENTWISE)
 def elementwise(graph: gs.Graph, node: gs.Node) -> bool:
-    if not build.lowered(node) or node.attrs.get("epilogue") and node.op in ("Add", "Sub", "Mul") and not _scalar_epilogue(node):
+    if not build.lowered(node) or (node.attrs.get("epilogue") and node.op in ("Add", "Sub", "Mul") and not _scalar_epilogue(node)):
         return False
     perm = next((p for t in node.inputs if (p := _perm(t)) is not None and len(p) == len(node.outputs[0].shape)), None)
     if perm is None:
@@ -144,17 +149,17 @@ def reduction(graph: gs.Graph, node: gs.Node) -> bool:
     perm = _perm(node.inputs[0])
     if perm is None or not build.lowered(node):
         return False
-    source = producer(node.inputs[0]).inputs[0]
+    x = _source(node.inputs[0])
     axes = tuple(sorted(perm[axis] for axis in node.attrs["axes"]))
     kept = [p for p in perm if p not in axes]
     attrs = {**node.attrs, "axes": axes}
     if node.attrs["keepdims"]:
         stay = "requantise" not in node.attrs.get("epilogue", ()) or _scalar_epilogue(node)
-        return stay and _behind(graph, node, [source, *node.inputs[1:]], perm, attrs)
+        return stay and _behind(graph, node, [x, *node.inputs[1:]], perm, attrs)
     order = [sorted(kept).index(p) for p in kept]
     if "epilogue" in node.attrs and not _scalar_epilogue(node) and order != sorted(order):
         return False
-    return _behind(graph, node, [source, *node.inputs[1:]], order, attrs)
+    return _behind(graph, node, [x, *node.inputs[1:]], order, attrs)
 
 
 @rule("Concat", "Pad", "Slice", "Softmax")
@@ -167,7 +172,7 @@ def by_axis(graph: gs.Graph, node: gs.Node) -> bool:
     if node.op == "Softmax":
         if perm[-1] != rank - 1:
             return False
-        return _behind(graph, node, [producer(node.inputs[0]).inputs[0], *node.inputs[1:]], perm, attrs)
+        return _behind(graph, node, [_source(node.inputs[0]), *node.inputs[1:]], perm, attrs)
     fitted = [_fitted(t, perm) for t in node.inputs]
     if any(t is None for t in fitted):
         return False
@@ -189,7 +194,7 @@ def matmul(graph: gs.Graph, node: gs.Node) -> bool:
     for position, flag in ((0, "trans_a"), (1, "trans_b")):
         perm = _perm(node.inputs[position])
         if perm is not None and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
-            node.inputs[position] = producer(node.inputs[position]).inputs[0]
+            node.inputs[position] = _source(node.inputs[position])
             node.attrs[flag] = not node.attrs[flag]
             return True
     return _absorb_flattening(graph, node)
@@ -204,13 +209,13 @@ def _absorb_flattening(graph: gs.Graph, node: gs.Node) -> bool:
     perm = _perm(flatten.inputs[0])
     if perm is None or perm[0] != 0 or flatten.inputs[0].shape[0] != node.inputs[0].shape[0]:
         return False
-    source = producer(flatten.inputs[0]).inputs[0]
+    x = _source(flatten.inputs[0])
     inner = flatten.inputs[0].shape[1:]
     rows = weights.T if node.attrs["trans_b"] else weights
     inverse = [perm.index(axis) - 1 for axis in range(1, len(perm))]
     ordered = rows.reshape(*inner, -1).transpose(*inverse, len(inner)).reshape(rows.shape)
     name = node.inputs[0].name
-    flat = build.add(graph, "Reshape", [source], build.variable(f"{name} (own order)", source.dtype, node.inputs[0].shape))
+    flat = build.add(graph, "Reshape", [x], build.variable(f"{name} (own order)", x.dtype, node.inputs[0].shape))
     node.inputs[0] = flat
     node.inputs[1] = build.const(f"{node.inputs[1].name} (rows reordered)", ordered.T if node.attrs["trans_b"] else ordered)
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "QuickGelu": ("silu", 1.702, 0),
     "Swish": ("silu", 1.0, 0),
 }
-_ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+_Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_ARITHMETIC: dict[str, _Operation] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
@@ -91,6 +93,14 @@ def step(node: gs.Node) -> tuple[gs.Tensor, Callable[[np.ndarray], np.ndarray]] 
     return None
 
 
+def _right_scalar(operate: _Operation, scalar: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray(operate(x, scalar), np.float32)
+
+
+def _left_scalar(operate: _Operation, scalar: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray(operate(scalar, x), np.float32)
+
+
 def _arithmetic(node: gs.Node) -> tuple[gs.Tensor, Callable[[np.ndarray], np.ndarray]] | None:
     operate = _ARITHMETIC[node.op]
     for position, tensor in enumerate(node.inputs):
@@ -100,8 +110,8 @@ def _arithmetic(node: gs.Node) -> tuple[gs.Tensor, Callable[[np.ndarray], np.nda
             continue
         scalar = value.astype(np.float32).reshape(())
         if position == 1:
-            return other, lambda x: np.asarray(operate(x, scalar), np.float32)
-        return other, lambda x: np.asarray(operate(scalar, x), np.float32)
+            return other, partial(_right_scalar, operate, scalar)
+        return other, partial(_left_scalar, operate, scalar)
     squared = node.op == "Mul" and node.inputs[0] is node.inputs[1]
     return (node.inputs[0], lambda x: x * x) if squared else None
 

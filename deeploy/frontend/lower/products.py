@@ -57,7 +57,7 @@ def _bias(tensor: gs.Tensor | None, unit: np.ndarray, channels: int) -> np.ndarr
     real = real_constant(tensor)
     if real is None or real.size not in (1, channels):
         return None
-    return np.rint(np.broadcast_to(real.ravel(), (channels,)).astype(np.float64) / unit).astype(np.int64)
+    return np.asarray(np.rint(np.broadcast_to(real.ravel(), (channels,)).astype(np.float64) / unit).astype(np.int64))
 
 
 def _conv(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
@@ -89,7 +89,9 @@ def _conv(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: in
     return append(graph, source.op, [image, stored], node, y, unit / y.s, offset, (low, high), source.name, output, **attrs)
 
 
-def _matmul(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int, bias_tensor: gs.Tensor | None = None) -> bool:
+def _matmul(
+    graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int, bias_tensor: gs.Tensor | None = None
+) -> bool:
     a, b = dequantised(source.inputs[0]), dequantised(source.inputs[1])
     if a is None or b is None or not a.is_scalar or not a.is_byte or min(len(a.tensor.shape), len(b.tensor.shape)) < 2:
         return False

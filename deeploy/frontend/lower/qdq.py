@@ -25,14 +25,19 @@ _MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split
 def sink(graph: gs.Graph, node: gs.Node) -> bool:
     """Movement of dequantised values: move the integers, then dequantise."""
     q = dequantised(node.inputs[0]) if not build.lowered(node) else None
-    if q is None or not q.is_scalar or (isinstance(q.tensor, gs.Constant) and node.op != "Gather") or len([t for t in node.outputs if not t.is_empty()]) != len(node.outputs):
+    if (
+        q is None
+        or not q.is_scalar
+        or (isinstance(q.tensor, gs.Constant) and node.op != "Gather")
+        or len([t for t in node.outputs if not t.is_empty()]) != len(node.outputs)
+    ):
         return False
     attrs = dict(node.attrs)
     if node.op == "Pad" and attrs["mode"] == "constant":
         steps = attrs["value"] / q.s + q.z
         if abs(steps - round(steps)) > 1e-3 or not limits(q.tensor)[0] <= round(steps) <= limits(q.tensor)[1]:
             return False
-        attrs["value"] = int(round(steps))
+        attrs["value"] = round(steps)
     parameters = list(node.inputs[0].inputs[0].inputs[1:])
     results = list(node.outputs)
     node.outputs.clear()
@@ -47,7 +52,12 @@ def sink(graph: gs.Graph, node: gs.Node) -> bool:
 def rise(graph: gs.Graph, node: gs.Node) -> bool:
     """Quantisation of reordered values: quantise first."""
     mover = producer(node.inputs[0])
-    if mover is None or mover.op not in ("Reshape", "Transpose") or len(mover.outputs[0].outputs) != 1 or _is_output(graph, mover.outputs[0]):
+    if (
+        mover is None
+        or mover.op not in ("Reshape", "Transpose")
+        or len(mover.outputs[0].outputs) != 1
+        or _is_output(graph, mover.outputs[0])
+    ):
         return False
     found = quantised(node)
     if found is None or not found.is_scalar or producer(mover.inputs[0]) is None:
@@ -106,9 +116,9 @@ def _compute(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
     while source is not None and source.op in ("Relu", "Clip") and len(source.outputs[0].outputs) == 1 and not build.lowered(source):
         bottom, top = (0.0, None) if source.op == "Relu" else (source.attrs["min"], source.attrs["max"])
         if bottom is not None:
-            low = max(low, int(quantise_values(np.float32(bottom), y.s, y.z, *limits(y.tensor))))
+            low = max(low, int(quantise_values(np.asarray(bottom), y.s, y.z, *limits(y.tensor))))
         if top is not None:
-            high = min(high, int(quantise_values(np.float32(top), y.s, y.z, *limits(y.tensor))))
+            high = min(high, int(quantise_values(np.asarray(top), y.s, y.z, *limits(y.tensor))))
         source = producer(source.inputs[0])
     if source is None or build.lowered(source) or source.op not in _OPERATORS:
         return False
@@ -229,7 +239,9 @@ def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: 
         values = quantise_values(table(part.tensor.dtype, part.s, part.z, []), y.s, y.z, low, high).astype(result.dtype)
         values_of = constant(part.tensor)
         if values_of is not None:
-            converted.append(build.const(f"{part.tensor.name} (in {result.name})", values[values_of.astype(np.int64) - limits(part.tensor)[0]]))
+            converted.append(
+                build.const(f"{part.tensor.name} (in {result.name})", values[values_of.astype(np.int64) - limits(part.tensor)[0]])
+            )
         elif np.dtype(part.tensor.dtype) == result.dtype and np.array_equal(values, np.arange(limits(result)[0], limits(result)[1] + 1)):
             converted.append(part.tensor)
         else:

@@ -22,7 +22,9 @@ def _dequantise(graph: gs.Graph, x: gs.Tensor, scale: gs.Tensor, zero: gs.Tensor
     return real
 
 
-def _finish(graph: gs.Graph, node: gs.Node, op: str, attrs: dict[str, Any], inputs: list[gs.Tensor], scale: gs.Tensor, zero: gs.Tensor | None) -> bool:
+def _finish(
+    graph: gs.Graph, node: gs.Node, op: str, attrs: dict[str, Any], inputs: list[gs.Tensor], scale: gs.Tensor, zero: gs.Tensor | None
+) -> bool:
     """Replace ``node`` by the float operator ``op`` and the quantisation of its result."""
     y = node.outputs[0]
     node.outputs.clear()
@@ -97,7 +99,7 @@ def binary(graph: gs.Graph, node: gs.Node) -> bool:
 def concat(graph: gs.Graph, node: gs.Node) -> bool:
     ys, yz = node.inputs[:2]
     groups = [node.inputs[i : i + 3] for i in range(2, len(node.inputs), 3)]
-    inputs = [_dequantise(graph, *group, f"{node.name} {i}") for i, group in enumerate(groups)]
+    inputs = [_dequantise(graph, group[0], group[1], group[2], f"{node.name} {i}") for i, group in enumerate(groups)]
     return _finish(graph, node, "Concat", {"axis": node.attrs["axis"]}, inputs, ys, yz)
 
 

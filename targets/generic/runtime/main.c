@@ -2,7 +2,8 @@
  *
  * application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]: INPUTS holds SAMPLES times all inputs one after the other, as raw
  * bytes; OUTPUTS receives the outputs in the same way. With REPEAT, the median time of that many inferences of the first
- * sample is printed, in nanoseconds.
+ * sample is printed, in nanoseconds. Built with DEEPLOY_PROFILE, a sixth argument names a file that receives the arena and
+ * all outputs as they are after every layer of the first sample.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,23 @@ static int transfer(void *const *arrays, const struct deeploy_tensor *tensors, i
     }
     return 0;
 }
+
+#ifdef DEEPLOY_PROFILE
+static struct {
+    FILE *file;
+    const struct deeploy_network *net;
+    void *arena;
+    void **outputs;
+} snapshot;
+
+void deeploy_profile(const char *layer, int index, int end) {
+    (void)layer;
+    (void)index;
+    if (!end || !snapshot.file) return;
+    fwrite(snapshot.arena, 1, snapshot.net->arena_bytes, snapshot.file);
+    transfer(snapshot.outputs, snapshot.net->outputs, snapshot.net->output_count, snapshot.file, 1);
+}
+#endif
 
 static int compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -71,6 +89,10 @@ int main(int argc, char **argv) {
     if (net->init(arena, net->arena_bytes) != DEEPLOY_OK) return fail("init failed");
     const int samples = atoi(argv[4]), repeat = argc > 5 ? atoi(argv[5]) : 0;
     int status = 0;
+#ifdef DEEPLOY_PROFILE
+    snapshot.file = argc > 6 ? fopen(argv[6], "wb") : NULL;
+    snapshot.net = net, snapshot.arena = arena, snapshot.outputs = outputs;
+#endif
     for (int s = 0; s < samples && !status; s++) {
         memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one inference to the next */
         if (transfer(inputs, net->inputs, net->input_count, in, 0)) status = fail("the input file is too short");
@@ -78,6 +100,9 @@ int main(int argc, char **argv) {
         else if (transfer(outputs, net->outputs, net->output_count, out, 1)) status = fail("cannot write outputs");
         else if (repeat > 0 && s == 0) status = measure(net, inputs, outputs, repeat);
     }
+#ifdef DEEPLOY_PROFILE
+    if (snapshot.file) fclose(snapshot.file);
+#endif
     for (int i = 0; i < net->input_count; i++) free(inputs[i]);
     for (int i = 0; i < net->output_count; i++) free(outputs[i]);
     free(inputs);
