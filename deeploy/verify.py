@@ -96,7 +96,7 @@ def verify(
             notes += more
             comparisons += _all(entry, result.outputs, golden, tolerance, expect.name)
         if layers:
-            from deeploy.report import layers as by_layer
+            from deeploy import layers as by_layer
 
             notes += by_layer.differences(folder, entry, compiled.plan, samples[0], model)
     return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)

@@ -156,7 +156,7 @@ def dequantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_poin
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,8 @@
 #include "matmul.h"
 
-#include "block.h"
+#define X_T A_T
+#define W_T B_T
+#include "products.h"
 
 /* Products that are added up before they enter the accumulator: short runs keep the rounding errors of floats small. */
 #ifdef ACC_IS_FLOAT
@@ -9,27 +11,39 @@ enum { RUN = 16 };
 enum { RUN = 1 << 30 };
 #endif
 
-/* Columns of y whose neighbours in b are neighbours in memory. The zero point of b is taken off at the end, as
- * b_zero_point * sum(a - a_zero_point). */
-static inline void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
+/* acc = row of a times `lanes` columns of b, zero points aside. */
+static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *acc, int lanes) {
+    for (int j = 0; j < lanes; j++) acc[j] = 0;
+    accumulate(acc, a, k->a_depth, b, k->b_depth, k->depth < RUN ? k->depth : RUN, lanes);
+    for (int from = RUN; from < k->depth; from += RUN) {
+        const int count = k->depth - from < RUN ? k->depth - from : RUN;
+        ACC_T part[LANES];
+        for (int j = 0; j < lanes; j++) part[j] = 0;
+        accumulate(part, a + from * k->a_depth, k->a_depth, b + from * k->b_depth, k->b_depth, count, lanes);
+        for (int j = 0; j < lanes; j++) acc[j] += part[j];
+    }
+}
+
+/* Columns of y whose neighbours in b are neighbours in memory. The zero points are taken off apart from the products:
+ * (a - za) * (b - zb) = a*b - za*b - zb*(a - za), summed over the depth. */
+static void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
+    ACC_T column_sums[LANES];
+    for (int j = 0; j < lanes; j++) column_sums[j] = 0;
+    if (k->a_zero_point != 0) {
+        const A_T one = 1;
+        accumulate(column_sums, &one, 0, b + first, k->b_depth, k->depth, lanes);
+    }
     for (int m = 0; m < k->rows; m++) {
+        const A_T *row = a + m * k->a_row;
         ACC_T acc[LANES];
-        ACC_T sum = 0;
-        for (int j = 0; j < lanes; j++) acc[j] = 0;
-        for (int from = 0; from < k->depth; from += RUN) {
-            const int to = k->depth - from < RUN ? k->depth : from + RUN;
-            ACC_T part[LANES];
-            for (int j = 0; j < lanes; j++) part[j] = 0;
-            for (int d = from; d < to; d++) {
-                const ACC_T value = (ACC_T)a[m * k->a_row + d * k->a_depth] - (ACC_T)k->a_zero_point;
-                const B_T *row = b + d * k->b_depth + first;
-                sum += value;
-                for (int j = 0; j < lanes; j++) part[j] += value * (ACC_T)row[j];
-            }
-            for (int j = 0; j < lanes; j++) acc[j] += part[j];
+        multiply(k, row, b + first, acc, lanes);
+        if (k->a_zero_point != 0) {
+            for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->a_zero_point * column_sums[j];
         }
         if (k->b_zero_point != 0) {
-            for (int j = 0; j < lanes; j++) acc[j] -= sum * (ACC_T)k->b_zero_point;
+            ACC_T sum = 0;
+            for (int d = 0; d < k->depth; d++) sum += (ACC_T)row[d * k->a_depth] - (ACC_T)k->a_zero_point;
+            for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->b_zero_point * sum;
         }
         finish_row(acc, y + m * k->y_row + first, &k->epilogue, first, lanes);
     }
@@ -38,8 +52,14 @@ static inline void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T
 /* The inner product of a row of a and a column of b. */
 static inline ACC_T dot(const struct matmul *k, const A_T *a, int a_step, const B_T *b, int b_step) {
     ACC_T acc = 0;
-    for (int d = 0; d < k->depth; d++) {
-        acc += ((ACC_T)a[d * a_step] - (ACC_T)k->a_zero_point) * ((ACC_T)b[d * b_step] - (ACC_T)k->b_zero_point);
+    for (int from = 0; from < k->depth;) {
+        const int to = k->depth - from < RUN ? k->depth : from + RUN;
+        ACC_T part = 0;
+        for (int d = from; d < to; d++) {
+            part += ((ACC_T)a[d * a_step] - (ACC_T)k->a_zero_point) * ((ACC_T)b[d * b_step] - (ACC_T)k->b_zero_point);
+        }
+        acc += part;
+        from = to;
     }
     return acc;
 }
@@ -64,7 +84,7 @@ static void product(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y) 
     }
     for (int first = 0, lanes; first < k->columns; first += lanes) {
         lanes = block_width(&first, k->columns);
-        WITH_WIDTH(lanes, block, k, a, b, y, first);
+        block(k, a, b, y, first, lanes);
     }
 }
 
