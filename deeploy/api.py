@@ -22,6 +22,7 @@ from deeploy.frontend.lower import assign_types
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import custom_type, inferred_shapes
 from deeploy.midend.plan import LevelUse, Plan, plan
 from deeploy.midend.program import Program
 
@@ -217,7 +218,7 @@ def _lower(
         samples = load_arrays(Path(inputs), [Expected(t.name, tuple(t.shape)) for t in graph.inputs], "input").samples
     resolved, notes = resolve_input_types(graph, types, integer, samples)
     if integer:
-        assign_types(graph, resolved)
+        assign_types(graph, resolved, lambda node: custom_type(target.kernels, node))
     for step in target.passes:
         step(graph)
         if save_after is not None and step.name == save_after[0]:
@@ -233,6 +234,4 @@ def _save(graph: gs.Graph, path: Path) -> None:
 
 def _shape_rule(target: Target) -> Callable[[gs.Node], list[list[int]] | None]:
     """Shapes of operators that only the target knows, from the loop nests of its kernels."""
-    from deeploy.midend.bind import inferred_shapes
-
     return lambda node: inferred_shapes(target.kernels, node)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
+from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nest import Geometry, Nest
@@ -143,3 +144,21 @@ def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[list[int]]
     names = [name.rstrip("?") for name in kernel.inputs]
     geometry = Geometry.bind(nest, {name: t.shape for name, t in zip(names, inputs, strict=False)})
     return [[axis.span(geometry.box())[1] + 1 for axis in nest.writes[name].axes] for name in kernel.outputs]
+
+
+def custom_type(kernels: Sequence[Kernel], node: gs.Node) -> DType | None:
+    """The result type of an operator outside ONNX and the dialect: the one that the first kernel accepting its inputs states.
+
+    None for other operators, and where the kernel leaves a choice.
+    """
+    if not node.domain or node.domain == MICROSOFT:
+        return None
+    for kernel in kernels:
+        names = [name.rstrip("?") for name in kernel.inputs]
+        if kernel.op != node.op or len(node.inputs) > len(names):
+            continue
+        accepted = (kernel.types.get(n, frozenset(DType)) for n in names)
+        if all(DType.of(t.dtype) in types for t, types in zip(node.inputs, accepted, strict=False) if not t.is_empty()):
+            results = kernel.types.get(kernel.outputs[0], frozenset())
+            return next(iter(results)) if len(results) == 1 else None
+    return None

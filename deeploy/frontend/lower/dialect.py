@@ -6,7 +6,7 @@ integer form says: clip((x*mul + add) >> shift, low, high).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -41,11 +41,15 @@ _UNSIGNED = frozenset({"iSoftmax", "ITAMax", "ITAPartialMax"})
 _SIGNED = frozenset({"iLayerNorm", "iRMSNorm"})
 
 
-def assign_types(graph: gs.Graph, input_types: Mapping[str, DType]) -> None:
+CustomType = Callable[[gs.Node], DType | None]
+
+
+def assign_types(graph: gs.Graph, input_types: Mapping[str, DType], custom: CustomType = lambda node: None) -> None:
     """Give every tensor of a dialect graph its element type, in place, starting from the inputs.
 
     Accumulators are int32, RequantShift's result follows from ``n_levels`` and ``signed``, constants take the smallest type
-    that holds them, everything else keeps the type of its first input.
+    that holds them, everything else keeps the type of its first input. ``custom`` knows the results of operators that only
+    the target has.
 
     Raises:
         ModelError: a constant that holds other than whole numbers, or a tensor whose values fit no type.
@@ -60,7 +64,7 @@ def assign_types(graph: gs.Graph, input_types: Mapping[str, DType]) -> None:
                     known[tensor.name] = _integer_constant(tensor, node)
                 node.inputs[position] = known[tensor.name]
         for tensor in node.outputs:
-            tensor.dtype = _result(node).numpy
+            tensor.dtype = (custom(node) or _result(node)).numpy
 
 
 def _integer_constant(tensor: gs.Constant, node: gs.Node) -> gs.Constant:
