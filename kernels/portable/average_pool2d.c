@@ -4,7 +4,9 @@
 #include "window.h"
 
 #ifdef ACC_IS_FLOAT
-static inline ACC_T mean(ACC_T sum, int count) { return sum / (ACC_T)count; }
+static inline ACC_T mean(ACC_T sum, int count) {
+    return sum / (ACC_T)count;
+}
 #else
 /* floor((2*sum*65536 + count) / (2*count)): whole part and fraction apart, so that 32-bit machines divide 32 bits. */
 static inline ACC_T mean(ACC_T sum, int count) {

@@ -1,19 +1,11 @@
 #include "conv2d.h"
 
-#include "block.h"
+#include "products.h"
 #include "window.h"
 
-/* acc[j] += sum of x[i] * w[i, j]; a step of 0 repeats the same x. */
-static inline void accumulate(ACC_T *restrict acc, const X_T *x, int step, const W_T *w, int w_step, int count, int lanes) {
-    for (int i = 0; i < count; i++) {
-        const ACC_T value = (ACC_T)x[i * step];
-        const W_T *row = w + i * w_step;
-        for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)row[j];
-    }
-}
-
-/* One row of taps, the first of which lies at column iw of the image's row; those outside `columns` read the zero point. */
-static inline void add_row(ACC_T *restrict acc, const struct conv2d *k, const X_T *row, int iw, struct span columns,
+/* One row of taps, the first of which lies at column iw of the image's row; those outside `columns` read the zero
+ * point. */
+static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, int iw, struct span columns,
                            const W_T *w, int lanes) {
     const int channels = k->channels;
     const int filters = k->groups * k->filters;
@@ -70,7 +62,7 @@ void KERNEL(const struct conv2d *k) {
     for (int group = 0; group < k->groups; group++) {
         for (int first = 0, lanes; first < k->filters; first += lanes) {
             lanes = block_width(&first, k->filters);
-            WITH_WIDTH(lanes, block, k, group, first);
+            block(k, group, first, lanes);
         }
     }
 }

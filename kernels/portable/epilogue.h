@@ -5,7 +5,8 @@
  *   ACC_T                  type of the accumulator: int32_t or float
  *   <OPERAND>_T            element type of each operand (X_T, W_T, Y_T, BIAS_T, MUL_T, ADD_T ...)
  *   EPILOGUE_BIAS, EPILOGUE_REQUANTISE, EPILOGUE_CLAMP   defined where the stage is fused
- *   EPILOGUE_EVEN          parity of the zero point, where ties of a requantisation go to the even multiple of the scale
+ *   EPILOGUE_EVEN          parity of the zero point, where ties of a requantisation go to the even multiple of the
+ * scale
  */
 #ifndef DEEPLOY_EPILOGUE_H
 #define DEEPLOY_EPILOGUE_H
@@ -32,49 +33,61 @@ struct epilogue {
 #if defined(ACC_T) && !defined(DEEPLOY_FINISH)
 #define DEEPLOY_FINISH
 
-/* One accumulator; the indices select the stages' operands. */
-static inline Y_T finish_at(ACC_T value, const struct epilogue *e, int bias, int mul, int add) {
-    (void)e, (void)bias, (void)mul, (void)add;
+/* Functions whose loops compilers optimise best on their own. */
+#ifdef __GNUC__
+#define OUT_OF_LINE static __attribute__((noinline, unused))
+#else
+#define OUT_OF_LINE static inline
+#endif
+
+#ifdef EPILOGUE_REQUANTISE
+static inline int32_t requantise(ACC_T value, MUL_T mul, ADD_T add, int shift, int32_t low, int32_t high) {
+    const int64_t sum = (int64_t)value * mul + add;
+    int64_t wide = sum >> shift;
+#ifdef EPILOGUE_EVEN
+    wide -= wide * ((int64_t)1 << shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
+#endif
+    return (int32_t)(wide < low ? low : wide > high ? high : wide);
+}
+
+/* A step that the compiler knows is a loop that it vectorises. */
+static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e, int channel, int count, int mul_step,
+                                  int add_step) {
+    const MUL_T *mul = (const MUL_T *)e->mul + mul_step * channel;
+    const ADD_T *add = (const ADD_T *)e->add + add_step * channel;
+    const int shift = e->shift;
+    const int32_t low = e->low, high = e->high;
+    for (int j = 0; j < count; j++) acc[j] = requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
+}
+#endif
+
+/* The epilogue of `count` accumulators of neighbouring channels, the first of which is `channel`. */
+OUT_OF_LINE void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct epilogue *e, int channel, int count) {
+    (void)e, (void)channel;
 #ifdef EPILOGUE_BIAS
-    value += ((const BIAS_T *)e->bias)[bias];
+    const BIAS_T *bias = (const BIAS_T *)e->bias + e->bias_step * channel;
+    for (int j = 0; j < count; j++) acc[j] += bias[e->bias_step * j];
 #endif
 #ifdef EPILOGUE_REQUANTISE
-    const int64_t product = (int64_t)value * ((const MUL_T *)e->mul)[mul];
-    const int64_t sum = product + ((const ADD_T *)e->add)[add];
-    int64_t wide = sum >> e->shift;
-#ifdef EPILOGUE_EVEN
-    wide -= wide * ((int64_t)1 << e->shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
-#endif
-    return (Y_T)(wide < e->low ? e->low : wide > e->high ? e->high : wide);
-#else
-#ifdef EPILOGUE_CLAMP
-#ifdef ACC_IS_FLOAT
-    value = value < e->low_f ? e->low_f : value > e->high_f ? e->high_f : value;
-#else
-    value = value < e->low ? e->low : value > e->high ? e->high : value;
-#endif
-#endif
-    return (Y_T)value;
-#endif
-}
-
-static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
-    return finish_at(value, e, e->bias_step * channel, e->mul_step * channel, e->add_step * channel);
-}
-
-/* `count` accumulators of neighbouring channels, the first of which is `channel`. The epilogue is copied so that stores to
- * y cannot change it, and the usual combinations of steps are spelled out: compilers vectorise them. */
-static inline void finish_row(const ACC_T *acc, Y_T *restrict y, const struct epilogue *epilogue, int channel, int count) {
-    const struct epilogue e = *epilogue;
-    const int c = channel;
-    if (e.bias_step && e.mul_step && e.add_step) {
-        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, c + j, c + j, c + j);
-    } else if (e.mul_step && e.add_step) {
-        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, 0, c + j, c + j);
-    } else if (e.add_step) {
-        for (int j = 0; j < count; j++) y[j] = finish_at(acc[j], &e, e.bias_step * (c + j), 0, c + j);
+    if (e->mul_step && e->add_step) {
+        requantise_row(acc, e, channel, count, 1, 1);
+    } else if (e->add_step) {
+        requantise_row(acc, e, channel, count, 0, 1);
     } else {
-        for (int j = 0; j < count; j++) y[j] = finish(acc[j], &e, c + j);
+        requantise_row(acc, e, channel, count, e->mul_step, 0);
     }
+#elif defined(EPILOGUE_CLAMP) && defined(ACC_IS_FLOAT)
+    for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low_f ? e->low_f : acc[j] > e->high_f ? e->high_f : acc[j];
+#elif defined(EPILOGUE_CLAMP)
+    for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
+#endif
+    for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
+}
+
+/* The epilogue of one accumulator. */
+static inline Y_T finish(ACC_T value, const struct epilogue *e, int channel) {
+    Y_T y;
+    finish_row(&value, &y, e, channel, 1);
+    return y;
 }
 #endif

@@ -8,8 +8,8 @@ struct maxpool2d {
     int batch, height, width, channels;
     int out_height, out_width;
     int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
-    int top, left;                                   /* rows and columns read before the first one of x */
-    int x_batch, x_row, x_column;                    /* strides in elements; channels are dense */
+    int top, left;                /* rows and columns read before the first one of x */
+    int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
 };
 

@@ -33,18 +33,29 @@ GEOMETRIES = {
     "wide padding": ((1, 3, 3, 1), 4, (2, 2), (1, 1), (1, 1), (3, 3, 3, 3), 1),
     "grouped": ((1, 6, 6, 12), 21, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
     "grouped one filter": ((1, 4, 5, 6), 3, (2, 2), (1, 1), (1, 1), (0, 0, 1, 1), 3),
+    "long window": ((1, 6, 5, 70), 67, (3, 3), (2, 1), (1, 2), (1, 2, 1, 2), 1),  # longer than the dot kernel's vector
+    "grouped long window": ((2, 5, 4, 24), 10, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 2),
     "depthwise": ((2, 6, 7, 19), 19, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), 19),
     "depthwise dilated": ((1, 9, 9, 70), 70, (3, 2), (1, 1), (3, 2), (3, 0, 3, 1), 70),
     "depthwise multiplied": ((1, 5, 5, 7), 21, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 7),
 }
 
 
+def fitting(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], y: str) -> list[str]:
+    """The kernels that can run such a node, the one that the target takes first."""
+    node = Node(
+        "n",
+        "Conv",
+        (Tensor("x", x.shape, DType.of(x.dtype)), Tensor("w", w.shape, DType.of(w.dtype), w)),
+        (Tensor("y", (1,), DType(y)),),
+        attrs,
+    )
+    return [k.name for k in KERNELS if k.op == "Conv" and not bind.mismatch(k, node)]
+
+
 def select(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], y: str) -> str:
     """The kernel that the target runs such a node with."""
-    node = Node(
-        "n", "Conv", (Tensor("x", x.shape, DType.of(x.dtype)), Tensor("w", w.shape, DType.of(w.dtype), w)), (Tensor("y", (1,), DType(y)),), attrs
-    )
-    return next(k.name for k in KERNELS if k.op == "Conv" and not bind.mismatch(k, node))
+    return fitting(x, w, attrs, y)[0]
 
 
 @pytest.mark.parametrize("zero", [0, -7])
@@ -54,16 +65,32 @@ def test_conv_is_exact(name: str, zero: int) -> None:
     rng = np.random.default_rng(len(name))
     x, w = draw(rng, "s8", *shape), draw(rng, "s8", filters, shape[3] // group, *taps)
     attrs = conv_attrs(strides, dilations, pads, group, zero)
-    chosen = select(x, w, attrs, "s32")
-    assert chosen == {"d": "depthwise2d", "g": "conv2d_grouped"}.get(name[0] if group > 1 else "", "conv2d") + (
-        "_multiplied" if "multiplied" in name else ""
-    )
-    check(kernel(chosen), {"x": x, "w": w}, "s32", attrs)
-    check(kernel("conv2d_any"), {"x": x, "w": w}, "s32", attrs)
+    for chosen in fitting(x, w, attrs, "s32"):
+        check(kernel(chosen), {"x": x, "w": w}, "s32", attrs)
+
+
+def test_the_special_kernel_comes_first() -> None:
+    expected = {
+        "dense 3x3": "conv2d",
+        "long window": "conv2d_dot",
+        "grouped": "conv2d_grouped",
+        "grouped long window": "conv2d_dot_grouped",
+        "depthwise": "depthwise2d",
+        "depthwise multiplied": "depthwise2d_multiplied",
+    }
+    for name, chosen in expected.items():
+        shape, filters, taps, strides, dilations, pads, group = GEOMETRIES[name]
+        x, w = np.zeros(shape, np.int8), np.zeros((filters, shape[3] // group, *taps), np.int8)
+        assert select(x, w, conv_attrs(strides, dilations, pads, group), "s32") == chosen
+        assert select(x.astype(np.float32), w.astype(np.float32), conv_attrs(strides, dilations, pads, group), "f32") == chosen.replace(
+            "_dot", ""
+        )
 
 
 @pytest.mark.parametrize("zero", [0, 3])
-@pytest.mark.parametrize("name", ["dense 3x3", "dilated", "depthwise", "depthwise multiplied", "grouped"])
+@pytest.mark.parametrize(
+    "name", ["dense 3x3", "dilated", "depthwise", "depthwise multiplied", "grouped", "long window", "grouped long window"]
+)
 def test_conv_of_strided_images(name: str, zero: int) -> None:
     shape, filters, taps, strides, dilations, pads, group = GEOMETRIES[name]
     rng = np.random.default_rng(1)
@@ -74,7 +101,7 @@ def test_conv_of_strided_images(name: str, zero: int) -> None:
 
 @pytest.mark.parametrize("mul_step, add_step", [(1, 1), (0, 1), (0, 0), (1, 0)])
 @pytest.mark.parametrize(("result", "wide_add"), [("s8", False), ("u8", True)])
-@pytest.mark.parametrize("name", ["dense 3x3", "depthwise", "batch, asymmetric"])
+@pytest.mark.parametrize("name", ["dense 3x3", "depthwise", "batch, asymmetric", "long window"])
 def test_conv_requantised(name: str, result: str, wide_add: bool, mul_step: int, add_step: int) -> None:
     shape, filters, taps, strides, dilations, pads, group = GEOMETRIES[name]
     rng = np.random.default_rng(5)
@@ -100,13 +127,14 @@ def test_conv_other_epilogues(stages: tuple[str, ...], bias_extent: int) -> None
 
 
 @pytest.mark.parametrize(("x_type", "w_type"), [("u8", "s16"), ("s16", "s8"), ("s32", "u8"), ("u8", "u8"), ("s8", "s32")])
-@pytest.mark.parametrize("name", ["conv2d", "depthwise2d", "conv2d_any", "conv2d_transpose"])
-def test_conv_types(name: str, x_type: str, w_type: str) -> None:
+def test_conv_types(x_type: str, w_type: str) -> None:
     rng = np.random.default_rng(3)
-    group = 10 if name == "depthwise2d" else 1
-    x, w = draw(rng, x_type, 1, 5, 4, 10), draw(rng, w_type, 10, 10 // group, 3, 3)
-    attrs = conv_attrs(pads=(1, 1, 1, 1), group=group, zero=2)
-    check(kernel(name), {"x": x, "w": w}, "s32", {**attrs, "output_padding": (0, 0)})
+    for group in (1, 10):
+        x, w = draw(rng, x_type, 1, 5, 4, 10), draw(rng, w_type, 10, 10 // group, 3, 3)
+        attrs = conv_attrs(pads=(1, 1, 1, 1), group=group, zero=2)
+        for chosen in fitting(x, w, attrs, "s32"):
+            check(kernel(chosen), {"x": x, "w": w}, "s32", attrs)
+        check(kernel("conv2d_transpose"), {"x": x, "w": w}, "s32", {**attrs, "output_padding": (0, 0)})
 
 
 @pytest.mark.parametrize("stages", [(), ("bias",), ("bias", "clamp")])
@@ -173,9 +201,7 @@ def onnxruntime_conv(op: str, operands: dict[str, np.ndarray], attrs: dict[str, 
         op, ["x", "w"], ["y"], strides=attrs["strides"], dilations=attrs["dilations"], pads=attrs["pads"], group=attrs["group"], **further
     )
     value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [node], "g", [value("x", 1, x.shape), value("w", 1, w.shape)], [value("y", 1, [None] * 4)]
-    )
+    graph = onnx.helper.make_graph([node], "g", [value("x", 1, x.shape), value("w", 1, w.shape)], [value("y", 1, [None] * 4)])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     result: np.ndarray = session.run(None, {"x": x, "w": w})[0]

@@ -23,6 +23,7 @@ SHAPES = {
     "broadcast both": ((2, 1, 4, 6), (3, 6, 10)),
     "four batch axes": ((2, 1, 2, 1, 3, 4), (3, 1, 2, 4, 11)),
     "wide": ((3, 5), (5, 203)),
+    "deep": ((3, 1100), (1100, 7)),
 }
 
 
@@ -47,7 +48,7 @@ def test_matmul_is_exact(name: str, trans_a: bool, trans_b: bool) -> None:
     a = transposed(given["a"], trans_a).astype(np.int64) - 5
     b = transposed(given["b"], trans_b).astype(np.int64) + 9
     attrs = matmul_attrs(trans_a, trans_b, 5, -9)
-    for chosen in ("matmul", "matmul_any"):
+    for chosen in ("matmul", "matmul_any", "matmul_dot"):
         (y,) = check(kernel(chosen), given, "s32", attrs)
         np.testing.assert_array_equal(y, np.matmul(a, b))
 
@@ -72,7 +73,8 @@ def test_matmul_requantised(name: str, wide_add: bool) -> None:
     columns = given["b"].shape[-1]
     requantised, values = requantisation(rng, columns, "u8", 60000, wide_add)
     given |= requantised | {"bias": rng.integers(-9000, 9000, columns).astype(np.int32)}
-    check(kernel("matmul"), given, "u8", staged(matmul_attrs(), "bias", "requantise", **values))
+    for chosen in ("matmul", "matmul_dot"):
+        check(kernel(chosen), given, "u8", staged(matmul_attrs(a_zero=3), "bias", "requantise", **values))
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, True)])
