@@ -188,6 +188,8 @@ class _Assembler:
     def _locate(self, tensor: Tensor) -> Operand:
         if tensor.data is not None and tensor.name not in self.where:
             return Operand(self._constant(tensor, tensor.data), Access.dense(tensor.shape))
+        if tensor.name not in self.where and tensor.name in self.placed:
+            return self._output(tensor)  # a container, whose parts were written one by one
         return self.where[tensor.name]
 
     def _follow(self, step: _Follow) -> None:

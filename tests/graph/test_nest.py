@@ -25,7 +25,9 @@ def convolution(stride: int, dilation: int, pad: int, taps: int, size: int, chan
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(1, 4), st.integers(10, 16), st.data())
-def test_footprint_is_the_hull_of_what_a_tile_reads(stride: int, dilation: int, pad: int, taps: int, size: int, data: st.DataObject) -> None:
+def test_footprint_is_the_hull_of_what_a_tile_reads(
+    stride: int, dilation: int, pad: int, taps: int, size: int, data: st.DataObject
+) -> None:
     geometry = convolution(stride, dilation, pad, taps, size)
     first = data.draw(st.integers(0, geometry.extents["o"] - 1))
     last = data.draw(st.integers(first, geometry.extents["o"] - 1))
