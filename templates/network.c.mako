@@ -36,12 +36,7 @@ ${"    " + line if line.strip() else ""}
 
 % endfor
 #ifdef DEEPLOY_PROFILE
-#define LAYER(index, name)                    \
-    do {                                      \
-        deeploy_profile(#name, index, 0);     \
-        layer_##name(inputs, outputs);        \
-        deeploy_profile(#name, index, 1);     \
-    } while (0)
+#define LAYER(index, name) (deeploy_profile(#name, index, 0), layer_##name(inputs, outputs), deeploy_profile(#name, index, 1))
 #else
 #define LAYER(index, name) layer_##name(inputs, outputs)
 #endif

@@ -1,0 +1,105 @@
+"""Emitted projects: readable, stable, and the same for the same input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.backend import project
+from deeploy.errors import UsageError
+
+SNAPSHOT = Path(__file__).parent / "network.c.snapshot"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """An integer layer with bias and requantisation, then an addition of two of its results."""
+    constants = {
+        "w": np.arange(-6, 6).reshape(3, 4),
+        "bias": np.array([1, -2, 3, 400]),
+        "mul": np.array([5, 6, 7, 8]),
+        "add": np.zeros(4),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gemm", ["x", "w", "bias"], ["acc"], "dense/first layer"),
+            helper.make_node("RequantShift", ["acc", "mul", "add"], ["h"], "requant", div=64, n_levels=256, signed=1),
+            helper.make_node("Add", ["h", "h"], ["y"], "twice"),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
+    )
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    return path
+
+
+def test_the_network_reads_as_it_did(model: Path) -> None:
+    files = deeploy.compile(model).files()
+    assert files["src/network.c"] == SNAPSHOT.read_text()
+
+
+def test_the_same_model_gives_the_same_bytes_and_no_path_of_this_machine(model: Path) -> None:
+    first, second = deeploy.compile(model).files(), deeploy.compile(model).files()
+    assert first == second
+    assert not [name for name, text in first.items() if isinstance(text, str) and str(Path.cwd()) in text]
+
+
+def test_binary_weights_are_those_of_the_c_file(model: Path) -> None:
+    compiled = deeploy.compile(model)
+    files = compiled.files()
+    constants = [b for b in compiled.network.program.buffers.values() if b.data is not None]
+    blob, position = files["network_weights.bin"], 0
+    assert isinstance(blob, bytes)
+    for buffer in constants:
+        assert buffer.data is not None
+        assert blob[position : position + buffer.bytes] == buffer.data.tobytes()
+        position += -(-buffer.bytes // 16) * 16
+    assert len(blob) == position and len(constants) == 3
+
+
+def test_a_project_is_written_whole_and_replaces_only_our_own(model: Path, tmp_path: Path) -> None:
+    compiled = deeploy.compile(model)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="was not written by deeploy"):
+        compiled.write(foreign)
+    assert [p.name for p in foreign.iterdir()] == ["notes.txt"]
+    ours = tmp_path / "ours"
+    compiled.write(ours)
+    (ours / "stale.txt").write_text("left over")
+    compiled.write(ours)
+    assert not (ours / "stale.txt").exists()
+    manifest = project.read_manifest(ours)
+    assert manifest["memory"]["arena"] == {"capacity": None, "peak": 16, "lower_bound": 16, "io": 38, "reserved": 0, "constants": 44}
+    assert [(c["op"], c["macs"], c["engine"]) for c in manifest["calls"]] == [("MatMul", 24, "core"), ("Add", 0, "core")]
+    assert json.loads((ours / "timings.json").read_text()).keys() == {"total", "import", "lower", "bind", "plan", "emit"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["foreign", "ours", "small.onnx"]
+
+
+def test_the_c_computes_what_the_interpreter_does(model: Path) -> None:
+    compiled = deeploy.compile(model)
+    x = np.array([[100, -100, 7], [-128, 127, 0]], np.int8)
+    acc = x.astype(np.int64) @ np.arange(-6, 6).reshape(3, 4) + np.array([1, -2, 3, 400])
+    expected = 2 * np.clip((acc * np.array([5, 6, 7, 8]) + 32) >> 6, -128, 127)
+    assert np.array_equal(compiled.run([x], sanitize=True)[0], expected)
+    assert np.array_equal(compiled.interpret([x])[0], expected)
+
+
+def test_two_networks_share_a_project_and_an_arena(model: Path, tmp_path: Path) -> None:
+    both = deeploy.compile({"first": model, "second": model})
+    both.write(tmp_path / "both")
+    manifest = project.read_manifest(tmp_path / "both")
+    assert [entry["name"] for entry in manifest["networks"]] == ["first", "second"]
+    files = both.files()
+    assert {"include/first.h", "include/second.h", "src/networks.c"} <= files.keys()
+    assert np.array_equal(both.run([np.ones((2, 3), np.int8)])[0], deeploy.compile(model).run([np.ones((2, 3), np.int8)])[0])
