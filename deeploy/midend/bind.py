@@ -20,8 +20,6 @@ from deeploy.graph.nest import Geometry, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 
-_SHOWN = 20
-
 
 def view_node(node: gs.Node) -> Node:
     """The read-only view of a graph's node that declarations are evaluated on."""
@@ -107,9 +105,8 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node]) -> list[Kernel]:
         else:
             failures.append(f"{what}; no kernel of the target has this operator")
     if failures:
-        rest = f"\n  and {len(failures) - _SHOWN} more" if len(failures) > _SHOWN else ""
         raise UnsupportedError(
-            f"{len(failures)} node{'s have' if len(failures) > 1 else ' has'} no kernel:\n  " + "\n  ".join(failures[:_SHOWN]) + rest,
+            f"{len(failures)} node{'s have' if len(failures) > 1 else ' has'} no kernel:\n  " + "\n  ".join(failures),
             "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
         )
     return chosen
