@@ -4,11 +4,12 @@
 
 enum { LANES = 64 }; /* widest block; its accumulators are a local array */
 
-/* Width of the block that begins at channel *first of `channels`: 64, 16 or 8. The last block may begin earlier, at
+/* Width of the block that begins at channel *first of `channels`: 64, 32, 16 or 8. The last block may begin earlier, at
  * channels that are then computed twice: cheaper than a narrow loop. Only fewer than 8 channels give another width. */
 static inline int block_width(int *first, int channels) {
     const int rest = channels - *first;
     if (rest >= LANES) return LANES;
+    if (rest >= 32) return 32;
     if (channels < 8) return rest;
     const int width = rest > 8 && channels >= 16 ? 16 : 8;
     if (rest < width) *first = channels - width;

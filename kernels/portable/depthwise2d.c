@@ -1,15 +1,25 @@
 #include "depthwise2d.h"
 
+#include <stddef.h>
+
 #include "block.h"
 #include "window.h"
 
-/* One tap: acc[j] += x[j] * w[j]; one function per width, as in products.h. */
-#define MULTIPLY_ADD(name, lanes)                                                       \
-    OUT_OF_LINE void name(ACC_T *restrict acc, const X_T *x, const W_T *w, int width) { \
-        (void)width;                                                                    \
-        for (int j = 0; j < (lanes); j++) acc[j] += (ACC_T)x[j] * (ACC_T)w[j];          \
+/* A row of taps: acc[j] += sum of x[f * x_step + j] * w[f * w_step + j]; one function per width, as in products.h. */
+#define MULTIPLY_ADD(name, ...)                                                                               \
+    OUT_OF_LINE void name(ACC_T *restrict acc, const X_T *x, int x_step, const W_T *w, int w_step, int count, \
+                          int width) {                                                                        \
+        const int lanes = __VA_ARGS__;                                                                        \
+        ptrdiff_t x_at = 0, w_at = 0;                                                                         \
+        (void)width;                                                                                          \
+        for (int f = 0; f < count; f++, x_at += x_step, w_at += w_step) {                                     \
+            const X_T *from = x + x_at;                                                                       \
+            const W_T *row = w + w_at;                                                                        \
+            for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)from[j] * (ACC_T)row[j];                         \
+        }                                                                                                     \
     }
 MULTIPLY_ADD(multiply_add_64, 64)
+MULTIPLY_ADD(multiply_add_32, 32)
 MULTIPLY_ADD(multiply_add_16, 16)
 MULTIPLY_ADD(multiply_add_8, 8)
 MULTIPLY_ADD(multiply_add_any, width)
@@ -25,17 +35,29 @@ static void multiply_add_shared(ACC_T *acc, const struct depthwise2d *k, const X
     }
 }
 
-static inline void tap(ACC_T *acc, const struct depthwise2d *k, const X_T *x, const W_T *w, int first, int lanes) {
+/* Taps of one row that lie inside the image; x is the first of them. */
+static inline void add_row(ACC_T *acc, const struct depthwise2d *k, const X_T *x, const W_T *w, int count, int first,
+                           int lanes) {
+    const int step = k->dilation_w * k->x_column;
     if (k->multiplier != 1) {
-        multiply_add_shared(acc, k, x, w, first, lanes);
-    } else if (lanes == 64) {
-        multiply_add_64(acc, x + first, w, lanes);
-    } else if (lanes == 16) {
-        multiply_add_16(acc, x + first, w, lanes);
-    } else if (lanes == 8) {
-        multiply_add_8(acc, x + first, w, lanes);
-    } else {
-        multiply_add_any(acc, x + first, w, lanes);
+        for (int f = 0; f < count; f++) multiply_add_shared(acc, k, x + f * step, w + f * k->filters, first, lanes);
+        return;
+    }
+    switch (lanes) {
+        case 64:
+            multiply_add_64(acc, x + first, step, w, k->filters, count, lanes);
+            break;
+        case 32:
+            multiply_add_32(acc, x + first, step, w, k->filters, count, lanes);
+            break;
+        case 16:
+            multiply_add_16(acc, x + first, step, w, k->filters, count, lanes);
+            break;
+        case 8:
+            multiply_add_8(acc, x + first, step, w, k->filters, count, lanes);
+            break;
+        default:
+            multiply_add_any(acc, x + first, step, w, k->filters, count, lanes);
     }
 }
 
@@ -63,17 +85,15 @@ static void block(const struct depthwise2d *k, int first, int lanes) {
             for (int ow = 0; ow < k->out_width; ow++) {
                 const int iw = ow * k->stride_w - k->left;
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
-                const int valid = (rows.last - rows.first) * (columns.last - columns.first);
+                const int count = columns.last - columns.first;
                 ACC_T acc[LANES];
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
-                for (int fh = rows.first; fh < rows.last; fh++) {
+                for (int fh = rows.first; count > 0 && fh < rows.last; fh++) {
                     const X_T *row = image + (ih + fh * k->dilation_h) * k->x_row;
-                    for (int fw = columns.first; fw < columns.last; fw++) {
-                        const X_T *x = row + (iw + fw * k->dilation_w) * k->x_column;
-                        tap(acc, k, x, w + (fh * k->kernel_w + fw) * k->filters, first, lanes);
-                    }
+                    const X_T *x = row + (iw + columns.first * k->dilation_w) * k->x_column;
+                    add_row(acc, k, x, w + (fh * k->kernel_w + columns.first) * k->filters, count, first, lanes);
                 }
-                if (k->zero_point != 0 && valid != taps) {
+                if (k->zero_point != 0 && (rows.last - rows.first) * count != taps) {
                     add_outside(acc, k, w, rows, columns, lanes);
                 }
                 finish_row(acc, y + ow * k->y_column, &k->epilogue, first, lanes);

@@ -24,6 +24,7 @@
         }                                                                                                     \
     }
 ACCUMULATE(accumulate_64, 64)
+ACCUMULATE(accumulate_32, 32)
 ACCUMULATE(accumulate_16, 16)
 ACCUMULATE(accumulate_8, 8)
 ACCUMULATE(accumulate_any, width)
@@ -34,6 +35,9 @@ static inline void accumulate(ACC_T *acc, const X_T *x, int x_step, const W_T *w
     switch (lanes) {
         case 64:
             accumulate_64(acc, x, x_step, w, w_step, count, lanes);
+            break;
+        case 32:
+            accumulate_32(acc, x, x_step, w, w_step, count, lanes);
             break;
         case 16:
             accumulate_16(acc, x, x_step, w, w_step, count, lanes);

@@ -43,8 +43,7 @@ def taps_inside(name: str, x: np.ndarray, shape: tuple[int, ...]) -> dict[tuple[
     return found
 
 
-@pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("dtype", ["s8", "u8", "s16", "s32", "f32"])
+@pytest.mark.parametrize(("dtype", "strided"), [("s8", False), ("s8", True), ("f32", False)])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_max_pool(name: str, dtype: str, strided: bool) -> None:
     x = draw(np.random.default_rng(1), dtype, *WINDOWS[name][0])
@@ -55,8 +54,14 @@ def test_max_pool(name: str, dtype: str, strided: bool) -> None:
         assert y[index] == max(taps)
 
 
+@pytest.mark.parametrize("dtype", ["u8", "s16", "s32"])
+def test_max_pool_types(dtype: str) -> None:
+    x = draw(np.random.default_rng(1), dtype, *WINDOWS["3x3 padded"][0])
+    check(kernel("maxpool2d"), {"x": x}, dtype, pool_attrs("3x3 padded"))
+
+
 @pytest.mark.parametrize("include", [False, True])
-@pytest.mark.parametrize(("dtype", "zero"), [("s8", 0), ("s8", -128), ("u8", 77)])
+@pytest.mark.parametrize(("dtype", "zero"), [("s8", -128), ("u8", 77)])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_average_pool_rounds_half_up_in_16_bits(name: str, dtype: str, zero: int, include: bool) -> None:
     x = draw(np.random.default_rng(2), dtype, *WINDOWS[name][0])
