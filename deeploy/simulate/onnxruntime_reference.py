@@ -54,7 +54,7 @@ def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True
             model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
         )
     except failures as error:
-        return None, str(error).splitlines()[0][:200]
+        return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
     feeds, names = loaded.get_inputs(), [port["name"] for port in entry["outputs"]]
     kinds = {"f32": "float", "s8": "int8", "u8": "uint8", "s32": "int32", "s64": "int64"}
     wanted = [f"tensor({kinds.get(port['type'], '?')})" for port in entry["inputs"]]
