@@ -294,21 +294,20 @@ class Geometry:
             ValueError: an extent is missing or two operands disagree; the text names the dimension.
         """
         extents = dict(nest.extents)
-        for phase in (nest, *nest.phases):
-            for name, access in phase.maps().items():
-                if name not in shapes:
+        maps = [entry for phase in (nest, *nest.phases) for entry in phase.maps().items() if entry[0] in shapes]
+        # A map that may leave its operand says nothing certain about extents: it comes last, for what is still unknown.
+        for name, access in sorted(maps, key=lambda entry: entry[1].outside is not None):
+            if len(access.axes) != len(shapes[name]):
+                raise ValueError(f"operand {name} has {len(shapes[name])} axes, its map {access} has {len(access.axes)}")
+            for axis, size in zip(access.axes, shapes[name], strict=True):
+                dim = axis.bare()
+                if dim is None:
                     continue
-                if len(access.axes) != len(shapes[name]):
-                    raise ValueError(f"operand {name} has {len(shapes[name])} axes, its map {access} has {len(access.axes)}")
-                for axis, size in zip(access.axes, shapes[name], strict=True):
-                    dim = axis.bare()
-                    if dim is None:
-                        continue
-                    known = extents.get(dim.name)
-                    if known is None or known == 1:
-                        extents[dim.name] = size
-                    elif size not in (1, known):
-                        raise ValueError(f"dimension {dim.name} has extent {known}, but operand {name} gives {size}")
+                known = extents.get(dim.name)
+                if known is None or (known == 1 and access.outside is None):
+                    extents[dim.name] = size
+                elif access.outside is None and size not in (1, known):
+                    raise ValueError(f"dimension {dim.name} has extent {known}, but operand {name} gives {size}")
         for phase in (nest, *nest.phases):
             for missing in phase.dims().keys() - extents.keys():
                 raise ValueError(f"dimension {missing} has no extent")
