@@ -44,20 +44,27 @@ def _conv(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+def _times(graph: gs.Graph, x: gs.Tensor, factor: float, label: str) -> gs.Tensor:
+    """A float tensor times a number; a constant is multiplied at once."""
+    name, values = f"{x.name} (times {label})", constant(x)
+    if factor == 1:
+        return x
+    if values is not None:
+        return build.const(name, values * np.float32(factor))
+    number = build.const(f"{name} (factor)", [factor], np.float32)
+    return build.add(graph, "Mul", [x, number], build.variable(name, x.dtype, x.shape), a_zero_point=0, b_zero_point=0)
+
+
 def _gemm(graph: gs.Graph, node: gs.Node) -> bool:
     a, b = node.inputs[:2]
     y = node.outputs[0]
-    alpha, beta, inputs = node.attrs["alpha"], node.attrs["beta"], [a, b]
-    c = node.inputs[2] if len(node.inputs) > 2 and beta != 0 else None
-    values, bias = constant(b), None if c is None else constant(c)
-    if alpha != 1:
-        if values is None or values.dtype.kind != "f":
-            return False
-        inputs[1] = build.const(f"{b.name} (times alpha)", values * np.float32(alpha))
-    if beta != 1 and c is not None:
-        if bias is None or bias.dtype.kind != "f":
-            return False
-        bias = bias * np.float32(beta)
+    alpha, beta = node.attrs["alpha"], node.attrs["beta"]
+    c = node.inputs[2] if len(node.inputs) > 2 and not node.inputs[2].is_empty() and beta != 0 else None
+    if (alpha != 1 or (beta != 1 and c is not None)) and np.dtype(y.dtype).kind != "f":
+        return False
+    inputs = [a, _times(graph, b, alpha, "alpha")]
+    c = None if c is None else _times(graph, c, beta, "beta")
+    bias = None if c is None else constant(c)
     node.outputs.clear()
     attrs = {"trans_a": bool(node.attrs["transA"]), "trans_b": bool(node.attrs["transB"]), "a_zero_point": 0, "b_zero_point": 0}
     row = bias is not None and bias.size in (1, y.shape[-1]) and (bias.size == 1 or bias.shape[-1] == bias.size)
@@ -75,23 +82,14 @@ def _gemm(graph: gs.Graph, node: gs.Node) -> bool:
 def _matmul(graph: gs.Graph, node: gs.Node) -> bool:
     a, b = node.inputs[:2]
     y = node.outputs[0]
-    rank_a, rank_b = len(a.shape), len(b.shape)
     node.outputs.clear()
-    left = build.reshape(graph, a, [1, *a.shape], f"matrix for {node.name}") if rank_a == 1 else a
-    right = build.reshape(graph, b, [*b.shape, 1], f"matrix for {node.name}") if rank_b == 1 else b
-    attrs = {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0}
-    output = y
-    if rank_a == 1 or rank_b == 1:
-        batch = np.broadcast_shapes(tuple(left.shape[:-2]), tuple(right.shape[:-2]))
-        output = build.variable(f"{y.name} (matrix)", y.dtype, [*batch, left.shape[-2], right.shape[-1]])
-        build.add(graph, "Reshape", [output], y)
-    build.add(graph, "MatMul", [left, right], output, node.name, **attrs)
+    build.add(graph, "MatMul", [a, b], y, node.name, trans_a=False, trans_b=False, a_zero_point=0, b_zero_point=0)
     return True
 
 
 def _pool(graph: gs.Graph, node: gs.Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
-    if not build.is_image(x) or len(node.outputs) > 1 or (node.attrs.get("ceil_pads") and any(node.attrs["ceil_pads"])):
+    if not build.is_image(x) or len(node.outputs) > 1:
         return False
     if node.op == "AveragePool" and np.dtype(x.dtype).kind != "f":
         return False
@@ -207,13 +205,23 @@ def _quantisation(graph: gs.Graph, node: gs.Node) -> bool:
     return _replace(graph, node, {"QuantizeLinear": "Quantize", "DequantizeLinear": "Dequantize"}[node.op], [x, *constants], **attrs)
 
 
+def _split(graph: gs.Graph, node: gs.Node) -> bool:
+    """Slices, which a transpose can pass one by one."""
+    x, axis, parts = node.inputs[0], node.attrs["axis"], list(node.outputs)
+    node.outputs.clear()
+    rank, start = len(x.shape), 0
+    for part, size in zip(parts, node.attrs["split"], strict=True):
+        starts, ends = [0] * rank, list(x.shape)
+        starts[axis], ends[axis] = start, start + size
+        start += size
+        if not part.is_empty():
+            build.add(graph, "Slice", [x], part, starts=tuple(starts), ends=tuple(ends), steps=(1,) * rank)
+    return True
+
+
 def _movement(graph: gs.Graph, node: gs.Node) -> bool:
     if node.op == "Split":
-        outputs = list(node.outputs)
-        attrs = {"axis": node.attrs["axis"], "sizes": tuple(node.attrs["split"])}
-        node.outputs.clear()
-        graph.nodes.append(gs.Node("Split", node.name, attrs, list(node.inputs), outputs, domain=build.DOMAIN))
-        return True
+        return _split(graph, node)
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in node.attrs.items()}
     if node.op == "Slice" and any(step < 1 for step in attrs["steps"]):
         return False

@@ -42,11 +42,15 @@ def _behind(graph: gs.Graph, node: gs.Node, inputs: list[gs.Tensor], perm: Seque
     return True
 
 
-def _fitted(tensor: gs.Tensor, perm: Sequence[int]) -> gs.Tensor | None:
+def _fitted(graph: gs.Graph, tensor: gs.Tensor, perm: Sequence[int], label: str) -> gs.Tensor | None:
     """An operand as it must be when the transpose ``perm`` moves behind the operator, or None where that is not free."""
     rank = len(perm)
     if _perm(tensor) == tuple(perm):
         return _source(tensor)
+    if not isinstance(tensor, gs.Constant) and len(tensor.shape) == rank:
+        order = [list(perm).index(axis) for axis in range(rank)]
+        moving = [axis for axis in order if tensor.shape[axis] != 1]
+        return build.reshape(graph, tensor, [tensor.shape[axis] for axis in order], label) if moving == sorted(moving) else None
     if math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank and (isinstance(tensor, gs.Constant) or not tensor.shape):
         return tensor
     values = constant(tensor)
@@ -112,7 +116,7 @@ def elementwise(graph: gs.Graph, node: gs.Node) -> bool:
         return False
     stages = 2 if "requantise" in node.attrs.get("epilogue", ()) else 0
     data = 1 if node.op == "Lookup" else len(node.inputs) - stages
-    fitted = [_fitted(t, perm) for t in node.inputs[:data]]
+    fitted = [_fitted(graph, t, perm, f"untransposed for {node.name}") for t in node.inputs[:data]]
     if any(t is None for t in fitted):
         return False
     return _behind(graph, node, [*(t for t in fitted if t is not None), *node.inputs[data:]], perm, dict(node.attrs))
@@ -173,7 +177,7 @@ def by_axis(graph: gs.Graph, node: gs.Node) -> bool:
         if perm[-1] != rank - 1:
             return False
         return _behind(graph, node, [_source(node.inputs[0]), *node.inputs[1:]], perm, attrs)
-    fitted = [_fitted(t, perm) for t in node.inputs]
+    fitted = [_fitted(graph, t, perm, f"untransposed for {node.name}") for t in node.inputs]
     if any(t is None for t in fitted):
         return False
     if node.op == "Concat":
@@ -184,6 +188,61 @@ def by_axis(graph: gs.Graph, node: gs.Node) -> bool:
             halves = [values[i : i + rank] for i in range(0, len(values), rank)]
             attrs[name] = tuple(half[perm.index(axis)] for half in halves for axis in range(rank))
     return _behind(graph, node, [t for t in fitted if t is not None], perm, attrs)
+
+
+@rule("Gather")
+def gather(graph: gs.Graph, node: gs.Node) -> bool:
+    """A list of indices along another axis."""
+    perm = _perm(node.inputs[0])
+    if perm is None or not build.lowered(node) or len(node.inputs[1].shape) != 1:
+        return False
+    return _behind(graph, node, [_source(node.inputs[0]), node.inputs[1]], perm, {"axis": perm[node.attrs["axis"]]})
+
+
+def _blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The smallest runs of axes of one shape that a reshape turns into runs of the other; no run of the first is empty."""
+    runs: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before):
+        first, start = i, j
+        left, right, i = before[i], 1, i + 1
+        while left != right or j == start:
+            if j < len(after) and (right < left or (left == right and after[j] == 1)):
+                right, j = right * after[j], j + 1
+            elif left < right:
+                left, i = left * before[i], i + 1
+            else:
+                break
+        runs.append((list(range(first, i)), list(range(start, j))))
+    runs[-1][1].extend(range(j, len(after)))
+    return runs
+
+
+@rule("Reshape")
+def regroup(graph: gs.Graph, node: gs.Node) -> bool:
+    """Transpose, then split or merge axes: whole blocks of axes change places behind the reshape instead of in front of it.
+
+    What is permuted within a block has to stay in front.
+    """
+    perm = _perm(node.inputs[0])
+    y = node.outputs[0]
+    if perm is None or not build.lowered(node) or 0 in y.shape or not y.outputs:
+        return False
+    blocks = _blocks(node.inputs[0].shape, y.shape)
+    sources = [[perm[axis] for axis in run] for run, _ in blocks]
+    order = sorted(range(len(blocks)), key=lambda block: min(sources[block]))
+    inner = [axis for block in order for axis in sources[block]]
+    whole = all(sorted(axes) == list(range(min(axes), max(axes) + 1)) for axes in sources)
+    outer = [axis for block in order for axis in blocks[block][1]]
+    if not whole or order == sorted(order):
+        return False
+    x = build.transpose(graph, _source(node.inputs[0]), inner, f"blocks for {node.name}")
+    inverse = [outer.index(axis) for axis in range(len(outer))]
+    node.outputs.clear()
+    early = build.variable(f"{y.name} (before transpose)", y.dtype, [y.shape[axis] for axis in outer])
+    build.add(graph, "Reshape", [x], early, node.name)
+    build.add(graph, "Transpose", [early], y, f"{node.name} (transpose)", perm=tuple(inverse))
+    return True
 
 
 @rule("MatMul")
@@ -221,4 +280,4 @@ def _absorb_flattening(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
-PASS = Pass("transposes", (simplify, simplify_reshape, quantise, elementwise, reduction, by_axis, matmul))
+PASS = Pass("transposes", (simplify, simplify_reshape, quantise, elementwise, reduction, by_axis, gather, regroup, matmul))

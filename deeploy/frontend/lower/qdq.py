@@ -35,7 +35,10 @@ def sink(graph: gs.Graph, node: gs.Node) -> bool:
     attrs = dict(node.attrs)
     if node.op == "Pad" and attrs["mode"] == "constant":
         steps = attrs["value"] / q.s + q.z
-        if abs(steps - round(steps)) > 1e-3 or not limits(q.tensor)[0] <= round(steps) <= limits(q.tensor)[1]:
+        low, high = limits(q.tensor)
+        if _requantised_as(node.outputs[0], q):
+            steps = float(quantise_values(np.asarray(attrs["value"]), q.s, q.z, low, high))
+        if abs(steps - round(steps)) > 1e-3 or not low <= round(steps) <= high:
             return False
         attrs["value"] = round(steps)
     parameters = list(node.inputs[0].inputs[0].inputs[1:])
@@ -46,6 +49,14 @@ def sink(graph: gs.Graph, node: gs.Node) -> bool:
     for y, m in zip(results, moved, strict=True):
         graph.nodes.append(gs.Node("DequantizeLinear", f"{y.name} (dequantise)", {"axis": 0}, [m, *parameters], [y]))
     return True
+
+
+def _requantised_as(real: gs.Tensor, q: Quantised) -> bool:
+    """Whether all that reads ``real`` are quantisations with the parameters of ``q``."""
+    found = [quantised(reader) if reader.op == "QuantizeLinear" else None for reader in real.outputs]
+    return bool(found) and all(
+        f is not None and f.is_scalar and f.s == q.s and f.z == q.z and f.tensor.dtype == q.tensor.dtype for f in found
+    )
 
 
 @rule("QuantizeLinear")
@@ -158,17 +169,43 @@ def _affine(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: 
         if list(x.tensor.shape) != list(node.outputs[0].shape) or (source.op == "Sub" and position == 1) or source.op == "Div":
             return False
         real = c.astype(np.float64)
-        ratio = x.s * (real if source.op == "Mul" else np.ones_like(real)) / y.s
-        mul, shift = multiplier(ratio.ravel())
+        factor = real if source.op == "Mul" else np.ones_like(real)
         summand = np.zeros_like(real) if source.op == "Mul" else real * (-1 if source.op == "Sub" else 1)
-        fixed = np.rint(summand / y.s * 2.0**shift).astype(np.int64) - x.z * mul.astype(np.int64).reshape(real.shape)
-        add = fixed + (y.z << shift) + ((1 << (shift - 1)) if shift else 0)
-        result = node.outputs[0]
-        node.outputs.clear()
-        constants = [build.const(f"{result.name} (mul)", mul.reshape(real.shape)), build.const(f"{result.name} (add)", narrow(add))]
-        build.add(graph, "RequantShift", [x.tensor, *constants], result, source.name, shift=shift, low=low, high=high)
-        return True
+        return _scale_and_shift(graph, source, node, x, y, factor, summand, (low, high))
     return False
+
+
+def _scale_and_shift(
+    graph: gs.Graph,
+    source: gs.Node,
+    node: gs.Node,
+    x: Quantised,
+    y: Quantised,
+    factor: np.ndarray,
+    summand: np.ndarray,
+    limits: tuple[int, int],
+) -> bool:
+    """y = x*factor + summand with arrays (float64, of one shape) that broadcast over x."""
+    mul, shift = multiplier((x.s * factor / y.s).ravel())
+    mul = mul.reshape(factor.shape)
+    fixed = np.rint(summand / y.s * 2.0**shift).astype(np.int64) - x.z * mul.astype(np.int64)
+    add = fixed + (y.z << shift) + ((1 << (shift - 1)) if shift else 0)
+    result = node.outputs[0]
+    node.outputs.clear()
+    constants = [build.const(f"{result.name} (mul)", mul), build.const(f"{result.name} (add)", narrow(add))]
+    build.add(graph, "RequantShift", [x.tensor, *constants], result, source.name, shift=shift, low=limits[0], high=limits[1])
+    return True
+
+
+def _batch_norm(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """(x - mean) * scale / sqrt(variance + epsilon) + bias per channel, on axis 1."""
+    x, values = dequantised(source.inputs[0]), [real_constant(t) for t in source.inputs[1:5]]
+    if x is None or not (x.is_scalar and x.is_byte) or any(v is None for v in values) or len(source.outputs) > 1:
+        return False
+    shape = [-1] + [1] * (len(x.tensor.shape) - 2)
+    scale, bias, mean, variance = (np.asarray(v, np.float64).reshape(shape) for v in values)
+    factor = scale / np.sqrt(variance + source.attrs.get("epsilon", 1e-5))
+    return _scale_and_shift(graph, source, node, x, y, factor, bias - mean * factor, (low, high))
 
 
 def _mul(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
@@ -198,7 +235,7 @@ def _div(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int
 
 def _pool(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
     x = dequantised(source.inputs[0])
-    if x is None or not x.is_scalar or not x.is_byte or not build.is_image(x.tensor) or source.attrs.get("ceil_pads"):
+    if x is None or not x.is_scalar or not x.is_byte or not build.is_image(x.tensor):
         return False
     result = node.outputs[0]
     image = build.image_in(graph, x.tensor, source.name)
@@ -285,6 +322,7 @@ _OPERATORS: dict[str, Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int]
     "ReduceSum": _mean,
     "Concat": _concat,
     "Softmax": _softmax,
+    "BatchNormalization": _batch_norm,
 }
 
 PASS = Pass("qdq", (sink, rise, operator))

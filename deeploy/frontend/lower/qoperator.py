@@ -74,7 +74,10 @@ def gemm(graph: gs.Graph, node: gs.Node) -> bool:
     axis = 0 if node.attrs["transB"] else 1
     inputs = [_dequantise(graph, a, a_scale, az, f"{node.name} a"), _dequantise(graph, b, bs, bz, f"{node.name} b", axis)]
     if (bias := _input(node, 6)) is not None:
-        real = _bias(graph, bias, a_scale, bs, node.name)
+        # The kernel adds the bias to the sum of products before it multiplies by alpha.
+        unit = constant(a_scale)
+        scaled = None if unit is None else build.const(f"{a_scale.name} (times alpha)", unit * np.float32(node.attrs["alpha"]))
+        real = None if scaled is None else _bias(graph, bias, scaled, bs, node.name)
         if real is None:
             return False
         inputs.append(real)
@@ -117,6 +120,11 @@ _ONE_INPUT = {
 def one_input(graph: gs.Graph, node: gs.Node) -> bool:
     x, xs, xz, ys = node.inputs[:4]
     attrs = {name: value for name, value in node.attrs.items() if name not in ("opset", "channels_last")}
+    if node.op == "QLinearSoftmax":
+        recent = node.attrs.get("opset", 13) >= 13
+        attrs.setdefault("axis", len(x.shape) - 1 if recent else 1)
+        if not recent and any(n != 1 for n in x.shape[attrs["axis"] + 1 :]):
+            return False
     real = _dequantise(graph, x, xs, xz, node.name)
     if not node.attrs.get("channels_last", 0):
         return _finish(graph, node, _ONE_INPUT[node.op], attrs, [real], ys, _input(node, 4))
