@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.operators.harness import check
 
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.types import DType
 from deeploy.operators.elementwise import FUNCTIONS
 from deeploy.target import load
+from tests.operators.harness import check
 
 KERNELS = load("generic").kernels
 SHAPES = [((7,), (7,)), ((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (1,)), ((4, 1, 6), (3, 1)), ((1, 5), (4, 1)), ((2, 1, 3, 2), (5, 1, 2))]
