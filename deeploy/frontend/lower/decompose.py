@@ -208,8 +208,8 @@ def log_softmax(graph: gs.Graph, node: gs.Node) -> bool:
     y = _take_over(node)
     row = [1 if i == axis else n for i, n in enumerate(x.shape)]
 
-    def new(op: str, inputs: list[gs.Tensor], shape: Sequence[int], **attrs: object) -> gs.Tensor:
-        return _append(graph, op, inputs, build.variable(f"{y.name} ({op.lower()})", x.dtype, shape), **attrs)
+    def new(op: str, inputs: list[gs.Tensor], shape: Sequence[int], **attrs: int | list[int]) -> gs.Tensor:
+        return _append(graph, op, inputs, build.variable(f"{y.name} ({op.lower()})", x.dtype, shape), "", **attrs)
 
     largest = new("ReduceMax", [x], row, axes=[axis], keepdims=1)
     distance = new("Sub", [x, largest], x.shape)

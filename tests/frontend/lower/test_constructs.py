@@ -27,16 +27,13 @@ FORMS: dict[str, dict[str, Any] | None] = {
 UNSUPPORTED = {"max of two", "min of two", "max of three", "matmul two vectors"}
 # Inference and execution disagree in onnxruntime about windows that begin in the padding at the end.
 AMBIGUOUS = {"MaxPool ceil pads", "AveragePool ceil pads"}
-# onnxruntime rounds these otherwise than its own float operators: windows of few taps in other order, counts with ceil_mode,
-# a Softmax in 8 bits that further products amplify, a transposed convolution that stays in floats.
+# onnxruntime's integer kernel counts other elements than its float operator does; means of few taps that lie half-way
+# between two steps round as the noise of its float sums decides.
 INEXACT = {
-    ("AveragePool same", "qdq int8"),
-    ("AveragePool same", "qdq uint8"),
     ("AveragePool include ceil", "qoperator"),
     ("AveragePool include ceil even", "qoperator"),
-    ("attention pool", "qdq int8"),
-    ("attention pool", "qdq uint8"),
-    ("u-net", "qoperator"),
+    ("AveragePool same", "qdq int8"),
+    ("AveragePool same", "qdq uint8"),
 }
 # What stays in floats between a Dequantize and a Quantize: right, and slower.
 FLOATS = {
@@ -65,10 +62,18 @@ def _sample(net: Net, random: np.random.Generator) -> dict[str, np.ndarray]:
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def _expected(path: Path, sample: dict[str, np.ndarray]) -> list[np.ndarray]:
+def _expected(path: Path, sample: dict[str, np.ndarray], optimised: bool = True) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     return list(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, sample))
+
+
+def _differences(compiled: deeploy.Compiled, results: list[np.ndarray], expected: list[np.ndarray]) -> list[str]:
+    pairs = zip(compiled.network.outputs, results, expected, strict=True)
+    outcomes = [compare({**asdict(port), "equality": port.equality.value}, got, want) for port, got, want in pairs]
+    return [str(outcome) for outcome in outcomes if not outcome.passed]
 
 
 def _inside(program: Any) -> list[str]:
@@ -121,8 +126,10 @@ def test_construct(name: str, form: str, tmp_path: Path) -> None:
     except onnxruntime.capi.onnxruntime_pybind11_state.Fail as error:
         pytest.skip(f"onnxruntime cannot run what it quantised: {error}")
     compiled = deeploy.compile(path)
-    for port, got, want in zip(compiled.network.outputs, compiled.interpret(sample), expected, strict=True):
-        outcome = compare({**asdict(port), "equality": port.equality.value}, got, want)
-        assert outcome.passed, str(outcome)
+    results = compiled.interpret(sample)
+    failures = _differences(compiled, results, expected)
+    if failures:  # onnxruntime differs from itself with its optimisation on and off
+        failures = _differences(compiled, results, _expected(path, sample, optimised=False))
+    assert failures == []
     if options is not None and options["quant_format"] == QuantFormat.QDQ:
         assert _inside(compiled.network.program) == [] or name in FLOATS

@@ -1,0 +1,96 @@
+"""Where transposes go: which kernel calls of a construct move data, and what the rules make of a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+
+import deeploy
+from deeploy.frontend.lower import build, decompose, layout
+from tests.frontend.lower.nets import CONSTRUCTS, Net
+
+
+def _copies(name: str, path: Path) -> int:
+    net = Net()
+    result = CONSTRUCTS[name](net)
+    onnx.save(net.model([result] if isinstance(result, str) else result), path)
+    return sum(call.node.op in ("Copy", "Transpose") for call in deeploy.compile(path).network.program.calls)
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        # One at the input and one at the output, which are channels-first in the model.
+        *((name, 2) for name in ("squeeze excite", "squeeze excite hard", "inverted residual", "residual", "pad", "prelu", "swish")),
+        *((name, 2) for name in ("resize sizes", "gather channel scalar", "split branches", "conv1d through 2d")),
+        ("channel shuffle", 3),  # the shuffle itself
+        ("channels last", 0),
+        ("global head", 1),
+        ("flatten head", 1),
+    ],
+)
+def test_only_edges_and_real_permutations_move_data(name: str, copies: int, tmp_path: Path) -> None:
+    assert _copies(name, tmp_path / "m.onnx") == copies
+
+
+def _text(graph: gs.Graph) -> list[str]:
+    return [f"{n.op}{list(n.inputs[0].shape)}->{list(n.outputs[0].shape)} {dict(n.attrs)}" for n in graph.nodes]
+
+
+def test_blocks_change_places_behind_a_reshape() -> None:
+    x, y = build.variable("x", np.int8, [2, 6, 5, 8]), build.variable("y", np.int8, [2, 4, 2, 30])
+    result = build.variable("z", np.int8, [2, 4, 2, 30])
+    graph = gs.Graph([], [x], [result])
+    build.add(graph, "Reshape", [build.transpose(graph, x, (0, 3, 1, 2), "first")], y)
+    build.add(graph, "Clip", [y], result, low=0, high=9)
+    layout.PASS(graph)
+    assert _text(graph) == [
+        "Reshape[2, 6, 5, 8]->[2, 30, 4, 2] {}",
+        "Clip[2, 30, 4, 2]->[2, 30, 4, 2] {'low': 0, 'high': 9}",
+        "Transpose[2, 30, 4, 2]->[2, 4, 2, 30] {'perm': (0, 2, 3, 1)}",
+    ]
+
+
+def test_a_permutation_within_a_block_stays_in_front() -> None:
+    x, y = build.variable("x", np.int8, [1, 6, 6, 2, 4]), build.variable("y", np.int8, [1, 8, 6, 6])
+    result = build.variable("z", np.int8, [1, 8, 6, 6])
+    graph = gs.Graph([], [x], [result])
+    build.add(graph, "Reshape", [build.transpose(graph, x, (0, 4, 3, 1, 2), "first")], y)
+    build.add(graph, "Clip", [y], result, low=0, high=9)
+    layout.PASS(graph)
+    assert _text(graph) == [
+        "Transpose[1, 6, 6, 2, 4]->[1, 6, 6, 4, 2] {'perm': (0, 1, 2, 4, 3)}",
+        "Reshape[1, 6, 6, 4, 2]->[1, 6, 6, 8] {}",
+        "Clip[1, 6, 6, 8]->[1, 6, 6, 8] {'low': 0, 'high': 9}",
+        "Transpose[1, 6, 6, 8]->[1, 8, 6, 6] {'perm': (0, 3, 1, 2)}",
+    ]
+
+
+def test_flattening_everything_keeps_its_transpose() -> None:
+    x, y = build.variable("x", np.int8, [1, 6, 5, 8]), build.variable("y", np.int8, [1, 240])
+    graph = gs.Graph([], [x], [y])
+    build.add(graph, "Reshape", [build.transpose(graph, x, (0, 3, 1, 2), "first")], y)
+    layout.PASS(graph)
+    assert [node.op for node in graph.nodes] == ["Transpose", "Reshape"]
+
+
+def test_expand_before_a_broadcasting_reader_is_nothing() -> None:
+    a, b = build.variable("a", np.float32, [1, 8, 1, 1]), build.variable("b", np.float32, [1, 8, 4, 4])
+    wide, y = build.variable("wide", np.float32, [1, 8, 4, 4]), build.variable("y", np.float32, [1, 8, 4, 4])
+    graph = gs.Graph([gs.Node("Expand", "e", {}, [a], [wide]), gs.Node("Mul", "m", {}, [wide, b], [y])], [a, b], [y])
+    decompose.PASS(graph)
+    assert [node.op for node in graph.nodes] == ["Mul"]
+    assert graph.nodes[0].inputs[0] is a
+
+
+def test_nearest_resize_gathers_along_changed_axes_only() -> None:
+    x, y = build.variable("x", np.int8, [1, 2, 3, 4]), build.variable("y", np.int8, [1, 2, 3, 8])
+    scales = build.const("scales", [1, 1, 1, 2], np.float32)
+    graph = gs.Graph([gs.Node("Upsample", "u", {"mode": "nearest"}, [x, scales], [y])], [x], [y])
+    decompose.PASS(graph)
+    (node,) = graph.nodes
+    assert (node.op, node.attrs["axis"], node.inputs[1].values.tolist()) == ("Gather", 3, [0, 0, 1, 1, 2, 2, 3, 3])
