@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 import onnx
+from onnx import AttributeProto
 from onnx.defs import OpSchema, SchemaError
 
 DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})
@@ -67,6 +68,12 @@ LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
     (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
 }
 
+# Attributes of other vendors' operators that may be absent, where no standard operator says so.
+MICROSOFT_DEFAULTS: dict[str, dict[str, int | float]] = {
+    "QLinearLeakyRelu": {"alpha": 0.01},
+    "QLinearSoftmax": {"axis": -1},
+}
+
 # Inputs that describe the operation, not its data: they have to be constant.
 CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2),
@@ -114,6 +121,7 @@ class Signature:
         schema: the definition in the onnx package.
         attributes: type of every attribute, by name.
         required: attributes that must be present.
+        defaults: numbers and strings that attributes have when they are absent.
         inputs: type string of every formal input; the last one repeats when ``variadic``.
         outputs: type string of every formal output.
         allowed: element types, as strings, by type variable.
@@ -122,6 +130,7 @@ class Signature:
     schema: OpSchema
     attributes: dict[str, int]
     required: frozenset[str]
+    defaults: dict[str, int | float | str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     allowed: dict[str, frozenset[str]]
@@ -132,12 +141,21 @@ class Signature:
         return counts and self.required <= attributes and (not strict or attributes <= self.attributes.keys())
 
 
+def _default(attribute: AttributeProto) -> int | float | str | None:
+    if attribute.type == AttributeProto.INT:
+        return int(attribute.i)
+    if attribute.type == AttributeProto.FLOAT:
+        return float(attribute.f)
+    return attribute.s.decode() if attribute.type == AttributeProto.STRING else None
+
+
 def _signature(schema: OpSchema) -> Signature:
     attributes = dict(schema.attributes)
     return Signature(
         schema,
         {name: int(cast(Any, attribute.type)) for name, attribute in attributes.items()},
         frozenset(name for name, attribute in attributes.items() if attribute.required),
+        {name: value for name, attribute in attributes.items() if (value := _default(attribute.default_value)) is not None},
         tuple(parameter.type_str for parameter in schema.inputs),
         tuple(parameter.type_str for parameter in schema.outputs),
         {constraint.type_param_str: frozenset(constraint.allowed_type_strs) for constraint in schema.type_constraints},
@@ -175,3 +193,14 @@ def signature(op: str, version: int, attributes: frozenset[str], inputs: int) ->
             if candidate.fits(attributes, inputs, strict):
                 return candidate
     return nearest[0] if nearest else None
+
+
+def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inputs: int) -> dict[str, int | float | str]:
+    """Values of the attributes that a node does not state."""
+    if domain:
+        if (domain, op) not in LIKE_STANDARD:
+            return dict(MICROSOFT_DEFAULTS.get(op, {})) if domain == MICROSOFT else {}
+        op, picks = LIKE_STANDARD[domain, op]
+        inputs = len(picks)
+    found = signature(op, version, attributes, inputs)
+    return {} if found is None else found.defaults

@@ -24,6 +24,9 @@ from deeploy.frontend.structure import describe
 
 _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
 
+# Older definitions count windows that start in the padding at the end, which no implementation computes.
+_CEIL_MODE_VERSION = 22
+
 Attributes = Mapping[str, Any]
 Inputs = Sequence[gs.Tensor | None]
 
@@ -60,6 +63,8 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     """
     first = inputs[0] if inputs else None
     key = (domain, node.op_type)
+    if attributes.get("ceil_mode"):
+        version = max(version, _CEIL_MODE_VERSION)
     if key in SAME_AS_INPUT and first is not None:
         return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
     if key == ("", "Gemm") and first is not None and len(first.shape) > 2:

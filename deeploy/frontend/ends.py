@@ -1,0 +1,114 @@
+"""The edges of a graph: its inputs with their symbolic dimensions pinned, its outputs under the names of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.rules import Context
+from deeploy.frontend.shapes import numpy_dtype
+from deeploy.graph.types import DType
+
+
+def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable]:
+    """The graph's inputs that are not initialisers, with static shapes.
+
+    Raises:
+        UnsupportedError: a dimension without an extent that ``dims`` does not pin.
+        UsageError: ``dims`` names a dimension that the model does not have, or a negative extent.
+        ModelError: an input without an element type or a shape.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    values = [value for value in graph.input if value.name not in constants]
+    _check_dims(graph, values, dims)
+    return [gs.Variable(value.name, _dtype(value), _shape(value, dims)) for value in values]
+
+
+def _check_dims(graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> None:
+    known = {
+        dim.dim_param for value in (*inputs, *graph.value_info, *graph.output) for dim in value.type.tensor_type.shape.dim if dim.dim_param
+    }
+    for name, extent in dims.items():
+        unnamed = {f"{value.name}:{axis}" for value in inputs for axis in range(len(value.type.tensor_type.shape.dim))}
+        if name not in known | unnamed:
+            listed = ", ".join(shorten(item) for item in sorted(known)[:10]) or "none"
+            raise UsageError(f"--dim names '{shorten(name)}', which the model does not have", f"its symbolic dimensions: {listed}")
+        if extent < 0:
+            raise UsageError(f"--dim {shorten(name)}={extent} is negative", "give the number of elements")
+
+
+def _dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
+    if not value.type.tensor_type.elem_type:
+        raise ModelError(f"input '{shorten(value.name)}' has no element type", "export the model again")
+    return numpy_dtype(value.type.tensor_type.elem_type)
+
+
+def _shape(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> list[int]:
+    tensor, name = value.type.tensor_type, shorten(value.name)
+    if not tensor.HasField("shape"):
+        raise UnsupportedError(f"input '{name}' has no shape", "export the model with the shapes of its inputs")
+    shape = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            shape.append(int(dim.dim_value))
+            continue
+        key = next((key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in dims), None)
+        if key is None:
+            option = shorten(dim.dim_param) if dim.dim_param else f"{name}:{axis}"
+            called = f"'{shorten(dim.dim_param)}'" if dim.dim_param else "without a name"
+            raise UnsupportedError(
+                f"axis {axis} of input '{name}' is a dimension {called}, of unknown extent", f"pin it: --dim '{option}=VALUE'"
+            )
+        shape.append(dims[key])
+    return shape
+
+
+def bind_outputs(
+    nodes: Sequence[gs.Node], inputs: Sequence[gs.Variable], names: Sequence[str], tensors: list[gs.Tensor], context: Context
+) -> list[gs.Node]:
+    """Give the tensors in ``tensors`` the output names of the file; edits the list and returns the nodes that this takes.
+
+    A tensor that is an input, a constant, or an output already is copied by a Reshape to its own shape.
+
+    Raises:
+        UnsupportedError: an input that is an output under the same name.
+    """
+    taken = {id(tensor) for tensor in inputs}
+    added = []
+    variables = {tensor.name: tensor for node in nodes for tensor in node.outputs}
+    for position, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+        if any(name == source.name for source in inputs):
+            raise UnsupportedError(f"'{shorten(name)}' is an input and an output of the graph", "put an Identity between them")
+        other = variables.get(name)
+        if isinstance(tensor, gs.Variable) and id(tensor) not in taken:
+            if other is not None and other is not tensor:
+                other.name = context.fresh(f"{name}_inner")
+            tensor.name = name
+        else:
+            source, tensor = tensor, gs.Variable(name, tensor.dtype, list(tensor.shape))
+            added.append(gs.Node("Reshape", context.fresh(f"Reshape_{name}"), {}, [source], [tensor], domain=""))
+            tensors[position] = tensor
+        taken.add(id(tensor))
+    return added
+
+
+def check_types(graph: gs.Graph) -> None:
+    """Raise UnsupportedError for the first tensor whose element type the generated code does not have."""
+    seen: set[int] = set()
+    for tensor in (*graph.inputs, *(t for node in graph.nodes for t in (*node.inputs, *node.outputs))):
+        if id(tensor) in seen or tensor.is_empty():
+            continue
+        seen.add(id(tensor))
+        try:
+            DType.of(tensor.dtype)
+        except (KeyError, TypeError) as error:
+            name = "string" if np.dtype(tensor.dtype).kind in "OSU" else np.dtype(tensor.dtype).name
+            raise UnsupportedError(
+                f"tensor '{shorten(tensor.name)}' has elements of type {name}, which the generated code does not have",
+                f"convert the model to use {', '.join(dtype.numpy.name for dtype in DType)}",
+            ) from error

@@ -1,0 +1,178 @@
+"""Normalisation of operators that select, rearrange or reduce axes: what newer opsets pass as inputs becomes attributes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import UnsupportedError
+from deeploy.frontend.rules import Context, Result, axes_of, axis_of, broken, describe, integer, operand, setting
+
+# Reducing over no axis changes nothing for these; the others (ReduceL2, ReduceLogSum...) still compute.
+_PLAIN_REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
+
+
+def keep_first_input(node: gs.Node) -> None:
+    """Drop the inputs that became attributes."""
+    node.inputs = node.inputs[:1]
+
+
+def reshape(node: gs.Node, context: Context) -> Result:
+    """Reshape, Flatten, Squeeze, Unsqueeze, and Expand without repetition: a Reshape with one input, or nothing at all."""
+    x, y = node.inputs[0], node.outputs[0]
+    if list(x.shape) == list(y.shape):
+        return x
+    if math.prod(x.shape) != math.prod(y.shape):
+        if node.op == "Expand":
+            keep_first_input(node)
+            node.attrs.clear()
+            return None
+        raise broken(node, f"turns the shape {list(x.shape)} into {list(y.shape)}, which has another number of elements")
+    keep_first_input(node)
+    node.op = "Reshape"
+    node.attrs.clear()
+    return None
+
+
+def reduction(node: gs.Node, context: Context) -> Result:
+    """Reduce operators and IntegerMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
+    rank = len(node.inputs[0].shape)
+    axes = setting(node, "axes", 1)
+    empty = integer(node, "noop_with_empty_axes", 0)
+    if not axes and not empty:
+        axes = list(range(rank))
+    keep_first_input(node)
+    node.attrs.pop("noop_with_empty_axes", None)
+    node.attrs.update(axes=sorted(axes_of(node, axes or [], rank)), keepdims=integer(node, "keepdims", 1))
+    return node.inputs[0] if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None
+
+
+def split(node: gs.Node, context: Context) -> Result:
+    """Split: ``split`` lists the extents of all outputs, as inferred."""
+    x = node.inputs[0]
+    axis = axis_of(node, integer(node, "axis", 0), len(x.shape))
+    sizes = [int(output.shape[axis]) for output in node.outputs]
+    if sum(sizes) != x.shape[axis]:
+        raise broken(node, f"splits {x.shape[axis]} elements into {sizes}")
+    keep_first_input(node)
+    node.attrs.clear()
+    node.attrs.update(axis=axis, split=sizes)
+    return x if len(sizes) == 1 else None
+
+
+def slice_(node: gs.Node, context: Context) -> Result:
+    """Slice: ``starts``, ``ends``, ``steps`` for every axis, clamped; element i of an axis is the i-th of range(start, end, step)."""
+    x = node.inputs[0]
+    starts, ends = setting(node, "starts", 1), setting(node, "ends", 2)
+    if starts is None or ends is None:
+        raise broken(node, "lacks starts or ends")
+    given = setting(node, "axes", 3)
+    axes = axes_of(node, list(range(len(starts))) if given is None else given, len(x.shape))
+    steps = setting(node, "steps", 4) or [1] * len(axes)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise broken(node, f"has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
+    spans = [range(extent) for extent in x.shape]
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if step == 0:
+            raise broken(node, "has a step of 0")
+        span = range(x.shape[axis])[start:end:step]
+        spans[axis] = span if span else range(0)
+    if [len(span) for span in spans] != list(node.outputs[0].shape):
+        raise broken(node, f"takes {[len(span) for span in spans]} elements, but its output has the shape {list(node.outputs[0].shape)}")
+    keep_first_input(node)
+    node.attrs.clear()
+    node.attrs.update(starts=[s.start for s in spans], ends=[s.stop for s in spans], steps=[s.step for s in spans])
+    return x if list(x.shape) == list(node.outputs[0].shape) and min(node.attrs["steps"], default=1) > 0 else None
+
+
+def pad(node: gs.Node, context: Context) -> Result:
+    """Pad: ``pads`` of the whole rank, ``mode``, ``value``. Negative pads become a Slice before it."""
+    x, y = node.inputs[0], node.outputs[0]
+    rank = len(x.shape)
+    pads = setting(node, "pads", 1)
+    if pads is None:
+        raise broken(node, "lacks pads")
+    given = setting(node, "axes", 3)
+    axes = axes_of(node, list(range(rank)) if given is None else given, rank)
+    if len(pads) != 2 * len(axes):
+        raise broken(node, f"has {len(pads)} pads for {len(axes)} axes")
+    whole = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        whole[axis], whole[rank + axis] = pads[i], pads[len(axes) + i]
+    mode = node.attrs.get("mode", "constant")
+    value = _pad_value(node)
+    keep_first_input(node)
+    node.attrs.clear()
+    node.attrs.update(pads=[max(p, 0) for p in whole], mode=mode, value=value)
+    if not any(whole):
+        return x
+    if min(whole) >= 0:
+        return None
+    if mode != "constant":
+        raise UnsupportedError(f"{describe(node)} crops and pads in mode '{str(mode)[:40]}'", "crop with a Slice instead")
+    return _crop(node, context, x, y, whole)
+
+
+def _pad_value(node: gs.Node) -> int | float:
+    found = operand(node, 2)
+    value = node.attrs.get("value", 0) if found is None else found.reshape(-1)[0] if found.size else 0
+    return float(value) if np.dtype(node.inputs[0].dtype).kind == "f" else int(value)
+
+
+def _crop(node: gs.Node, context: Context, x: gs.Tensor, y: gs.Variable, pads: list[int]) -> Result:
+    """What negative pads take away, as a Slice in front of what is left of the Pad."""
+    rank = len(x.shape)
+    starts = [max(-p, 0) for p in pads[:rank]]
+    ends = [extent - max(-p, 0) for extent, p in zip(x.shape, pads[rank:], strict=True)]
+    if any(start > end for start, end in zip(starts, ends, strict=True)):
+        raise broken(node, f"removes more than the {list(x.shape)} elements of its input")
+    attributes = {"starts": starts, "ends": ends, "steps": [1] * rank}
+    if not any(node.attrs["pads"]):
+        node.op = "Slice"
+        node.attrs.clear()
+        node.attrs.update(attributes)
+        return None
+    cropped = context.like(x, "cropped", [end - start for start, end in zip(starts, ends, strict=True)])
+    node.inputs[0] = cropped
+    return [context.node("Slice", node, attributes, [x], cropped), node]
+
+
+def transpose(node: gs.Node, context: Context) -> Result:
+    """Transpose: ``perm`` is always present."""
+    rank = len(node.inputs[0].shape)
+    perm = setting(node, "perm", 1)
+    perm = axes_of(node, perm if perm else list(range(rank))[::-1], rank)
+    if len(perm) != rank:
+        raise broken(node, f"permutes {len(perm)} of {rank} axes")
+    node.attrs.clear()
+    node.attrs["perm"] = perm
+    return node.inputs[0] if perm == sorted(perm) else None
+
+
+def with_axis(node: gs.Node, context: Context) -> Result:
+    """Operators with one axis of their first input: it is present and not negative."""
+    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), len(node.inputs[0].shape))
+    return None
+
+
+def concat(node: gs.Node, context: Context) -> Result:
+    """Concat and QLinearConcat, whose axis is that of the output; one input alone is copied by nobody."""
+    node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), len(node.outputs[0].shape))
+    return node.inputs[0] if node.op == "Concat" and len(node.inputs) == 1 else None
+
+
+def quantisation(node: gs.Node, context: Context) -> Result:
+    """QuantizeLinear, DequantizeLinear: ``axis`` is that of a scale per channel; 0 where there is one scale for all."""
+    if integer(node, "block_size", 0):
+        raise UnsupportedError(f"{describe(node)} has a scale per block", "quantise per tensor or per channel")
+    shape, scale = node.inputs[0].shape, node.inputs[1].shape
+    axis = integer(node, "axis", 1)
+    if math.prod(scale) == 1:
+        node.attrs["axis"] = 0
+        return None
+    node.attrs["axis"] = axis_of(node, axis, len(shape))
+    if list(scale) != [shape[node.attrs["axis"]]]:
+        raise broken(node, f"has scales of shape {list(scale)} for axis {axis} of {list(shape)}")
+    return None

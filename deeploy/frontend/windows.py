@@ -1,0 +1,159 @@
+"""Normalisation of operators with a sliding window: convolutions and pools.
+
+Padding is written out: ``auto_pad`` (ONNX, operator Conv: SAME_UPPER puts the odd element at the end, SAME_LOWER at the
+beginning) and ``ceil_mode`` become explicit ``pads``. Output shapes are those that the onnx package infers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import UnsupportedError
+from deeploy.frontend.rules import Context, Result, broken, describe, integer, integers
+
+WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+_COUNTING = ("AveragePool", "QLinearAveragePool")
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Per spatial axis: extents of input and output, and the window; ``reach`` is the extent of the dilated kernel."""
+
+    sizes: list[int]
+    outputs: list[int]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+    @property
+    def reach(self) -> list[int]:
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+
+def _window(node: gs.Node, weight: gs.Tensor | None) -> _Window:
+    shape, outputs = list(node.inputs[0].shape), list(node.outputs[0].shape)
+    rank = len(shape) - 2
+    if rank < 1:
+        raise broken(node, f"has an input of shape {shape}, which has no spatial axis")
+    kernel = integers(node, "kernel_shape", rank, list(weight.shape[2:]) if weight is not None else [])
+    if len(kernel) != rank:
+        raise broken(node, "lacks a kernel_shape for each spatial axis")
+    if weight is not None and kernel != list(weight.shape[2:]):
+        raise broken(node, f"has kernel_shape {kernel}, but its weight has the shape {list(weight.shape)}")
+    ones = [1] * rank
+    window = _Window(shape[2:], outputs[2:], kernel, integers(node, "strides", rank, ones), integers(node, "dilations", rank, ones))
+    if min(window.kernel + window.strides + window.dilations) < 1:
+        raise broken(node, "has a kernel, stride or dilation below 1")
+    return window
+
+
+def _explicit_pads(node: gs.Node, window: _Window) -> list[int]:
+    """All begins, then all ends, from ``pads`` and ``auto_pad``."""
+    rank = len(window.sizes)
+    mode = node.attrs.pop("auto_pad", "NOTSET")
+    if mode in ("NOTSET", ""):
+        pads = integers(node, "pads", 2 * rank, [0] * (2 * rank))
+        if min(pads) < 0:
+            raise UnsupportedError(f"{describe(node)} has negative pads {pads}", "crop its input with a Slice instead")
+        return pads
+    if mode == "VALID":
+        return [0] * (2 * rank)
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise broken(node, f"has an unknown auto_pad '{mode[:40]}'")
+    totals = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(window.sizes, window.strides, window.reach, strict=True)]
+    return _share(totals, upper=mode == "SAME_UPPER")
+
+
+def _share(totals: list[int], upper: bool) -> list[int]:
+    """Halve the padding of every axis; the odd element goes to the end when ``upper``, else to the beginning."""
+    begins = [t // 2 if upper else t - t // 2 for t in totals]
+    return begins + [t - b for t, b in zip(totals, begins, strict=True)]
+
+
+def convolution(node: gs.Node, context: Context) -> Result:
+    """Conv, QLinearConv, ConvInteger: every attribute present, padding explicit."""
+    window = _window(node, node.inputs[WEIGHT_INPUT[node.op]])
+    pads = _explicit_pads(node, window)
+    _store(node, window, pads, group=integer(node, "group", 1))
+    return None
+
+
+def transposed_convolution(node: gs.Node, context: Context) -> Result:
+    """ConvTranspose: ``output_shape`` and ``auto_pad`` become pads (ONNX, operator ConvTranspose).
+
+    Total padding is what the unpadded output exceeds the wanted one by; where it falls short, ``output_padding`` grows.
+    With ``output_shape`` and no auto_pad the odd element goes to the beginning, as in onnxruntime.
+    """
+    window = _window(node, node.inputs[1])
+    rank = len(window.sizes)
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    extra = integers(node, "output_padding", rank, [0] * rank)
+    fixed = node.attrs.pop("output_shape", None)
+    if mode in ("SAME_UPPER", "SAME_LOWER") or fixed:
+        full = [s * (n - 1) + r for n, s, r in zip(window.sizes, window.strides, window.reach, strict=True)]
+        excess = [f + e - o for f, e, o in zip(full, extra, window.outputs, strict=True)]
+        pads = _share([max(e, 0) for e in excess], upper=mode == "SAME_UPPER")
+        extra = [e + max(-x, 0) for e, x in zip(extra, excess, strict=True)]
+        node.attrs.pop("auto_pad", None)
+    else:
+        pads = _explicit_pads(node, window)
+    _store(node, window, pads, group=integer(node, "group", 1), output_padding=extra)
+    return None
+
+
+def pool(node: gs.Node, context: Context) -> Result:
+    """MaxPool, AveragePool, LpPool, QLinearAveragePool: ``ceil_mode`` becomes larger pads at the end.
+
+    The padding that ``ceil_mode`` adds never counts in an average, while ``count_include_pad`` demands that the other one
+    does. Where a node wants both, its own padding becomes a Pad before it.
+    """
+    if integer(node, "channels_last", 0):
+        raise UnsupportedError(f"{describe(node)} has channels_last", "export the model with channels on axis 1")
+    window = _window(node, None)
+    pads = _explicit_pads(node, window)
+    rank = len(window.sizes)
+    ends = [_end(window, axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
+    counts = integer(node, "count_include_pad", 0)
+    before: list[gs.Node] = []
+    if counts and node.op in _COUNTING and any(want > end for want, end in zip(ends, pads[rank:], strict=True)):
+        before = [_padding(node, context, pads)]
+        ends = [max(want - end, 0) for want, end in zip(ends, pads[rank:], strict=True)]
+        pads, counts = [0] * (2 * rank), 0
+    if any(end < 0 for end in ends):
+        raise broken(node, f"has an output of {window.outputs} elements, which its window cannot produce")
+    _store(node, window, pads[:rank] + ends)
+    for name in ("ceil_mode", "channels_last", "count_include_pad"):
+        node.attrs.pop(name, None)
+    if node.op in _COUNTING:
+        node.attrs["count_include_pad"] = counts
+    if len(node.outputs) == 1:
+        node.attrs.pop("storage_order", None)
+    return [*before, node] if before else None
+
+
+def _end(window: _Window, axis: int, begin: int, end: int) -> int:
+    """The pad at the end of an axis with which the window fits exactly as often as the output is long."""
+    size, reach, stride, output = window.sizes[axis], window.reach[axis], window.strides[axis], window.outputs[axis]
+    if (size + begin + end - reach) // stride + 1 == output:
+        return end
+    return (output - 1) * stride + reach - size - begin
+
+
+def _padding(node: gs.Node, context: Context, pads: list[int]) -> gs.Node:
+    """Pad the input of ``node`` with its zero, and make the node read the result."""
+    x = node.inputs[0]
+    rank = len(pads) // 2
+    value = 0.0 if np.dtype(x.dtype).kind == "f" else 0
+    if node.op == "QLinearAveragePool" and len(node.inputs) > 2 and isinstance(node.inputs[2], gs.Constant):
+        value = int(np.asarray(node.inputs[2].values).reshape(-1)[0])
+    shape = [*x.shape[:2], *(n + b + e for n, b, e in zip(x.shape[2:], pads[:rank], pads[rank:], strict=True))]
+    padded = context.like(x, "padded", shape)
+    node.inputs[0] = padded
+    return context.node("Pad", node, {"pads": [0, 0, *pads[:rank], 0, 0, *pads[rank:]], "mode": "constant", "value": value}, [x], padded)
+
+
+def _store(node: gs.Node, window: _Window, pads: list[int], **more: int | list[int]) -> None:
+    node.attrs.update(kernel_shape=window.kernel, strides=window.strides, dilations=window.dilations, pads=pads, **more)
