@@ -1,0 +1,193 @@
+"""What a user can get wrong: exit status 2, two helpful lines, no traceback, and nothing half-written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+
+FLOAT = TensorProto.FLOAT
+
+
+def deeploy_cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from deeploy.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def save(
+    path: Path, nodes: Sequence[onnx.NodeProto], x: Sequence[int | str] = (2, 3), y: Sequence[int | str] = (2, 3), **options: Any
+) -> Path:
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("x", options.get("type", FLOAT), x)],
+        [helper.make_tensor_value_info("y", options.get("type", FLOAT), y)],
+        options.get("constants", []),
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", options.get("opset", 17))]).SerializeToString())
+    return path
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), outputs.split(), name=f"{op} of {inputs}", **attrs)
+
+
+def external(path: Path, location: str) -> Path:
+    tensor = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    return save(path, [node("Add", "x w", "y")], constants=[tensor])
+
+
+def truncated(path: Path) -> Path:
+    constant = numpy_helper.from_array(np.ones((200, 300), np.float32), "w")
+    save(path, [node("Identity", "x", "y")], constants=[constant])
+    path.write_bytes(path.read_bytes()[:5000])
+    return path
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def linked(path: Path) -> Path:
+    outside = path.parent.parent / "outside.bin"
+    outside.write_bytes(bytes(24))
+    (path.parent / "link.bin").symlink_to(outside)
+    return external(path, "link.bin")
+
+
+MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "missing": (lambda p: p, "there is no file"),
+    "a folder": (lambda p: p.parent, "is a folder"),
+    "empty": (lambda p: written(p, b""), "is empty"),
+    "text": (lambda p: written(p, b"this is not a model\n" * 50), "not an ONNX file"),
+    "truncated": (truncated, "truncated"),
+    "cycle": (lambda p: save(p, [node("Add", "x b", "a"), node("Neg", "a", "b"), node("Neg", "b", "y")]), "has a cycle"),
+    "nobody produces": (lambda p: save(p, [node("Add", "x ghost", "y")]), "reads 'ghost', which nothing produces"),
+    "same output twice": (lambda p: save(p, [node("Neg", "x", "y"), node("Abs", "x", "y")]), "exists already"),
+    "missing external file": (lambda p: external(p, "weights.bin"), "is missing"),
+    "external file above": (lambda p: external(p, "../weights.bin"), "lies outside the model's folder"),
+    "external absolute path": (lambda p: external(p, "/etc/passwd"), "lies outside the model's folder"),
+    "external link that leaves": (linked, "lies outside the model's folder"),
+    "dynamic shape": (
+        lambda p: save(p, [node("Neg", "x", "y")], ["batch", 3], ["batch", 3]),
+        "--dim 'batch=VALUE'",
+    ),
+    "unnamed dimension": (lambda p: save(p, [node("Neg", "x", "y")], ["", 3], ["", 3]), "--dim 'x:0=VALUE'"),
+    "opset 6": (lambda p: save(p, [node("Neg", "x", "y")], opset=6), "uses opset 6"),
+    "unsupported operator": (lambda p: save(p, [node("Det", "x", "y")], (3, 3), ()), "(Det): f32[3,3]"),
+    "double": (lambda p: save(p, [node("Neg", "x", "y")], type=TensorProto.DOUBLE), "float64"),
+    "run-time axes": (
+        lambda p: save(p, [node("Shape", "x", "s"), node("Cast", "x", "i", to=7), node("Reshape", "x i", "y")]),
+        "run-time values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_cannot_be_compiled(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    make, message = MODELS[name]
+    path = make(folder / "model.onnx")
+    done = deeploy_cli("compile", path, "-t", "generic", "-o", tmp_path / "out")
+    lines = done.stderr.strip().splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert lines[0].startswith("error: ") and message in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and len(lines) >= 2
+    assert len(lines) == 2 or "no kernel" in done.stderr
+    assert not [entry.name for entry in tmp_path.iterdir() if entry.name not in ("models", "outside.bin")]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(tmp_path / "model.onnx", [node("Neg", "x", "y")])
+
+
+OPTIONS: dict[str, tuple[list[str], str]] = {
+    "unknown target": (["--target", "nowhere"], "there is no target nowhere"),
+    "dim without value": (["--dim", "batch"], "--dim batch is not of the form NAME=VALUE"),
+    "dim that is no number": (["--dim", "batch=many"], "many is not a positive whole number"),
+    "dim that nobody has": (["--dim", "batch=3"], "--dim names 'batch', which the model does not have"),
+    "type that does not exist": (["--input-type", "x=int7"], "int7 is no element type"),
+    "type of no input": (["--input-type", "z=int8"], "--input-type z: the model has no input of that name"),
+    "unknown dialect": (["--dialect", "latin"], "--dialect latin is unknown"),
+    "unknown pass": (["--save-after", "nothing"], "there is no pass nothing"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_wrong_option(name: str, model: Path, tmp_path: Path) -> None:
+    arguments, message = OPTIONS[name]
+    done = deeploy_cli("compile", model, "-o", tmp_path / "out", *arguments)
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_an_output_folder_that_is_not_ours_is_left_alone(model: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "deploy.json").write_text('{"generator": "somebody else"}')
+    done = deeploy_cli("compile", model, "-o", foreign)
+    assert done.returncode == 2 and "was not written by deeploy" in done.stderr
+    assert [entry.name for entry in foreign.iterdir()] == ["deploy.json"]
+
+
+def test_a_failed_compilation_leaves_the_old_project(model: Path, tmp_path: Path) -> None:
+    assert deeploy_cli("compile", model, "-o", tmp_path / "out").returncode == 0
+    before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    bad = save(tmp_path / "bad.onnx", [node("Det", "x", "y")], (3, 3), ())
+    assert deeploy_cli("compile", bad, "-o", tmp_path / "out").returncode == 2
+    assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
+
+
+ARRAYS: dict[str, tuple[dict[str, np.ndarray], str]] = {
+    "too few": ({"a": np.ones((2, 3))}, "holds 1 arrays, the model has 2 inputs"),
+    "wrong shape": ({"a": np.ones((2, 4)), "b": np.ones((2, 3))}, "has shape [2, 4] instead of [2, 3]"),
+    "out of range": ({"a": np.full((2, 3), 300), "b": np.ones((2, 3))}, "values from 300 to 300; its type int8 holds -128 to 127"),
+    "not whole": ({"a": np.full((2, 3), 0.5), "b": np.ones((2, 3))}, "not all whole numbers"),
+    "text": ({"a": np.full((2, 3), "one"), "b": np.ones((2, 3))}, "not numbers"),
+    "stacks of two lengths": ({"a": np.ones((4, 2, 3)), "b": np.ones((5, 2, 3))}, "has shape [4, 2, 3] instead of [2, 3]"),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_that_do_not_fit(name: str, tmp_path: Path) -> None:
+    arrays, message = ARRAYS[name]
+    graph = helper.make_graph(
+        [node("Add", "x z", "y")],
+        "g",
+        [helper.make_tensor_value_info(n, FLOAT, [2, 3]) for n in ("x", "z")],
+        [helper.make_tensor_value_info("y", FLOAT, [2, 3])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "model.onnx")
+    deeploy.compile(tmp_path / "model.onnx", dialect="integer").write(tmp_path / "out")
+    np.savez(tmp_path / "in.npz", **arrays)
+    done = deeploy_cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz")
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", None])
+def test_an_npz_that_cannot_be_read(content: bytes | None, model: Path, tmp_path: Path) -> None:
+    deeploy.compile(model).write(tmp_path / "out")
+    if content is not None:
+        (tmp_path / "in.npz").write_bytes(content)
+    done = deeploy_cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz")
+    assert done.returncode == 2 and "in.npz" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = deeploy_cli("compile", tmp_path / "none.onnx", "-o", tmp_path / "out", "--debug")
+    assert done.returncode != 0 and "Traceback" in done.stderr
