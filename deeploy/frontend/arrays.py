@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +47,13 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str) -> Loaded:
     Raises:
         UsageError: the file cannot be read, arrays are missing, or one has the wrong shape or values out of its type's range.
     """
-    arrays, notes = _pick(path, _read(path), wanted, kind)
-    deeper = [a.ndim == len(w.shape) + 1 and tuple(a.shape[1:]) == w.shape for a, w in zip(arrays, wanted, strict=True)]
+    picked, notes = _pick(path, _read(path), wanted, kind)
+    present = [(a, w) for a, w in zip(picked, wanted, strict=True) if a is not None]
+    deeper = all(a.ndim == len(w.shape) + 1 and tuple(a.shape[1:]) == w.shape for a, w in present)
+    stacked = bool(present) and deeper and len({len(a) for a, _ in present}) == 1
+    count = (len(present[0][0]),) if stacked else ()
+    arrays = [np.zeros((*count, *w.shape), np.int8) if a is None else a for a, w in zip(picked, wanted, strict=True)]
     exact = [tuple(a.shape) == w.shape for a, w in zip(arrays, wanted, strict=True)]
-    stacked = bool(arrays) and not all(exact) and all(deeper) and len({len(a) for a in arrays}) == 1
     if not stacked:
         for array, want, fits in zip(arrays, wanted, exact, strict=True):
             if not fits:
@@ -73,25 +77,26 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             raise UsageError(f"{path.name} is a single array, not an npz", "Store it with numpy.savez.")
         with loaded:
             return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{path.name} is not a readable npz file: {str(error)[:100]}", "Store numeric arrays with numpy.savez.") from error
 
 
-def _pick(path: Path, arrays: dict[str, np.ndarray], wanted: Sequence[Expected], kind: str) -> tuple[list[np.ndarray], list[str]]:
-    empty = {w.name: np.zeros(w.shape, np.int8) for w in wanted if 0 in w.shape}
+def _pick(path: Path, arrays: dict[str, np.ndarray], wanted: Sequence[Expected], kind: str) -> tuple[list[np.ndarray | None], list[str]]:
+    """The array of every wanted tensor, None for an absent one of zero length, and notices."""
+    empty = {w.name for w in wanted if 0 in w.shape}
     if all(w.name in arrays or w.name in empty for w in wanted) and any(w.name in arrays for w in wanted):
-        return [arrays.get(w.name, empty.get(w.name, np.zeros(0))) for w in wanted], []
+        return [arrays.get(w.name) for w in wanted], []
     values = list(arrays.values())
     if len(values) < len(wanted) and len(values) == sum(w.name not in empty for w in wanted):
         present = iter(values)
-        return [empty[w.name] if w.name in empty else next(present) for w in wanted], []
+        return [None if w.name in empty else next(present) for w in wanted], []
     if len(values) < len(wanted):
         raise UsageError(
             f"{path.name} holds {len(values)} arrays, the model has {len(wanted)} {kind}s",
             f"Store one array for each of: {', '.join(shorten(w.name, 40) for w in wanted[:20])}.",
         )
     surplus = len(values) - len(wanted)
-    return values[: len(wanted)], [f"{path.name}: the last {surplus} array(s) are not {kind}s and are ignored"] if surplus else []
+    return [*values[: len(wanted)]], [f"{path.name}: the last {surplus} array(s) are not {kind}s and are ignored"] if surplus else []
 
 
 def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:

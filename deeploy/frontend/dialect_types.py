@@ -26,7 +26,8 @@ def resolve_input_types(
     """The element type of every input, and notices for the user.
 
     In this order: ``declared`` (``--input-type``); an integer type in the file, where an int32 in a dialect graph only says
-    "integer"; the range of ``samples``, only for dialect graphs; int8.
+    "integer"; the range of ``samples``, only for dialect graphs; int8. In a dialect graph, an input is float32 where a
+    QuantizeLinear reads it or its samples are not whole numbers.
 
     Raises:
         UsageError: a declared name is no input.
@@ -43,7 +44,7 @@ def resolve_input_types(
         file_type = DType.of(tensor.dtype)
         if tensor.name in declared:
             types[tensor.name] = declared[tensor.name]
-        elif not integer or (file_type.is_integer and file_type is not DType.INT32):
+        elif not integer or file_type not in (DType.INT32, DType.FLOAT32) or any(node.op == "QuantizeLinear" for node in tensor.outputs):
             types[tensor.name] = file_type
         else:
             arrays = [sample[position] for sample in samples or ()]
@@ -58,6 +59,10 @@ def _from_range(name: str, arrays: Sequence[np.ndarray]) -> tuple[DType, str]:
     how = f"say otherwise with --input-type {shorten(name)}=TYPE"
     if not filled:
         return DType.INT8, f"{label} is taken as int8; {how}"
+    if any(not np.array_equal(a, np.rint(a)) for a in filled):
+        return DType.FLOAT32, f"{label} is taken as float32, since the sample holds other than whole numbers; {how}"
     low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
     dtype = DType.smallest(low, high)
+    if low >= 0 and high <= DType.INT8.range[1]:
+        return dtype, f"{label} is taken as int8, although the sample, from {low} to {high}, would be uint8 as well; {how}"
     return dtype, f"{label} is taken as {dtype.name.lower()}, since the sample ranges from {low} to {high}; {how}"

@@ -1,0 +1,128 @@
+"""Shapes through operators that the onnx package does not know, and those of real networks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from onnx import TensorProto, helper
+
+from deeploy.errors import ModelError, UnsupportedError
+from deeploy.frontend import import_model
+from deeploy.frontend.schemas import DIALECT_OPS
+from tests.frontend.models import build, f32, ints, one, read
+
+
+def test_every_dialect_operator_has_shapes(tmp_path: Path) -> None:
+    for op in sorted(DIALECT_OPS - {"IntegerDiv", "IntegerMean"}):
+        assert one(tmp_path, op, (2, 0, 5)).outputs[0].shape == [2, 0, 5]
+    assert one(tmp_path, "IntegerDiv", (2, 1, 5), np.ones((3, 1), np.float32)).outputs[0].shape == [2, 3, 5]
+    graph = one(tmp_path, "IntegerMean", (2, 3, 5), axes=[-1], keepdims=0)
+    assert (graph.outputs[0].shape, graph.nodes[0].attrs) == ([2, 3], {"axes": [2], "keepdims": 0})
+
+
+def test_microsoft_operators_have_shapes_and_types(tmp_path: Path) -> None:
+    s, z = np.float32(0.1), np.uint8(3)
+    uint8 = TensorProto.UINT8
+
+    def shape(op: str, of: tuple[int, ...], *operands: np.ndarray | None, **attributes: object) -> tuple[list[int], np.dtype[np.generic]]:
+        out = one(tmp_path, op, of, *operands, domain="com.microsoft", kind=uint8, **attributes).outputs[0]
+        return out.shape, out.dtype
+
+    b = np.ones((3, 1), np.uint8)
+    assert shape("QLinearAdd", (2, 1, 4), s, z, b, s, z, s, z) == ([2, 3, 4], np.uint8)
+    assert shape("QLinearMul", (2, 1, 4), s, z, b, s, z, s, z) == ([2, 3, 4], np.uint8)
+    w = np.ones((5, 4), np.int8)
+    assert shape("QGemm", (2, 4), s, z, w, s, np.int8(0), None, s, np.int8(1), transB=1) == ([2, 5], np.int8)
+    assert shape("QGemm", (2, 4), s, z, w, s, np.int8(0), transB=1) == ([2, 5], np.float32)
+    pooled = shape("QLinearAveragePool", (1, 2, 7, 7), s, z, s, z, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    assert pooled == ([1, 2, 4, 4], np.uint8)
+    assert shape("QLinearGlobalAveragePool", (1, 2, 7, 7), s, z, s, z) == ([1, 2, 1, 1], np.uint8)
+    for op in ("QLinearSigmoid", "QLinearLeakyRelu"):
+        assert shape(op, (2, 3), s, z, s, z) == ([2, 3], np.uint8)
+    assert shape("QLinearSoftmax", (2, 3), s, z, s, z, opset=13, axis=-1) == ([2, 3], np.uint8)
+    node = helper.make_node("QLinearConcat", ["s", "z", "x", "s", "z", "x", "s", "z"], ["y"], axis=-1, domain="com.microsoft")
+    graph = read(build([node], {"x": ([2, 3], uint8)}, ["y"], {"s": s, "z": z}), tmp_path)
+    assert (graph.outputs[0].shape, graph.outputs[0].dtype, graph.nodes[0].attrs["axis"]) == ([2, 6], np.uint8, 1)
+
+
+def test_batched_gemm_of_the_dialect(tmp_path: Path) -> None:
+    weight = np.ones((6, 4), np.float32)
+    assert one(tmp_path, "Gemm", (2, 3, 4), weight, np.zeros(6, np.float32), transB=1).outputs[0].shape == [2, 3, 6]
+    assert one(tmp_path, "Gemm", (2, 6, 3), weight, transA=1).outputs[0].shape == [2, 3, 4]
+    with pytest.raises(ModelError, match="multiplies"):
+        one(tmp_path, "Gemm", (2, 3, 5), weight)
+
+
+def test_contradicting_types_do_not_matter(tmp_path: Path) -> None:
+    """A dialect file may add a float32 tensor to an int32 one and convolve int8 data."""
+    node = helper.make_node
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Add", ["c", "b"], ["a"]), node("MatMul", ["a", "m"], ["y"])]
+    constants = {"w": np.ones((3, 2, 1, 1), np.float32), "b": np.ones((3, 1, 1), np.int32), "m": np.ones((4, 6), np.float32)}
+    graph = read(build(nodes, {"x": ([1, 2, 5, 4], TensorProto.INT8)}, ["y"], constants, 11), tmp_path)
+    assert [t.shape for n in graph.nodes for t in n.outputs] == [[1, 3, 5, 4], [1, 3, 5, 4], [1, 3, 5, 6]]
+
+
+def test_attributes_stored_as_another_type(tmp_path: Path) -> None:
+    """Pad with an integer ``value``, as dialect files have it, and Softmax with a tensor as ``axis``."""
+    assert one(tmp_path, "Pad", (2,), pads=[1, 1], value=0, mode="constant").outputs[0].shape == [4]
+    axis = helper.make_tensor("axis", TensorProto.INT64, [1], [1])
+    assert one(tmp_path, "Softmax", (2, 3), axis=axis).nodes[0].attrs["axis"] == 1
+
+
+def test_zero_lengths_are_legal(tmp_path: Path) -> None:
+    node = helper.make_node("Concat", ["past", "new"], ["present"], axis=2)
+    graph = read(build([node], {"past": f32(1, 4, 0, 8), "new": f32(1, 4, 1, 8)}, ["present"]), tmp_path)
+    assert graph.outputs[0].shape == [1, 4, 1, 8]
+
+
+def test_operators_that_only_a_target_knows(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Wobble", ["x"], ["a"], factor=3, domain="own"), helper.make_node("Relu", ["a"], ["y"])]
+    model = build(nodes, {"x": f32(2, 4)}, ["y"])
+    seen: list[tuple[str, object]] = []
+
+    def shapes(node: gs.Node) -> list[list[int]] | None:
+        seen.append((node.op, node.attrs["factor"]))
+        return [[*node.inputs[0].shape, 3]]
+
+    graph = read(model, tmp_path, custom_shapes=shapes)
+    assert graph.outputs[0].shape == [2, 4, 3]
+    assert seen == [("Wobble", 3)]
+    with pytest.raises(UnsupportedError, match="Wobble"):
+        read(model, tmp_path, custom_shapes=lambda node: None)
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 9]))
+    assert read(model, tmp_path).outputs[0].shape == [2, 9]
+
+
+def test_shapes_that_depend_on_values_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="'y', output of node 'the node'"):
+        one(tmp_path, "NonZero", (2, 3))
+    assert one(tmp_path, "Tile", (2, 3), ints(2, 1)).outputs[0].shape == [4, 3]
+
+
+def test_real_networks_have_the_shapes_that_they_declare(shared_models: Path) -> None:
+    paths = sorted(shared_models.rglob("*.onnx"))
+    assert len(paths) > 50
+    compared = 0
+    for path in paths:
+        graph, model = import_model(path), onnx.load(path)
+        values = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+        declared = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values if v.type.tensor_type.HasField("shape")}
+        found = {name: list(t.shape) for name, t in graph.tensors().items() if name in declared}
+        assert found == {name: declared[name] for name in found}, path
+        assert [t.name for t in graph.outputs] == [v.name for v in model.graph.output]
+        assert {n.op for n in graph.nodes}.isdisjoint({"Constant", "Identity", "Dropout", "Squeeze", "Unsqueeze", "Flatten"})
+        compared += len(found)
+    assert compared > 1000
+
+
+def test_large_graphs_are_read_quickly(shared_models: Path) -> None:
+    """505 nodes well under the 0.8 s allowed; the bound is generous, since machines differ."""
+    path = next(p for p in sorted(shared_models.rglob("*.onnx")) if "microLlama64" in str(p))
+    start = time.process_time()
+    assert len(import_model(path).nodes) == 505
+    assert time.process_time() - start < 0.8

@@ -1,0 +1,127 @@
+"""Element types of a dialect graph's inputs, and arrays from npz files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from deeploy.errors import UsageError
+from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.graph.types import DType
+
+
+def graph_of(*dtypes: type[np.generic], op: str = "RequantShift") -> gs.Graph:
+    inputs = [gs.Variable(f"x{i}", np.dtype(dtype), [2]) for i, dtype in enumerate(dtypes)]
+    out = gs.Variable("y", np.dtype(np.float32), [2])
+    return gs.Graph([gs.Node(op, "n", {}, inputs, [out], domain="")], inputs, [out])
+
+
+def test_is_dialect() -> None:
+    assert is_dialect(graph_of(np.float32))
+    assert not is_dialect(graph_of(np.float32, op="Conv"))
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected", "words"),
+    [
+        ([-1, 5], DType.INT8, "from -1 to 5"),
+        ([0, 200], DType.UINT8, "from 0 to 200"),
+        ([0, 100], DType.INT8, "would be uint8 as well"),
+        ([-129, 0], DType.INT16, "int16"),
+        ([0, 70000], DType.INT32, "int32"),
+        ([0.5, 1.0], DType.FLOAT32, "whole numbers"),
+        ([], DType.INT8, "--input-type x0"),
+    ],
+)
+@pytest.mark.parametrize("declared", [np.float32, np.int32])
+def test_the_range_of_a_sample_decides(sample: list[float], expected: DType, words: str, declared: type[np.generic]) -> None:
+    types, notes = resolve_input_types(graph_of(declared), {}, True, [[np.array(sample, np.float32)]])
+    assert types == {"x0": expected}
+    assert len(notes) == 1
+    assert words in notes[0]
+
+
+def test_the_order_of_decisions() -> None:
+    graph = graph_of(np.float32, np.uint8, np.int64, np.bool_)
+    samples = [[np.array([3])] * 4]
+    types, notes = resolve_input_types(graph, {"x0": DType.UINT8}, True, samples)
+    assert list(types.values()) == [DType.UINT8, DType.UINT8, DType.INT64, DType.BOOL]
+    assert notes == []
+    assert list(resolve_input_types(graph, {}, False, samples)[0].values()) == [DType.FLOAT32, DType.UINT8, DType.INT64, DType.BOOL]
+    types, notes = resolve_input_types(graph_of(np.int32), {}, True)
+    assert types == {"x0": DType.INT8} and "is taken as int8" in notes[0]
+    assert resolve_input_types(graph_of(np.float32, op="QuantizeLinear"), {}, True)[0] == {"x0": DType.FLOAT32}
+    with pytest.raises(UsageError, match="x9"):
+        resolve_input_types(graph, {"x9": DType.INT8}, True)
+
+
+def npz(path: Path, **arrays: object) -> Path:
+    np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})
+    return path
+
+
+A, B = Expected("a", (2,), DType.INT8), Expected("b", (3,), DType.UINT8)
+EMPTY = Expected("e", (1, 0, 4), DType.INT8)
+
+
+def test_by_name_and_by_position(tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    loaded = load_arrays(npz(path, b=[1, 2, 255], a=[-128, 127], more=[0]), [A, B], "input")
+    assert [[x.tolist() for x in sample] for sample in loaded.samples] == [[[-128, 127], [1, 2, 255]]]
+    assert [x.dtype for x in loaded.samples[0]] == [np.int8, np.uint8]
+    assert (loaded.stacked, loaded.notes) == (False, ())
+    loaded = load_arrays(npz(path, p=[1.0, 2.0], q=[4, 5, 6], r=[0], s=[0]), [A, B], "input")
+    assert [x.tolist() for x in loaded.samples[0]] == [[1, 2], [4, 5, 6]]
+    assert "the last 2 array(s)" in loaded.notes[0]
+
+
+def test_stacked_samples(tmp_path: Path) -> None:
+    loaded = load_arrays(npz(tmp_path / "in.npz", a=[[1, 2], [3, 4]], b=[[1, 2, 3], [4, 5, 6]]), [A, B, EMPTY], "input")
+    assert loaded.stacked
+    assert [[x.tolist() for x in sample[:2]] for sample in loaded.samples] == [[[1, 2], [1, 2, 3]], [[3, 4], [4, 5, 6]]]
+    assert all(sample[2].shape == (1, 0, 4) for sample in loaded.samples)
+
+
+def test_zero_lengths_may_be_absent(tmp_path: Path) -> None:
+    loaded = load_arrays(npz(tmp_path / "in.npz", p=[1, 2], q=[1, 2, 3]), [A, EMPTY, B], "input")
+    assert [x.shape for x in loaded.samples[0]] == [(2,), (1, 0, 4), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"a": [1, 2]}, "holds 1 arrays, the model has 2 inputs"),
+        ({"a": [1, 2, 3], "b": [1, 2, 3]}, "'a' has shape [3] instead of [2]"),
+        ({"a": [[1, 2]], "b": [[1, 2, 3], [1, 2, 3]]}, "'a' has shape [1, 2]"),
+        ({"a": [1, 128], "b": [1, 2, 3]}, "values from 1 to 128"),
+        ({"a": [1, 2], "b": [-1, 2, 3]}, "its type uint8 holds 0 to 255"),
+        ({"a": [1.5, 2], "b": [1, 2, 3]}, "not all whole numbers"),
+        ({"a": [1, float("nan")], "b": [1, 2, 3]}, "not all whole numbers"),
+        ({"a": ["x", "y"], "b": [1, 2, 3]}, "not numbers"),
+        ({"a": [1j, 2], "b": [1, 2, 3]}, "not numbers"),
+    ],
+)
+def test_arrays_that_are_refused(tmp_path: Path, arrays: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_arrays(npz(tmp_path / "in.npz", **arrays), [A, B], "input")
+    assert words in caught.value.what
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_files_that_are_no_npz(tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    with pytest.raises(UsageError, match="no file"):
+        load_arrays(path, [A], "input")
+    whole = npz(path, a=[1, 2]).read_bytes()
+    for content in (b"", b"text", whole[: len(whole) // 2], whole[:60] + bytes(60) + whole[120:]):
+        path.write_bytes(content)
+        with pytest.raises(UsageError):
+            load_arrays(path, [A], "input")
+    with path.open("wb") as file:
+        np.save(file, np.zeros(2))
+    with pytest.raises(UsageError, match="single array"):
+        load_arrays(path, [A], "input")
