@@ -227,9 +227,14 @@ def _lower(
 
 
 def _save(graph: gs.Graph, path: Path) -> None:
+    """Save a graph between two passes for a viewer; open limits and empty lists have no ONNX attribute and are left out."""
     import onnx
 
-    onnx.save(gs.export_onnx(graph, do_type_check=False), path)
+    copy = graph.copy()
+    for node in copy.nodes:
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
+        node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
+    onnx.save(gs.export_onnx(copy, do_type_check=False), path)
 
 
 def _shape_rule(target: Target) -> Callable[[gs.Node], list[list[int]] | None]:

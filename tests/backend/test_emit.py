@@ -103,3 +103,10 @@ def test_two_networks_share_a_project_and_an_arena(model: Path, tmp_path: Path) 
     files = both.files()
     assert {"include/first.h", "include/second.h", "src/networks.c"} <= files.keys()
     assert np.array_equal(both.run([np.ones((2, 3), np.int8)])[0], deeploy.compile(model).run([np.ones((2, 3), np.int8)])[0])
+
+
+@pytest.mark.parametrize("name", ["dialect", "operators", "transposes", "fuse"])
+def test_a_graph_can_be_saved_after_any_pass(name: str, model: Path, tmp_path: Path) -> None:
+    deeploy.compile(model, save_after=(name, tmp_path / "after.onnx"))
+    operators = [node.op_type for node in onnx.load(tmp_path / "after.onnx").graph.node]
+    assert operators == (["MatMul", "Add"] if name == "fuse" else operators) and "Add" in operators
