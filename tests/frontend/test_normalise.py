@@ -37,7 +37,12 @@ def test_convolution(tmp_path: Path, attributes: dict[str, Any], pads: list[int]
 
 @pytest.mark.parametrize(
     ("attributes", "words"),
-    [({"pads": [-1, 0, 0, 0]}, "pads"), ({"kernel_shape": [2, 2]}, "kernel_shape"), ({"strides": [0, 1]}, "the node"), ({"pads": [1, 1]}, "pads")],
+    [
+        ({"pads": [-1, 0, 0, 0]}, "pads"),
+        ({"kernel_shape": [2, 2]}, "kernel_shape"),
+        ({"strides": [0, 1]}, "the node"),
+        ({"pads": [1, 1]}, "pads"),
+    ],
 )
 def test_convolutions_that_are_refused(tmp_path: Path, attributes: dict[str, Any], words: str) -> None:
     with pytest.raises((ModelError, UnsupportedError), match=words) as caught:
