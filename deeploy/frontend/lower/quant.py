@@ -9,7 +9,10 @@ import onnx_graphsurgeon as gs
 
 from deeploy.graph.rewrite import constant, producer
 
-_MOST_SHIFT = 62
+# Half a step, any zero point and the product of a 32-bit accumulator still fit 63 bits behind this shift.
+_MOST_SHIFT = 53
+_PRECISE = 1 << 15
+_LARGEST_SUMMAND = 2.0**61
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def _parameters(node: gs.Node, tensor: gs.Tensor) -> Quantised | None:
     zero = constant(node.inputs[2]) if len(node.inputs) > 2 and not node.inputs[2].is_empty() else np.zeros(1, np.int64)
     if scale is None or zero is None or node.attrs.get("block_size", 0):
         return None
+    if scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
+        return None
     zero = zero.astype(np.int64)
     if scale.size != zero.size and zero.size == 1:
         zero = np.broadcast_to(zero.ravel(), scale.ravel().shape)
@@ -88,11 +93,27 @@ def multiplier(ratio: np.ndarray | float) -> tuple[np.ndarray, int]:
 
 
 def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_point: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """``mul``, ``add`` and ``shift`` such that (acc*mul + add) >> shift = round((acc + offset) * ratio) + zero_point."""
+    """``mul``, ``add`` and ``shift`` such that (acc*mul + add) >> shift = round((acc + offset) * ratio) + zero_point.
+
+    Channels whose weights are next to nothing have a ``mul`` of few bits beside the others, and often a large offset in
+    their tiny unit: there the summand comes from the ratio itself.
+    """
     mul, shift = multiplier(ratio)
-    rounding = (1 << (shift - 1)) if shift else 0
-    add = np.atleast_1d(np.asarray(offset, np.int64)) * mul.astype(np.int64) + (zero_point << shift) + rounding
-    return mul, narrow(add), shift
+    offsets = np.atleast_1d(np.asarray(offset, np.int64))
+    real = summand(offsets.astype(np.float64) * np.atleast_1d(np.asarray(ratio, np.float64)), shift)
+    with np.errstate(over="ignore"):
+        add = np.where(np.abs(mul) < _PRECISE, real, offsets * mul.astype(np.int64))
+    return mul, narrow(add + (zero_point << shift) + half(shift)), shift
+
+
+def half(shift: int) -> int:
+    """What rounds half up when it is added in front of a shift."""
+    return (1 << (shift - 1)) if shift else 0
+
+
+def summand(steps: np.ndarray, shift: int) -> np.ndarray:
+    """Real numbers of steps in front of a shift, as int64; beyond what any 8-bit result can show they saturate."""
+    return np.asarray(np.clip(np.rint(steps * 2.0**shift), -_LARGEST_SUMMAND, _LARGEST_SUMMAND).astype(np.int64))
 
 
 def ties(mul: np.ndarray, shift: int, zero_point: int) -> dict[str, int]:
