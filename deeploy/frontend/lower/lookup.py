@@ -1,16 +1,15 @@
-"""Float functions of one tensor, and chains of them as tables of 256 entries."""
+"""Float functions of one tensor, and expressions of them as tables of 256 entries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.quant import dequantised
-from deeploy.graph.rewrite import constant
+from deeploy.frontend.lower.build import DOMAIN
+from deeploy.frontend.lower.quant import Quantised, dequantised, limits, quantise_values
+from deeploy.graph.rewrite import constant, producer
 from deeploy.operators.elementwise import FUNCTIONS
 
 # ONNX operator -> function of the integer form's Unary, and the defaults of alpha and beta.
@@ -39,8 +38,8 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "QuickGelu": ("silu", 1.702, 0),
     "Swish": ("silu", 1.0, 0),
 }
-_Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
-_ARITHMETIC: dict[str, _Operation] = {
+_DEEPEST = 100  # operators in a row; networks have a handful
+_ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
@@ -77,50 +76,65 @@ def real_constant(tensor: gs.Tensor) -> np.ndarray | None:
     return found.reals() if found is not None else None
 
 
-def step(node: gs.Node) -> tuple[gs.Tensor, Callable[[np.ndarray], np.ndarray]] | None:
-    """The variable input of a float node that works element by element on it alone, and the function it applies."""
+_Values = tuple[Quantised | None, np.ndarray]  # the 8-bit tensor that all depends on, and a real value for each of its 256
+
+
+def tabulate(tensor: gs.Tensor, known: dict[int, _Values | None] | None = None, depth: int = 0) -> _Values | None:
+    """The float32 values of a float tensor, element by element a function of one dequantised 8-bit tensor alone.
+
+    Any expression of functions, arithmetic and constant numbers counts, also one that reads the tensor several times.
+    """
+    known = {} if known is None else known
+    if id(tensor) not in known:
+        known[id(tensor)] = _tabulate(tensor, known, depth) if depth < _DEEPEST else None
+    return known[id(tensor)]
+
+
+def _tabulate(tensor: gs.Tensor, known: dict[int, _Values | None], depth: int) -> _Values | None:
+    number = real_constant(tensor)
+    if number is not None:
+        return (None, number.reshape(())) if number.size == 1 else None
+    x = dequantised(tensor)
+    if x is not None:
+        return (x, _reals(x)) if x.is_scalar and x.is_byte else None
+    node = producer(tensor)
+    if node is None or node.domain == DOMAIN:
+        return None
+    operate = _ARITHMETIC.get(node.op) if len(node.inputs) == 2 else None
+    apply = elementwise(node) if operate is None else None
+    if operate is None and apply is None:
+        return None
+    found = [tabulate(t, known, depth + 1) for t in (node.inputs if operate else node.inputs[:1])]
+    sources = [f[0] for f in found if f is not None and f[0] is not None]
+    if not all(found) or not sources or any(s.tensor is not sources[0].tensor for s in sources):
+        return None
+    if list(tensor.shape) != list(sources[0].tensor.shape):
+        return None
+    arrays = [f[1] for f in found if f is not None]
+    with np.errstate(all="ignore"):
+        values = operate(*arrays) if operate else apply(arrays[0]) if apply else arrays[0]
+    return sources[0], np.asarray(values, np.float32)
+
+
+def elementwise(node: gs.Node) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What a float node with one variable input computes element by element."""
     if node.op == "Relu":
-        return node.inputs[0], lambda x: np.maximum(x, np.float32(0))
+        return lambda x: np.maximum(x, np.float32(0))
     if node.op == "Clip":
         low, high = node.attrs["min"], node.attrs["max"]
-        return node.inputs[0], lambda x: np.clip(x, low, high) if (low, high) != (None, None) else x
+        return lambda x: np.clip(x, low, high) if (low, high) != (None, None) else x
     found = function(node)
-    if found is not None:
-        name, alpha, beta = found
-        return node.inputs[0], lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
-    if node.op in _ARITHMETIC and len(node.inputs) == 2:
-        return _arithmetic(node)
-    return None
+    if found is None:
+        return None
+    name, alpha, beta = found
+    return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
 
 
-def _right_scalar(operate: _Operation, scalar: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.asarray(operate(x, scalar), np.float32)
+def _reals(x: Quantised) -> np.ndarray:
+    info = np.iinfo(x.tensor.dtype)
+    return (np.arange(info.min, info.max + 1, dtype=np.int64) - x.z).astype(np.float32) * np.float32(x.s)
 
 
-def _left_scalar(operate: _Operation, scalar: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.asarray(operate(scalar, x), np.float32)
-
-
-def _arithmetic(node: gs.Node) -> tuple[gs.Tensor, Callable[[np.ndarray], np.ndarray]] | None:
-    operate = _ARITHMETIC[node.op]
-    for position, tensor in enumerate(node.inputs):
-        other = node.inputs[1 - position]
-        value = real_constant(tensor)
-        if value is None or value.size != 1 or len(value.shape) > len(other.shape):
-            continue
-        scalar = value.astype(np.float32).reshape(())
-        if position == 1:
-            return other, partial(_right_scalar, operate, scalar)
-        return other, partial(_left_scalar, operate, scalar)
-    squared = node.op == "Mul" and node.inputs[0] is node.inputs[1]
-    return (node.inputs[0], lambda x: x * x) if squared else None
-
-
-def table(x_dtype: Any, scale: float, zero_point: int, functions: list[Callable[[np.ndarray], np.ndarray]]) -> np.ndarray:
-    """The real values of a chain of functions for every value of an 8-bit type, in float32."""
-    info = np.iinfo(x_dtype)
-    values = (np.arange(info.min, info.max + 1, dtype=np.int64) - zero_point).astype(np.float32) * np.float32(scale)
-    with np.errstate(all="ignore"):
-        for apply in functions:
-            values = np.asarray(apply(values), np.float32)
-    return values
+def converted(x: Quantised, y: Quantised) -> np.ndarray:
+    """Every value of an 8-bit tensor in the quantisation of another one."""
+    return quantise_values(_reals(x), y.s, y.z, *limits(y.tensor)).astype(y.tensor.dtype)

@@ -8,17 +8,19 @@ rule takes stays in floats between a Dequantize and a Quantize: slower, and righ
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.frontend.lower.lookup import real_constant, step, table
+from deeploy.frontend.lower.lookup import converted, real_constant, tabulate
 from deeploy.frontend.lower.products import PRODUCTS, append, biased
-from deeploy.frontend.lower.quant import Quantised, dequantised, limits, multiplier, narrow, quantise_values, quantised, ties
+from deeploy.frontend.lower.quant import Quantised, dequantised, half, limits, multiplier, narrow, quantise_values, quantised, summand, ties
 from deeploy.graph.rewrite import Pass, constant, producer, rule
 
 _MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split", "Expand", "GlobalMaxPool", "ReduceMax", "ReduceMin")
+_RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
 
 @rule(*_MOVEMENT)
@@ -61,11 +63,13 @@ def _requantised_as(real: gs.Tensor, q: Quantised) -> bool:
 
 @rule("QuantizeLinear")
 def rise(graph: gs.Graph, node: gs.Node) -> bool:
-    """Quantisation of reordered values: quantise first."""
+    """Quantisation of reordered, selected or padded values: quantise first, which keeps the order of values."""
     mover = producer(node.inputs[0])
     if (
         mover is None
-        or mover.op not in ("Reshape", "Transpose")
+        or mover.op not in _RISING
+        or build.lowered(mover)
+        or len(mover.outputs) != 1
         or len(mover.outputs[0].outputs) != 1
         or _is_output(graph, mover.outputs[0])
     ):
@@ -73,12 +77,14 @@ def rise(graph: gs.Graph, node: gs.Node) -> bool:
     found = quantised(node)
     if found is None or not found.is_scalar or producer(mover.inputs[0]) is None:
         return False
-    x, y = mover.inputs[0], node.outputs[0]
+    x, y, attrs = mover.inputs[0], node.outputs[0], dict(mover.attrs)
+    if mover.op == "Pad" and attrs["mode"] == "constant":
+        attrs["value"] = int(quantise_values(np.asarray(attrs["value"]), found.s, found.z, *limits(y)))
     parameters = list(node.inputs[1:])
     node.outputs.clear()
     early = build.variable(f"{y.name} (before {mover.op.lower()})", y.dtype, x.shape)
     graph.nodes.append(gs.Node("QuantizeLinear", node.name, {"axis": 0}, [x, *parameters], [early]))
-    graph.nodes.append(gs.Node(mover.op, mover.name, dict(mover.attrs), [early], [y], domain=mover.domain))
+    graph.nodes.append(gs.Node(mover.op, mover.name, attrs, [early, *mover.inputs[1:]], [y]))
     return True
 
 
@@ -96,20 +102,12 @@ def operator(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 def _lookup(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
-    """A chain of functions of one dequantised 8-bit tensor: a table, or nothing where it is the identity."""
-    functions: list[Callable[[np.ndarray], np.ndarray]] = []
-    tensor = node.inputs[0]
-    while (x := dequantised(tensor)) is None:
-        source = producer(tensor)
-        found = step(source) if source is not None and not build.lowered(source) else None
-        if found is None or list(found[0].shape) != list(tensor.shape):
-            return False
-        tensor = found[0]
-        functions.insert(0, found[1])
-    if not x.is_scalar or not x.is_byte or isinstance(x.tensor, gs.Constant):
+    """An expression of one dequantised 8-bit tensor alone: a table, or nothing where it is the identity."""
+    found = tabulate(node.inputs[0])
+    x, reals = found if found is not None else (None, np.zeros(0))
+    if x is None or isinstance(x.tensor, gs.Constant):
         return False
-    low, high = limits(y.tensor)
-    values = quantise_values(table(x.tensor.dtype, x.s, x.z, functions), y.s, y.z, low, high).astype(y.tensor.dtype)
+    values = quantise_values(reals, y.s, y.z, *limits(y.tensor)).astype(y.tensor.dtype)
     result = node.outputs[0]
     node.outputs.clear()
     first, last = limits(x.tensor)
@@ -126,14 +124,17 @@ def _compute(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
     source = producer(node.inputs[0])
     while source is not None and source.op in ("Relu", "Clip") and len(source.outputs[0].outputs) == 1 and not build.lowered(source):
         bottom, top = (0.0, None) if source.op == "Relu" else (source.attrs["min"], source.attrs["max"])
-        if bottom is not None:
-            low = max(low, int(quantise_values(np.asarray(bottom), y.s, y.z, *limits(y.tensor))))
-        if top is not None:
-            high = min(high, int(quantise_values(np.asarray(top), y.s, y.z, *limits(y.tensor))))
+        # What this one leaves passes through the limits behind it.
+        ends = (low if bottom is None else _steps(bottom, y), high if top is None else _steps(top, y))
+        low, high = (min(max(end, low), high) for end in ends)
         source = producer(source.inputs[0])
     if source is None or build.lowered(source) or source.op not in _OPERATORS:
         return False
     return _OPERATORS[source.op](graph, source, node, y, low, max(low, high))
+
+
+def _steps(value: float, y: Quantised) -> int:
+    return int(quantise_values(np.asarray(value), y.s, y.z, *limits(y.tensor)))
 
 
 def _operands(node: gs.Node) -> tuple[Quantised, Quantised] | None:
@@ -152,7 +153,7 @@ def _add(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int
     a, b = operands
     mul, shift = multiplier(np.array([a.s, sign * b.s], np.float64) / y.s)
     mul_a, mul_b = (int(m) for m in mul)
-    add = (y.z << shift) - a.z * mul_a - b.z * mul_b + ((1 << (shift - 1)) if shift else 0)
+    add = (y.z << shift) - a.z * mul_a - b.z * mul_b + half(shift)
     result = node.outputs[0]
     node.outputs.clear()
     attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": add, "shift": shift, "low": low, "high": high, **ties(mul, shift, y.z)}
@@ -166,34 +167,45 @@ def _affine(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: 
         x, c = dequantised(source.inputs[position]), real_constant(source.inputs[1 - position])
         if x is None or c is None or not (x.is_scalar and x.is_byte) or isinstance(x.tensor, gs.Constant):
             continue
-        if list(x.tensor.shape) != list(node.outputs[0].shape) or (source.op == "Sub" and position == 1) or source.op == "Div":
+        if list(x.tensor.shape) != list(node.outputs[0].shape) or (source.op == "Div" and (position == 1 or not c.all())):
             return False
         real = c.astype(np.float64)
-        factor = real if source.op == "Mul" else np.ones_like(real)
-        summand = np.zeros_like(real) if source.op == "Mul" else real * (-1 if source.op == "Sub" else 1)
-        return _scale_and_shift(graph, source, node, x, y, factor, summand, (low, high))
+        if source.op in ("Mul", "Div"):
+            factor, plus = real if source.op == "Mul" else 1 / real, np.zeros_like(real)
+        else:
+            factor = np.full_like(real, -1 if source.op == "Sub" and position == 1 else 1)
+            plus = -real if source.op == "Sub" and position == 0 else real
+        node.outputs.clear()
+        _scale_and_shift(graph, x, y, y.tensor, factor, plus, (low, high), source.name)
+        return True
     return False
 
 
 def _scale_and_shift(
-    graph: gs.Graph,
-    source: gs.Node,
-    node: gs.Node,
-    x: Quantised,
-    y: Quantised,
-    factor: np.ndarray,
-    summand: np.ndarray,
-    limits: tuple[int, int],
-) -> bool:
-    """y = x*factor + summand with arrays (float64, of one shape) that broadcast over x."""
+    graph: gs.Graph, x: Quantised, y: Quantised, output: gs.Tensor, factor: np.ndarray, plus: np.ndarray, limits: tuple[int, int], name: str
+) -> gs.Tensor:
+    """y = x*factor + plus with arrays (float64, of one shape) that broadcast over x, into ``output``."""
     mul, shift = multiplier((x.s * factor / y.s).ravel())
     mul = mul.reshape(factor.shape)
-    fixed = np.rint(summand / y.s * 2.0**shift).astype(np.int64) - x.z * mul.astype(np.int64)
-    add = fixed + (y.z << shift) + ((1 << (shift - 1)) if shift else 0)
-    result = node.outputs[0]
+    add = summand(plus / y.s, shift) - x.z * mul.astype(np.int64) + (y.z << shift) + half(shift)
+    constants = [build.const(f"{output.name} (mul)", mul), build.const(f"{output.name} (add)", narrow(add))]
+    return build.add(graph, "RequantShift", [x.tensor, *constants], output, name, shift=shift, low=limits[0], high=limits[1])
+
+
+def _prelu(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
+    """One slope per channel: both halves requantised on their own, one of which is always the zero point, and added."""
+    x, slope, result = dequantised(source.inputs[0]), real_constant(source.inputs[1]), node.outputs[0]
+    if x is None or slope is None or not (x.is_scalar and x.is_byte) or slope.ndim > len(result.shape):
+        return False
     node.outputs.clear()
-    constants = [build.const(f"{result.name} (mul)", mul), build.const(f"{result.name} (add)", narrow(add))]
-    build.add(graph, "RequantShift", [x.tensor, *constants], result, source.name, shift=shift, low=limits[0], high=limits[1])
+    halves = []
+    for label, factor, ends in (("positive", np.ones(1), (x.z, None)), ("negative", slope.astype(np.float64), (None, x.z))):
+        part = build.variable(f"{result.name} ({label})", x.tensor.dtype, result.shape)
+        build.add(graph, "Clip", [x.tensor], part, f"{source.name} ({label})", low=ends[0], high=ends[1])
+        scaled = build.variable(f"{part.name} (scaled)", result.dtype, result.shape)
+        own = replace(x, tensor=part)
+        halves.append(_scale_and_shift(graph, own, y, scaled, factor, np.zeros_like(factor), limits(result), scaled.name))
+    build.add(graph, "ScaledAdd", halves, result, source.name, mul_a=1, mul_b=1, add=-y.z, shift=0, low=low, high=high)
     return True
 
 
@@ -205,7 +217,9 @@ def _batch_norm(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, l
     shape = [-1] + [1] * (len(x.tensor.shape) - 2)
     scale, bias, mean, variance = (np.asarray(v, np.float64).reshape(shape) for v in values)
     factor = scale / np.sqrt(variance + source.attrs.get("epsilon", 1e-5))
-    return _scale_and_shift(graph, source, node, x, y, factor, bias - mean * factor, (low, high))
+    node.outputs.clear()
+    _scale_and_shift(graph, x, y, y.tensor, factor, bias - mean * factor, (low, high), source.name)
+    return True
 
 
 def _mul(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
@@ -221,7 +235,7 @@ def _mul(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int
 def _div(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
     operands = _operands(source)
     if operands is None:
-        return False
+        return _affine(graph, source, node, y, low, high)
     a, b = operands
     # 31-bit numerators and 2^shift denominators: 8 more bits for a, 9 for b, one for rounding.
     mul, shift = multiplier(np.float64(a.s) / b.s / y.s)
@@ -266,26 +280,25 @@ def _mean(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: in
 
 def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
     """Every part in the scale of the whole; parts that have it already are taken as they are."""
-    parts = [dequantised(t) for t in source.inputs]
-    if any(p is None or not p.is_scalar or not p.is_byte for p in parts):
+    parts = [p for t in source.inputs if (p := dequantised(t)) is not None and p.is_scalar and p.is_byte]
+    if len(parts) != len(source.inputs):
         return False
     result = node.outputs[0]
-    converted: list[gs.Tensor] = []
+    first, last = limits(result)
+    joined: list[gs.Tensor] = []
     for index, part in enumerate(parts):
-        assert part is not None
-        values = quantise_values(table(part.tensor.dtype, part.s, part.z, []), y.s, y.z, low, high).astype(result.dtype)
-        values_of = constant(part.tensor)
-        if values_of is not None:
-            converted.append(
-                build.const(f"{part.tensor.name} (in {result.name})", values[values_of.astype(np.int64) - limits(part.tensor)[0]])
-            )
-        elif np.dtype(part.tensor.dtype) == result.dtype and np.array_equal(values, np.arange(limits(result)[0], limits(result)[1] + 1)):
-            converted.append(part.tensor)
+        values = np.clip(converted(part, y), low, high)
+        stored = constant(part.tensor)
+        label = f"{part.tensor.name} (in {result.name}, {index})"
+        if stored is not None:
+            joined.append(build.const(label, values[stored.astype(np.int64) - limits(part.tensor)[0]]))
+        elif np.dtype(part.tensor.dtype) == result.dtype and np.array_equal(values, np.arange(first, last + 1)):
+            joined.append(part.tensor)
         else:
-            own = build.variable(f"{part.tensor.name} (in {result.name}, {index})", result.dtype, part.tensor.shape)
-            converted.append(build.add(graph, "Lookup", [part.tensor, build.const(f"{own.name} (table)", values)], own))
+            own = build.variable(label, result.dtype, part.tensor.shape)
+            joined.append(build.add(graph, "Lookup", [part.tensor, build.const(f"{own.name} (table)", values)], own))
     node.outputs.clear()
-    build.add(graph, "Concat", converted, result, source.name, axis=source.attrs["axis"])
+    build.add(graph, "Concat", joined, result, source.name, axis=source.attrs["axis"])
     return True
 
 
@@ -323,6 +336,7 @@ _OPERATORS: dict[str, Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int]
     "Concat": _concat,
     "Softmax": _softmax,
     "BatchNormalization": _batch_norm,
+    "PRelu": _prelu,
 }
 
 PASS = Pass("qdq", (sink, rise, operator))
