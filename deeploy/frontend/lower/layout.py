@@ -36,7 +36,8 @@ def _behind(graph: gs.Graph, node: gs.Node, inputs: list[gs.Tensor], perm: Seque
     shape = [0] * len(perm)
     for position, axis in enumerate(perm):
         shape[axis] = y.shape[position]
-    early = build.variable(f"{y.name} (before transpose)", y.dtype, shape)
+    last = tuple(perm) == (0, len(perm) - 1, *range(1, len(perm) - 1))
+    early = build.variable(f"{y.name} ({'channels last' if last else 'before transpose'})", y.dtype, shape)
     graph.nodes.append(gs.Node(node.op, node.name, attrs, inputs, [early], domain=build.DOMAIN))
     build.add(graph, "Transpose", [early], y, f"{node.name} (transpose)", perm=tuple(perm))
     return True
@@ -126,9 +127,23 @@ def _scalar_epilogue(node: gs.Node) -> bool:
     return "requantise" not in node.attrs["epilogue"] or all(math.prod(t.shape) == 1 for t in node.inputs[-2:])
 
 
+def _from_caller(tensor: gs.Tensor) -> bool:
+    """Whether the tensor is a network's input under another shape."""
+    while (node := producer(tensor)) is not None:
+        if node.op not in ("Reshape", "Transpose"):
+            return False
+        tensor = node.inputs[0]
+    return True
+
+
 @rule("Quantize")
 def quantise(graph: gs.Graph, node: gs.Node) -> bool:
-    """A transpose behind a quantisation goes in front of it: the kernel follows the strides of the caller's array."""
+    """A transpose of a quantised input goes in front of the quantisation, whose kernel follows the strides of the caller's array.
+
+    Elsewhere transposes move behind, as with any other operator.
+    """
+    if not _from_caller(node.inputs[0]):
+        return elementwise.rewrite(graph, node)
     y = node.outputs[0]
     readers = list(y.outputs)
     if not readers or any(r.op != "Transpose" or not build.lowered(r) for r in readers) or any(y is out for out in graph.outputs):
