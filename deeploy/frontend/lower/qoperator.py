@@ -125,24 +125,33 @@ def one_input(graph: gs.Graph, node: gs.Node) -> bool:
         attrs.setdefault("axis", len(x.shape) - 1 if recent else 1)
         if not recent and any(n != 1 for n in x.shape[attrs["axis"] + 1 :]):
             return False
-    real = _dequantise(graph, x, xs, xz, node.name)
     if not node.attrs.get("channels_last", 0):
+        real = _dequantise(graph, x, xs, xz, node.name)
         return _finish(graph, node, _ONE_INPUT[node.op], attrs, [real], ys, _input(node, 4))
-    if node.op != "QLinearGlobalAveragePool":
-        return False
     axes = list(range(1, len(x.shape) - 1))
+    if node.op != "QLinearGlobalAveragePool" or list(node.outputs[0].shape) != [x.shape[0], *(1 for _ in axes), x.shape[-1]]:
+        return False
+    real = _dequantise(graph, x, xs, xz, node.name)
     return _finish(graph, node, "ReduceMean", {"axes": axes, "keepdims": 1}, [real], ys, _input(node, 4))
 
 
 @rule("MatMulInteger")
 def matmul_integer(graph: gs.Graph, node: gs.Node) -> bool:
-    zeros = [_scalar(node, position) for position in (2, 3)]
-    if build.lowered(node) or None in zeros or min(len(t.shape) for t in node.inputs[:2]) < 2:
+    a, b = node.inputs[:2]
+    zero, weight_zero = _scalar(node, 2), _scalar(node, 3)
+    if build.lowered(node) or zero is None or min(len(a.shape), len(b.shape)) < 2:
         return False
+    if weight_zero is None:
+        columns = constant(node.inputs[3])
+        if columns is None or columns.size != b.shape[-1]:
+            return False
+        weights = centred(Quantised(b, np.ones(1, np.float32), columns.astype(np.int64).ravel(), len(b.shape) - 1))
+        if weights is None:
+            return False
+        b, weight_zero = build.const(f"{b.name} (centred)", weights), 0
     y = node.outputs[0]
-    inputs = list(node.inputs[:2])
     node.outputs.clear()
-    build.add(graph, "MatMul", inputs, y, node.name, trans_a=False, trans_b=False, a_zero_point=zeros[0], b_zero_point=zeros[1])
+    build.add(graph, "MatMul", [a, b], y, node.name, trans_a=False, trans_b=False, a_zero_point=zero, b_zero_point=weight_zero)
     return True
 
 
