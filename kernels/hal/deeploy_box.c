@@ -1,0 +1,72 @@
+/* Cuts boxes into the transfers that an engine can do: runs merged where they touch, split where they are too long. */
+#include "deeploy_box.h"
+
+enum direction { FETCH, STORE };
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static void start(int engine, int ticket, enum direction direction, rt_address near, rt_address far, uint32_t bytes,
+                  uint32_t rows, uint32_t near_pitch, uint32_t far_pitch) {
+    const struct rt_transfer in = {near, far, bytes, rows, near_pitch, far_pitch};
+    const struct rt_transfer out = {far, near, bytes, rows, far_pitch, near_pitch};
+    rt_start(engine, ticket, direction == FETCH ? &in : &out);
+}
+
+/* `rows` runs of `bytes` that are `pitch` apart on the far side. */
+static void move_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far, uint32_t bytes,
+                      uint32_t rows, uint32_t pitch) {
+    const struct rt_engine *e = &rt_machine.engine[engine];
+    const uint32_t longest = smaller(e->max_bytes, e->max_total);
+    const int is_direct = rows == 1 || (bytes <= longest && e->max_rows > 1 && pitch <= e->max_pitch);
+    if (rows > 1 && is_direct) {
+        const uint32_t most = smaller(e->max_rows, e->max_total / bytes);
+        for (uint32_t row = 0, n; row < rows; row += n) {
+            n = smaller(most, rows - row);
+            start(engine, ticket, direction, near + (rt_address)row * bytes, far + (rt_address)row * pitch, bytes, n,
+                  bytes, pitch);
+        }
+        return;
+    }
+    for (uint32_t row = 0; row < rows; row++) {
+        for (uint32_t done = 0, n; done < bytes; done += n) {
+            n = smaller(longest, bytes - done);
+            start(engine, ticket, direction, near + (rt_address)row * bytes + done,
+                  far + (rt_address)row * pitch + done, n, 1, n, n);
+        }
+    }
+}
+
+static void move(int engine, int ticket, enum direction direction, const struct rt_box *box) {
+    uint32_t bytes = box->bytes;
+    int axes = box->axes;
+    for (int axis = 0; axis < axes; axis++) {
+        if (!box->count[axis]) return;
+    }
+    if (!bytes) return;
+    while (axes && (box->count[axes - 1] == 1 || box->pitch[axes - 1] == bytes)) bytes *= box->count[--axes];
+    const uint32_t rows = axes ? box->count[axes - 1] : 1, pitch = axes ? box->pitch[axes - 1] : bytes;
+    uint32_t at[BOX_AXES] = {0};
+    rt_address near = box->near, far = box->far;
+    for (;;) {
+        move_rows(engine, ticket, direction, near, far, bytes, rows, pitch);
+        near += (rt_address)bytes * rows;
+        int axis = axes - 2;
+        for (; axis >= 0; axis--) {
+            far += box->pitch[axis];
+            if (++at[axis] < box->count[axis]) break;
+            far -= (rt_address)box->pitch[axis] * box->count[axis];
+            at[axis] = 0;
+        }
+        if (axis < 0) return;
+    }
+}
+
+void rt_fetch(int engine, int ticket, const struct rt_box *box) {
+    move(engine, ticket, FETCH, box);
+}
+
+void rt_store(int engine, int ticket, const struct rt_box *box) {
+    move(engine, ticket, STORE, box);
+}

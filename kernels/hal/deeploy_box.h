@@ -1,0 +1,23 @@
+/* Boxes of a tensor, moved by an engine within its limits. */
+#ifndef DEEPLOY_BOX_H
+#define DEEPLOY_BOX_H
+
+#include "deeploy_rt.h"
+
+enum { BOX_AXES = 5 };
+
+/* `bytes` in a run, repeated along `axes` outer axes, outermost first. The near side is packed: its runs lie one after
+ * the other, in the order of the axes. */
+struct rt_box {
+    rt_address near, far;
+    uint32_t bytes;
+    int axes;
+    uint32_t count[BOX_AXES];
+    uint32_t pitch[BOX_AXES]; /* bytes between two steps of the axis on the far side */
+};
+
+/* Begins to move a box from the far to the near side, or back. Empty boxes move nothing. */
+void rt_fetch(int engine, int ticket, const struct rt_box *box);
+void rt_store(int engine, int ticket, const struct rt_box *box);
+
+#endif
