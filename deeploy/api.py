@@ -23,7 +23,9 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.plan import LevelUse, Plan, plan
+from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.managed import plan_managed
+from deeploy.midend.plan import LevelUse, Plan, plan_flat
 from deeploy.midend.program import Program
 
 Dialect = Literal["integer", "standard"]
@@ -145,6 +147,7 @@ def compile(
     dims: Mapping[str, int] | None = None,
     quantised_io: bool = False,
     save_after: tuple[str, Path] | None = None,
+    options: Options | None = None,
     on_stage: Stage | None = None,
 ) -> Compiled:
     """Compile an ONNX model, or several into one project (a mapping from C prefix to model).
@@ -156,12 +159,14 @@ def compile(
         dims: values of symbolic dimensions.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
         save_after: name of a pass, and where to save the graph as ONNX after it.
+        options: how much of the target may be used (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
     machine = target if isinstance(target, Target) else targets.load(target)
+    resources = machine_of(machine, options or Options())
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
     seconds: dict[str, float] = {}
@@ -173,7 +178,7 @@ def compile(
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
         program = clock("bind", assemble, prefix, graph, machine.kernels)
-        planned = clock("plan", plan, program, machine)
+        planned = clock("plan", plan_managed, program, machine, resources) if resources else clock("plan", plan_flat, program, machine)
         networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
     return Compiled(networks, seconds)
 

@@ -17,7 +17,7 @@ from deeploy.graph.kernel import Kernel, Layout, Tiling, permuted, types
 from deeploy.graph.nest import MAX, SUM, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
-from deeploy.graph.target import API_VERSION, Memory, Target
+from deeploy.graph.target import API_VERSION, DmaPath, Engine, Memory, PathTiming, Rate, Target, Timing, load_timing
 from deeploy.graph.types import DType
 from deeploy.resources import resource
 
@@ -26,6 +26,8 @@ __all__ = [
     "MAX",
     "SUM",
     "DType",
+    "DmaPath",
+    "Engine",
     "Kernel",
     "Layout",
     "Map",
@@ -33,12 +35,16 @@ __all__ = [
     "Nest",
     "Node",
     "Pass",
+    "PathTiming",
+    "Rate",
     "Rule",
     "Target",
     "Tensor",
     "Tiling",
+    "Timing",
     "coupled",
     "load",
+    "load_timing",
     "names",
     "parallel",
     "permuted",

@@ -71,9 +71,10 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     for source in sorted({instance.source for instance in instances.values()}):
         files |= _kernel_files(target, source)
     files["include/deeploy_kernels.h"] = _prototypes(instances)
-    for path in sorted(target.runtime.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            files[f"runtime/{path.relative_to(target.runtime)}"] = path.read_text()
+    for folder in target.runtime:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                files[f"runtime/{path.relative_to(folder)}"] = path.read_text()
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     folders = sorted({str(Path("kernels", i.source).parent) for i in instances.values()})

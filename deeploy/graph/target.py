@@ -1,11 +1,14 @@
-"""What a target is: memories, engines, kernels, lowering passes and a runtime, all data."""
+"""What a target is: memories, paths between them, engines, kernels, lowering passes and a runtime, all data."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from deeploy.errors import TargetError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.rewrite import Pass
 
@@ -14,11 +17,136 @@ API_VERSION = 1
 
 @dataclass(frozen=True)
 class Memory:
-    """One memory level; ``capacity`` in bytes (None: as large as needed), ``alignment`` of every buffer in bytes."""
+    """One memory level.
+
+    Attributes:
+        capacity: bytes of the hardware (None: as large as needed).
+        alignment: of every buffer, in bytes.
+        reserved: bytes that stacks, code and system data take; the arena gets the rest unless an option says less.
+        is_far: reached by transfers only; its addresses are handles.
+    """
 
     name: str
     capacity: int | None = None
     alignment: int = 16
+    reserved: int = 0
+    is_far: bool = False
+
+
+@dataclass(frozen=True)
+class DmaPath:
+    """A transfer engine between two memories, and its limits; names are those of ``deploy.json`` (``L2_L1``).
+
+    Attributes:
+        near, far: the memories; the near side of a box is packed, unless ``near_pitch``.
+        max_bytes, max_rows, max_total, max_pitch: of one transfer: bytes of a row, rows, bytes in all, distance of rows.
+        alignment: of addresses, lengths and pitches, in bytes.
+        tickets, commands: groups of transfers that software may hold open, and transfers that may be outstanding.
+    """
+
+    name: str
+    near: str
+    far: str
+    max_bytes: int
+    max_rows: int
+    max_total: int
+    max_pitch: int
+    alignment: int = 1
+    near_pitch: bool = False
+    tickets: int = 8
+    commands: int = 16
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What runs kernels: ``cores`` equal cores whose kernels work in ``memory``."""
+
+    name: str
+    memory: str
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class PathTiming:
+    """Cycles of one transfer: ``issue`` on the core that starts it, then ``latency + rows * row + bytes * byte`` on the path.
+
+    ``latency`` and ``byte`` are (fetching, storing). Energy in picojoule per byte.
+    """
+
+    issue: float
+    latency: tuple[float, float]
+    row: float
+    byte: tuple[float, float]
+    pj_per_byte: float
+
+    def data(self, count: float, rows: float, commands: float, is_store: bool) -> float:
+        """Cycles on the path for ``count`` bytes in ``rows`` rows and ``commands`` transfers."""
+        return commands * self.latency[is_store] + rows * self.row + count * self.byte[is_store]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Cycles of a kernel on one core: per call, per multiply-accumulate, per element of its output."""
+
+    call: float
+    mac: float
+    output: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycle and energy figures of a machine; every entry of its file states where it is from.
+
+    Attributes:
+        mhz: the clock that converts cycles.
+        fork: cycles to start a team and join it, by engine; ``tile`` of deciding what a tile's transfers are.
+        core_mw: power of one core of an engine, in milliwatt.
+    """
+
+    mhz: float
+    fork: Mapping[str, float]
+    tile: float
+    core_mw: Mapping[str, float]
+    paths: Mapping[str, PathTiming]
+    kernels: Mapping[str, Rate]
+
+    def kernel(self, name: str) -> Rate:
+        """The rate of a kernel by the longest entry that begins its name, else the entry ``default``."""
+        known = max((entry for entry in self.kernels if name.startswith(entry)), key=len, default="default")
+        return self.kernels[known]
+
+
+def load_timing(file: Path) -> Timing:
+    """Read a ``timing.toml``.
+
+    Raises:
+        TargetError: an entry lacks its provenance or a figure.
+    """
+    data: dict[str, Any] = tomllib.loads(file.read_text())
+
+    def table(name: str) -> dict[str, dict[str, Any]]:
+        for key, entry in data[name].items():
+            if not entry.get("provenance"):
+                raise TargetError(f"{file.name}: entry {name}.{key} does not say where its figures are from", "Give it a provenance.")
+        result: dict[str, dict[str, Any]] = data[name]
+        return result
+
+    try:
+        engines, clock = table("engine"), table("machine")["clock"]
+        paths = {
+            name: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for name, e in table("path").items()
+        }
+        kernels = {name: Rate(e["call"], e["mac"], e["output"]) for name, e in table("kernel").items()}
+        return Timing(
+            clock["mhz"],
+            {name: e["fork"] for name, e in engines.items()},
+            clock["tile"],
+            {name: e["core_mw"] for name, e in engines.items()},
+            paths,
+            kernels,
+        )
+    except KeyError as error:
+        raise TargetError(f"{file.name}: the figure {error} is missing", "Complete the file; docs/targets.md lists what it holds.") from error
 
 
 @dataclass(frozen=True)
@@ -28,12 +156,16 @@ class Target:
     Attributes:
         name: how the command line calls it.
         api: version of this interface that the target was written for.
-        memories: memory levels, the default one of the arena first.
+        memories: memory levels, the innermost first; with no paths, only the first one holds an arena.
         kernels: in order of preference: a node takes the first whose signature fits.
         passes: lowering passes, in order.
-        sources: folders that kernel sources and templates are looked up in, first match first.
-        runtime: folder whose files are copied into every project.
+        kernel_folders, template_folders: folders that kernel sources and templates are looked up in, first match first.
+        runtime: folders whose files are copied into every project.
         build: Mako template of the project's Makefile, looked up as call templates are.
+        paths: transfer engines between the memories; none where there is one flat memory.
+        engines: by the name that kernels carry.
+        timing: None where nothing is known.
+        default_memory: where constants and the caller's arrays lie unless told otherwise.
     """
 
     name: str
@@ -42,8 +174,25 @@ class Target:
     passes: tuple[Pass, ...]
     kernel_folders: tuple[Path, ...]
     template_folders: tuple[Path, ...]
-    runtime: Path
+    runtime: tuple[Path, ...]
     build: str
     api: int = API_VERSION
     options: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
+    paths: tuple[DmaPath, ...] = ()
+    engines: tuple[Engine, ...] = ()
+    timing: Timing | None = None
+    default_memory: str = ""
+
+    def memory(self, name: str) -> Memory:
+        """The memory of that name."""
+        return next(m for m in self.memories if m.name == name)
+
+    def engine(self, name: str) -> Engine:
+        """The engine of that name."""
+        return next(e for e in self.engines if e.name == name)
+
+    def outward(self, memory: str) -> tuple[DmaPath, ...]:
+        """The paths that lead from a memory outwards, nearest first."""
+        path = next((p for p in self.paths if p.near == memory), None)
+        return () if path is None else (path, *self.outward(path.far))

@@ -66,6 +66,9 @@ def _overwritten(program: Program, call: Call, output: str, source: str) -> tupl
         return None
     if not (_covers(y, result) and _covers(x, origin)) or result.bytes != origin.bytes:
         return None
+    maps = call.geometry.nest.maps()
+    if output in maps and source in maps and maps[output].axes != maps[source].axes:
+        return None  # a tile would overwrite what another one still reads
     others = [o for name, o in call.operands.items() if name not in (output, source) and o.buffer == x.buffer]
     return (y.buffer, x.buffer) if all(o.access == x.access for o in others) else None
 

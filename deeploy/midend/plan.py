@@ -1,36 +1,52 @@
-"""The Plan: where every buffer lies, at which level, and for how long.
+"""The Plan: where every buffer lies, at which level, and for how long, and how every call is tiled.
 
 For a machine with one flat memory, the plan is a static arena: local buffers and scratch are packed by lifetime and
-address (``deeploy.midend.pack``), constants are read-only data, inputs and outputs belong to the caller.
+address (``deeploy.midend.pack``), constants are read-only data, inputs and outputs belong to the caller. A machine with
+several memories is planned by ``deeploy.midend.managed``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from deeploy.graph.target import Target
+from deeploy.midend.candidates import Candidate
 from deeploy.midend.lifetime import Lifetime, lifetimes
 from deeploy.midend.pack import Block, pack
+from deeploy.midend.place import Placement
 from deeploy.midend.program import Program, Role
+from deeploy.midend.tiling import Tiling
+
+__all__ = ["LevelUse", "Machine", "Placement", "Plan", "Prediction", "plan_flat"]
+
+Buffering = Literal["auto", "double", "single"]
 
 
 @dataclass(frozen=True)
-class Placement:
-    """``size`` bytes at ``offset`` of a level's arena, from step ``first`` to ``last``; shared by ``buffers``."""
+class Machine:
+    """The part of a target that a plan may use.
 
-    level: str
-    offset: int
-    size: int
-    first: int
-    last: int
-    buffers: tuple[str, ...]
+    Attributes:
+        capacities: bytes of every level's arena; constants that live beside it are counted in it.
+        cores: of every engine's team, at most.
+        default_memory: where constants lie.
+    """
+
+    capacities: Mapping[str, int]
+    cores: int
+    buffering: Buffering
+    default_memory: str
 
 
 @dataclass(frozen=True)
 class LevelUse:
-    """Bytes of one memory level: the arena's peak and its lower bound, the caller's arrays, constants, reserved."""
+    """Bytes of one memory level: the arena's peak and its lower bound, the caller's arrays, constants, reserved.
+
+    ``peak`` counts the constants of a level with a capacity.
+    """
 
     capacity: int | None
     alignment: int
@@ -41,31 +57,59 @@ class LevelUse:
     reserved: int = 0
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What the planner's cost model says: cycles of the plan, of no better plan, and of the greedy one."""
+
+    cycles: int
+    bound: int
+    greedy: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything needed to emit a program for a target."""
+    """Everything needed to emit a program for a target.
+
+    On a machine with several memories also: ``calls``, the candidate of every call; ``homes``, the level of every buffer;
+    ``fetched``, the step in which the fetch of a far constant begins (-1: once, before the first inference).
+    """
 
     program: Program
     target: Target
     placements: tuple[Placement, ...]
     memory: Mapping[str, LevelUse]
+    machine: Machine | None = None
+    calls: tuple[Candidate, ...] = ()
+    homes: Mapping[str, str] = field(default_factory=dict)
+    fetched: Mapping[str, int] = field(default_factory=dict)
+    prediction: Prediction | None = None
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:
-        """Offset of every local and scratch buffer in its arena, in bytes."""
+        """Offset of every buffer, window and scratch in its arena, in bytes."""
         return {name: p.offset for p in self.placements for name in p.buffers}
+
+    def tiling(self, step: int) -> Tiling:
+        """How the call of a step is cut."""
+        return self.calls[step].tiling
 
     def __str__(self) -> str:
         rows = [f"plan {self.program.name} for {self.target.name}"]
         for name, use in self.memory.items():
             rows.append(f"  {name}: peak {use.peak} of lower bound {use.lower_bound}, io {use.io}, constants {use.constants}")
-        for p in sorted(self.placements, key=lambda p: (p.first, p.offset)):
+        for call, candidate in zip(self.program.calls, self.calls, strict=False):
+            loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops) or "one tile"
+            streams = ", ".join(
+                f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_early}" for s in candidate.tiling.streams
+            )
+            rows.append(f"  {call.name}: {loops}; {streams}; {candidate.cycles} cycles")
+        for p in sorted(self.placements, key=lambda p: (p.first, p.level, p.offset)):
             rows.append(f"  {p.level}+{p.offset}: {'='.join(p.buffers)} {p.size} bytes, steps {p.first}..{p.last}")
         return "\n".join(rows)
 
 
-def plan(program: Program, target: Target) -> Plan:
-    """Place every buffer of ``program`` in the memory of ``target``.
+def plan_flat(program: Program, target: Target) -> Plan:
+    """Place every buffer of ``program`` in the one memory of ``target``.
 
     Raises:
         FitError: the arena does not fit the level's capacity.

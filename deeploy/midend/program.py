@@ -50,6 +50,11 @@ class Operand:
     buffer: str
     access: Access
 
+    @property
+    def access_elements(self) -> int:
+        """Elements that the call sees."""
+        return math.prod(self.access.shape)
+
 
 @dataclass(frozen=True, eq=False)
 class Call:

@@ -14,6 +14,6 @@ TARGET = Target(
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),
-    runtime=resource("targets") / "generic" / "runtime",
+    runtime=(resource("targets") / "generic" / "runtime",),
     build="generic.Makefile.mako",
 )

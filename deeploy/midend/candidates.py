@@ -1,0 +1,367 @@
+"""Ways to tile one call: every combination of tile sizes and loop orders, measured at once, and the few worth choosing from.
+
+What is decided elsewhere is given: from which memory each operand comes, as the number of paths between it and the engine's
+own memory (``hops``; 0: the kernel works in place). Candidates are pruned only against those with equal hops: one stays when
+no other needs at most its bytes and at most its cycles, with and without its first constants fetched early.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deeploy.graph.target import DmaPath, Target
+from deeploy.midend import cost
+from deeploy.midend.program import Buffer, Call, Role
+from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_dims, period, sizes
+
+CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
+MOST_KEPT = 16  # candidates per hops
+ORDERS = 6  # loop orders tried
+
+Hops = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run a call.
+
+    Attributes:
+        bytes: in the engine's memory, and then in every memory further out: windows, scratch and closures.
+        cycles: predicted, when nothing was fetched before the call.
+        early: cycles saved when the early windows are there already.
+        early_bytes: of these windows, in the engine's memory.
+    """
+
+    tiling: Tiling
+    hops: tuple[int, ...]
+    bytes: tuple[int, ...]
+    cycles: int
+    early: int
+    early_bytes: int
+    is_double: bool
+
+
+class Tiler:
+    """Generates candidates of one call."""
+
+    def __init__(self, call: Call, buffers: Mapping[str, Buffer], target: Target, capacities: Mapping[str, int], cores: int) -> None:
+        self.call = call
+        self.buffers = buffers
+        self.target = target
+        self.capacities = capacities
+        self.cores = cores
+        self.engine = target.engine(call.kernel.engine)
+        self.paths: tuple[DmaPath, ...] = target.outward(self.engine.memory)
+        self.levels = (self.engine.memory, *(path.far for path in self.paths))
+        self.windows = {name: Windows(call.geometry, name, operand) for name, operand in call.operands.items()}
+        self.dims = cut_dims(call)
+        self.core_dims = tuple(d for d in core_dims(call))
+        self.work = cost.work(call, target)
+        self.overhead = cost.overhead(call, target)
+        self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
+        self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
+        self._grid()
+
+    def _aligned(self, count: Any, level: int) -> Any:
+        unit = self.target.memory(self.levels[level]).alignment
+        return -(-count // unit) * unit
+
+    def _grid(self) -> None:
+        """Every combination of tile sizes: per dimension one array of sizes and one of trips."""
+        growth = {0: 0.25, 1: 0.2, 2: 0.25, 3: 0.5}.get(len(self.dims), 1.0)
+        choices = []
+        for name, multiple in self.dims.items():
+            extent = self.call.geometry.extents[name]
+            found = set(sizes(extent, multiple, growth))
+            if name in self.core_dims and extent > self.cores:
+                found |= set(sizes(extent, math.lcm(multiple, self.cores), growth))
+            choices.append(sorted(found, reverse=True))
+        grid = np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij") if choices else []
+        self.choices = dict(zip(self.dims, choices, strict=True))
+        self.index = {name: axis.ravel() for name, axis in zip(self.dims, grid, strict=True)}
+        count = math.prod(map(len, choices))
+        self.size = {n: np.array(self.choices[n])[i] for n, i in self.index.items()}
+        self.trips = {n: -(-self.call.geometry.extents[n] // s) for n, s in self.size.items()}
+        self.tiles = np.ones(count, np.int64)
+        for trips in self.trips.values():
+            self.tiles = self.tiles * trips
+        self.volumes = {name: self._volume(name) for name in self.moving}
+
+    def relevant(self, name: str) -> set[str]:
+        """The cut dimensions that an operand's window depends on."""
+        return {d for d in self.windows[name].dims if d is not None and d in self.dims}
+
+    def _volume(self, name: str) -> tuple[Any, Any, Any, Any]:
+        """Of an operand's windows, per combination: widest bytes; and summed over one round: bytes, rows, transfers."""
+        windows = self.windows[name]
+        unit = self.buffers[self.call.operands[name].buffer].dtype.bytes
+        widest: Any = unit
+        total: Any = unit
+        rows: Any = 1
+        commands: Any = 1
+        merged: Any = True
+        expected = 1
+        paired: Any = False
+        for axis in reversed(windows.order):
+            dim = windows.dims[axis]
+            dim = dim if dim in self.dims else None
+            if dim is None:
+                cut = windows.cut(axis, 1) if windows.dims[axis] is None else windows.cut(axis, self.call.geometry.extents[windows.dims[axis] or ""])
+                wide, sums, trips = cut.widest, cut.total, 1
+                whole: Any = True
+            else:
+                table = [windows.cut(axis, size) for size in self.choices[dim]]
+                at = self.index[dim]
+                wide = np.array([c.widest for c in table])[at]
+                sums = np.array([c.total for c in table])[at]
+                trips = np.array([c.trips for c in table])[at]
+                whole = trips == 1
+            widest, total = widest * wide, total * sums
+            size, stride = windows.shape[axis], windows.strides[axis]
+            if size > 1 and stride != expected:
+                merged = merged & False  # a gap in memory: this axis and those around it are rows
+            rows = rows * np.where(merged, trips, sums)
+            first = ~np.asarray(merged) & ~np.asarray(paired)
+            commands = commands * np.where(np.asarray(merged) | first, trips, sums)
+            paired = paired | ~np.asarray(merged)
+            merged = merged & whole
+            expected = stride * size if size > 1 else expected
+        return widest, total, rows, commands
+
+    def _orders(self) -> Iterator[tuple[str, ...]]:
+        names = tuple(self.dims)
+        if math.factorial(len(names)) <= ORDERS:
+            yield from itertools.permutations(names)
+            return
+        for turn in range(min(len(names), ORDERS)):
+            yield names[turn:] + names[:turn]
+
+    def _moves(self, name: str, order: Sequence[str]) -> tuple[Any, Any]:
+        """Per combination: how often an operand's window moves, and how many rounds over the operand that makes."""
+        dims = self.relevant(name)
+        moves: Any = np.ones_like(self.tiles)
+        rounds: Any = np.ones_like(self.tiles)
+        seen: Any = np.zeros(len(self.tiles), bool)
+        for dim in reversed(order):
+            trips = self.trips[dim]
+            seen = seen | ((trips > 1) & (dim in dims))
+            moves = np.where(seen, moves * trips, moves)
+            if dim not in dims:
+                rounds = np.where(seen, rounds * trips, rounds)
+        return moves, rounds
+
+    def _compute(self) -> tuple[Any, Any]:
+        """Per combination: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
+        best = np.full(len(self.tiles), float(self.work))
+        which = np.full(len(self.tiles), -1)
+        for number, name in enumerate(self.core_dims):
+            extent, size = self.call.geometry.extents[name], self.size[name]
+            rest = extent - (self.trips[name] - 1) * size
+            rounds = (self.trips[name] - 1) * -(-size // self.cores) + -(-rest // self.cores)
+            cycles = self.work * rounds / extent
+            which = np.where(cycles < best, number, which)
+            best = np.minimum(cycles, best)
+        return best + self.tiles * self.overhead, which
+
+    def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
+        """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
+        if len(self.paths) and max(hops.values(), default=0) > 1:
+            return self._staged(hops, depths)
+        found: list[tuple[int, int, int, int, tuple[str, ...], int]] = []
+        compute, which = self._compute()
+        for order, depth in itertools.product(self._orders(), sorted(depths)):
+            cells = self._measure(hops, order, depth, compute)
+            if cells is not None:
+                used, cycles, early, keep = cells
+                found += [(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth) for i in keep]
+        front = _front(found)
+        return [self._candidate(hops, order, depth, i, int(which[i])) for _, _, _, i, order, depth in front]
+
+    def _measure(self, hops: Hops, order: Sequence[str], depth: int, compute: Any) -> tuple[Any, Any, Any, Any] | None:
+        """Bytes, cycles and early cycles of every combination under one loop order, and which of them are worth keeping."""
+        used: Any = np.full(len(self.tiles), self.scratch)
+        issue: Any = np.zeros(len(self.tiles))
+        early: Any = np.zeros(len(self.tiles))
+        data: Any = np.zeros(len(self.tiles))
+        first: Any = np.zeros(len(self.tiles))
+        last: Any = np.zeros(len(self.tiles))
+        for name in self.moving:
+            if not hops[name]:
+                continue
+            timing = self._timing(0)
+            widest, total, rows, commands = self.volumes[name]
+            moves, rounds = self._moves(name, order)
+            is_output = name in self.call.writes
+            used = used + self._aligned(widest, 0) * np.where(moves > 1, depth, 1)
+            cycles = timing.data(total * rounds, rows * rounds, commands * rounds, is_output)
+            one = cycles / moves
+            data, issue = data + cycles, issue + commands * rounds * timing.issue
+            first, last = first + (0 if is_output else one), last + (one if is_output else 0)
+            early = early + (one if self.is_constant(name) else 0)
+        fits = np.flatnonzero(used <= self.capacities[self.levels[0]])
+        if not len(fits):
+            return None
+        cycles = cost.total(compute, issue, {"": cost.Load(data, first, last)}, depth > 1)
+        ranked = fits[np.lexsort((used[fits], cycles[fits]))]
+        keep, smallest = [], math.inf
+        for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
+            if used[i] < smallest:
+                smallest = used[i]
+                keep.append(i)
+        return used, cycles, early, keep
+
+    def is_constant(self, name: str) -> bool:
+        return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
+
+    def _timing(self, hop: int) -> Any:
+        assert self.target.timing is not None
+        return self.target.timing.paths[self.paths[hop].name]
+
+    def _candidate(self, hops: Hops, order: tuple[str, ...], depth: int, index: int, core: int) -> Candidate:
+        loops = tuple(Loop(d, int(self.trips[d][index]), int(self.size[d][index])) for d in order if self.trips[d][index] > 1)
+        return self.build(hops, loops, len(loops), depth, self.core_dims[core] if core >= 0 else None)
+
+    def build(self, hops: Hops, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
+        """The candidate with these loops; the outermost ``outer`` of them move the windows of memories further out."""
+        streams: list[Stream] = []
+        for name in self.moving:
+            for hop in range(hops[name]):
+                count = len(loops) if hop == 0 else outer
+                streams.append(self._stream(name, hop, loops, count, depth, hop + 1 < hops[name]))
+        placed = tuple(name for name in self.call.operands if not hops[name] or name not in self.moving)
+        tiling = Tiling(loops, tuple(streams), placed, core_dim)
+        return self.measured(tiling, tuple(hops[name] for name in self.call.operands), depth)
+
+    def _stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+        moving = period(loops, self.relevant(name), count)
+        tiles = math.prod(loop.trips for loop in loops)
+        moves = -(-tiles // moving)
+        size = self._slot(name, loops[:count], hop)
+        is_output = name in self.call.writes
+        is_early = hop == 0 and not inner and self.is_constant(name)
+        return Stream(name, self.paths[hop].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
+
+    def _slot(self, name: str, loops: Sequence[Loop], hop: int) -> int:
+        windows = self.windows[name]
+        tile = {loop.dim: loop.tile for loop in loops}
+        elements = 1
+        for axis, dim in enumerate(windows.dims):
+            extent = self.call.geometry.extents[dim] if dim is not None else 1
+            elements *= windows.cut(axis, tile.get(dim, extent) if dim is not None else 1).widest
+        result: int = self._aligned(elements * self.buffers[self.call.operands[name].buffer].dtype.bytes, hop)
+        return result
+
+    def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
+        """Bytes and cycles of a tiling, by the same formulas as the search uses."""
+        used = [0] * len(self.levels)
+        used[0] = self.scratch
+        loads: dict[str, cost.Load] = {}
+        issue = early = 0.0
+        early_bytes = 0
+        for stream in tiling.streams:
+            hop = next(i for i, path in enumerate(self.paths) if path.name == stream.path)
+            used[hop] += stream.bytes * stream.depth
+            timing = self._timing(hop)
+            count, rows, commands = self._traffic(tiling, stream)
+            cycles = timing.data(count, rows, commands, stream.is_output)
+            one = cycles / stream.moves
+            issue += commands * timing.issue
+            load = loads.get(stream.path, cost.Load())
+            loads[stream.path] = cost.Load(
+                load.data + cycles, load.first + (0 if stream.is_output else one), load.last + (one if stream.is_output else 0)
+            )
+            if stream.is_early:
+                early, early_bytes = early + one, early_bytes + stream.bytes * stream.depth
+        cycles = cost.total(self._compute_of(tiling), issue, loads, depth > 1)
+        return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, depth > 1)
+
+    def _compute_of(self, tiling: Tiling) -> float:
+        share = 1.0
+        if tiling.core_dim is not None:
+            extent = self.call.geometry.extents[tiling.core_dim]
+            size = tiling.tile(tiling.core_dim, extent)
+            trips = -(-extent // size)
+            share = ((trips - 1) * -(-size // self.cores) + -(-(extent - (trips - 1) * size) // self.cores)) / extent
+        return self.work * share + tiling.tiles * self.overhead
+
+    def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
+        """Bytes, rows and transfers of a stream over the whole call."""
+        windows = self.windows[stream.operand]
+        loops = tiling.loops[: stream.loops]
+        tile = {loop.dim: loop.tile for loop in loops}
+        total: int = self.buffers[self.call.operands[stream.operand].buffer].dtype.bytes
+        rows, commands, expected, positions = 1, 1, 1, 1
+        merged, paired = True, False
+        for axis in reversed(windows.order):
+            dim = windows.dims[axis]
+            cut = windows.cut(axis, 1 if dim is None else tile.get(dim, self.call.geometry.extents[dim]))
+            size, stride = windows.shape[axis], windows.strides[axis]
+            merged = merged and not (size > 1 and stride != expected)
+            total, positions = total * cut.total, positions * cut.trips
+            rows *= cut.trips if merged else cut.total
+            commands *= cut.trips if merged or not paired else cut.total
+            paired = paired or not merged
+            merged = merged and cut.trips == 1
+            expected = stride * size if size > 1 else expected
+        rounds = stream.moves // positions if positions <= stream.moves else 1
+        return total * rounds, rows * rounds, commands * rounds
+
+    def _staged(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
+        """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
+        near = {name: min(hop, 1) for name, hop in hops.items()}
+        far = [name for name in self.moving if hops[name] > 1]
+        found: list[Candidate] = []
+        for base in self.candidates(near, depths):
+            depth = 2 if base.is_double else 1
+            loops = base.tiling.loops
+            splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
+            for steps in itertools.product(*(_divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
+                outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
+                inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
+                candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
+                if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
+                    found.append(candidate)
+        found.sort(key=lambda c: (c.cycles, c.bytes))
+        kept: list[Candidate] = []
+        for candidate in found:
+            if not any(all(a <= b for a, b in zip(k.bytes, candidate.bytes, strict=True)) for k in kept):
+                kept.append(candidate)
+        return _thinned(kept)
+
+
+def _divisors(count: int) -> list[int]:
+    every = [d for d in range(1, count + 1) if count % d == 0]
+    return every if len(every) <= 6 else every[:3] + every[-3:]
+
+
+def _front(found: list[tuple[int, int, int, int, tuple[str, ...], int]]) -> list[tuple[int, int, int, int, tuple[str, ...], int]]:
+    """The cells that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
+    kept = set()
+    for saved in (0, 1):
+        smallest: float = math.inf
+        for cell in sorted(found, key=lambda c: (c[1] - saved * c[2], c[0], c[3], c[4], c[5])):
+            if cell[0] < smallest:
+                smallest = cell[0]
+                kept.add(cell)
+    return _thinned(sorted(kept, key=lambda c: (c[1], c[0], c[3], c[4], c[5])))
+
+
+def _thinned(ordered: list[Any]) -> list[Any]:
+    """At most ``MOST_KEPT`` of a front, both ends among them."""
+    if len(ordered) <= MOST_KEPT:
+        return ordered
+    half = MOST_KEPT // 2
+    rest = ordered[half:]
+    return ordered[:half] + [rest[round(i * (len(rest) - 1) / (half - 1))] for i in range(half)]
+
+
+def with_early(candidate: Candidate, is_early: bool) -> Candidate:
+    """The candidate with its constants' first windows fetched before the call, or not."""
+    streams = tuple(replace(s, is_early=s.is_early and is_early) for s in candidate.tiling.streams)
+    return replace(candidate, tiling=replace(candidate.tiling, streams=streams))

@@ -1,0 +1,229 @@
+"""Choose: one candidate for every call and a home for every buffer, so that the network takes the fewest cycles.
+
+Problem. A call has candidates for every combination of homes of its operands. A home is a number of paths between the buffer
+and the engine's own memory: 0 keeps an activation where kernels work, 1 in the memory around it, 2 one further out. The bytes of
+all homes, windows and scratch alive in one step may not exceed a memory's capacity.
+
+Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
+it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
+constants are fetched early is a literal of its own that takes bytes in the step before. Constants that come from a far memory
+and are no longer streamed than at once may stay for ever, or be fetched for their first use, before or during the call before.
+
+Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.place``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from deeploy.midend.candidates import Candidate
+
+DETERMINISTIC_SECONDS = 4.0
+
+
+@dataclass(frozen=True)
+class Home:
+    """A buffer (or several that share an address) whose home is to be chosen.
+
+    Attributes:
+        steps: first and last step in which it is alive.
+        hops: the homes to choose from.
+        fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
+    """
+
+    name: str
+    size: int
+    steps: tuple[int, int]
+    hops: tuple[int, ...]
+    fetch: int | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What there is to choose; ``candidates[step]`` and ``operands[step]`` (name of the home or None, per operand) of each call."""
+
+    candidates: Sequence[Sequence[Candidate]]
+    operands: Sequence[Sequence[str | None]]
+    homes: Sequence[Home]
+    capacities: Sequence[int]  # per hop
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen: per call the number of its candidate, per buffer its home, and which constants are kept or prefetched.
+
+    ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
+    the objective and what no choice can go below.
+    """
+
+    picks: tuple[int, ...]
+    early: tuple[bool, ...]
+    homes: Mapping[str, int]
+    fetched: Mapping[str, int]
+    cycles: int
+    bound: int
+
+
+class _Model:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.model = cp_model.CpModel()
+        self.pick: list[list[cp_model.IntVar]] = []
+        self.load: list[list[list[tuple[cp_model.IntVar, int]]]] = [[[] for _ in problem.candidates] for _ in problem.capacities]
+        self.cycles: list[list[tuple[cp_model.IntVar, int]]] = []
+        self.early: list[list[cp_model.IntVar | None]] = []
+        self.waits: list[cp_model.IntVar] = []
+        self.home: dict[str, dict[int, cp_model.IntVar]] = {}
+        self.fetched: dict[str, cp_model.IntVar] = {}
+        self.ahead: dict[int, cp_model.IntVar] = {}
+        self._homes()
+        self._calls()
+        self._fetches()
+
+    def _homes(self) -> None:
+        for home in self.problem.homes:
+            literals = {hop: self.model.new_bool_var(f"{home.name}@{hop}") for hop in home.hops}
+            self.home[home.name] = literals
+            self.model.add_exactly_one(literals.values())
+            for hop, literal in literals.items():
+                if home.fetch is None:
+                    for step in range(home.steps[0], home.steps[1] + 1):
+                        self.load[hop][step].append((literal, home.size))
+
+    def _calls(self) -> None:
+        for step, (candidates, operands) in enumerate(zip(self.problem.candidates, self.problem.operands, strict=True)):
+            picks = [self.model.new_bool_var(f"{step}.{i}") for i in range(len(candidates))]
+            early: list[cp_model.IntVar | None] = []
+            cycles = [(pick, candidate.cycles) for pick, candidate in zip(picks, candidates, strict=True)]
+            self.model.add_exactly_one(picks)
+            for i, (pick, candidate) in enumerate(zip(picks, candidates, strict=True)):
+                for hop, count in enumerate(candidate.bytes):
+                    if count:
+                        self.load[hop][step].append((pick, count))
+                early.append(None)
+                if step and candidate.early:
+                    literal = self.model.new_bool_var(f"{step}.{i}.early")
+                    self.model.add_implication(literal, pick)
+                    early[i] = literal
+                    cycles.append((literal, -candidate.early))
+                    self.load[0][step - 1].append((literal, candidate.early_bytes))
+            self._tie(picks, candidates, operands)
+            self.pick.append(picks)
+            self.early.append(early)
+            self.cycles.append(cycles)
+
+    def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[str | None]) -> None:
+        """A candidate implies the homes that it assumes."""
+        for position, name in enumerate(operands):
+            if name is None:
+                continue
+            for hop, literal in self.home[name].items():
+                group = [pick for pick, c in zip(picks, candidates, strict=True) if c.hops[position] == hop]
+                self.model.add(sum(group) == literal) if group else self.model.add(literal == 0)
+
+    def _fetches(self) -> None:
+        """Constants from a far memory: kept for ever, fetched for their first use (perhaps a step ahead), or streamed."""
+        by_step: dict[int, list[Home]] = {}
+        for home in self.problem.homes:
+            if home.fetch is not None and 1 in home.hops:
+                by_step.setdefault(home.steps[0], []).append(home)
+        for step, homes in sorted(by_step.items()):
+            ahead = self.model.new_bool_var(f"ahead {step}")
+            self.ahead[step] = ahead
+            if step == 0:
+                self.model.add(ahead == 0)
+            total: list[tuple[cp_model.IntVar, int]] = []
+            for home in homes:
+                total.append((self._fetched(home, step, ahead), home.fetch or 0))
+            most = sum(count for _, count in total)
+            wait = self.model.new_int_var(0, most, f"wait {step}")
+            self.model.add(wait >= _sum(total) - most * ahead)
+            self.model.add(wait >= _sum(total) - (_sum(self.cycles[step - 1]) if step else 0))
+            self.waits.append(wait)
+
+    def _fetched(self, home: Home, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
+        kept = self.model.new_bool_var(f"{home.name} kept")
+        fetched = self.model.new_bool_var(f"{home.name} fetched")
+        self.model.add(kept + fetched == self.home[home.name][1])
+        for any_step in range(len(self.problem.candidates)):
+            self.load[1][any_step].append((kept, home.size))
+        for used in range(home.steps[0], home.steps[1] + 1):
+            self.load[1][used].append((fetched, home.size))
+        if step:
+            both = self.model.new_bool_var(f"{home.name} ahead")
+            self.model.add(both >= fetched + ahead - 1)
+            self.load[1][step - 1].append((both, home.size))
+        self.fetched[home.name] = fetched
+        return fetched
+
+    def capacities(self, capacities: Sequence[int]) -> None:
+        for hop, capacity in enumerate(capacities):
+            for terms in self.load[hop]:
+                if sum(count for _, count in terms) > capacity:
+                    self.model.add(_sum(terms) <= capacity)
+
+    def minimise_cycles(self) -> None:
+        self.model.minimize(sum((_sum(cycles) for cycles in self.cycles), 0) + sum(self.waits, 0))
+
+    def minimise_load(self, hop: int) -> None:
+        """Minimise the largest load of one memory instead."""
+        peak = self.model.new_int_var(0, 2**40, "peak")
+        for terms in self.load[hop]:
+            self.model.add(_sum(terms) <= peak)
+        self.model.minimize(peak)
+
+
+def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | int:
+    return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
+
+
+def _solver(effort: float) -> cp_model.CpSolver:
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = DETERMINISTIC_SECONDS * effort
+    solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
+    solver.parameters.relative_gap_limit = 1e-4
+    return solver
+
+
+def choose(problem: Problem, forbidden: Sequence[Choice] = (), effort: float = 1.0) -> Choice | None:
+    """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none."""
+    model = _Model(problem)
+    model.capacities(problem.capacities)
+    for choice in forbidden:
+        _forbid(model, choice)
+    model.minimise_cycles()
+    solver = _solver(effort)
+    status = solver.solve(model.model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    picks = tuple(next(i for i, literal in enumerate(literals) if solver.value(literal)) for literals in model.pick)
+    chosen = [literals[i] for literals, i in zip(model.early, picks, strict=True)]
+    early = tuple(literal is not None and bool(solver.value(literal)) for literal in chosen)
+    homes = {name: next(hop for hop, literal in literals.items() if solver.value(literal)) for name, literals in model.home.items()}
+    steps = {home.name: home.steps[0] for home in problem.homes}
+    fetched = {
+        name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
+    }
+    return Choice(picks, early, homes, fetched, int(solver.objective_value), int(solver.best_objective_bound))
+
+
+def _forbid(model: _Model, choice: Choice) -> None:
+    literals = [picks[i] for picks, i in zip(model.pick, choice.picks, strict=True)]
+    literals += [row[i] for row, i, on in zip(model.early, choice.picks, choice.early, strict=True) if on and row[i] is not None]  # type: ignore[misc]
+    literals += [model.home[name][hop] for name, hop in choice.homes.items()]
+    model.model.add_bool_or([literal.negated() for literal in literals])
+
+
+def smallest(problem: Problem, hop: int, effort: float = 1.0) -> int | None:
+    """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
+    model = _Model(problem)
+    model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])
+    model.minimise_load(hop)
+    solver = _solver(effort)
+    status = solver.solve(model.model)
+    return int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

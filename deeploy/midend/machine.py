@@ -1,0 +1,64 @@
+"""How much of a target a plan may use: the target's own figures, less what is reserved, unless options say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deeploy.errors import UsageError
+from deeploy.graph.target import Target
+from deeploy.midend.plan import Buffering, Machine
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user decides about memory; None leaves it to the target.
+
+    Attributes:
+        capacities: bytes of a level's arena by the level's name in any case (``l1``).
+        cores: of every team.
+        buffering: ``auto`` lets the plan choose per call.
+        default_memory: where constants lie.
+        seconds: factor on the solver's deterministic budget.
+    """
+
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    cores: int | None = None
+    buffering: Buffering = "auto"
+    default_memory: str | None = None
+    effort: float = 1.0
+
+
+def machine_of(target: Target, options: Options) -> Machine | None:
+    """The machine that a plan may use, or None where the target has one flat memory.
+
+    Raises:
+        UsageError: an option that the target does not have, or that is out of range.
+    """
+    if not target.paths:
+        if options.capacities or options.cores is not None or options.default_memory or options.buffering != "auto":
+            raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --buffering.")
+        return None
+    names = {memory.name.lower(): memory for memory in target.memories}
+    capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
+    for key, value in options.capacities.items():
+        memory = names.get(key.lower())
+        if memory is None:
+            raise UsageError(f"target {target.name} has no memory {key}", f"Its memories: {', '.join(m.name for m in target.memories)}.")
+        if not 0 < value <= capacities[memory.name]:
+            raise UsageError(
+                f"--{key.lower()} {value}: the arena of {memory.name} takes 1 to {capacities[memory.name]} bytes",
+                f"{memory.name} has {memory.capacity} bytes, of which {memory.reserved} are reserved for stacks and code.",
+            )
+        capacities[memory.name] = value
+    most = max(engine.cores for engine in target.engines)
+    cores = most if options.cores is None else options.cores
+    if not 1 <= cores <= most:
+        raise UsageError(f"--cores {cores}: target {target.name} has teams of 1 to {most} cores", f"For example: --cores {most}")
+    if options.buffering not in ("auto", "double", "single"):
+        raise UsageError(f"--buffering {options.buffering} is unknown", "Use --buffering double, single or auto.")
+    outer = [path.far for path in target.outward(target.engines[0].memory)]
+    default = options.default_memory or target.default_memory
+    if default.upper() not in outer:
+        raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
+    return Machine(capacities, cores, options.buffering, default.upper())

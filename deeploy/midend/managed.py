@@ -1,0 +1,247 @@
+"""Planning for a machine with several memories: Choose and Place, joined by cuts.
+
+First the constants are all kept in the memory around the engines' own, where reading them costs least. Only when that does not
+fit, further homes enter the problem: activations and constants that stay far away and are streamed through, and constants
+that are fetched for the calls that use them. A choice that cannot be packed is forbidden and the problem solved again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+
+from deeploy.graph.target import Target
+from deeploy.midend.candidates import Candidate, Tiler, with_early
+from deeploy.midend.choose import Choice, Home, Problem, choose
+from deeploy.midend.lifetime import lifetimes
+from deeploy.midend.misfit import misfit
+from deeploy.midend.pack import Packing
+from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
+from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
+from deeploy.midend.program import Call, Program, Role
+
+MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
+
+
+class Planner:
+    """Builds the problems of one network and turns a choice into a Plan."""
+
+    def __init__(self, program: Program, target: Target, machine: Machine, effort: float = 1.0) -> None:
+        self.program = program
+        self.target = target
+        self.machine = machine
+        self.effort = effort
+        engine = target.engines[0]
+        self.levels = (engine.memory, *(path.far for path in target.outward(engine.memory)))
+        self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role is Role.LOCAL]
+        self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
+        self.is_far = target.memory(machine.default_memory).is_far
+        self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
+        self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
+        self._tilers: dict[tuple[object, ...], Tiler] = {}
+        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+
+    def aligned(self, size: int, hop: int) -> int:
+        unit = self.target.memory(self.levels[hop]).alignment
+        return -(-size // unit) * unit
+
+    def constant_bytes(self) -> int:
+        """Bytes of all constants in the memory next to the engine's own."""
+        return sum(self.aligned(b.bytes, 1) for b in self.constants)
+
+    def beside(self, hop: int) -> int:
+        """Bytes of constants that lie beside the arena of a memory, for ever."""
+        return sum(self.aligned(b.bytes, hop) for b in self.constants) if hop == (2 if self.is_far else 1) else 0
+
+    def capacities(self, is_spread: bool) -> list[int]:
+        """Bytes per hop that a choice may fill; unless ``is_spread``, copies of all far constants are there already."""
+        copies = self.constant_bytes() if self.is_far and not is_spread else 0
+        return [self.machine.capacities[level] - self.beside(hop) - (copies if hop == 1 else 0) for hop, level in enumerate(self.levels)]
+
+    def homes(self, is_spread: bool) -> list[Home]:
+        """The buffers to be placed, and where they may live; far homes only if ``is_spread``."""
+        result = []
+        for block in self.blocks:
+            hops = [hop for hop in range(3 if is_spread and self.is_far else 2) if block.size <= self.machine.capacities[self.levels[hop]]]
+            if any(self._is_indirect(step, name) for step in range(block.first, block.last + 1) for name in block.buffers):
+                hops = [hop for hop in hops if hop < 2]
+            result.append(Home(block.buffers[0], self.aligned(block.size, 1), (block.first, block.last), tuple(hops)))
+        return result + (self._far_constants() if is_spread and self.is_far else [])
+
+    def _far_constants(self) -> list[Home]:
+        uses: dict[str, list[int]] = {}
+        for step, call in enumerate(self.program.calls):
+            for operand in call.operands.values():
+                uses.setdefault(operand.buffer, []).append(step)
+        path = self.target.paths[1]
+        assert self.target.timing is not None
+        timing = self.target.timing.paths[path.name]
+        result = []
+        for buffer in self.constants:
+            steps = uses[buffer.name]
+            commands = max(1, -(-buffer.bytes // path.max_total))
+            fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
+            is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
+            hops = (1,) if is_indirect or buffer.bytes < 1024 else (1, 2)
+            result.append(Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch))
+        return result
+
+    def _is_indirect(self, step: int, buffer: str) -> bool:
+        call = self.program.calls[step]
+        return any(call.operands[name].buffer == buffer for name in call.geometry.nest.indirect)
+
+    def problem(self, is_spread: bool) -> Problem:
+        """What is to be chosen; see ``deeploy.midend.choose``."""
+        homes = {home.name: home for home in self.homes(is_spread)}
+        candidates, operands = [], []
+        for call in self.program.calls:
+            names = {name: self._home_of(operand.buffer, homes) for name, operand in call.operands.items()}
+            found: list[Candidate] = []
+            distinct = sorted({home for home in names.values() if home is not None})
+            for hops in itertools.product(*(homes[home].hops for home in distinct)):
+                given = dict(zip(distinct, hops, strict=True))
+                found += self._candidates(call, {name: 1 if home is None else given[home] for name, home in names.items()})
+            candidates.append(found)
+            operands.append(list(names.values()))
+        return Problem(candidates, operands, list(homes.values()), self.capacities(is_spread))
+
+    def _home_of(self, buffer: str, homes: Mapping[str, Home]) -> str | None:
+        name = self.group.get(buffer, buffer)
+        return name if name in homes else None
+
+    def _candidates(self, call: Call, hops: Mapping[str, int]) -> list[Candidate]:
+        """The candidates of a call; equal calls share them."""
+        key = _kind(call, self.program)
+        if key not in self._tilers:
+            capacities = dict(self.machine.capacities)
+            cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
+            self._tilers[key] = Tiler(call, self.program.buffers, self.target, capacities, cores)
+        wanted = (key, tuple(hops.values()))
+        if wanted not in self._found:
+            self._found[wanted] = self._tilers[key].candidates(hops, self.depths)
+        return self._found[wanted]
+
+    def plan(self) -> Plan:
+        """The plan with the fewest predicted cycles.
+
+        Raises:
+            FitError: nothing fits.
+        """
+        problem = self.problem(False)
+        solved = self._solve(problem) if min(problem.capacities) > 0 else None
+        if solved is None and self.is_far:
+            problem = self.problem(True)
+            solved = self._solve(problem)
+        if solved is None:
+            raise misfit(self.program, self.target, self.machine, problem, self.levels)
+        return self._finish(problem, *solved)
+
+    def _solve(self, problem: Problem) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]] | None:
+        """Choose and Place until a choice is packed; None when there is nothing left to choose."""
+        forbidden: list[Choice] = []
+        while True:
+            choice = choose(problem, forbidden, self.effort)
+            if choice is None:
+                return None
+            try:
+                placements, packings = self._place(problem, choice)
+                return choice, placements, packings
+            except Overfull as overfull:
+                forbidden.append(choice)
+                if len(forbidden) >= MOST_CUTS:
+                    forbidden.clear()
+                    problem = _tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
+
+    def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
+        tilings = [c.tiling for c in self._chosen(problem, choice)]
+        room = {level: self.machine.capacities[level] - self.beside(hop) for hop, level in enumerate(self.levels)}
+        everything = tenants(self.program, self.target, tilings, self._levels_of(problem, choice), self.blocks, self._kept(problem, choice))
+        return place(everything, self.target, room)
+
+    def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
+        return [
+            with_early(candidates[pick], early)
+            for candidates, pick, early in zip(problem.candidates, choice.picks, choice.early, strict=True)
+        ]
+
+    def _levels_of(self, problem: Problem, choice: Choice) -> dict[str, str]:
+        """The level where every buffer is at home."""
+        constants = {b.name: self.levels[1] for b in self.constants}
+        return constants | {name: self.levels[hop] for name, hop in choice.homes.items()}
+
+    def _kept(self, problem: Problem, choice: Choice) -> dict[str, tuple[int, int]]:
+        """The steps in which copies of far constants are there."""
+        last = len(self.program.calls)
+        if self.is_far and not any(home.fetch is not None for home in problem.homes):
+            return {b.name: (FOR_EVER, last) for b in self.constants}
+        kept = {}
+        for home in problem.homes:
+            if home.fetch is not None and choice.homes[home.name] == 1:
+                kept[home.name] = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
+        return kept
+
+    def _finish(self, problem: Problem, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing]) -> Plan:
+        chosen = self._chosen(problem, choice)
+        homes = self._levels_of(problem, choice)
+        level = homes | {name: homes[head] for name, head in self.group.items()}
+        fetched = {name: first for name, (first, _) in self._kept(problem, choice).items()}
+        greedy = self._greedy(problem)
+        prediction = Prediction(choice.cycles, choice.bound, greedy)
+        plan = Plan(self.program, self.target, placements, {}, self.machine, tuple(chosen), level, fetched, prediction)
+        return replace(plan, memory=self._use(packings))
+
+    def _greedy(self, problem: Problem) -> int | None:
+        """Cycles when every call takes the largest tiles that fit, every activation lies outside and nothing is fetched early."""
+        total = 0
+        for candidates in problem.candidates:
+            plain = [c for c in candidates if all(hop >= 1 for hop in c.hops) and c.bytes[0] <= problem.capacities[0]]
+            if not plain:
+                return None
+            total += max(plain, key=lambda c: (c.bytes[0], -c.cycles)).cycles
+        return total
+
+    def _use(self, packings: Mapping[str, Packing]) -> dict[str, LevelUse]:
+        program = self.program
+        io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
+        result = {}
+        for hop, level in enumerate(self.levels):
+            memory, packing = self.target.memory(level), packings[level]
+            beside = self.beside(hop)
+            result[level] = LevelUse(
+                self.machine.capacities[level],
+                memory.alignment,
+                packing.peak + beside,
+                packing.lower_bound + beside,
+                io if hop == 1 else 0,
+                beside,
+                memory.reserved,
+            )
+        return result
+
+
+def _tightened(problem: Problem, hop: int, needed: int) -> Problem:
+    """The problem with less of the capacity that could not be packed."""
+    capacities = list(problem.capacities)
+    capacities[hop] -= max(16, needed - capacities[hop])
+    return replace(problem, capacities=capacities)
+
+
+def _kind(call: Call, program: Program) -> tuple[object, ...]:
+    """What two calls have in common when they have the same candidates."""
+    operands = tuple(
+        (name, operand.access, program.buffers[operand.buffer].dtype, program.buffers[operand.buffer].role is Role.CONSTANT)
+        for name, operand in call.operands.items()
+    )
+    attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
+    scratch = tuple(program.buffers[name].bytes for name in call.scratch.values())
+    return id(call.kernel), call.node.epilogue, attrs, operands, scratch
+
+
+def plan_managed(program: Program, target: Target, machine: Machine, effort: float = 1.0) -> Plan:
+    """Plan a network for a machine with several memories.
+
+    Raises:
+        FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
+    """
+    return Planner(program, target, machine, effort).plan()

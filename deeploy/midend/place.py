@@ -1,0 +1,116 @@
+"""Place: an address for everything that a choice puts into each memory.
+
+Every memory is a packing problem of its own (``deeploy.midend.pack``): buffers at home there for as long as they are alive,
+windows, scratch and closures for the step of their call, windows that are filled early from the step before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deeploy.graph.target import Target
+from deeploy.midend.candidates import CLOSURE_BYTES
+from deeploy.midend.lifetime import Lifetime
+from deeploy.midend.pack import Block, PackError, Packing, pack
+from deeploy.midend.program import Program
+from deeploy.midend.tiling import Tiling
+
+SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway
+FOR_EVER = -1  # the first step of what is there before an inference begins
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``size`` bytes at ``offset`` of a level's arena, from step ``first`` to ``last``; shared by ``buffers``.
+
+    Windows are named ``CALL.OPERAND``, closures ``CALL.closure``; the window of an operand in a memory further out
+    ends in ``@LEVEL``.
+    """
+
+    level: str
+    offset: int
+    size: int
+    first: int
+    last: int
+    buffers: tuple[str, ...]
+
+
+def window_name(call: str, operand: str, level: str, engine_level: str) -> str:
+    """The name of a window's block."""
+    return f"{call}.{operand}" if level == engine_level else f"{call}.{operand}@{level}"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What asks for room in a memory."""
+
+    level: str
+    size: int
+    first: int
+    last: int
+    buffers: tuple[str, ...]
+
+
+def tenants(
+    program: Program,
+    target: Target,
+    tilings: Sequence[Tiling],
+    homes: Mapping[str, str],
+    blocks: Sequence[Lifetime],
+    kept: Mapping[str, tuple[int, int]],
+) -> list[Tenant]:
+    """Everything that needs an address.
+
+    Args:
+        homes: the level of every lifetime's first buffer.
+        blocks: lifetimes of local buffers.
+        kept: first and last step of the copies of far constants.
+    """
+    result = [Tenant(homes[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks if b.buffers[0] in homes]
+    for name, (first, last) in kept.items():
+        result.append(Tenant(homes[name], program.buffers[name].bytes, first, last, (name,)))
+    for step, (call, tiling) in enumerate(zip(program.calls, tilings, strict=True)):
+        inner = target.engine(call.kernel.engine).memory
+        for stream in tiling.streams:
+            level = next(path.near for path in target.paths if path.name == stream.path)
+            name = window_name(call.name, stream.operand, level, inner)
+            result.append(Tenant(level, stream.bytes * stream.depth, step - stream.is_early, step, (name,)))
+        result += [Tenant(inner, program.buffers[name].bytes, step, step, (name,)) for name in call.scratch.values()]
+        result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
+    return result
+
+
+def place(everything: Sequence[Tenant], target: Target, capacities: Mapping[str, int]) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
+    """Pack every memory.
+
+    Raises:
+        Overfull: a memory's tenants do not fit, or no packing was found.
+    """
+    placements: list[Placement] = []
+    packings: dict[str, Packing] = {}
+    for memory in target.memories:
+        inside = [t for t in everything if t.level == memory.name]
+        blocks = [Block(t.buffers[0], t.first, t.last, t.size) for t in inside]
+        try:
+            packing = _lowest(blocks, memory.alignment, capacities[memory.name])
+        except PackError as error:
+            raise Overfull(memory.name, error) from error
+        packings[memory.name] = packing
+        placements += [Placement(t.level, packing.offsets[t.buffers[0]], t.size, t.first, t.last, t.buffers) for t in inside]
+    return tuple(placements), packings
+
+
+def _lowest(blocks: Sequence[Block], alignment: int, capacity: int) -> Packing:
+    """A packing within the capacity, and as low as a short search finds."""
+    packing = pack(blocks, alignment, effort=SHORT)
+    return packing if packing.peak <= capacity else pack(blocks, alignment, capacity)
+
+
+class Overfull(Exception):
+    """A memory that cannot be packed; ``error`` says which step and how many bytes would do."""
+
+    def __init__(self, level: str, error: PackError) -> None:
+        super().__init__(level)
+        self.level = level
+        self.error = error

@@ -1,0 +1,245 @@
+"""Tile loops of one call: what is cut, in which order, and which windows of its operands move when.
+
+A tile loop is a list of loops, outermost first, each stepping along one dimension of the call's nest. A dimension may
+occur twice: once between an outer memory and a middle one, once within. Tiles are numbered by one counter; where tile t
+lies, and which window it needs, follows from t by division alone, so emitted code needs no tables.
+
+A window of an operand moves when a loop steps that the operand depends on, or a loop around it. With ``period`` the number of
+tiles between two moves, window number ``t // period`` serves tile t, in slot ``t // period % depth``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from deeploy.graph.nest import Affine, Dim, Geometry, Kind, Span
+from deeploy.midend.program import Call, Operand
+
+MOST_TRIPS = 4096  # tiles along one dimension that are considered
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``trips`` steps of ``tile`` iterations along a dimension of the nest."""
+
+    dim: str
+    trips: int
+    tile: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A window of an operand that moves between two memories while the call runs.
+
+    Attributes:
+        path: name of the transfer path; the window lies in its near memory.
+        loops: how many of the call's loops decide where the window lies (the outermost ones).
+        period: tiles between two moves.
+        moves: moves in all.
+        depth: slots, 2 where the next window arrives while this one is in use.
+        bytes: of one slot, aligned.
+        is_output: the window is written by the call and moves outwards.
+        inner: the window is cut out of the operand's window one memory further out, not out of its buffer.
+        is_early: the first window may be fetched while the call before runs.
+    """
+
+    operand: str
+    path: str
+    loops: int
+    period: int
+    moves: int
+    depth: int
+    bytes: int
+    is_output: bool
+    inner: bool = False
+    is_early: bool = False
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How one call is cut.
+
+    Attributes:
+        loops: outermost first; none where the call is one tile.
+        streams: windows in the engine's own memory and in those around it, in the order of the operands.
+        in_place: operands that the kernel reaches where their buffers lie.
+        core_dim: the dimension that is divided over the cores, None where one core does the work.
+    """
+
+    loops: tuple[Loop, ...]
+    streams: tuple[Stream, ...]
+    in_place: tuple[str, ...]
+    core_dim: str | None
+
+    @cached_property
+    def tiles(self) -> int:
+        return math.prod(loop.trips for loop in self.loops)
+
+    def tile(self, dim: str, extent: int, loops: int | None = None) -> int:
+        """Iterations of a dimension within one tile of the outermost ``loops`` loops (all by default)."""
+        steps = [loop.tile for loop in self.loops[:loops] if loop.dim == dim]
+        return steps[-1] if steps else extent
+
+    def spans(self, extents: Mapping[str, int], index: int, loops: int | None = None) -> dict[str, Span]:
+        """First and last iteration of every cut dimension in tile ``index``, seen by the outermost ``loops`` loops."""
+        result: dict[str, Span] = {}
+        rest = index
+        digits = []
+        for loop in reversed(self.loops):
+            digits.append(rest % loop.trips)
+            rest //= loop.trips
+        for loop, digit in list(zip(self.loops, reversed(digits), strict=True))[:loops]:
+            first = result[loop.dim][0] if loop.dim in result else 0
+            first += digit * loop.tile
+            result[loop.dim] = (first, min(first + loop.tile, extents[loop.dim]) - 1)
+        return result
+
+
+def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
+    """Tile sizes worth trying along a dimension, largest first: the smallest for each number of tiles, which grows by ``growth``."""
+    found: dict[int, int] = {}
+    trips, most = 1, -(-extent // multiple)
+    while trips <= min(most, MOST_TRIPS):
+        size = min(-(-(-(-extent // trips)) // multiple) * multiple, extent)
+        found[-(-extent // size)] = size
+        trips += max(1, int(trips * growth))
+    if most <= MOST_TRIPS:
+        found[most] = min(multiple, extent)
+    return sorted(set(found.values()), reverse=True)
+
+
+@dataclass(frozen=True)
+class AxisCut:
+    """What tiles of one size along one dimension do to one axis of an operand: widest window, and the sum of all."""
+
+    widest: int
+    total: int
+    trips: int
+
+
+class Windows:
+    """The windows that tiles of a call need of one operand, axis by axis; axes are those of the operand's map."""
+
+    def __init__(self, geometry: Geometry, name: str, operand: Operand) -> None:
+        self.geometry = geometry
+        self.name = name
+        self.shape = operand.access.shape
+        self.strides = operand.access.strides
+        phases = (geometry.nest, *geometry.nest.phases)
+        self._maps = [phase.maps()[name] for phase in phases if name in phase.maps()]
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the operand has a map; one without is read whole."""
+        return bool(self._maps) and self.name not in self.geometry.nest.indirect
+
+    @cached_property
+    def dims(self) -> tuple[str | None, ...]:
+        """Per axis the dimension that may be cut along it: the first that its expressions mention and that may be cut."""
+        result: list[str | None] = []
+        for axis, size in enumerate(self.shape):
+            names = [d.name for access in self._maps for d in access.axes[axis].dims()] if self.is_mapped else []
+            broadcast = size == 1 and not any(access.outside is not None for access in self._maps)
+            free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.cuttable(n) is Kind.PARALLEL]
+            result.append(None if broadcast or not free else free[0])
+        return tuple(result)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The axes in the order of their strides in memory, widest stride first."""
+        return tuple(sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]) if self.shape[axis] > 1 else 0))
+
+    def window(self, axis: int, spans: Mapping[str, Span]) -> Span:
+        """First and last index along an axis, clipped to the operand; last < first where the window is empty."""
+        box = self.geometry.box(spans)
+        hulls = [access.axes[axis].span(box) for access in self._maps]
+        low, high = min(h[0] for h in hulls), max(h[1] for h in hulls)
+        if self.shape[axis] == 1 and low >= 0:
+            return 0, 0
+        return max(0, low), min(self.shape[axis] - 1, high)
+
+    @lru_cache(maxsize=None)  # noqa: B019  (lives as long as the planning of one class of calls)
+    def cut(self, axis: int, size: int) -> AxisCut:
+        """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
+        dim = self.dims[axis]
+        if dim is None:
+            if not self.is_mapped:
+                return AxisCut(self.shape[axis], self.shape[axis], 1)
+            low, high = self.window(axis, {})
+            return AxisCut(high - low + 1, high - low + 1, 1)
+        extent = self.geometry.extents[dim]
+        trips = -(-extent // size)
+        if all(_is_bare(access.axes[axis], dim) for access in self._maps):
+            return AxisCut(min(size, extent), extent, trips)
+        widths = []
+        for start in range(0, extent, size):
+            low, high = self.window(axis, {dim: (start, min(start + size, extent) - 1)})
+            widths.append(max(0, high - low + 1))
+        return AxisCut(max(widths), sum(widths), trips)
+
+
+def _is_bare(axis: Affine, dim: str) -> bool:
+    bare = axis.bare()
+    return bare is not None and bare.name == dim
+
+
+def cut_dims(call: Call) -> dict[str, int]:
+    """The dimensions along which the call may be cut, with the multiple that cuts must keep.
+
+    At most one dimension of every axis is cut: the windows of two that meet in one axis are no boxes of both.
+    """
+    geometry, rules = call.geometry, call.kernel.tiling
+    dims: dict[str, Dim] = geometry.dims()
+    allowed = [
+        name
+        for name in dims
+        if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL and dims[name].runtime is None
+    ]
+    tied: set[str] = set()
+    for name, operand in call.operands.items():
+        windows = Windows(geometry, name, operand)
+        if not windows.is_mapped:
+            continue
+        for axis, chosen in enumerate(windows.dims):
+            names = {d.name for access in windows._maps for d in access.axes[axis].dims()}
+            tied |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
+    missing = {n for n in allowed if not any(n in _output_dims(call, output) for output in call.writes)}
+    return {name: rules.multiple.get(name, 1) for name in allowed if name not in tied | missing}
+
+
+def _output_dims(call: Call, output: str) -> set[str]:
+    return {d.name for d in call.geometry.nest.maps()[output].dims()} if output in call.geometry.nest.maps() else set()
+
+
+def core_dims(call: Call) -> tuple[str, ...]:
+    """Dimensions that may be divided over cores: those the kernel names, else every one that may be cut."""
+    free = cut_dims(call)
+    return tuple(name for name in (call.kernel.cores or free) if name in free and _parts_are_views(call, name))
+
+
+def _parts_are_views(call: Call, dim: str) -> bool:
+    """Whether the part of a packed window that one core gets is still laid out as the kernel wants it."""
+    for name, operand in call.operands.items():
+        windows = Windows(call.geometry, name, operand)
+        if not windows.is_mapped or dim not in windows.dims:
+            continue
+        axis = windows.dims.index(dim)
+        dense = min(call.kernel.strided.get(name, len(windows.shape)), len(windows.shape))
+        outer = range(max(0, len(windows.shape) - dense), axis)
+        if any(windows.shape[a] > 1 for a in outer):
+            return False
+    return True
+
+
+def period(loops: Sequence[Loop], dims: set[str], count: int | None = None) -> int:
+    """Tiles between two moves of a window that depends on ``dims`` and sees the outermost ``count`` loops."""
+    seen = loops if count is None else loops[:count]
+    inner = math.prod(loop.trips for loop in loops[len(seen) :])
+    for loop in reversed(seen):
+        if loop.dim in dims and loop.trips > 1:
+            return inner
+        inner *= loop.trips
+    return inner
