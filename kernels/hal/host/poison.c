@@ -1,0 +1,85 @@
+/* Nonsense for memory that holds nothing: a pattern that depends on the place, so that it can be recognised later.
+ *
+ * The pattern of a place is a hash of its address within its space, of the space and of the inference, in words of
+ * eight bytes. Numbers for the adversary's choices come from the same hash (splitmix64; Steele, Lea, Flood 2014).
+ */
+#include <string.h>
+
+#include "model.h"
+
+static uint64_t state, pattern_seed;
+
+static uint64_t mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+uint64_t host_random(void) {
+    return mix(state += 0x9E3779B97F4A7C15u);
+}
+
+/* A number from 0 to bound - 1. */
+uint32_t host_below(uint32_t bound) {
+    return (uint32_t)(host_random() % bound);
+}
+
+void host_seed(uint64_t seed) {
+    state = mix(seed + 1);
+    pattern_seed = mix(~seed);
+}
+
+/* Every inference has a pattern of its own: what it reads without having written it differs from one to the next. */
+void host_new_poison(void) {
+    pattern_seed = mix(pattern_seed + 1);
+}
+
+static uint64_t word(const struct host_space *space, uint64_t index) {
+    return mix(pattern_seed ^ ((uint64_t)space->salt << 40) ^ index);
+}
+
+static unsigned char byte(const struct host_space *space, uint64_t at) {
+    return (unsigned char)(word(space, at / 8) >> (at % 8 * 8));
+}
+
+static int is_word(uint64_t at, uint64_t end) {
+    return at % 8 == 0 && end - at >= 8;
+}
+
+static void spell(unsigned char *to, uint64_t value) {
+    for (int i = 0; i < 8; i++) to[i] = (unsigned char)(value >> (8 * i));
+}
+
+void host_poison(const struct host_space *space, int64_t offset, uint64_t bytes) {
+    unsigned char *const memory = space->memory - space->before;
+    uint64_t at = (uint64_t)(offset + (int64_t)space->before);
+    for (const uint64_t end = at + bytes; at < end;) {
+        if (is_word(at, end)) {
+            spell(memory + at, word(space, at / 8));
+            at += 8;
+        } else {
+            memory[at] = byte(space, at);
+            at++;
+        }
+    }
+}
+
+/* How many bytes from the first one on are as host_poison left them. */
+uint64_t host_intact(const struct host_space *space, int64_t offset, uint64_t bytes) {
+    const unsigned char *const memory = space->memory - space->before;
+    const uint64_t begin = (uint64_t)(offset + (int64_t)space->before), end = begin + bytes;
+    uint64_t at = begin;
+    while (at < end) {
+        if (is_word(at, end)) {
+            unsigned char text[8];
+            spell(text, word(space, at / 8));
+            if (!memcmp(memory + at, text, 8)) {
+                at += 8;
+                continue;
+            }
+        }
+        if (memory[at] != byte(space, at)) break;
+        at++;
+    }
+    return at - begin;
+}
