@@ -5,12 +5,13 @@ from deeploy.target import Memory, Target, resource
 
 from .compute import KERNELS as COMPUTE
 from .pointwise import KERNELS as POINTWISE
+from .transformer import KERNELS as TRANSFORMER
 
 TARGET = Target(
     name="generic",
     summary="plain C11 for any machine, one flat memory",
     memories=(Memory("arena", alignment=16),),
-    kernels=(*COMPUTE, *POINTWISE),
+    kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),

@@ -13,12 +13,14 @@ import deeploy
 from deeploy.verify import verify
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
-NETWORKS = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting"]
+NETWORKS = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting", "CCT/Int/ICCT"]
+NETWORKS += [f"microLlama/INT8/microLlama{kind}" for kind in ("1", "64", "16_parallel")]
 INTEGER = (
-    "Add/Large Add/Regular_RQ Concat Conv/DW_1D Conv/DW_2D_RQ Conv/DW_3x3_RQ Conv/PW_2D_RQ/Regular_RQ"
+    "Add/Large Add/Regular_RQ Attention Concat Conv/DW_1D Conv/DW_2D_RQ Conv/DW_3x3_RQ Conv/PW_2D_RQ/Regular_RQ"
     " Conv/Regular_1D_RQ Conv/Regular_2D_RQ Conv/Regular_3x3 Conv/StriddedPadded_2D_RQ GEMM/Regular"
-    " GEMM/Regular_RQPerColumn GEMM/TransB_RQ Identity/InputIdentity MatMul/Regular MatMul/Regular_RQ"
-    " MaxPool/Regular_2D Pad/Regular_2D ReduceMean ReduceSum Slice Sub"
+    " GEMM/Regular_RQPerColumn GEMM/TransB_RQ Hardswish/Regular_RQ Identity/InputIdentity MatMul/Regular MatMul/Regular_RQ"
+    " MaxPool/Regular_2D Pad/Regular_2D RMSNorm ReduceMean ReduceSum Slice Softmax/Regular"
+    " Sub TrueIntegerDiv iNoNorm"
 )
 FLOAT = ["Kernels/FP32/Conv/Regular_2D_Bias", "Kernels/FP32/GEMM/Regular", "Kernels/FP32/Softmax/Regular", "Kernels/FP32/GELU"]
 MIXED = ["Kernels/Mixed/Quant", "Kernels/Mixed/Dequant", "Models/Transformer_DeepQuant"]

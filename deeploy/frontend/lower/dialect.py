@@ -13,6 +13,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower import build
+from deeploy.frontend.lower.dialect_functions import functions, requantised_function
 from deeploy.frontend.lower.quant import narrow
 from deeploy.graph.rewrite import Pass, constant, redirect, rule
 from deeploy.graph.types import DType
@@ -171,4 +172,4 @@ def _vanishes(graph: gs.Graph, node: gs.Node, x: gs.Tensor, y: gs.Tensor, low: i
     return True
 
 
-PASS = Pass("dialect", (requant_shift,))
+PASS = Pass("dialect", (requant_shift, functions, requantised_function))

@@ -1,0 +1,36 @@
+"""Integer functions of one and two operands with int32 results (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.nodes import Node
+
+
+def gelu(x: np.ndarray, a: int, b: int) -> np.ndarray:
+    """x * ((b + sign(x) * (b - (min(|x|, -a) + a)^2)) >> 1) of int64 values."""
+    q = np.minimum(np.abs(x), -a) + a
+    return np.asarray(x * ((b + np.sign(x) * (b - q * q)) >> 1))
+
+
+def hard_swish(x: np.ndarray, a: int, b: int, c: int) -> np.ndarray:
+    """x * clip(x + a, 0, b) * c of int64 values."""
+    return np.asarray(x * (np.clip(x + a, 0, b) * c))
+
+
+def function_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """The function that ``node`` names, modulo 2^32."""
+    attrs, wide = node.attrs, x.astype(np.int64)
+    with np.errstate(over="ignore"):
+        value = gelu(wide, attrs["a"], attrs["b"]) if attrs["function"] == "gelu" else hard_swish(wide, attrs["a"], attrs["b"], attrs["c"])
+    return value.astype(np.int32)
+
+
+def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """n = a*factor, d = b*scale + offset; (n + sgn(n)*(d >> 1)) / d towards zero, sgn(0) = 1; 0 where d = 0; modulo 2^32."""
+    n = a.astype(np.int64) * node.attrs["factor"]
+    d = b.astype(np.int64) * node.attrs["scale"] + node.attrs["offset"]
+    top = n + np.where(n < 0, -1, 1) * (d >> 1)
+    divisor = np.where(d == 0, 1, d)
+    quotient = np.sign(top) * np.sign(divisor) * (np.abs(top) // np.abs(divisor))
+    return np.where(d == 0, 0, quotient).astype(np.int32)

@@ -1,0 +1,112 @@
+"""Operators along rows of the last axis (docs/integer-form.md): softmaxes and norms of the dialect and of QDQ graphs.
+
+Rows are independent; along a row every output depends on all of it, so that no row is ever cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from deeploy.graph.nest import Map, Nest, coupled, parallel
+from deeploy.graph.nodes import Node
+
+
+def nest(*per_element: str) -> Callable[[Node], Nest]:
+    """The nest of an operator on rows of ``x``; operands named ``per_element`` have one value per element of a row."""
+
+    def declare(node: Node) -> Nest:
+        x = node.inputs[0]
+        assert x is not None
+        rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
+        (c,) = coupled("c")
+        return Nest(reads={"x": Map(*rows, c), **{name: Map(c) for name in per_element}}, writes={"y": Map(*rows, c)})
+
+    return declare
+
+
+def columns(node: Node) -> int:
+    """Elements of a row."""
+    x = node.inputs[0]
+    assert x is not None
+    return x.shape[-1]
+
+
+def truncated(n: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """C's division of integers: towards zero; ``d`` is positive."""
+    return np.asarray(np.sign(n) * (np.abs(n) // d))
+
+
+def integer_root(values: np.ndarray) -> np.ndarray:
+    """floor(sqrt(v)) of non-negative integers."""
+    return np.asarray([math.isqrt(int(v)) for v in values.ravel()], np.int64).reshape(values.shape)
+
+
+def softmax_is_wide(node: Node) -> bool:
+    """Whether the table softmax of a node needs more than 32 bits for its sum or its quotients' numerators."""
+    table = node.inputs[1]
+    assert table is not None
+    largest = 2**31 if table.data is None else int(table.data.max(initial=0))
+    return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
+
+
+def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """e = table[max - x]; e * levels / sum(e), rounded half up or, without ``rounded``, down; plus zero_point, clipped."""
+    attrs = node.attrs
+    wide = x.astype(np.int64)
+    e = table.astype(np.int64)[wide.max(axis=-1, keepdims=True) - wide]
+    total = np.maximum(e.sum(axis=-1, keepdims=True), 1)
+    numerator = e * attrs["levels"]
+    y = (2 * numerator + total) // (2 * total) if attrs.get("rounded", True) else numerator // total
+    return np.asarray(np.clip(y + attrs["zero_point"], attrs["low"], attrs["high"]))
+
+
+def shift_softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """Exponentials as powers of two, the sum corrected whenever a complete group of elements has a larger maximum.
+
+    s = (maximum - x + 16) >> 5; y = (numerator // sum(256 >> s)) >> s.
+    """
+    group = int(node.attrs["group"])
+    wide = x.astype(np.int64)
+    acc = np.zeros((*x.shape[:-1], 1), np.int64)
+    top = np.full_like(acc, -128)
+    for begin in range(0, x.shape[-1] - group + 1, group):
+        part = wide[..., begin : begin + group]
+        largest = part.max(axis=-1, keepdims=True)
+        acc >>= np.where(largest > top, (largest - top + 16) >> 5, 0)
+        top = np.maximum(top, largest)
+        acc += (256 >> ((top - part + 16) >> 5)).sum(axis=-1, keepdims=True)
+    inverse = int(node.attrs["numerator"]) // np.maximum(acc, 1)
+    return np.asarray(inverse >> np.maximum((top - wide + 16) >> 5, 0))
+
+
+def layer_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """c = x - sum/n; (c*weight / isqrt(sum(c^2)/n + 1) + bias) >> shift, modulo 2^8; divisions towards zero."""
+    n = np.asarray(x.shape[-1], np.int64)
+    wide = x.astype(np.int64)
+    c = wide - truncated(wide.sum(axis=-1, keepdims=True), n)
+    deviation = integer_root((c * c).sum(axis=-1, keepdims=True) // n + 1)
+    y = (truncated(c * weight.astype(np.int64), deviation) + bias.astype(np.int64)) >> int(node.attrs["shift"])
+    return np.asarray(((y + 128) & 255) - 128)
+
+
+def rms_norm_reference(node: Node, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """clip((x*weight / isqrt(sum(x^2)/n + 1)) >> shift, -128, 127); divisions towards zero."""
+    wide = x.astype(np.int64)
+    deviation = integer_root((wide * wide).sum(axis=-1, keepdims=True) // x.shape[-1] + 1)
+    return np.asarray(np.clip(truncated(wide * weight.astype(np.int64), deviation) >> int(node.attrs["shift"]), -128, 127))
+
+
+def norm_types(node: Node) -> tuple[str, str]:
+    """C types that hold a row's sum of squares, and the product of an element and its weight plus the bias."""
+    x = node.inputs[0]
+    assert x is not None
+    low, high = x.dtype.range
+    largest = high - low if node.op == "IntegerLayerNorm" else max(-low, high)
+    parameters = [t.data for t in node.inputs[1:] if t is not None]
+    known = all(p is not None for p in parameters)
+    bounds = [int(np.abs(p.astype(np.int64)).max(initial=0)) for p in parameters if p is not None]
+    product = largest * bounds[0] + sum(bounds[1:]) if known else 2**63
+    return ("int32_t" if largest**2 * columns(node) < 2**31 else "int64_t"), ("int32_t" if product < 2**31 else "int64_t")

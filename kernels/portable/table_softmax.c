@@ -1,0 +1,33 @@
+#include "table_softmax.h"
+
+#include "loops.h"
+
+/* An instance defines WIDE_T, an unsigned type that holds every sum and numerator, and ROUND_UP where quotients are
+ * rounded half up. */
+
+static inline int64_t share(WIDE_T e, WIDE_T levels, WIDE_T sum) {
+#ifdef ROUND_UP
+    return (int64_t)((2 * e * levels + sum) / (2 * sum));
+#else
+    return (int64_t)(e * levels / sum);
+#endif
+}
+
+void KERNEL(const struct table_softmax *k) {
+    const TABLE_T *const table = (const TABLE_T *)k->table;
+    const int columns = k->extent[LAST];
+    int index[AXES] = {0};
+    do {
+        const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
+        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        X_T max = x[0];
+        for (int i = 1; i < columns; i++) max = x[i] > max ? x[i] : max;
+        WIDE_T sum = 0;
+        for (int i = 0; i < columns; i++) sum += table[max - x[i]];
+        if (sum == 0) sum = 1;
+        for (int i = 0; i < columns; i++) {
+            const int64_t value = share(table[max - x[i]], (WIDE_T)k->levels, sum) + k->zero_point;
+            y[i] = (Y_T)(value < k->low ? k->low : value > k->high ? k->high : value);
+        }
+    } while (next_row(index, k->extent));
+}
