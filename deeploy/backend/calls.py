@@ -7,11 +7,15 @@ the operand. This module knows types, strides and epilogues, and no operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deeploy.graph import epilogue
+from mako.lookup import TemplateLookup
+
+from deeploy.backend.symbols import Size, product
+from deeploy.graph import epilogue, names
+from deeploy.graph.nest import Map
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call
 
@@ -29,11 +33,11 @@ class Instance:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as templates see it; all entries are ints or C expressions, strides in elements."""
+    """An operand as templates see it; all entries are ints, sizes or C expressions, strides in elements."""
 
     ptr: str
-    extent: tuple[int | str, ...]
-    stride: tuple[int | str, ...]
+    extent: tuple[Size | int, ...]
+    stride: tuple[Size | int, ...]
     before: tuple[int | str, ...]
     shape: tuple[int, ...]
     dtype: DType
@@ -71,23 +75,36 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
 def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
     """The operands of a whole, untiled call; optional ones that are absent are None."""
     result: dict[str, View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-    box = call.geometry.box()
-    maps = call.geometry.nest.maps()
-    for phase in call.geometry.nest.phases:
-        maps |= {name: access for name, access in phase.maps().items() if name not in maps}
     for name, operand in call.operands.items():
-        shape, strides = operand.access.shape, operand.access.strides
-        footprint = call.geometry.footprint(name) if name in maps else None
-        spans = [axis.span(box) for axis in maps[name].axes] if name in maps else [(0, 0)] * len(shape)
+        shape = operand.access.shape
+        footprint = call.geometry.footprint(name) if name in _maps(call) else None
         result[name] = View(
             ptr=name,
             extent=shape,
-            stride=tuple(0 if n == 1 and last > 0 else s for n, s, (_, last) in zip(shape, strides, spans, strict=True)),
+            stride=broadcast(call, name, operand.access.strides),
             before=footprint.before if footprint else (0,) * len(shape),
             shape=shape,
             dtype=stored[name],
         )
     return result
+
+
+def broadcast(call: Call, name: str, strides: Sequence[Size | int]) -> tuple[Size | int, ...]:
+    """Strides with 0 where an axis of extent 1 stands for every index of a longer dimension."""
+    maps, shape = _maps(call), call.operands[name].access.shape
+    if name not in maps:
+        return tuple(strides)
+    box = call.geometry.box()
+    spans = [axis.span(box) for axis in maps[name].axes]
+    return tuple(0 if n == 1 and last > 0 else s for n, s, (_, last) in zip(shape, strides, spans, strict=True))
+
+
+def _maps(call: Call) -> dict[str, Map]:
+    """The map of every operand, of the first phase that has one."""
+    maps = call.geometry.nest.maps()
+    for phase in call.geometry.nest.phases:
+        maps |= {name: access for name, access in phase.maps().items() if name not in maps}
+    return maps
 
 
 def initialiser(call: Call) -> str:
@@ -105,6 +122,35 @@ def initialiser(call: Call) -> str:
         low, high = limits(attrs, call.node.outputs[0].dtype)
         fields += [f".low_f = {low}", f".high_f = {high}"] if is_float else [f".low = {low}", f".high = {high}"]
     return "{" + ", ".join(fields or ["0"]) + "}"
+
+
+def render(call: Call, kernel: str, views: Mapping[str, View | None], scratch: Mapping[str, str], lookup: TemplateLookup) -> str:
+    """The text of a call, by its kernel's template."""
+    text: str = lookup.get_template(call.kernel.template).render(
+        kernel=kernel,
+        node=call.node,
+        attrs=call.node.attrs,
+        geometry=call.geometry,
+        extent=call.geometry.extents,
+        epilogue=initialiser(call),
+        limits=limits,
+        c_float=c_float,
+        c_int=c_int,
+        product=product,
+        scratch=scratch,
+        **views,
+    )
+    return text.strip()
+
+
+def header(call: Call) -> tuple[str, ...]:
+    """What the comment above a layer says."""
+    inputs = ", ".join(str(t) for t in call.node.inputs if t is not None)
+    macs = call.geometry.macs()
+    return (
+        f"{names.comment(call.node.name)}: {names.comment(call.node.op)} {inputs} -> {', '.join(map(str, call.node.outputs))}",
+        *([f"{macs} multiply-accumulates"] if macs else []),
+    )
 
 
 def limits(attrs: Mapping[str, Any], dtype: DType) -> tuple[str, str]:

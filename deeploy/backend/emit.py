@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mako.lookup import TemplateLookup
 
 from deeploy import __version__
 from deeploy.backend import calls as c
+from deeploy.backend import managed
+from deeploy.backend.constants import blob, constants, descriptor
 from deeploy.backend.describe import describe
 from deeploy.errors import TargetError
 from deeploy.graph import names
 from deeploy.graph.target import Target
-from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Call, Role
+from deeploy.midend.program import Call, Role
 
 Project = Mapping[str, str | bytes]
 
-ALIGNMENT = 16  # bytes, of every constant in weights.bin
-_TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -42,18 +40,6 @@ class Layer:
     body: str
 
 
-@dataclass(frozen=True)
-class Constant:
-    """One constant as the weights templates see it; ``offset`` is in bytes in the binary file."""
-
-    name: str
-    tensor: str
-    type: str
-    elements: int
-    offset: int
-    values: str
-
-
 def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Project:
     """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
 
@@ -65,7 +51,11 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
     for prefix, plan in plans.items():
-        files |= _network(prefix, plan, lookup, instances, descriptions[prefix])
+        write = managed.network if plan.machine is not None else _network
+        files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__)
+    first = next(iter(plans.values()))
+    if first.machine is not None:
+        files |= managed.machine(first, lookup)
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source in sorted({instance.source for instance in instances.values()}):
@@ -84,23 +74,28 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
 
 
 def _network(
-    prefix: str, plan: Plan, lookup: TemplateLookup, instances: dict[str, c.Instance], description: Mapping[str, Any]
+    prefix: str,
+    plan: Plan,
+    lookup: TemplateLookup,
+    instances: dict[str, c.Instance],
+    description: Mapping[str, Any],
+    version: str,
 ) -> dict[str, str | bytes]:
     program = plan.program
-    constants = _constants(prefix, program.buffers.values())
+    own = constants(prefix, program.buffers.values())
     layers = [_layer(prefix, plan, call, lookup, instances) for call in program.calls]
     use = plan.memory[plan.target.memories[0].name]
     context = {
         "prefix": prefix,
-        "version": __version__,
+        "version": version,
         "model": names.comment(str(description["model"])),
         "layers": layers,
-        "constants": constants,
+        "constants": own,
         "arena_bytes": use.peak,
         "alignment": use.alignment,
         "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
-        "inputs": [_descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [_descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
     }
     render = {
@@ -110,7 +105,7 @@ def _network(
         f"src/{prefix}_weights.c": "weights.c.mako",
     }
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**context) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = _blob(program.buffers.values())
+    files[f"{prefix}_weights.bin"] = blob(program.buffers.values())
     return files
 
 
@@ -119,31 +114,10 @@ def _layer(prefix: str, plan: Plan, call: Call, lookup: TemplateLookup, instance
     stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
     instance = c.instance(call, stored)
     instances.setdefault(instance.name, instance)
-    views = c.views(call, stored)
-    text = lookup.get_template(call.kernel.template).render(
-        kernel=instance.name,
-        node=call.node,
-        attrs=call.node.attrs,
-        geometry=call.geometry,
-        extent=call.geometry.extents,
-        epilogue=c.initialiser(call),
-        limits=c.limits,
-        c_float=c.c_float,
-        c_int=c.c_int,
-        scratch={key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()},
-        **views,
-    )
-    inputs = ", ".join(str(t) for t in call.node.inputs if t is not None)
-    macs = call.geometry.macs()
-    return Layer(
-        call.name,
-        (
-            f"{names.comment(call.node.name)}: {names.comment(call.node.op)} {inputs} -> {', '.join(map(str, call.node.outputs))}",
-            *([f"{macs} multiply-accumulates"] if macs else []),
-        ),
-        tuple(_pointer(prefix, plan, call, name) for name in call.operands),
-        text.strip(),
-    )
+    scratch = {key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()}
+    text = c.render(call, instance.name, c.views(call, stored), scratch, lookup)
+    pointers = tuple(_pointer(prefix, plan, call, name) for name in call.operands)
+    return Layer(call.name, c.header(call), pointers, text)
 
 
 def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
@@ -162,51 +136,6 @@ def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
         base = f"({const}{buffer.dtype.c} *)(void *)(arena + AT_{buffer.name.upper()})"
     offset = f" + {operand.access.offset}" if operand.access.offset else ""
     return f"{const}{buffer.dtype.c} *{name} = {base}{offset};"
-
-
-def _constants(prefix: str, buffers: Any) -> list[Constant]:
-    result = []
-    offset = 0
-    for buffer in buffers:
-        if buffer.role is Role.CONSTANT:
-            name = f"{prefix}_{buffer.name}"
-            result.append(Constant(name, names.comment(buffer.tensor), buffer.dtype.c, max(1, buffer.data.size), offset, _values(buffer)))
-            offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
-    return result
-
-
-def _values(buffer: Buffer) -> str:
-    assert buffer.data is not None
-    flat = buffer.data.ravel().tolist() or [0]
-    convert = c.c_float if buffer.dtype.is_float else c.c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain
-    texts = [convert(value) for value in flat]
-    return ",\n".join("    " + ", ".join(texts[i : i + 16]) for i in range(0, len(texts), 16))
-
-
-def _plain(value: int) -> str:
-    return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
-
-
-def _blob(buffers: Any) -> bytes:
-    """All constants, little endian, each at a multiple of ALIGNMENT bytes, in the order of the program."""
-    parts = []
-    for buffer in buffers:
-        if buffer.role is Role.CONSTANT:
-            data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
-            parts.append(data + bytes(-len(data) % ALIGNMENT))
-    return b"".join(parts)
-
-
-def _descriptor(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:
-    scale, zero = description.get("scale"), description.get("zero_point")
-    return {
-        "name": names.string(buffer.tensor),
-        "type": _TYPES[buffer.dtype],
-        "shape": buffer.shape,
-        "bytes": buffer.bytes,
-        "scale": c.c_float(1.0 if scale is None else scale),
-        "zero_point": 0 if zero is None else zero,
-    }
 
 
 def _instance_source(instance: c.Instance) -> str:

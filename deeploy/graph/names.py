@@ -59,7 +59,7 @@ _KEYWORDS = frozenset(
         "signal",
     ]
 )
-_LONGEST = 48
+_LONGEST = 32
 
 
 def identifier(name: str) -> str:

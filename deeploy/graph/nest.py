@@ -79,13 +79,13 @@ class Expr:
         yield from self._affine().dims()
 
 
-class _Atom(Expr):
+class Atom(Expr):
     def _affine(self) -> Affine:
         return Affine(((self, 1),), 0)
 
 
 @dataclass(frozen=True)
-class Dim(_Atom):
+class Dim(Atom):
     """One dimension of an iteration domain.
 
     ``runtime`` names the run-time value that limits the loop (a position, say); the dimension is planned at its extent.
@@ -107,7 +107,7 @@ class Dim(_Atom):
 
 
 @dataclass(frozen=True)
-class Quotient(_Atom):
+class Quotient(Atom):
     """Floor division of an expression by a positive constant."""
 
     inner: Affine
@@ -125,7 +125,7 @@ class Quotient(_Atom):
 
 
 @dataclass(frozen=True)
-class Remainder(_Atom):
+class Remainder(Atom):
     """An expression modulo a positive constant."""
 
     inner: Affine
@@ -148,7 +148,7 @@ class Remainder(_Atom):
 class Affine(Expr):
     """``sum(coefficient * atom) + constant``; atoms are dimensions, quotients and remainders."""
 
-    terms: tuple[tuple[_Atom, int], ...]
+    terms: tuple[tuple[Atom, int], ...]
     constant: int
 
     def _affine(self) -> Affine:

@@ -134,7 +134,8 @@ def load_timing(file: Path) -> Timing:
     try:
         engines, clock = table("engine"), table("machine")["clock"]
         paths = {
-            name: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for name, e in table("path").items()
+            name: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"])
+            for name, e in table("path").items()
         }
         kernels = {name: Rate(e["call"], e["mac"], e["output"]) for name, e in table("kernel").items()}
         return Timing(
@@ -146,7 +147,9 @@ def load_timing(file: Path) -> Timing:
             kernels,
         )
     except KeyError as error:
-        raise TargetError(f"{file.name}: the figure {error} is missing", "Complete the file; docs/targets.md lists what it holds.") from error
+        raise TargetError(
+            f"{file.name}: the figure {error} is missing", "Complete the file; docs/targets.md lists what it holds."
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 MOST_KEPT = 16  # candidates per hops
+MOST_STAGED = 6  # of them that are tried with windows in a memory further out
 ORDERS = 6  # loop orders tried
 
 Hops = Mapping[str, int]
@@ -111,8 +112,11 @@ class Tiler:
         for axis in reversed(windows.order):
             dim = windows.dims[axis]
             dim = dim if dim in self.dims else None
+            wide: Any
+            sums: Any
+            trips: Any
             if dim is None:
-                cut = windows.cut(axis, 1) if windows.dims[axis] is None else windows.cut(axis, self.call.geometry.extents[windows.dims[axis] or ""])
+                cut = windows.cut(axis, self.call.geometry.extents.get(windows.dims[axis] or "", 1))
                 wide, sums, trips = cut.widest, cut.total, 1
                 whole: Any = True
             else:
@@ -317,7 +321,7 @@ class Tiler:
         near = {name: min(hop, 1) for name, hop in hops.items()}
         far = [name for name in self.moving if hops[name] > 1]
         found: list[Candidate] = []
-        for base in self.candidates(near, depths):
+        for base in self.candidates(near, depths)[:MOST_STAGED]:
             depth = 2 if base.is_double else 1
             loops = base.tiling.loops
             splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
@@ -337,7 +341,7 @@ class Tiler:
 
 def _divisors(count: int) -> list[int]:
     every = [d for d in range(1, count + 1) if count % d == 0]
-    return every if len(every) <= 6 else every[:3] + every[-3:]
+    return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]
 
 
 def _front(found: list[tuple[int, int, int, int, tuple[str, ...], int]]) -> list[tuple[int, int, int, int, tuple[str, ...], int]]:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from deeploy.errors import FitError
 from deeploy.midend.candidates import Candidate
 
-DETERMINISTIC_SECONDS = 4.0
+DETERMINISTIC_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,11 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), effort: float = 1
     model.minimise_cycles()
     solver = _solver(effort)
     status = solver.solve(model.model)
+    if status == cp_model.UNKNOWN:
+        raise FitError(
+            "no plan was found within the solver's budget, and none was ruled out",
+            "Raise --seconds, or give the network more memory (--l1, --l2).",
+        )
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     picks = tuple(next(i for i, literal in enumerate(literals) if solver.value(literal)) for literals in model.pick)

@@ -21,6 +21,7 @@ from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Call, Program, Role
 
+WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
 
 
@@ -63,7 +64,8 @@ class Planner:
         """The buffers to be placed, and where they may live; far homes only if ``is_spread``."""
         result = []
         for block in self.blocks:
-            hops = [hop for hop in range(3 if is_spread and self.is_far else 2) if block.size <= self.machine.capacities[self.levels[hop]]]
+            may_leave = is_spread and self.is_far and self._is_large(block.size)
+            hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.machine.capacities[self.levels[hop]]]
             if any(self._is_indirect(step, name) for step in range(block.first, block.last + 1) for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), (block.first, block.last), tuple(hops)))
@@ -83,9 +85,13 @@ class Planner:
             commands = max(1, -(-buffer.bytes // path.max_total))
             fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
-            hops = (1,) if is_indirect or buffer.bytes < 1024 else (1, 2)
+            hops = (1, 2) if self._is_large(buffer.bytes) and not is_indirect else (1,)
             result.append(Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch))
         return result
+
+    def _is_large(self, size: int) -> bool:
+        """Whether a buffer is worth streaming from a far memory rather than holding whole in the one before it."""
+        return size > self.machine.capacities[self.levels[1]] * WORTH_STREAMING
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
         call = self.program.calls[step]

@@ -99,9 +99,7 @@ class Plan:
             rows.append(f"  {name}: peak {use.peak} of lower bound {use.lower_bound}, io {use.io}, constants {use.constants}")
         for call, candidate in zip(self.program.calls, self.calls, strict=False):
             loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops) or "one tile"
-            streams = ", ".join(
-                f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_early}" for s in candidate.tiling.streams
-            )
+            streams = ", ".join(f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_early}" for s in candidate.tiling.streams)
             rows.append(f"  {call.name}: {loops}; {streams}; {candidate.cycles} cycles")
         for p in sorted(self.placements, key=lambda p: (p.first, p.level, p.offset)):
             rows.append(f"  {p.level}+{p.offset}: {'='.join(p.buffers)} {p.size} bytes, steps {p.first}..{p.last}")

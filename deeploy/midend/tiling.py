@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 from deeploy.graph.nest import Affine, Dim, Geometry, Kind, Span
 from deeploy.midend.program import Call, Operand
@@ -103,7 +103,8 @@ def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
     found: dict[int, int] = {}
     trips, most = 1, -(-extent // multiple)
     while trips <= min(most, MOST_TRIPS):
-        size = min(-(-(-(-extent // trips)) // multiple) * multiple, extent)
+        share = -(-extent // trips)
+        size = min(-(-share // multiple) * multiple, extent)
         found[-(-extent // size)] = size
         trips += max(1, int(trips * growth))
     if most <= MOST_TRIPS:
@@ -129,20 +130,20 @@ class Windows:
         self.shape = operand.access.shape
         self.strides = operand.access.strides
         phases = (geometry.nest, *geometry.nest.phases)
-        self._maps = [phase.maps()[name] for phase in phases if name in phase.maps()]
+        self.maps = [phase.maps()[name] for phase in phases if name in phase.maps()]
 
     @property
     def is_mapped(self) -> bool:
         """Whether the operand has a map; one without is read whole."""
-        return bool(self._maps) and self.name not in self.geometry.nest.indirect
+        return bool(self.maps) and self.name not in self.geometry.nest.indirect
 
     @cached_property
     def dims(self) -> tuple[str | None, ...]:
         """Per axis the dimension that may be cut along it: the first that its expressions mention and that may be cut."""
         result: list[str | None] = []
         for axis, size in enumerate(self.shape):
-            names = [d.name for access in self._maps for d in access.axes[axis].dims()] if self.is_mapped else []
-            broadcast = size == 1 and not any(access.outside is not None for access in self._maps)
+            names = [d.name for access in self.maps for d in access.axes[axis].dims()] if self.is_mapped else []
+            broadcast = size == 1 and not any(access.outside is not None for access in self.maps)
             free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.cuttable(n) is Kind.PARALLEL]
             result.append(None if broadcast or not free else free[0])
         return tuple(result)
@@ -155,13 +156,13 @@ class Windows:
     def window(self, axis: int, spans: Mapping[str, Span]) -> Span:
         """First and last index along an axis, clipped to the operand; last < first where the window is empty."""
         box = self.geometry.box(spans)
-        hulls = [access.axes[axis].span(box) for access in self._maps]
+        hulls = [access.axes[axis].span(box) for access in self.maps]
         low, high = min(h[0] for h in hulls), max(h[1] for h in hulls)
         if self.shape[axis] == 1 and low >= 0:
             return 0, 0
         return max(0, low), min(self.shape[axis] - 1, high)
 
-    @lru_cache(maxsize=None)  # noqa: B019  (lives as long as the planning of one class of calls)
+    @cache  # noqa: B019  (lives as long as the planning of one class of calls)
     def cut(self, axis: int, size: int) -> AxisCut:
         """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
         dim = self.dims[axis]
@@ -172,7 +173,7 @@ class Windows:
             return AxisCut(high - low + 1, high - low + 1, 1)
         extent = self.geometry.extents[dim]
         trips = -(-extent // size)
-        if all(_is_bare(access.axes[axis], dim) for access in self._maps):
+        if all(_is_bare(access.axes[axis], dim) for access in self.maps):
             return AxisCut(min(size, extent), extent, trips)
         widths = []
         for start in range(0, extent, size):
@@ -196,7 +197,10 @@ def cut_dims(call: Call) -> dict[str, int]:
     allowed = [
         name
         for name in dims
-        if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL and dims[name].runtime is None
+        if geometry.extents[name] > 1
+        and name not in rules.whole
+        and geometry.cuttable(name) is Kind.PARALLEL
+        and dims[name].runtime is None
     ]
     tied: set[str] = set()
     for name, operand in call.operands.items():
@@ -204,7 +208,7 @@ def cut_dims(call: Call) -> dict[str, int]:
         if not windows.is_mapped:
             continue
         for axis, chosen in enumerate(windows.dims):
-            names = {d.name for access in windows._maps for d in access.axes[axis].dims()}
+            names = {d.name for access in windows.maps for d in access.axes[axis].dims()}
             tied |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
     missing = {n for n in allowed if not any(n in _output_dims(call, output) for output in call.writes)}
     return {name: rules.multiple.get(name, 1) for name in allowed if name not in tied | missing}

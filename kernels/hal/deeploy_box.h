@@ -4,7 +4,7 @@
 
 #include "deeploy_rt.h"
 
-enum { BOX_AXES = 5 };
+enum { BOX_AXES = 6 };
 
 /* `bytes` in a run, repeated along `axes` outer axes, outermost first. The near side is packed: its runs lie one after
  * the other, in the order of the axes. */

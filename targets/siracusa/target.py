@@ -8,8 +8,9 @@ from deeploy.target import DmaPath, Engine, Memory, Target, load, load_timing, r
 
 KIB = 1024
 
-L1 = Memory("L1", 256 * KIB, alignment=4, reserved=8 * KIB)
-L2 = Memory("L2", 2048 * KIB, alignment=4, reserved=192 * KIB)
+# Multipliers and biases of 64 bits want their own alignment.
+L1 = Memory("L1", 256 * KIB, alignment=8, reserved=8 * KIB)
+L2 = Memory("L2", 2048 * KIB, alignment=8, reserved=192 * KIB)
 L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 
 # MCHAN: 17-bit lengths, rows apart on the L2 side only. HyperRAM: through the controller's uDMA, byte-addressed.

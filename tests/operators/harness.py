@@ -209,19 +209,8 @@ def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.nda
 def _main(
     call: Call, instance: calls.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
-    body = _lookup.get_template(call.kernel.template).render(
-        kernel=instance.name,
-        node=call.node,
-        attrs=call.node.attrs,
-        geometry=call.geometry,
-        extent=call.geometry.extents,
-        epilogue=calls.initialiser(call),
-        limits=calls.limits,
-        c_float=calls.c_float,
-        c_int=calls.c_int,
-        scratch={name: f"(void *){name}" for name in call.scratch},
-        **calls.views(call, types),
-    )
+    scratch = {name: f"(void *){name}" for name in call.scratch}
+    body = calls.render(call, instance.name, calls.views(call, types), scratch, _lookup)
     header = Path(instance.source).with_suffix(".h").name
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{header}"']
     lines += [f"void {instance.name}(const struct {Path(instance.source).stem} *k);"]

@@ -1,0 +1,201 @@
+"""Plans for machines with several memories as C: loops over tiles that fetch, compute and store.
+
+Every call becomes a few functions: what moves for tile ``t``, what every core computes in it, and the loop that keeps
+transfers and computing side by side. Where a tile lies follows from ``t`` by division; there are no tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mako.lookup import TemplateLookup
+
+from deeploy.backend import calls as c
+from deeploy.backend.constants import ALIGNMENT, blob, constants, descriptor
+from deeploy.backend.tiles import TiledCall, macro
+from deeploy.graph import names
+from deeploy.midend.place import FOR_EVER
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Role
+
+IN, OUT, EARLY = "0", "1", "2"  # tickets of a call's own transfers: windows in, windows out, first constants of the next call
+LOAD = (2, 3)  # tickets of whole constants, by the parity of the step that needs them
+
+
+@dataclass(frozen=True)
+class TiledLayer:
+    """One call as the template sees it; the lists hold lines of C.
+
+    Attributes:
+        group: tiles between two moves of the windows in memories further out; 0 where there are none.
+        loads: whole constants that are fetched as the call begins; ``awaited`` those it has to wait for: their ticket.
+        following: the next call, when its first windows are fetched while this one runs.
+    """
+
+    name: str
+    index: int
+    header: tuple[str, ...]
+    tiles: int
+    group: int
+    is_double: bool
+    cores: int
+    closure: str
+    near: str
+    far: str | None
+    fetches: list[str]
+    early: list[str]
+    stages: list[str]
+    stores: list[str]
+    unstages: list[str]
+    unstaged_twice: bool
+    body: list[str]
+    loads: list[str]
+    awaited: int | None
+    following: str | None
+
+
+def network(
+    prefix: str,
+    plan: Plan,
+    lookup: TemplateLookup,
+    instances: dict[str, c.Instance],
+    description: Mapping[str, Any],
+    version: str,
+) -> dict[str, str | bytes]:
+    """The files of one network; kernel instances it needs are added to ``instances``."""
+    program, target = plan.program, plan.target
+    is_far = plan.machine is not None and target.memory(plan.machine.default_memory).is_far
+    own = constants(prefix, program.buffers.values())
+    addresses = _addresses(prefix, plan, {k.name: k.offset for k in own}, is_far)
+    layers = [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))]
+    context = {
+        "prefix": prefix,
+        "version": version,
+        "model": names.comment(str(description["model"])),
+        "layers": layers,
+        "constants": own,
+        "is_far": is_far,
+        "outer": target.outward(target.engines[0].memory)[0].far,
+        "default": plan.machine.default_memory if plan.machine else "",
+        "levels": [memory.name for memory in target.memories],
+        "kept": [load for name, first in plan.fetched.items() if first == FOR_EVER for load in _load(plan, name, addresses, LOAD[0])],
+        "far_path": plan.target.paths[-1].name,
+        "arena_bytes": 0,
+        "alignment": 1,
+        "offsets": sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
+        "blocks": _blocks(plan),
+        "steps": len(program.calls),
+        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "macs": sum(call.geometry.macs() for call in program.calls),
+    }
+    render = {
+        f"include/{prefix}.h": "network.h.mako",
+        f"src/{prefix}.c": "managed_network.c.mako",
+        f"src/{prefix}_checks.h": "checks.h.mako",
+    }
+    if not is_far:
+        render |= {f"src/{prefix}_weights.h": "weights.h.mako", f"src/{prefix}_weights.c": "weights.c.mako"}
+    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**context) for path, name in render.items()}
+    files[f"{prefix}_weights.bin"] = blob(program.buffers.values())
+    return files
+
+
+def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool) -> dict[str, str]:
+    """Where every buffer begins, as a C expression."""
+    program = plan.program
+    result = {}
+    for name, buffer in program.buffers.items():
+        if buffer.role is Role.INPUT:
+            result[name] = f"(rt_address)inputs[{program.inputs.index(name)}]"
+        elif buffer.role is Role.OUTPUT:
+            result[name] = f"(rt_address)outputs[{program.outputs.index(name)}]"
+        elif buffer.role is Role.CONSTANT and name not in plan.fetched:
+            result[name] = f"constants + {offsets[f'{prefix}_{name}']}" if is_far else f"(rt_address){prefix}_{name}"
+        elif name in plan.offsets:
+            level = plan.homes.get(name, plan.target.engines[0].memory)
+            result[name] = f"{level.lower()} + {macro(name)}"
+    for name in plan.fetched:
+        result[f"{name} far"] = f"constants + {offsets[f'{prefix}_{name}']}"
+    return result
+
+
+def _load(plan: Plan, name: str, addresses: Mapping[str, str], ticket: int) -> list[str]:
+    """Lines that begin to fetch a whole constant."""
+    path, count = plan.target.paths[-1].name, plan.program.buffers[name].bytes
+    box = f"{{.near = {addresses[name]}, .far = {addresses[f'{name} far']}, .bytes = {count}}}"
+    return [f"rt_fetch(DMA_{path}, {ticket}, &(struct rt_box){box});"]
+
+
+def _first_uses(plan: Plan) -> dict[str, int]:
+    """The step that first needs each constant that is fetched at every inference."""
+    uses: dict[str, int] = {}
+    for step, call in enumerate(plan.program.calls):
+        for operand in call.operands.values():
+            if plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER:
+                uses.setdefault(operand.buffer, step)
+    return uses
+
+
+def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: TemplateLookup, instances: dict[str, c.Instance]) -> TiledLayer:
+    program = plan.program
+    call = program.calls[step]
+    tiled = TiledCall(plan, step, addresses)
+    stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
+    instance = c.instance(call, stored)
+    instances.setdefault(instance.name, instance)
+    lines, views = tiled.operands()
+    text = c.render(call, instance.name, views, tiled.scratch(), lookup)
+    far = tiled.streams(1, False) + tiled.streams(1, True)
+    outer = tiled.tiling.loops[: far[0].loops] if far else ()
+    group = tiled.tiling.tiles
+    for loop in outer:
+        group //= loop.trips
+    uses = _first_uses(plan)
+    loads = [line for name, first in plan.fetched.items() if first == step for line in _load(plan, name, addresses, LOAD[uses[name] % 2])]
+    next_streams = plan.tiling(step + 1).streams if step + 1 < len(program.calls) else ()
+    return TiledLayer(
+        name=call.name,
+        index=step,
+        header=c.header(call),
+        tiles=tiled.tiling.tiles,
+        group=group if far else 0,
+        is_double=plan.calls[step].is_double,
+        cores=tiled.cores,
+        closure=f"{tiled.engine.memory.lower()} + {macro(call.name + '.closure')}",
+        near=tiled.paths[0].name,
+        far=tiled.paths[1].name if len(tiled.paths) > 1 else None,
+        fetches=tiled.fetches(0, IN),
+        early=tiled.early(EARLY),
+        stages=tiled.fetches(1, IN),
+        stores=tiled.stores(0, OUT),
+        unstages=tiled.stores(1, OUT),
+        unstaged_twice=all(s.depth > 1 or s.moves == 1 for s in tiled.streams(1, True)),
+        body=tiled.body(lines, text),
+        loads=loads,
+        awaited=LOAD[step % 2] if step in uses.values() else None,
+        following=program.calls[step + 1].name if any(s.is_early for s in next_streams) else None,
+    )
+
+
+def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
+    """What the host machine model is told of the plan: name, level, offset, bytes, first and last step."""
+    placed = sorted(plan.placements, key=lambda p: (p.level, p.offset, p.first))
+    return [("=".join(p.buffers), p.level, p.offset, p.size, p.first, p.last) for p in placed]
+
+
+def machine(plan: Plan, lookup: TemplateLookup) -> dict[str, str | bytes]:
+    """The machine's table and the numbers of its memories and transfer engines."""
+    assert plan.machine is not None
+    beside = {
+        memory.name: sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
+        for memory in plan.target.memories
+        if memory.is_far and memory.name == plan.machine.default_memory
+    }
+    context = {"target": plan.target, "capacities": plan.machine.capacities, "cores": plan.machine.cores, "beside": beside}
+    return {
+        "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**context),
+        "src/machine.c": lookup.get_template("machine.c.mako").render(**context),
+    }

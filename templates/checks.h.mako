@@ -1,0 +1,13 @@
+/* What the host machine model is told of the plan of network ${prefix}. */
+#include "deeploy_machine.h"
+#include "deeploy_rt.h"
+
+enum { BLOCKS = ${len(blocks)} };
+
+#ifdef RT_CHECKED
+static const struct rt_block blocks[] = {
+% for name, level, offset, size, first, last in blocks:
+    {"${name}", LEVEL_${level}, ${offset}, ${size}, ${first}, ${last}},
+% endfor
+};
+#endif

@@ -1,0 +1,17 @@
+<% number = {memory.name: index for index, memory in enumerate(target.memories)} %>\
+/* The machine that this project was planned for. */
+#include "deeploy_rt.h"
+
+static const struct rt_level levels[] = {
+% for memory in target.memories:
+    {"${memory.name}", ${capacities[memory.name]}, ${memory.alignment}, ${beside.get(memory.name, 0)}, ${int(memory.is_far)}},
+% endfor
+};
+
+static const struct rt_engine engines[] = {
+% for path in target.paths:
+    {"${path.name}", ${number[path.near]}, ${number[path.far]}, ${path.max_bytes}, ${path.max_rows}, ${path.max_total}, ${path.max_pitch}, ${path.alignment}, ${int(path.near_pitch)}, ${path.tickets}, ${path.commands}},
+% endfor
+};
+
+const struct rt_machine rt_machine = {"${target.name}", ${cores}, ${len(target.memories)}, ${len(target.paths)}, levels, engines};

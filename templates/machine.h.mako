@@ -1,0 +1,17 @@
+/* Numbers of the memories and transfer engines of ${target.name}. */
+#ifndef DEEPLOY_MACHINE_H
+#define DEEPLOY_MACHINE_H
+
+enum {
+% for index, memory in enumerate(target.memories):
+    LEVEL_${memory.name} = ${index},
+% endfor
+};
+
+enum {
+% for index, path in enumerate(target.paths):
+    DMA_${path.name} = ${index},
+% endfor
+};
+
+#endif

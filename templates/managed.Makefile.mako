@@ -1,0 +1,34 @@
+# make: the application that runs test vectors; make lib: the networks as a static library; make clean.
+# SANITIZE=1 adds the address and undefined-behaviour sanitizers. Everything is built in BUILD.
+CC ?= gcc
+AR ?= ar
+BUILD ?= build
+CFLAGS ?= -O3
+WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
+ALL_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) -Iinclude ${" ".join(f"-I{folder}" for folder in folders)}
+ifeq ($(SANITIZE),1)
+ALL_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all
+endif
+
+SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c)
+OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o)
+
+all: $(BUILD)/application
+lib: $(BUILD)/libnetwork.a
+
+$(BUILD)/application: $(BUILD)/runtime/main.o $(BUILD)/libnetwork.a
+	$(CC) $(ALL_CFLAGS) $^ -o $@ -lm $(LDFLAGS)
+
+$(BUILD)/libnetwork.a: $(OBJECTS)
+	$(RM) $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -c $< -o $@
+
+clean:
+	$(RM) -r $(BUILD)
+
+-include $(OBJECTS:.o=.d)
+.PHONY: all lib clean

@@ -1,0 +1,122 @@
+<% P = prefix.upper() %>\
+<%namespace name="tiled" file="tiled_call.c.mako"/>\
+/* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
+#include "${prefix}.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#include "${prefix}_checks.h"
+% if not is_far:
+#include "${prefix}_weights.h"
+% endif
+#include "deeploy_box.h"
+#include "deeploy_kernels.h"
+#include "deeploy_tile.h"
+
+/* Where everything lies in the arena of its memory, in bytes. */
+enum {
+% for offset, name in offsets:
+    ${name} = ${offset},
+% endfor
+};
+
+/* Tickets of a call's own transfers. */
+enum { IN = 0, OUT = 1, EARLY = 2 };
+
+static const void *const *inputs;
+static void *const *outputs;
+% for level in levels:
+static rt_address ${level.lower()};
+% endfor
+% if is_far:
+static rt_address constants;
+% endif
+
+/* Runs the body on a team of cores; the closure tells it which tile it is. */
+static inline void team(int cores, void (*body)(void *), rt_address closure, int32_t t) {
+    *(int32_t *)closure = t;
+    if (cores > 1) rt_fork(cores, body, (void *)closure);
+    else body((void *)closure);
+}
+
+% for layer in reversed(layers):
+% if layer.early:
+static void ${layer.name}_early(void);
+% endif
+% endfor
+% for layer in layers:
+${tiled.call(layer)}
+% endfor
+#ifdef DEEPLOY_PROFILE
+#define LAYER(index, name) (deeploy_profile(#name, index, 0), name(), deeploy_profile(#name, index, 1))
+#else
+#define LAYER(index, name) name()
+#endif
+
+static void announce(void) {
+% for index in range(len(inputs)):
+    RT_REGION(LEVEL_${outer}, inputs[${index}], ${inputs[index]["bytes"]}, 0);
+% endfor
+% for index in range(len(outputs)):
+    RT_REGION(LEVEL_${outer}, outputs[${index}], ${outputs[index]["bytes"]}, 1);
+% endfor
+% if not is_far:
+% for k in constants:
+    RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
+% endfor
+% endif
+}
+
+static int infer(void *argument) {
+    (void)argument;
+    RT_STEP(blocks, BLOCKS, -1);
+    announce();
+% for index, layer in enumerate(layers):
+    LAYER(${index}, ${layer.name});
+% endfor
+    RT_STEP(blocks, BLOCKS, ${steps});
+    return 0;
+}
+
+enum deeploy_status ${prefix}_run(const void *const *sources, void *const *results) {
+    if (!l1) return DEEPLOY_ERROR_NOT_INITIALISED;
+% if inputs:
+    for (int i = 0; i < ${P}_INPUTS; i++) {
+        if (!sources[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+% endif
+    for (int i = 0; i < ${P}_OUTPUTS; i++) {
+        if (!results[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
+    }
+    inputs = sources;
+    outputs = results;
+    return rt_enter(infer, 0) ? DEEPLOY_ERROR_NULL : DEEPLOY_OK;
+}
+
+static int prepare(void *argument) {
+    (void)argument;
+% for level in levels:
+    ${level.lower()} = rt_arena(LEVEL_${level});
+% endfor
+% if is_far:
+    constants = rt_constants(LEVEL_${default});
+% endif
+% if kept:
+    RT_STEP(blocks, BLOCKS, -1);
+% for line in kept:
+    ${line}
+% endfor
+    rt_wait(DMA_${far_path}, 2);
+% endif
+    return 0;
+}
+
+enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
+    (void)memory;
+    (void)bytes;
+    rt_enter(prepare, 0);
+    return DEEPLOY_OK;
+}
+
+<%include file="network_descriptors.c.mako"/>
