@@ -7,23 +7,21 @@ Model. A block is a rectangle, lifetime by addresses, that moves along the addre
 block occupies its size rounded up to it (also in the peak), so rectangles stay on one grid. Blocks of no size touch nothing.
 
 Bound. At every step the live blocks lie above one another: the largest sum of live sizes, or the end of a pinned block above it, is a
-lower bound of the peak. It is not always reached. Greedy orders are tried first and return at once when they reach it; otherwise an
-exact search runs within a deterministic budget. Nothing depends on the clock, on the number of cores or on the order of the input.
+lower bound of the peak. It is not always reached. Greedy orders are tried first and return at once when they reach it; otherwise a beam
+search and an exact one take turns within deterministic budgets (``deeploy.midend.pack_solve``). Nothing depends on the clock, on the
+number of cores or on the order of the input.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.midend import pack_exact
-from deeploy.midend.pack_greedy import greedy
-from deeploy.midend.pack_instance import Instance, components, restrict, sections
-
-DETERMINISTIC_SECONDS = 20.0  # of CP-SAT, for every part of the schedule that needs it, at effort 1
+from deeploy.midend.pack_instance import Instance, sections
+from deeploy.midend.pack_solve import Work, solve
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,14 @@ class Packing:
     """An offset in bytes for every block, by name.
 
     ``peak`` is the end of the highest block and ``lower_bound`` what no packing can go below, both in bytes and rounded up to the
-    alignment. ``status`` is ``optimal`` when the two are equal, ``feasible`` otherwise.
+    alignment. ``status`` is ``optimal`` when the two are equal, ``feasible`` otherwise. ``work`` is what the searches cost.
     """
 
     offsets: Mapping[str, int]
     peak: int
     lower_bound: int
     status: Literal["optimal", "feasible"]
+    work: Work = field(default_factory=Work)
 
 
 class PackError(FitError):
@@ -76,7 +75,7 @@ def pack(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = Non
         blocks: buffers with distinct names.
         alignment: bytes; every offset is a multiple of it.
         capacity: bytes of the memory, or None to minimise the peak.
-        effort: factor on the budget of the exact search; 0 leaves the greedy orders.
+        effort: factor on the budgets of the searches; 0 leaves the greedy orders.
 
     Raises:
         PackError: the blocks do not fit the capacity, or no packing that fits was found.
@@ -91,13 +90,14 @@ def pack(blocks: Sequence[Block], alignment: int = 1, capacity: int | None = Non
     if capacity is not None and bound * unit > capacity:
         raise _too_small(solid, instance, unit, alignment, capacity, effort)
     goal = bound if capacity is None else capacity // unit
-    found, bound = _solve(instance, goal, effort)
+    outcome = solve(instance, goal, effort)
+    found, bound = outcome.offsets, outcome.bound
     peak = instance.peak(found)
     if capacity is not None and peak > goal:
         raise _not_found(solid, peak * unit, bound * unit, alignment, capacity)
     offsets |= {block.name: offset * unit for block, offset in zip(solid, found, strict=True)}
     ordered = {b.name: offsets[b.name] for b in sorted(blocks, key=lambda b: (b.first, b.last, b.name))}
-    return Packing(ordered, peak * unit, bound * unit, "optimal" if peak == bound else "feasible")
+    return Packing(ordered, peak * unit, bound * unit, "optimal" if peak == bound else "feasible", outcome.work)
 
 
 def _check(blocks: Sequence[Block], alignment: int) -> None:
@@ -138,22 +138,6 @@ def _instance(solid: Sequence[Block], alignment: int) -> tuple[Instance, int]:
     return instance, unit
 
 
-def _solve(instance: Instance, goal: int, effort: float) -> tuple[list[int], int]:
-    """Pack every part of the schedule to ``goal`` or as low as the budget allows; returns offsets and a lower bound, in units."""
-    offsets = [0] * len(instance.size)
-    bound = instance.bound
-    for part in components(instance.lo, instance.hi):
-        piece = restrict(instance, part)
-        found = greedy(piece, goal)
-        if piece.peak(found) > goal and effort > 0:
-            solution = pack_exact.solve(piece, goal, found, DETERMINISTIC_SECONDS * effort)
-            found = solution.offsets or found
-            bound = max(bound, solution.bound)
-        for block, offset in zip(part, found, strict=True):
-            offsets[block] = offset
-    return offsets, bound
-
-
 def _worst(solid: Sequence[Block], alignment: int) -> tuple[int, int, list[Block]]:
     """The first step with the largest load, that load in bytes, and its blocks, largest first."""
 
@@ -175,8 +159,8 @@ def _listed(blocks: Sequence[Block], limit: int = 6) -> str:
 
 def _too_small(solid: Sequence[Block], instance: Instance, unit: int, alignment: int, capacity: int, effort: float) -> PackError:
     """The error when the lower bound alone exceeds the capacity; packs without a capacity to name one that would do."""
-    found, bound = _solve(instance, instance.bound, effort)
-    peak = instance.peak(found)
+    outcome = solve(instance, instance.bound, effort)
+    peak, bound = instance.peak(outcome.offsets), outcome.bound
     step, load, live = _worst(solid, alignment)
     if load > capacity:
         what = f"step {step} needs {load} bytes at once, {capacity} are there; live then: {_listed(live)}"
