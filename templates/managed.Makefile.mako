@@ -1,34 +1,35 @@
-# make: the application that runs test vectors; make lib: the networks as a static library; make clean.
-# SANITIZE=1 adds the address and undefined-behaviour sanitizers. Everything is built in BUILD.
+# make: the application that runs test vectors on the machine model of this host; make clean. Everything is built in BUILD.
+# SANITIZE=1 adds the address and undefined-behaviour sanitizers, SANITIZE=thread the thread sanitizer on real threads.
 CC ?= gcc
-AR ?= ar
 BUILD ?= build
-CFLAGS ?= -O3
+CFLAGS ?= -O2
 WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
-ALL_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) -Iinclude ${" ".join(f"-I{folder}" for folder in folders)}
+INCLUDES := -Iinclude -Iruntime ${" ".join(f"-I{folder}" for folder in folders)}
+ALL_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) $(INCLUDES)
+
+HOST_CFLAGS := $(ALL_CFLAGS) -DRT_CHECKED
+HOST_LIBS := -lm -lpthread
 ifeq ($(SANITIZE),1)
-ALL_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all
+HOST_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all
+endif
+ifeq ($(SANITIZE),thread)
+HOST_CFLAGS += -g -fsanitize=thread -DRT_THREADS
 endif
 
-SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c)
-OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o)
+NETWORK := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c)
+HOST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(NETWORK) $(wildcard runtime/host/*.c))
 
 all: $(BUILD)/application
-lib: $(BUILD)/libnetwork.a
 
-$(BUILD)/application: $(BUILD)/runtime/main.o $(BUILD)/libnetwork.a
-	$(CC) $(ALL_CFLAGS) $^ -o $@ -lm $(LDFLAGS)
-
-$(BUILD)/libnetwork.a: $(OBJECTS)
-	$(RM) $@
-	$(AR) rcs $@ $^
+$(BUILD)/application: $(HOST_OBJECTS)
+	$(CC) $(HOST_CFLAGS) $^ -o $@ $(HOST_LIBS) $(LDFLAGS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -c $< -o $@
+	$(CC) $(HOST_CFLAGS) -MMD -c $< -o $@
 
 clean:
 	$(RM) -r $(BUILD)
 
--include $(OBJECTS:.o=.d)
-.PHONY: all lib clean
+-include $(HOST_OBJECTS:.o=.d)
+.PHONY: all clean

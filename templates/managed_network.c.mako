@@ -103,7 +103,6 @@ static int prepare(void *argument) {
     constants = rt_constants(LEVEL_${default});
 % endif
 % if kept:
-    RT_STEP(blocks, BLOCKS, -1);
 % for line in kept:
     ${line}
 % endfor

@@ -1,5 +1,10 @@
+<%! import re %>\
 <%def name="function(name, lines, parameters)">\
+<% parameter = parameters.split()[-1].strip("*") %>\
 static void ${name}(${parameters}) {
+% if parameter != "void" and not any(re.search(rf"\b{parameter}\b", line) for line in lines):
+    (void)${parameter};
+% endif
 % for line in lines:
 ${"    " + line if line.strip() else ""}
 % endfor
@@ -19,14 +24,14 @@ ${"    " + line if line.strip() else ""}
 /* ${line} */
 % endfor
 % if layer.early:
-${function(layer.name + "_early", ([] if one else ["const int32_t t = 0;"]) + layer.early, "void")}
+${function(layer.name + "_early", layer.early, "void")}
 % endif
 % for suffix, lines in (("fetch", layer.fetches), ("store", layer.stores), ("stage", layer.stages), ("unstage", layer.unstages)):
 % if lines:
 ${function(f"{layer.name}_{suffix}", lines, tile)}
 % endif
 % endfor
-${function(layer.name + "_body", (["(void)argument;"] if one else ["const int32_t t = *(const int32_t *)argument;", "(void)t;"]) + layer.body, "void *argument")}
+${function(layer.name + "_body", layer.body, "void *argument")}
 static void ${layer.name}(void) {
     RT_STEP(blocks, BLOCKS, ${layer.index});
 % for line in layer.loads:

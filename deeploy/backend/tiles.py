@@ -161,6 +161,10 @@ class TiledCall:
         lines = used(lines, body) + body
         return [f"if ({condition}) {{" if condition else "{", *(f"    {line}" for line in lines), "}"]
 
+    def at_tile(self, number: str, lines: list[str]) -> list[str]:
+        """The lines with ``t`` declared, where they mention it."""
+        return used([f"const int32_t t = {number};"], lines) + lines if lines else []
+
     # ---- what a core computes
 
     def _part_lines(self) -> list[str]:
@@ -186,9 +190,7 @@ class TiledCall:
 
     def body(self, operand_lines: Sequence[str], kernel: str) -> list[str]:
         """All that a core does for tile ``t``, given the lines that locate operands and the text of the kernel's call."""
-        after = [*operand_lines, *kernel.splitlines()]
-        lines = used([*self.tile_lines(), *self._part_lines(), *operand_lines], kernel.splitlines())
-        return [*lines, *after[len(operand_lines) :]]
+        return used([*self.tile_lines(), *self._part_lines(), *operand_lines], kernel.splitlines()) + kernel.splitlines()
 
     def operands(self) -> tuple[list[str], dict[str, c.View | None]]:
         """The C lines that locate every operand for the calling core, and the views that the call's template sees."""

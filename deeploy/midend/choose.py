@@ -153,6 +153,9 @@ class _Model:
             self.load[1][any_step].append((kept, home.size))
         for used in range(home.steps[0], home.steps[1] + 1):
             self.load[1][used].append((fetched, home.size))
+        for early in self.early[step]:  # its window cannot be fetched before it has arrived itself
+            if early is not None:
+                self.model.add_at_most_one(early, fetched)
         if step:
             both = self.model.new_bool_var(f"{home.name} ahead")
             self.model.add(both >= fetched + ahead - 1)
