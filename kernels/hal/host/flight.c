@@ -50,6 +50,17 @@ static void hide_destination(const struct host_flight *f, int is_hidden) {
     }
 }
 
+static void report_accesses(const struct host_flight *f) {
+    for (uint32_t row = 0; row < f->transfer.rows; row++) {
+        const struct host_space *from = &f->from.space, *to = &f->to.space;
+        const struct range r = {row, 0, 0};
+        if (!rt_machine.level[from->level].is_far)
+            host_report_access((const void *)(from->begin + (uintptr_t)from_offset(f, r)), f->transfer.bytes, 0);
+        if (!rt_machine.level[to->level].is_far)
+            host_report_access((const void *)(to->begin + (uintptr_t)to_offset(f, r)), f->transfer.bytes, 1);
+    }
+}
+
 /* Nobody has written the source since its block became alive: worth saying where chance cannot explain it. */
 static void check_source(const struct host_flight *f) {
     const uint64_t total = (uint64_t)f->transfer.bytes * f->transfer.rows;
@@ -73,6 +84,7 @@ struct host_flight *host_take_off(int engine, int ticket, const struct rt_transf
     f->landed = calloc(pieces, 1);
     if (!f->data || !f->landed) abort();
     check_source(f);
+    report_accesses(f);
     for (uint32_t row = 0; row < transfer->rows; row++) {
         const struct range r = {row, 0, transfer->bytes};
         memcpy(data_of(f, r), from->space.memory + from_offset(f, r), transfer->bytes);
@@ -142,6 +154,7 @@ void host_close(struct host_flight *f) {
                      "the destination was written before the wait", row, difference(to, data_of(f, r), r.bytes));
     }
     hide_destination(f, 0);
+    report_accesses(f);
     free(f->data);
     free(f->landed);
     free(f);

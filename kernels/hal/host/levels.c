@@ -126,7 +126,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         if (at + GUARD < space->begin - space->before || at >= space->begin + space->bytes + space->after + GUARD)
             continue;
         char text[HOST_TEXT];
-        const struct host_place place = {*space, (uint32_t)(at - space->begin)};
+        const struct host_place place = {*space, (uint32_t)(at - space->begin), NULL};
         host_describe(&place, text);
         host_violation(fault_rule(space), "a load or store at %s", text);
     }
@@ -172,7 +172,7 @@ int host_find(rt_address address, struct host_place *place) {
         if (contains(&spaces[i], address)) found = &spaces[i];
     }
     if (!found) return 0;
-    *place = (struct host_place){*found, (uint32_t)(address - found->begin)};
+    *place = (struct host_place){*found, (uint32_t)(address - found->begin), NULL};
     return 1;
 }
 
@@ -222,6 +222,19 @@ void host_keep_regions(void) {
 void host_forget_regions(void) {
     region_count = lasting_regions;
 }
+
+#ifdef HOST_ASAN
+/* The address sanitizer calls this before it reports: it knows addresses, the model knows blocks. */
+void __asan_on_error(void) {
+    const rt_address at = (rt_address)__asan_get_report_address();
+    struct host_place place;
+    char text[HOST_TEXT];
+    if (!host_find(at, &place) || place.space.kind != HOST_ARENA) return;
+    host_describe(&place, text);
+    host_tell("Code touches living blocks only, and none that a transfer is on its way to.", "a load or store at %s",
+              text);
+}
+#endif
 
 void host_hide(const struct host_space *space, int64_t offset, uint64_t bytes) {
 #ifdef HOST_ASAN

@@ -113,15 +113,26 @@ static void check_equal(void *const *a, void *const *b, const struct deeploy_ten
     }
 }
 
+/* Nonsense in the caller's outputs; and whether it is still there afterwards. */
+static void poison_outputs(const struct job *job, int is_over) {
+    for (int i = 0; i < job->net->output_count; i++) {
+        const struct deeploy_tensor *tensor = &job->net->outputs[i];
+        const struct host_space space = {
+            .bytes = (uint32_t)tensor->bytes, .memory = job->outputs[i], .salt = UINT32_MAX};
+        if (!is_over)
+            host_poison(&space, 0, space.bytes);
+        else if (space.bytes >= 16 && host_intact(&space, 0, space.bytes) == space.bytes)
+            host_violation("A network writes all of its outputs.", "nobody has written the output %s", tensor->name);
+    }
+}
+
 static int infer(const struct job *job, int is_first) {
     const struct deeploy_network *net = job->net;
     host_begin_inference();
-    for (int i = 0; i < net->output_count; i++) {
-        const struct host_space space = {.bytes = (uint32_t)net->outputs[i].bytes, .memory = job->outputs[i]};
-        host_poison(&space, 0, space.bytes);
-    }
+    poison_outputs(job, 0);
     if (net->run((const void *const *)job->inputs, job->outputs) != DEEPLOY_OK) return fail("run failed");
     host_end_inference();
+    poison_outputs(job, 1);
     check_equal(job->inputs, job->kept_inputs, net->inputs, net->input_count, "A network does not write its inputs.");
     if (is_first) copy(job->first_outputs, job->outputs, net->outputs, net->output_count);
     check_equal(job->outputs, job->first_outputs, net->outputs, net->output_count,

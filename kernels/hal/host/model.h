@@ -6,8 +6,8 @@
  * rule is reported in two lines and ends the program with the status HOST_VIOLATION.
  *
  * Sources: levels.c (addresses), poison.c (nonsense), steps.c (lifetimes), transfers.c (engines), flight.c (what is
- * under way), fibres.c or, with RT_THREADS, threads.c (cores), report.c (messages, counters, snapshots), main.c (runs
- * networks on files).
+ * under way), team.c with fibres.c or, with RT_THREADS, threads.c (cores), report.c (messages, counters, snapshots),
+ * main.c (runs networks on files).
  *
  * A snapshot file holds unsigned 32-bit numbers of the host's byte order: the number of levels, per level the bytes
  * that are shown of it (the highest end of a block), the bytes of all outputs. Then one record per step of the first
@@ -49,6 +49,7 @@ struct host_space {
 struct host_place {
     struct host_space space;
     uint32_t offset;
+    const struct rt_block *block; /* which it belongs to, once host_check_block has found out */
 };
 
 struct host_counters {
@@ -67,6 +68,7 @@ extern enum host_mode host_mode;
 
 /* report.c */
 _Noreturn void host_violation(const char *rule, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void host_tell(const char *rule, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void host_reset_counters(void);
 void host_count_step_bytes(uint64_t bytes);
 int host_write_counters(const char *path);
@@ -93,7 +95,8 @@ uint64_t host_intact(const struct host_space *space, int64_t offset, uint64_t by
 
 /* steps.c */
 int host_step(void);
-void host_check_block(const struct host_place *place, uint64_t bytes, const char *what);
+void host_check_block(struct host_place *place, uint64_t bytes, const char *what);
+int host_is_alive(const struct host_place *place);
 void host_describe(const struct host_place *place, char text[HOST_TEXT]);
 void host_begin_inference(void);
 void host_end_inference(void);
@@ -121,9 +124,14 @@ void host_progress(void);
 void host_check_lifetimes(void);
 void host_check_all_waited(const char *when);
 
+/* team.c */
+_Noreturn void host_uneven_barriers(int waiting, int cores);
+
 /* fibres.c, threads.c */
+void host_run_team(int cores, void (*body)(void *), void *argument);
 void host_turn(void);
-int host_team_core(void);
+int host_team_core(void); /* -1 outside of a team */
+void host_report_access(const void *address, uint32_t bytes, int is_write);
 void host_lock(void);
 void host_unlock(void);
 

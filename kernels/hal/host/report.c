@@ -8,13 +8,9 @@
 
 struct host_counters host_counters;
 
-/* Ends the program: one line says what happened and where, the next one which rule that breaks. */
-void host_violation(const char *rule, const char *format, ...) {
+static void tell(const char *rule, const char *format, va_list arguments) {
     char what[4 * HOST_TEXT];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
-    va_end(arguments);
     fflush(stdout);
     const int step = host_step(), core = host_team_core();
     fprintf(stderr, "host model: ");
@@ -25,6 +21,22 @@ void host_violation(const char *rule, const char *format, ...) {
     if (core >= 0) fprintf(stderr, ", core %d", core);
     fprintf(stderr, ": %s\n  %s\n", what, rule);
     fflush(stderr);
+}
+
+/* One line says what happened and where, the next one which rule that breaks. */
+void host_tell(const char *rule, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    tell(rule, format, arguments);
+    va_end(arguments);
+}
+
+/* Tells the same, and ends the program. */
+void host_violation(const char *rule, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    tell(rule, format, arguments);
+    va_end(arguments);
     _Exit(HOST_VIOLATION);
 }
 

@@ -99,26 +99,25 @@ static const struct rt_block *block_at(const struct host_place *place, int step)
 
 void host_describe(const struct host_place *place, char text[HOST_TEXT]) {
     const char *level = host_level_name(place->space.level);
-    const struct rt_block *block;
+    const struct rt_block *block = place->block;
+    if (!block && now.step != HOST_NO_STEP) block = block_at(place, now.step);
     if (place->space.kind == HOST_CONSTANTS) {
         snprintf(text, HOST_TEXT, "0x%" PRIx32 " of the constants in %s", place->offset, level);
     } else if (place->space.kind == HOST_REGION) {
         snprintf(text, HOST_TEXT, "0x%" PRIx32 " of an array of %" PRIu32 " bytes in %s", place->offset,
                  place->space.bytes, level);
     } else if (place->offset >= place->space.bytes) {
-        snprintf(text, HOST_TEXT, "%s%+" PRId32 ", outside its %" PRIu32 " bytes", level, (int32_t)place->offset,
-                 place->space.bytes);
-    } else if ((block = block_at(place, now.step)) && now.step != HOST_NO_STEP) {
-        snprintf(text, HOST_TEXT, "%s+0x%" PRIx32 " (%s)", level, place->offset, block->name);
-    } else if (now.step != HOST_NO_STEP) {
-        snprintf(text, HOST_TEXT, "%s+0x%" PRIx32 " (no living block)", level, place->offset);
+        const int32_t at = (int32_t)place->offset;
+        snprintf(text, HOST_TEXT, "%s%c0x%" PRIx32 ", outside its %" PRIu32 " bytes", level, at < 0 ? '-' : '+',
+                 (uint32_t)(at < 0 ? -at : at), place->space.bytes);
     } else {
-        snprintf(text, HOST_TEXT, "%s+0x%" PRIx32, level, place->offset);
+        const char *name = block ? block->name : now.step == HOST_NO_STEP ? "no step is under way" : "no living block";
+        snprintf(text, HOST_TEXT, "%s+0x%" PRIx32 " (%s)", level, place->offset, name);
     }
 }
 
 /* Refuses a range, which `what` names, that leaves its space or the living block in which it begins. */
-void host_check_block(const struct host_place *place, uint64_t bytes, const char *what) {
+void host_check_block(struct host_place *place, uint64_t bytes, const char *what) {
     char text[HOST_TEXT];
     host_describe(place, text);
     if (bytes > place->space.bytes - place->offset) {
@@ -137,6 +136,12 @@ void host_check_block(const struct host_place *place, uint64_t bytes, const char
         host_violation("Transfers stay within one block.", "%s: %" PRIu64 " bytes at %s, of which %" PRIu32 " are left",
                        what, bytes, text, block->bytes - (place->offset - block->offset));
     }
+    place->block = block;
+}
+
+/* Whether the block that was found at a place lives in this step too. */
+int host_is_alive(const struct host_place *place) {
+    return !place->block || is_alive(place->block, now.step);
 }
 
 /* Calls `visit` on every part of a level's arena, margins included, where none of the blocks lies that `is_in` accepts.
@@ -163,9 +168,10 @@ static int is_alive_now(const struct rt_block *block) {
 static void check_gap(const struct host_space *space, int64_t offset, uint64_t bytes, const struct rt_block *before) {
     const uint64_t intact = host_intact(space, offset, bytes);
     if (intact == bytes) return;
+    const int64_t at = offset + (int64_t)intact;
     host_violation("Code writes only into blocks that are alive in the step.",
-                   "%s%+" PRId64 " was written, where no block is alive, %" PRIu64 " bytes behind the end of %s",
-                   host_level_name(space->level), offset + (int64_t)intact, intact,
+                   "%s%c0x%" PRIx64 " was written, where no block is alive, %" PRIu64 " bytes behind the end of %s",
+                   host_level_name(space->level), at < 0 ? '-' : '+', (uint64_t)(at < 0 ? -at : at), intact,
                    before ? before->name : "what lies before the arena");
 }
 
@@ -197,8 +203,11 @@ static void count_touched(const struct rt_block *block) {
     if (end > block->offset && end > host_counters.touched[block->level]) host_counters.touched[block->level] = end;
 }
 
+/* Far levels are left out: only transfers write there, and those are checked when they start. */
 static void check_gaps(void) {
-    for (int level = 0; level < rt_machine.levels; level++) visit_gaps(level, is_alive_now, check_gap);
+    for (int level = 0; level < rt_machine.levels; level++) {
+        if (!rt_machine.level[level].is_far) visit_gaps(level, is_alive_now, check_gap);
+    }
 }
 
 static void take_snapshot(void) {

@@ -59,7 +59,7 @@ static void check_pitch(const struct rt_engine *e, int is_near, int is_destinati
                        "%s: rows of %" PRIu32 " bytes that are %" PRIu32 " apart", e->name, bytes, pitch);
 }
 
-static void check_side(const struct rt_engine *e, const struct host_place *place, const struct rt_transfer *t,
+static void check_side(const struct rt_engine *e, struct host_place *place, const struct rt_transfer *t,
                        int is_destination) {
     const uint32_t pitch = is_destination ? t->to_pitch : t->from_pitch;
     char what[HOST_TEXT];
@@ -74,7 +74,7 @@ static void check_side(const struct rt_engine *e, const struct host_place *place
 }
 
 static struct host_place find(const struct rt_engine *e, const char *side, rt_address address) {
-    struct host_place place;
+    struct host_place place = {.block = NULL};
     if (!host_find(address, &place))
         host_violation("Transfers use arenas, constants and announced arrays.",
                        "%s: the %s 0x%" PRIxPTR " lies in no memory of the machine", e->name, side, address);
@@ -135,7 +135,7 @@ void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
     const struct rt_engine *e = &rt_machine.engine[engine];
     struct host_traffic *const traffic = &host_counters.engine[engine];
     check_limits(e, transfer);
-    const struct host_place to = find(e, "destination", transfer->to), from = find(e, "source", transfer->from);
+    struct host_place to = find(e, "destination", transfer->to), from = find(e, "source", transfer->from);
     if (to.space.level == from.space.level)
         host_violation("An engine moves bytes from one of its levels to the other.", "%s: both sides lie in %s",
                        e->name, host_level_name(to.space.level));
@@ -172,24 +172,23 @@ void rt_wait(int engine, int ticket) {
 
 /* Something of what is under way lands, in the mode that leaves it to chance. */
 void host_progress(void) {
-    if (host_mode != HOST_RANDOM || !flight_count) return;
-    host_lock();
+    if (host_mode != HOST_RANDOM) return;
     for (int i = 0; i < flight_count; i++) {
         if (flights[i]->left && !host_below(3)) host_land(flights[i], 1 + host_below(flights[i]->left));
     }
-    host_unlock();
 }
 
 /* Both sides of what is under way must be alive in the step that begins. */
 void host_check_lifetimes(void) {
     for (int i = 0; i < flight_count; i++) {
-        const struct host_flight *f = flights[i];
-        const char *name = rt_machine.engine[f->engine].name;
-        char what[HOST_TEXT];
-        snprintf(what, sizeof what, "%s, ticket %d is still under way, to", name, f->ticket);
-        host_check_block(&f->to, (uint64_t)(f->transfer.rows - 1) * f->transfer.to_pitch + f->transfer.bytes, what);
-        snprintf(what, sizeof what, "%s, ticket %d is still under way, from", name, f->ticket);
-        host_check_block(&f->from, (uint64_t)(f->transfer.rows - 1) * f->transfer.from_pitch + f->transfer.bytes, what);
+        const struct host_place *sides[] = {&flights[i]->to, &flights[i]->from};
+        for (int side = 0; side < 2; side++) {
+            if (host_is_alive(sides[side])) continue;
+            char text[3 * HOST_TEXT];
+            host_describe_flight(flights[i], text);
+            host_violation("Blocks live until what was transferred to or from them was waited for.",
+                           "%s died while under way is %s", sides[side]->block->name, text);
+        }
     }
 }
 

@@ -1,0 +1,105 @@
+"""The small network of ``network/`` on the host machine model: built as it is or with lines exchanged, and run.
+
+The model's own objects are compiled once per flavour and session; a change costs the compilation of the network alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from mako.template import Template
+
+from deeploy.resources import resource
+
+HERE = Path(__file__).parent / "network"
+HAL = resource("kernels") / "hal"
+MODES = ("early", "late", "random")
+VIOLATION = 70
+FLAGS = {
+    "plain": ("-O1",),
+    "asan": ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "threads": ("-O1", "-DRT_THREADS", "-pthread"),
+    "tsan": ("-O1", "-DRT_THREADS", "-pthread", "-fsanitize=thread"),
+}
+WARNINGS = ("-std=c11", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-DRT_CHECKED")
+
+_scratch = tempfile.TemporaryDirectory(prefix="deeploy-hal-")
+SCRATCH = Path(_scratch.name)
+
+_random = np.random.default_rng(7)
+SAMPLES = 2
+X = _random.integers(-128, 128, (SAMPLES, 32, 16), dtype=np.int8)
+CONSTANTS = _random.integers(-128, 128, 128, dtype=np.int8)
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one run of the application ended; ``is_right`` when it wrote the outputs that NumPy computes."""
+
+    status: int
+    message: str
+    is_right: bool
+
+
+def expected() -> tuple[np.ndarray, np.ndarray]:
+    """The network in NumPy: ``y`` of step 0 and the output, both (SAMPLES, 384), int8 as it wraps around."""
+    y = (3 * X[:, :, :12].astype(np.int32) + CONSTANTS[16:28]).astype(np.int8).reshape(SAMPLES, -1)
+    sums = np.cumsum(y.reshape(SAMPLES, 4, -1).astype(np.int32).sum(axis=2), axis=1)
+    return y, (y + sums[:, np.arange(384) % 4]).astype(np.int8)
+
+
+def _compile(arguments: Sequence[str | Path], flavour: str) -> None:
+    command = [os.environ.get("CC", "gcc"), *WARNINGS, *FLAGS[flavour], f"-I{HAL}", f"-I{SCRATCH}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(command)}\n{done.stderr}")
+
+
+@functools.cache
+def _objects(flavour: str) -> tuple[Path, ...]:
+    """The objects of the model and of the box mover."""
+    header = Template(filename=str(resource("templates") / "deeploy_network.h.mako")).render()
+    (SCRATCH / "deeploy_network.h").write_text(str(header))
+    folder = SCRATCH / flavour
+    folder.mkdir()
+    objects = []
+    for source in sorted([*(HAL / "host").glob("*.c"), HAL / "deeploy_box.c"]):
+        objects.append(folder / f"{source.stem}.o")
+        _compile(["-c", source, "-o", objects[-1]], flavour)
+    return tuple(objects)
+
+
+@functools.cache
+def build(flavour: str = "plain", changes: tuple[tuple[str, str], ...] = ()) -> Path:
+    """The application; every change replaces a text that occurs exactly once in machine.c and network.c together."""
+    objects = _objects(flavour)
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    sources = {path.name: path.read_text() for path in HERE.glob("*.c")}
+    for old, new in changes:
+        holders = [name for name, text in sources.items() if old in text]
+        assert len(holders) == 1 and sources[holders[0]].count(old) == 1, f"{old!r} does not occur exactly once"
+        sources[holders[0]] = sources[holders[0]].replace(old, new)
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    flags = () if not changes else ("-Wno-unused",)
+    _compile([*flags, *(folder / name for name in sources), *objects, "-o", folder / "application"], flavour)
+    return folder / "application"
+
+
+def run(application: Path, mode: str | None = None, seed: int = 1, repeat: int = 1, options: Sequence[str] = ()) -> Run:
+    """Run all samples."""
+    folder = application.parent
+    (folder / "inputs.bin").write_bytes(X.tobytes())
+    (folder / "constants.bin").write_bytes(CONSTANTS.tobytes())
+    files = [str(folder / "inputs.bin"), str(folder / "outputs.bin")]
+    command = [str(application), "small", *files, str(SAMPLES), "--constants", str(folder / "constants.bin")]
+    command += ["--seed", str(seed), "--repeat", str(repeat), *(["--mode", mode] if mode else []), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return Run(done.returncode, done.stderr, (folder / "outputs.bin").read_bytes() == expected()[1].tobytes())
