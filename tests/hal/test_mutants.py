@@ -37,7 +37,9 @@ WAITS = (
     Mutant("of a fetched tile", "        rt_wait(L2_L1, t % 2);\n", "", r"writes the destination of a transfer nobody has waited for"),
     Mutant("of a stored tile", "if (t >= 2) rt_wait(L2_L1, 2 + t % 2);", "", r"scale\.y.*overwritten before the wait"),
     Mutant("of the last store of a loop", "    rt_wait(L2_L1, 3);\n}", "}", r"scale\.y died while under way.*ticket 3"),
-    Mutant("between spilling and reloading", "    rt_wait(L3_L2, 0);\n    rt_fetch(L3_L2, 1", "    rt_fetch(L3_L2, 1", "reads the destination"),
+    Mutant(
+        "between spilling and reloading", "    rt_wait(L3_L2, 0);\n    rt_fetch(L3_L2, 1", "    rt_fetch(L3_L2, 1", "reads the destination"
+    ),
     Mutant("of the output", "    rt_wait(L2_L1, 1);\n}", "}", r"step 3: add\.back died while under way"),
     Mutant("of the initialisation", "    rt_wait(L3_L2, 0);\n    return", "    return", "the initialisation ended while nobody had waited"),
     Mutant("under another ticket", "        rt_wait(L2_L1, t % 2);\n", "rt_wait(L2_L1, (t + 1) % 2);", "nobody has waited for"),
@@ -51,8 +53,18 @@ OFFSETS = (
     Mutant("an array that is left in part", "x + t * TILE * COLUMNS", "x + 8 + t * TILE * COLUMNS", r"array of 512 bytes in L2, of which"),
     Mutant("constants that are left", "rt_constants(L3) + 16", "rt_constants(L3) + 120", "of the constants in L3, of which 8 are left"),
     Mutant("the other window", "l1 + AT_Y + t % 2 * 48}", "l1 + AT_Y + (t + 1) % 2 * 48}", "nobody has written the source"),
-    Mutant("stores where nothing lives", "k->y[row * WIDTH + i] =", "k->y[160 + row * WIDTH + i] = k->y[row * WIDTH + i] =", r"step 0: L1\+0x1[1-3]\w was written"),
-    Mutant("stores behind the arena", "k->y[row * WIDTH + i] =", "k->y[4096 + row * WIDTH + i] = k->y[row * WIDTH + i] =", r"a load or store at L1\+0x10\w\w, outside"),
+    Mutant(
+        "stores where nothing lives",
+        "k->y[row * WIDTH + i] =",
+        "k->y[160 + row * WIDTH + i] = k->y[row * WIDTH + i] =",
+        r"step 0: L1\+0x1[1-3]\w was written",
+    ),
+    Mutant(
+        "stores behind the arena",
+        "k->y[row * WIDTH + i] =",
+        "k->y[4096 + row * WIDTH + i] = k->y[row * WIDTH + i] =",
+        r"a load or store at L1\+0x10\w\w, outside",
+    ),
     Mutant("a store just behind the arena", "k->part[core] = 0;", "((volatile char *)l1)[1024] = 0;", r"L1\+0x400 was written"),
     Mutant("a store just before the arena", "k->part[core] = 0;", "((volatile char *)l1)[-1] = 0;", r"L1-0x1 was written"),
     Mutant("blocks that overlap", "AT_Y = 112,", "AT_Y = 108,", r"the blocks scale\.x and scale\.y overlap at L1\+0x6c"),
@@ -61,7 +73,9 @@ OFFSETS = (
 )
 
 LIFETIMES = (
-    Mutant("begins too late", '{"scale.x", L1, AT_X, 96, 0, 0}', '{"scale.x", L1, AT_X, 96, 1, 1}', "belongs to scale.x in the steps 1 to 1"),
+    Mutant(
+        "begins too late", '{"scale.x", L1, AT_X, 96, 0, 0}', '{"scale.x", L1, AT_X, 96, 1, 1}', "belongs to scale.x in the steps 1 to 1"
+    ),
     Mutant("ends before a store", '{"y", L2, L2_Y, 384, 0, 1}', '{"y", L2, L2_Y, 384, 0, 0}', "belongs to y in the steps 0 to 0 only"),
     Mutant("ends before a fetch", '{"back", L2, L2_BACK, 384, 1, 2}', '{"back", L2, L2_BACK, 384, 1, 1}', "belongs to back in the steps"),
     Mutant("of what is fetched early", '{"w", L1, AT_W, WIDTH, -1, 0}', '{"w", L1, AT_W, WIDTH, 0, 0}', "belongs to w in the steps 0 to 0"),
@@ -72,14 +86,31 @@ LIFETIMES = (
 )
 
 OWNERSHIP = (
-    Mutant("the source is overwritten", SPILL_WAIT, "l1[AT_SUM] = 0; ((int8_t *)near)[5] ^= 1;" + SPILL_WAIT, r"byte 5 of row 0 of the source was"),
+    Mutant(
+        "the source is overwritten",
+        SPILL_WAIT,
+        "l1[AT_SUM] = 0; ((int8_t *)near)[5] ^= 1;" + SPILL_WAIT,
+        r"byte 5 of row 0 of the source was",
+    ),
     Mutant("the destination is overwritten", SPILL_WAIT, "l1[AT_WHOLE + 7] ^= 1;" + SPILL_WAIT, "byte 7 of row 0 of the destination was"),
     Mutant("constants are overwritten", "rt_fetch(L3_L2, 0, &", "rt_store(L3_L2, 0, &", "the destination is 0x10 of the constants in L3"),
-    Mutant("an input is a destination", "add(call->out);", "add((int8_t *)(uintptr_t)call->x);", "the destination is 0x0 of an array of 512 bytes"),
+    Mutant(
+        "an input is a destination",
+        "add(call->out);",
+        "add((int8_t *)(uintptr_t)call->x);",
+        "the destination is 0x0 of an array of 512 bytes",
+    ),
     Mutant("an input is overwritten", "    STEP(3);", "    ((int8_t *)(uintptr_t)call->x)[9]++;\n    STEP(3);", "byte 9 of x differs"),
-    Mutant("nothing is stored", ADD_STORE, "", "nobody has written the output y"),
-    Mutant("memory of the last inference", "    STEP(3);", "    static char n;\n    call->out[0] += n++;\n    STEP(3);", "byte 0 of y differs"),
-    Mutant("an array nobody announced", "    RT_REGION(L2, outputs[0], ROWS * WIDTH, 1);\n", "", "the destination 0x[0-9a-f]+ lies in no memory"),
+    Mutant("nothing is stored", ADD_STORE, "(void)out;", "nobody has written the output y"),
+    Mutant(
+        "memory of the last inference", "    STEP(3);", "    static char n;\n    call->out[0] += n++;\n    STEP(3);", "byte 0 of y differs"
+    ),
+    Mutant(
+        "an array nobody announced",
+        "    RT_REGION(L2, outputs[0], ROWS * WIDTH, 1);\n",
+        "",
+        "the destination 0x[0-9a-f]+ lies in no memory",
+    ),
 )
 
 
@@ -117,10 +148,17 @@ LIMITS = (
 OTHERS = (
     Mutant("a far level is read", SPILL_WAIT, "l1[AT_SUM] = *(int8_t *)far;" + SPILL_WAIT, r"a load or store at L3\+0x20 \(y_far\)"),
     Mutant("far constants are read", SPILL_WAIT, "l1[AT_SUM] = *(int8_t *)rt_constants(L3);" + SPILL_WAIT, "at 0x0 of the constants in L3"),
-    Mutant("a core skips a barrier", "    rt_barrier();\n}", "    if (core) rt_barrier();\n}", "3 of 4 cores wait at a barrier, the others"),
+    Mutant(
+        "a core skips a barrier", "    rt_barrier();\n}", "    if (core) rt_barrier();\n}", "3 of 4 cores wait at a barrier, the others"
+    ),
     Mutant("a team is too large", FORK, "rt_fork(5, sum_core, k);", "rt_fork of 5 cores, the machine has 4"),
     Mutant("a team forks", "    k->part[core] = 0;", "    rt_fork(1, sum_core, argument);", "rt_fork inside of rt_fork"),
-    Mutant("the controller forks", "    return rt_enter(", "    rt_fork(1, sum_core, NULL);\n    return rt_enter(", "rt_fork outside of rt_enter"),
+    Mutant(
+        "the controller forks",
+        "    return rt_enter(",
+        "    rt_fork(1, sum_core, NULL);\n    return rt_enter(",
+        "rt_fork outside of rt_enter",
+    ),
     Mutant("the cluster enters itself", "    STEP(3);", "    rt_enter(cluster, argument);\n    STEP(3);", "rt_enter inside of rt_enter"),
 )
 
@@ -171,7 +209,10 @@ def test_a_race_between_cores_shows_for_some_seed(changes: tuple[tuple[str, str]
     [
         (NO_WAIT_FOR_W, r"host model: step 0, core \d: a load or store at L1\+0x\w \(w\)"),
         (SHORT_SUMS, r"host model: step 2: a load or store at L1\+0xd\w \(no living block\)"),
-        ((("k->x[row * WIDTH + i]", "k->x[row * WIDTH + i + 400]"),), r"host model: step 0, core \d: a load or store at L1\+0x1\w\w \(no living"),
+        (
+            (("k->x[row * WIDTH + i]", "k->x[row * WIDTH + i + 400]"),),
+            r"host model: step 0, core \d: a load or store at L1\+0x1\w\w \(no living",
+        ),
     ],
     ids=["destination under way", "dead block", "beside the blocks"],
 )

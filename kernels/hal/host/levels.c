@@ -144,7 +144,21 @@ static void catch_faults(void) {
     sigaction(SIGBUS, &action, NULL);
 }
 
+static void check_machine(void) {
+    for (int i = 0; i < rt_machine.levels; i++) {
+        const uint32_t alignment = rt_machine.level[i].alignment;
+        if (!alignment || alignment & (alignment - 1)) give_up("the alignment of a level is not a power of two");
+    }
+    for (int i = 0; i < rt_machine.engines; i++) {
+        const struct rt_engine *e = &rt_machine.engine[i];
+        if (e->near < 0 || e->near >= rt_machine.levels || e->far < 0 || e->far >= rt_machine.levels ||
+            e->near == e->far)
+            give_up("a transfer engine does not connect two levels");
+    }
+}
+
 void host_open(uint64_t seed) {
+    check_machine();
     host_seed(seed);
     host_reset_counters();
     spaces = calloc((size_t)rt_machine.levels * 2, sizeof *spaces);
