@@ -1,0 +1,16 @@
+/* What an application on this runtime calls, besides deeploy_rt.h. Its entry is controller_main. */
+#ifndef BARE_H
+#define BARE_H
+
+#include <stdint.h>
+
+/* Called by the start-up code on the controller; what it returns is the exit status. */
+int controller_main(void);
+
+/* Checks the machine's table against the memories and starts the cluster; before any call of deeploy_rt.h. */
+void bare_set_up(void);
+
+/* Memory in L2 beside the arena, at a multiple of 16 bytes; never given back. */
+void *bare_allocate(uint32_t bytes);
+
+#endif

@@ -1,0 +1,139 @@
+/* The cluster as a team: power-up, work from the controller, fork, barrier and the cores' stacks. */
+#include "cluster.h"
+
+#include "console.h"
+#include "siracusa.h"
+
+void cluster_start(void); /* start.S */
+_Noreturn void cluster_worker(void);
+_Noreturn void cluster_master(void);
+
+extern uint32_t __core_stack_bottom[], __core_0_stack_bottom[], __core_0_stack_top[];
+extern char __core_stack_bytes[]; /* an absolute symbol */
+
+enum { PAINT = 0x5AFEC0DE, EVERY_CORE = (1 << CLUSTER_CORES) - 1 };
+
+/* Work for core 0, and what came of it. */
+static IN_L1 struct {
+    int (*entry)(void *);
+    void *argument;
+    int result;
+    volatile int is_done;
+} job;
+
+/* Work for the team. */
+static IN_L1 struct {
+    void *argument;
+    int cores;
+} team;
+
+static uint32_t *stack_bottom(int core) {
+    return core ? __core_stack_bottom + (core - 1) * ((uint32_t)__core_stack_bytes / 4) : __core_0_stack_bottom;
+}
+
+uint32_t cluster_stack_bytes(int core) {
+    return core ? (uint32_t)__core_stack_bytes : (uint32_t)((char *)__core_0_stack_top - (char *)__core_0_stack_bottom);
+}
+
+uint32_t cluster_stack_used(int core) {
+    const uint32_t *const bottom = stack_bottom(core);
+    uint32_t unused = 0;
+    while (unused < cluster_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
+    return cluster_stack_bytes(core) - unused;
+}
+
+void cluster_check_stacks(void) {
+    for (int core = 0; core < CLUSTER_CORES; core++) {
+        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: give it more in link.ld");
+    }
+}
+
+void cluster_power_up(void) {
+    for (uint32_t *word = __core_stack_bottom; word < __core_0_stack_top; word++) *word = PAINT;
+    store(CLUSTER_ICACHE, 1);
+    store(CLUSTER_TIMER, 3); /* from zero, with the cluster's clock, also while cores sleep */
+    for (uint32_t core = 0; core < CLUSTER_CORES; core++) store(CLUSTER_CONTROL + 0x40 + 4 * core, (uint32_t)cluster_start);
+    store(CLUSTER_CONTROL + 0x08, EVERY_CORE);
+}
+
+void cluster_sleep(uint32_t events) {
+    store(EVENT_MASK, events);
+    (void)wait_on(EVENT_WAIT_CLEAR);
+    store(EVENT_MASK, EVENT_BARRIER);
+}
+
+/* Core 0. */
+void cluster_master(void) {
+    team.cores = 1;
+    store(EVENT_MASK, EVENT_BARRIER);
+    for (;;) {
+        cluster_sleep(EVENT_SOFTWARE);
+        if (job.is_done || !job.entry) continue;
+        job.result = job.entry(job.argument);
+        order_memory();
+        job.is_done = 1;
+        store(INTERRUPT_SET, INTERRUPT_CLUSTER);
+    }
+}
+
+/* Every other core. */
+void cluster_worker(void) {
+    store(EVENT_MASK, EVENT_BARRIER | EVENT_DISPATCH);
+    for (;;) {
+        void (*const body)(void *) = (void (*)(void *))wait_on(DISPATCH_FIFO);
+        body(team.argument);
+        rt_barrier();
+    }
+}
+
+int rt_enter(int (*entry)(void *), void *argument) {
+    job.entry = entry;
+    job.argument = argument;
+    job.is_done = 0;
+    order_memory();
+    store(CLUSTER_EVENTS + 0x600, 1); /* software event 0, to core 0 */
+    for (;;) {
+        /* What is pending is cleared before it is served: what comes meanwhile is pending again. */
+        uint32_t pending;
+        while ((pending = load(INTERRUPT_STATUS) & (INTERRUPT_CLUSTER | INTERRUPT_PERIPHERAL))) {
+            store(INTERRUPT_CLEAR, pending);
+            if (pending & INTERRUPT_PERIPHERAL) (void)load(INTERRUPT_FIFO);
+        }
+        hyperram_serve();
+        if (job.is_done) break;
+        __asm__ volatile("wfi" ::: "memory"); /* interrupts are off: it wakes, and nothing is called */
+    }
+    cluster_check_stacks();
+    return job.result;
+}
+
+void rt_fork(int cores, void (*body)(void *), void *argument) {
+    order_memory();
+    if (cores > 1) {
+        const uint32_t members = (1u << cores) - 1;
+        if (team.cores != cores) {
+            team.cores = cores;
+            store(BARRIER_MASK, members);
+            store(BARRIER_TARGET, members);
+            store(DISPATCH_TEAM, members & ~1u);
+        }
+        team.argument = argument;
+        order_memory();
+        store(DISPATCH_FIFO, (uint32_t)body);
+        body(argument);
+        rt_barrier();
+    } else {
+        team.cores = 1;
+        body(argument);
+    }
+    order_memory();
+}
+
+int rt_core(void) {
+    return (int)(hart() & 31);
+}
+
+void rt_barrier(void) {
+    order_memory();
+    if (team.cores > 1) (void)wait_on(BARRIER_WAIT);
+}

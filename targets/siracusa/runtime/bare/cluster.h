@@ -1,0 +1,38 @@
+/* What the parts of the runtime know of each other. */
+#ifndef CLUSTER_H
+#define CLUSTER_H
+
+#include <stdint.h>
+
+#include "deeploy_rt.h"
+
+/* Shared variables of controller and cluster lie in the reserved part of L1. */
+#define IN_L1 __attribute__((section(".l1")))
+
+/* Controller: lets the cores run, which then wait for work. Once. */
+void cluster_power_up(void);
+
+/* Core 0: sleeps until an event of the mask has happened since the last such sleep; it may also wake for nothing. */
+void cluster_sleep(uint32_t events);
+
+/* Ends the simulation when a core has written below its stack. Controller. */
+void cluster_check_stacks(void);
+
+/* How much of a core's stack was ever used, and how much there is, in bytes. */
+uint32_t cluster_stack_used(int core);
+uint32_t cluster_stack_bytes(int core);
+
+/* The cluster DMA, between L1 and anything else; core 0. */
+void mchan_start(int ticket, const struct rt_transfer *transfer);
+void mchan_wait(int ticket);
+
+/* HyperRAM, to and from L2. Core 0 asks; the controller serves until nothing is left to do at the moment. */
+void hyperram_start(int ticket, const struct rt_transfer *transfer, int is_read);
+void hyperram_wait(int ticket);
+void hyperram_power_up(void);
+void hyperram_serve(void);
+
+/* Controller: copies L2 to HyperRAM at once, before the cluster works. Addresses and length are multiples of 4. */
+void hyperram_write(uint32_t to, const void *from, uint32_t bytes);
+
+#endif

@@ -1,0 +1,177 @@
+/* HyperRAM behind the controller's uDMA. Core 0 writes commands into a ring in L1 and rings; the controller feeds the
+ * uDMA's queue, which works in order, and writes back how many commands are complete. */
+#include "cluster.h"
+#include "siracusa.h"
+
+#define HYPER (UDMA + 0x280)        /* transactions 0 */
+#define HYPER_COMMON (UDMA + 0x380) /* of all transactions */
+
+enum { /* offsets from HYPER; a transaction starts when READ_CONFIGURE or WRITE_CONFIGURE is written */
+    READ_ADDRESS = 0x00,
+    READ_BYTES = 0x04,
+    READ_CONFIGURE = 0x08,
+    WRITE_ADDRESS = 0x0C,
+    WRITE_BYTES = 0x10,
+    WRITE_CONFIGURE = 0x14,
+    BUS_COMMAND = 0x18,
+    RAM_ADDRESS = 0x1C,
+    TRANSACTIONS = 0x24, /* bit 0: busy; above: how many are not complete */
+    RAM_ROWS = 0x28,     /* 1: rows apart in the RAM; +4: bytes of a row, +8: pitch */
+    L2_ROWS = 0x34       /* the same, apart in L2 */
+};
+
+enum { START = 1 << 4, BUS_LINEAR = 1 << 0, BUS_READ = 1 << 2 };
+
+/* Latency of the RAM in cycles, doubled by its refresh; pages of 1 KiB; chip select of the RAM. */
+enum { PAGE_BOUND = 3, LATENCY = 6, HAS_REFRESH = 1, CHIP_SELECT = 0 };
+
+enum { RING = 16, QUEUE = 8, TICKETS = 8, LONGEST = 32768 };
+
+/* Flags in the upper bits of a command's RAM address. */
+enum { READ = 1 << 28, ROWS_IN_RAM = 1 << 29, ROWS_IN_L2 = 1 << 30 };
+#define TAIL (1u << 31) /* 1 to 3 bytes that must not be written as a word */
+#define ADDRESS_MASK (HYPERRAM_BYTES - 1)
+
+struct command {
+    uint32_t ram, l2, bytes;
+    uint32_t row, pitch; /* with rows */
+};
+
+static IN_L1 struct {
+    struct command command[RING];
+    volatile uint32_t asked, complete; /* written by core 0; by the controller */
+} ring;
+
+static IN_L1 uint32_t newest[TICKETS]; /* the command after the last one of the ticket */
+
+/* The controller's. */
+static uint32_t issued;
+static uint32_t tails[RING];
+
+static void ask(struct command command) {
+    const uint32_t asked = ring.asked;
+    while (asked - ring.complete >= RING) cluster_sleep(EVENT_SOFTWARE);
+    ring.command[asked % RING] = command;
+    order_memory();
+    ring.asked = asked + 1;
+}
+
+/* The uDMA writes whole words to L2, beyond the end when the length is odd: the last bytes go elsewhere and are copied. */
+static void ask_run(uint32_t ram, uint32_t l2, uint32_t bytes, uint32_t flags) {
+    const uint32_t tail = flags & READ ? bytes % 4 : 0;
+    bytes -= tail;
+    while (bytes) {
+        const uint32_t n = bytes < LONGEST ? bytes : LONGEST;
+        ask((struct command){ram | flags, l2, n, 0, 0});
+        ram += n;
+        l2 += n;
+        bytes -= n;
+    }
+    if (tail) ask((struct command){ram | flags | TAIL, l2, tail, 0, 0});
+}
+
+void hyperram_start(int ticket, const struct rt_transfer *t, int is_read) {
+    const uint32_t flags = is_read ? READ : 0, bytes = t->bytes;
+    uint32_t ram = is_read ? t->from : t->to, l2 = is_read ? t->to : t->from;
+    const uint32_t ram_pitch = is_read ? t->from_pitch : t->to_pitch, l2_pitch = is_read ? t->to_pitch : t->from_pitch;
+    uint32_t left = bytes ? t->rows : 0;
+    if (!left) return;
+    order_memory();
+    if (ram_pitch == bytes && l2_pitch == bytes) {
+        ask_run(ram, l2, bytes * left, flags);
+        left = 0;
+    }
+    const int is_regular = bytes <= LONGEST && (ram_pitch == bytes || l2_pitch == bytes) && (l2_pitch == bytes || bytes % 4 == 0);
+    while (is_regular && left > 1) {
+        /* A row that ends within a word is mended by the one that follows it: the last row goes alone. */
+        const uint32_t most = LONGEST / bytes, rows = left - (bytes % 4 != 0), n = rows < most ? rows : most;
+        const uint32_t which = l2_pitch == bytes ? ROWS_IN_RAM : ROWS_IN_L2;
+        ask((struct command){ram | flags | which, l2, bytes * n, bytes, l2_pitch == bytes ? ram_pitch : l2_pitch});
+        ram += n * ram_pitch;
+        l2 += n * l2_pitch;
+        left -= n;
+    }
+    for (; left; left--, ram += ram_pitch, l2 += l2_pitch) ask_run(ram, l2, bytes, flags);
+    newest[ticket] = ring.asked;
+    store(INTERRUPT_SET, INTERRUPT_CLUSTER);
+}
+
+void hyperram_wait(int ticket) {
+    while ((int32_t)(ring.complete - newest[ticket]) < 0) cluster_sleep(EVENT_SOFTWARE);
+    order_memory();
+}
+
+void hyperram_power_up(void) {
+    store(UDMA, load(UDMA) | 1 << 4);
+    store(HYPER_COMMON + 0x00, PAGE_BOUND);
+    store(HYPER_COMMON + 0x04, LATENCY);
+    store(HYPER_COMMON + 0x08, HAS_REFRESH);
+    store(HYPER_COMMON + 0x20, CHIP_SELECT);
+    store(SOC_EVENTS + 0x04, ~(0xFu << 16)); /* the four events of this peripheral: data and transaction done, each way */
+    store(INTERRUPT_MASK, INTERRUPT_CLUSTER | INTERRUPT_PERIPHERAL);
+}
+
+static void issue(const struct command *c, uint32_t l2) {
+    const uint32_t ram = c->ram, bytes = c->bytes;
+    store(HYPER + RAM_ROWS, (ram & ROWS_IN_RAM) != 0);
+    store(HYPER + L2_ROWS, (ram & ROWS_IN_L2) != 0);
+    if (ram & (ROWS_IN_RAM | ROWS_IN_L2)) {
+        const uint32_t side = HYPER + (ram & ROWS_IN_RAM ? RAM_ROWS : L2_ROWS);
+        store(side + 4, c->row);
+        store(side + 8, c->pitch);
+    }
+    store(HYPER + RAM_ADDRESS, ram & ADDRESS_MASK);
+    if (ram & READ) {
+        store(HYPER + BUS_COMMAND, BUS_LINEAR | BUS_READ);
+        store(HYPER + READ_ADDRESS, l2);
+        store(HYPER + READ_BYTES, bytes);
+        store(HYPER + READ_CONFIGURE, START);
+    } else {
+        store(HYPER + BUS_COMMAND, BUS_LINEAR);
+        store(HYPER + WRITE_ADDRESS, l2);
+        store(HYPER + WRITE_BYTES, bytes);
+        store(HYPER + WRITE_CONFIGURE, START);
+    }
+}
+
+static uint32_t outstanding(void) {
+    return load(HYPER + TRANSACTIONS) >> 1 & 0xFF;
+}
+
+/* What completed since the last call is complete for core 0 too, and its tails are in place. */
+static void retire(uint32_t complete) {
+    for (uint32_t i = ring.complete; i != complete; i++) {
+        const struct command *const c = &ring.command[i % RING];
+        if (!(c->ram & TAIL)) continue;
+        for (uint32_t byte = 0; byte < c->bytes; byte++) {
+            ((volatile uint8_t *)c->l2)[byte] = (uint8_t)(tails[i % RING] >> 8 * byte);
+        }
+    }
+    order_memory();
+    ring.complete = complete;
+    store(CLUSTER_EVENTS + 0x600, 1);
+}
+
+void hyperram_serve(void) {
+    for (;;) {
+        const uint32_t asked = ring.asked, complete = issued - outstanding();
+        if (asked == issued && complete == ring.complete) return;
+        order_memory();
+        if (complete != ring.complete) retire(complete);
+        while (issued != asked && issued - complete < QUEUE) {
+            const struct command *const c = &ring.command[issued % RING];
+            issue(c, c->ram & TAIL ? (uint32_t)&tails[issued % RING] : c->l2);
+            issued++;
+        }
+        if (issued != asked) return; /* the queue is full: an event follows */
+    }
+}
+
+void hyperram_write(uint32_t to, const void *from, uint32_t bytes) {
+    for (uint32_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < LONGEST ? bytes - done : LONGEST;
+        const struct command c = {to + done, (uint32_t)from + done, n, 0, 0};
+        issue(&c, c.l2);
+        while (outstanding()) continue;
+    }
+}
