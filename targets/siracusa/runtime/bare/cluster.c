@@ -50,9 +50,11 @@ void cluster_check_stacks(void) {
 
 void cluster_power_up(void) {
     for (uint32_t *word = __core_stack_bottom; word < __core_0_stack_top; word++) *word = PAINT;
+    store(FC_ICACHE, 1);
     store(CLUSTER_ICACHE, 1);
     store(CLUSTER_TIMER, 3); /* from zero, with the cluster's clock, also while cores sleep */
-    for (uint32_t core = 0; core < CLUSTER_CORES; core++) store(CLUSTER_CONTROL + 0x40 + 4 * core, (uint32_t)cluster_start);
+    for (uint32_t core = 0; core < CLUSTER_CORES; core++)
+        store(CLUSTER_CONTROL + 0x40 + 4 * core, (uint32_t)cluster_start);
     store(CLUSTER_CONTROL + 0x08, EVERY_CORE);
 }
 
@@ -93,15 +95,13 @@ int rt_enter(int (*entry)(void *), void *argument) {
     order_memory();
     store(CLUSTER_EVENTS + 0x600, 1); /* software event 0, to core 0 */
     for (;;) {
-        /* What is pending is cleared before it is served: what comes meanwhile is pending again. */
-        uint32_t pending;
-        while ((pending = load(INTERRUPT_STATUS) & (INTERRUPT_CLUSTER | INTERRUPT_PERIPHERAL))) {
-            store(INTERRUPT_CLEAR, pending);
-            if (pending & INTERRUPT_PERIPHERAL) (void)load(INTERRUPT_FIFO);
-        }
         hyperram_serve();
         if (job.is_done) break;
         __asm__ volatile("wfi" ::: "memory"); /* interrupts are off: it wakes, and nothing is called */
+        /* Cleared before it is served: what comes meanwhile is pending again, and so is a FIFO with more in it. */
+        const uint32_t pending = load(INTERRUPT_STATUS);
+        store(INTERRUPT_CLEAR, pending);
+        if (pending & INTERRUPT_PERIPHERAL) (void)load(INTERRUPT_FIFO);
     }
     cluster_check_stacks();
     return job.result;

@@ -13,7 +13,7 @@ _Noreturn void bare_fail(const char *what);
 /* What a trap does, and nothing expects: bare_fail. */
 _Noreturn void bare_trap(uint32_t cause, uint32_t address);
 
-/* A line from any number of pieces: text and numbers in decimal. The controller and core 0 only, not at the same time. */
+/* Pieces of a line, which appears when it is complete. */
 void print_text(const char *text);
 void print_number(int32_t number);
 

@@ -6,13 +6,13 @@
 #define HYPER (UDMA + 0x280)        /* transactions 0 */
 #define HYPER_COMMON (UDMA + 0x380) /* of all transactions */
 
-enum { /* offsets from HYPER; a transaction starts when READ_CONFIGURE or WRITE_CONFIGURE is written */
-    READ_ADDRESS = 0x00,
-    READ_BYTES = 0x04,
-    READ_CONFIGURE = 0x08,
-    WRITE_ADDRESS = 0x0C,
-    WRITE_BYTES = 0x10,
-    WRITE_CONFIGURE = 0x14,
+/* Offsets from HYPER. L2_ADDRESS, BYTES and CONFIGURE are those of a channel, from its own offset. */
+enum {
+    READ_CHANNEL = 0x00,
+    WRITE_CHANNEL = 0x0C,
+    L2_ADDRESS = 0x00,
+    BYTES = 0x04,
+    CONFIGURE = 0x08, /* written: starts a transaction */
     BUS_COMMAND = 0x18,
     RAM_ADDRESS = 0x1C,
     TRANSACTIONS = 0x24, /* bit 0: busy; above: how many are not complete */
@@ -45,55 +45,91 @@ static IN_L1 struct {
 static IN_L1 uint32_t newest[TICKETS]; /* the command after the last one of the ticket */
 
 /* The controller's. */
-static uint32_t issued;
+static uint32_t issued, retired;
 static uint32_t tails[RING];
+static uint32_t mode = ~0u; /* flags that the uDMA is set up for */
 
-static void ask(struct command command) {
-    const uint32_t asked = ring.asked;
-    while (asked - ring.complete >= RING) cluster_sleep(EVENT_SOFTWARE);
-    ring.command[asked % RING] = command;
-    order_memory();
-    ring.asked = asked + 1;
+/* The next free place of the ring. */
+static struct command *next_command(void) {
+    while (ring.asked - ring.complete >= RING) cluster_sleep(EVENT_SOFTWARE);
+    return &ring.command[ring.asked % RING];
 }
 
-/* The uDMA writes whole words to L2, beyond the end when the length is odd: the last bytes go elsewhere and are copied. */
+static void ask(uint32_t ram, uint32_t l2, uint32_t bytes) {
+    struct command *const c = next_command();
+    c->ram = ram;
+    c->l2 = l2;
+    c->bytes = bytes;
+    order_memory();
+    ring.asked++;
+}
+
+static void ask_rows(uint32_t ram, uint32_t l2, uint32_t row, uint32_t rows, uint32_t pitch) {
+    struct command *const c = next_command();
+    c->row = row;
+    c->pitch = pitch;
+    ask(ram, l2, row * rows);
+}
+
+static void ring_up(int ticket) {
+    newest[ticket] = ring.asked;
+    store(INTERRUPT_SET, INTERRUPT_CLUSTER);
+}
+
+/* The uDMA writes whole words to L2, beyond the end when the length is odd: the last bytes go elsewhere and are copied.
+ */
 static void ask_run(uint32_t ram, uint32_t l2, uint32_t bytes, uint32_t flags) {
     const uint32_t tail = flags & READ ? bytes % 4 : 0;
     bytes -= tail;
     while (bytes) {
         const uint32_t n = bytes < LONGEST ? bytes : LONGEST;
-        ask((struct command){ram | flags, l2, n, 0, 0});
+        ask(ram | flags, l2, n);
         ram += n;
         l2 += n;
         bytes -= n;
     }
-    if (tail) ask((struct command){ram | flags | TAIL, l2, tail, 0, 0});
+    if (tail) ask(ram | flags | TAIL, l2, tail);
 }
 
-void hyperram_start(int ticket, const struct rt_transfer *t, int is_read) {
-    const uint32_t flags = is_read ? READ : 0, bytes = t->bytes;
-    uint32_t ram = is_read ? t->from : t->to, l2 = is_read ? t->to : t->from;
-    const uint32_t ram_pitch = is_read ? t->from_pitch : t->to_pitch, l2_pitch = is_read ? t->to_pitch : t->from_pitch;
+static __attribute__((noinline)) void start_many(int ticket, const struct rt_transfer *t, uint32_t flags) {
+    const uint32_t bytes = t->bytes;
+    uint32_t ram = flags & READ ? t->from : t->to, l2 = flags & READ ? t->to : t->from;
+    const uint32_t ram_pitch = flags & READ ? t->from_pitch : t->to_pitch;
+    const uint32_t l2_pitch = flags & READ ? t->to_pitch : t->from_pitch;
     uint32_t left = bytes ? t->rows : 0;
-    if (!left) return;
-    order_memory();
-    if (ram_pitch == bytes && l2_pitch == bytes) {
+    if (left && ram_pitch == bytes && l2_pitch == bytes) {
         ask_run(ram, l2, bytes * left, flags);
         left = 0;
     }
-    const int is_regular = bytes <= LONGEST && (ram_pitch == bytes || l2_pitch == bytes) && (l2_pitch == bytes || bytes % 4 == 0);
-    while (is_regular && left > 1) {
-        /* A row that ends within a word is mended by the one that follows it: the last row goes alone. */
-        const uint32_t most = LONGEST / bytes, rows = left - (bytes % 4 != 0), n = rows < most ? rows : most;
-        const uint32_t which = l2_pitch == bytes ? ROWS_IN_RAM : ROWS_IN_L2;
-        ask((struct command){ram | flags | which, l2, bytes * n, bytes, l2_pitch == bytes ? ram_pitch : l2_pitch});
+    const int is_regular = bytes <= LONGEST && (l2_pitch == bytes || (ram_pitch == bytes && bytes % 4 == 0));
+    /* A row that ends within a word is mended by those that follow it, so the last ones go alone. */
+    const uint32_t alone = bytes % 4 == 0 ? 0 : bytes == 1 ? 3 : 1;
+    while (is_regular && left > alone + 1) {
+        const uint32_t most = LONGEST / bytes, n = left - alone < most ? left - alone : most;
+        if (l2_pitch == bytes)
+            ask_rows(ram | flags | ROWS_IN_RAM, l2, bytes, n, ram_pitch);
+        else
+            ask_rows(ram | flags | ROWS_IN_L2, l2, bytes, n, l2_pitch);
         ram += n * ram_pitch;
         l2 += n * l2_pitch;
         left -= n;
     }
     for (; left; left--, ram += ram_pitch, l2 += l2_pitch) ask_run(ram, l2, bytes, flags);
-    newest[ticket] = ring.asked;
-    store(INTERRUPT_SET, INTERRUPT_CLUSTER);
+    ring_up(ticket);
+}
+
+void hyperram_start(int ticket, const struct rt_transfer *t, int is_read) {
+    order_memory();
+    const uint32_t bytes = t->bytes;
+    if (t->rows != 1 || bytes - 1 >= LONGEST || (is_read && bytes % 4)) {
+        start_many(ticket, t, is_read ? READ : 0);
+        return;
+    }
+    if (is_read)
+        ask(t->from | READ, t->to, bytes);
+    else
+        ask(t->to, t->from, bytes);
+    ring_up(ticket);
 }
 
 void hyperram_wait(int ticket) {
@@ -107,31 +143,29 @@ void hyperram_power_up(void) {
     store(HYPER_COMMON + 0x04, LATENCY);
     store(HYPER_COMMON + 0x08, HAS_REFRESH);
     store(HYPER_COMMON + 0x20, CHIP_SELECT);
-    store(SOC_EVENTS + 0x04, ~(0xFu << 16)); /* the four events of this peripheral: data and transaction done, each way */
+    store(SOC_EVENTS + 0x04,
+          ~(0xFu << 16)); /* the four events of this peripheral: data and transaction done, each way */
     store(INTERRUPT_MASK, INTERRUPT_CLUSTER | INTERRUPT_PERIPHERAL);
 }
 
 static void issue(const struct command *c, uint32_t l2) {
-    const uint32_t ram = c->ram, bytes = c->bytes;
-    store(HYPER + RAM_ROWS, (ram & ROWS_IN_RAM) != 0);
-    store(HYPER + L2_ROWS, (ram & ROWS_IN_L2) != 0);
-    if (ram & (ROWS_IN_RAM | ROWS_IN_L2)) {
-        const uint32_t side = HYPER + (ram & ROWS_IN_RAM ? RAM_ROWS : L2_ROWS);
+    const uint32_t ram = c->ram, bytes = c->bytes, flags = ram & (READ | ROWS_IN_RAM | ROWS_IN_L2);
+    if (flags != mode) {
+        mode = flags;
+        store(HYPER + RAM_ROWS, (flags & ROWS_IN_RAM) != 0);
+        store(HYPER + L2_ROWS, (flags & ROWS_IN_L2) != 0);
+        store(HYPER + BUS_COMMAND, flags & READ ? BUS_LINEAR | BUS_READ : BUS_LINEAR);
+    }
+    if (flags & (ROWS_IN_RAM | ROWS_IN_L2)) {
+        const uint32_t side = HYPER + (flags & ROWS_IN_RAM ? RAM_ROWS : L2_ROWS);
         store(side + 4, c->row);
         store(side + 8, c->pitch);
     }
+    const uint32_t channel = HYPER + (flags & READ ? READ_CHANNEL : WRITE_CHANNEL);
     store(HYPER + RAM_ADDRESS, ram & ADDRESS_MASK);
-    if (ram & READ) {
-        store(HYPER + BUS_COMMAND, BUS_LINEAR | BUS_READ);
-        store(HYPER + READ_ADDRESS, l2);
-        store(HYPER + READ_BYTES, bytes);
-        store(HYPER + READ_CONFIGURE, START);
-    } else {
-        store(HYPER + BUS_COMMAND, BUS_LINEAR);
-        store(HYPER + WRITE_ADDRESS, l2);
-        store(HYPER + WRITE_BYTES, bytes);
-        store(HYPER + WRITE_CONFIGURE, START);
-    }
+    store(channel + L2_ADDRESS, l2);
+    store(channel + BYTES, bytes);
+    store(channel + CONFIGURE, START);
 }
 
 static uint32_t outstanding(void) {
@@ -140,11 +174,11 @@ static uint32_t outstanding(void) {
 
 /* What completed since the last call is complete for core 0 too, and its tails are in place. */
 static void retire(uint32_t complete) {
-    for (uint32_t i = ring.complete; i != complete; i++) {
-        const struct command *const c = &ring.command[i % RING];
+    for (; retired != complete; retired++) {
+        const struct command *const c = &ring.command[retired % RING];
         if (!(c->ram & TAIL)) continue;
         for (uint32_t byte = 0; byte < c->bytes; byte++) {
-            ((volatile uint8_t *)c->l2)[byte] = (uint8_t)(tails[i % RING] >> 8 * byte);
+            ((volatile uint8_t *)c->l2)[byte] = (uint8_t)(tails[retired % RING] >> 8 * byte);
         }
     }
     order_memory();
@@ -152,18 +186,15 @@ static void retire(uint32_t complete) {
     store(CLUSTER_EVENTS + 0x600, 1);
 }
 
+/* What is asked for or completes after this has looked raises an interrupt, and so another call. */
 void hyperram_serve(void) {
-    for (;;) {
-        const uint32_t asked = ring.asked, complete = issued - outstanding();
-        if (asked == issued && complete == ring.complete) return;
-        order_memory();
-        if (complete != ring.complete) retire(complete);
-        while (issued != asked && issued - complete < QUEUE) {
-            const struct command *const c = &ring.command[issued % RING];
-            issue(c, c->ram & TAIL ? (uint32_t)&tails[issued % RING] : c->l2);
-            issued++;
-        }
-        if (issued != asked) return; /* the queue is full: an event follows */
+    const uint32_t complete = issued - outstanding();
+    if (complete != retired) retire(complete);
+    const uint32_t asked = ring.asked;
+    order_memory();
+    for (; issued != asked && issued - complete < QUEUE; issued++) {
+        const struct command *const c = &ring.command[issued % RING];
+        issue(c, c->ram & TAIL ? (uint32_t)&tails[issued % RING] : c->l2);
     }
 }
 

@@ -15,7 +15,7 @@ enum {
     COMMAND_EVENT = 1 << 20,
 };
 
-enum { COUNTERS = 16, TICKETS = 8, EVERY_COUNTER = (1 << COUNTERS) - 1, NO_TICKET = -1, LONGEST_PITCH = 65535 };
+enum { COUNTERS = 16, TICKETS = 8, EVERY_COUNTER = (1 << COUNTERS) - 1, LONGEST_PITCH = 65535, PIECE = 65536 };
 
 #define COMMAND MCHAN         /* written: words of a command; read: takes a counter */
 #define STATUS (MCHAN + 0x04) /* low half: counters that are not at zero, high half: taken; written: gives back */
@@ -31,61 +31,63 @@ static void reclaim(void) {
     for (int i = 0; i < TICKETS; i++) counters[i] &= ~complete;
 }
 
-static void take_counter(int ticket) {
-    if (last_ticket == ticket + 1 && counters[ticket]) return;
-    if (load(STATUS) >> COUNTERS == EVERY_COUNTER) reclaim();
-    counters[ticket] |= 1u << load(COMMAND);
-    last_ticket = ticket + 1;
+static void send(const struct rt_transfer *t);
+
+/* What does not fit into one command: whole rows as far as the length allows, else single rows, else pieces of a row.
+ */
+static __attribute__((noinline)) void send_pieces(const struct rt_transfer *whole, int is_direct) {
+    struct rt_transfer t = *whole;
+    const uint32_t most = is_direct && t.bytes <= LENGTH_MASK ? LENGTH_MASK / t.bytes : 1;
+    for (uint32_t left = whole->rows; left; left -= t.rows) {
+        t.rows = left < most ? left : most;
+        const struct rt_transfer rest = t;
+        for (uint32_t done = 0; done < rest.bytes; done += t.bytes) {
+            t.bytes = rest.bytes - done <= LENGTH_MASK ? rest.bytes - done : PIECE;
+            t.to = rest.to + done;
+            t.from = rest.from + done;
+            send(&t);
+        }
+        t = rest;
+        t.to += t.rows * t.to_pitch;
+        t.from += t.rows * t.from_pitch;
+    }
 }
 
-struct side {
-    uint32_t near, far, flags;
-};
-
-static void rows(struct side at, uint32_t bytes, uint32_t count, uint32_t pitch) {
-    store(COMMAND, bytes * count | at.flags | COMMAND_ROWS);
-    store(COMMAND, at.near);
-    store(COMMAND, at.far);
+static __attribute__((noinline)) void send(const struct rt_transfer *t) {
+    const uint32_t bytes = t->bytes, total = bytes * t->rows;
+    uint32_t near = t->to, far = t->from, near_pitch = t->to_pitch, pitch = t->from_pitch;
+    uint32_t command = total | COMMAND_INCREMENT | COMMAND_EVENT | COMMAND_TO_L1;
+    if (near - L1_BASE >= L1_BYTES) {
+        near = t->from, far = t->to, near_pitch = t->from_pitch, pitch = t->to_pitch;
+        command ^= COMMAND_TO_L1;
+    }
+    const int is_run = bytes == total || (near_pitch == bytes && pitch == bytes);
+    const int is_direct = is_run || (near_pitch == bytes && pitch <= LONGEST_PITCH);
+    if (total - 1 >= LENGTH_MASK || !is_direct) {
+        if (total) send_pieces(t, is_direct);
+        return;
+    }
+    store(COMMAND, is_run ? command : command | COMMAND_ROWS);
+    store(COMMAND, near);
+    store(COMMAND, far);
+    if (is_run) return;
     store(COMMAND, bytes);
     store(COMMAND, pitch);
 }
 
-static void run(struct side at, uint32_t bytes) {
-    while (bytes) {
-        const uint32_t n = bytes <= LENGTH_MASK ? bytes : 65536;
-        store(COMMAND, n | at.flags);
-        store(COMMAND, at.near);
-        store(COMMAND, at.far);
-        at.near += n;
-        at.far += n;
-        bytes -= n;
-    }
+static __attribute__((noinline)) void send_counted(int ticket, const struct rt_transfer *t) {
+    if (load(STATUS) >> COUNTERS == EVERY_COUNTER) reclaim();
+    counters[ticket] |= 1u << load(COMMAND);
+    last_ticket = ticket + 1;
+    send(t);
 }
 
 void mchan_start(int ticket, const struct rt_transfer *t) {
-    const int is_load = t->to - L1_BASE < L1_BYTES;
-    const uint32_t near_pitch = is_load ? t->to_pitch : t->from_pitch, pitch = is_load ? t->from_pitch : t->to_pitch;
-    struct side at = {is_load ? t->to : t->from, is_load ? t->from : t->to, COMMAND_INCREMENT | COMMAND_EVENT};
-    if (is_load) at.flags |= COMMAND_TO_L1;
-    uint32_t left = t->bytes ? t->rows : 0;
-    if (!left) return;
     order_memory();
-    take_counter(ticket);
-    const int is_packed = left == 1 || near_pitch == t->bytes;
-    if (is_packed && (left == 1 || pitch == t->bytes)) {
-        run(at, t->bytes * left);
-    } else if (is_packed && t->bytes <= LENGTH_MASK && pitch <= LONGEST_PITCH) {
-        const uint32_t most = LENGTH_MASK / t->bytes;
-        while (left) {
-            const uint32_t n = left < most ? left : most;
-            rows(at, t->bytes, n, pitch);
-            at.near += n * t->bytes;
-            at.far += n * pitch;
-            left -= n;
-        }
-    } else {
-        for (; left; left--, at.near += near_pitch, at.far += pitch) run(at, t->bytes);
-    }
+    if (last_ticket == ticket + 1 && counters[ticket])
+        send(t);
+    else
+        send_counted(ticket, t);
 }
 
 void mchan_wait(int ticket) {

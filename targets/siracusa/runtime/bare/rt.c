@@ -9,11 +9,9 @@ extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_end[];
 enum { LEVELS = 8, ENGINES = 8, TICKETS = 8 };
 
 static IN_L1 uint8_t is_hyperram[ENGINES];
-static IN_L1 struct {
-    rt_address arena, constants;
-} place[LEVELS];
+static IN_L1 struct { rt_address arena, constants; } place[LEVELS];
 
-static char *io_begin = __l2_end; /* arrays of the application, downwards from the end of L2 */
+static char *io_begin = __l2_end; /* arrays of the application lie from here to the end of L2 */
 
 static int is_same(const char *a, const char *b) {
     while (*a && *a == *b) a++, b++;
@@ -23,10 +21,12 @@ static int is_same(const char *a, const char *b) {
 static void set_level(int i, const struct rt_level *level) {
     if (is_same(level->name, "L1")) {
         place[i].arena = (rt_address)__l1_arena;
-        if (level->capacity > (uint32_t)(__l1_arena_end - __l1_arena)) bare_fail("the L1 arena is larger than what link.ld leaves");
+        if (level->capacity > (uint32_t)(__l1_arena_end - __l1_arena))
+            bare_fail("the L1 arena is larger than what link.ld leaves");
     } else if (is_same(level->name, "L2")) {
         place[i].arena = (rt_address)__l2_arena;
-        if (level->capacity > (uint32_t)(__l2_end - __l2_arena)) bare_fail("code, data and the L2 arena are larger than L2");
+        if (level->capacity > (uint32_t)(__l2_end - __l2_arena))
+            bare_fail("code, data and the L2 arena are larger than L2");
     } else if (is_same(level->name, "L3")) {
         place[i].constants = 0;
         place[i].arena = (level->constants + 15) & ~15u;
@@ -37,16 +37,36 @@ static void set_level(int i, const struct rt_level *level) {
 }
 
 void bare_set_up(void) {
-    if (rt_machine.levels > LEVELS || rt_machine.engines > ENGINES) bare_fail("the machine has too many levels or engines");
+    if (rt_machine.levels > LEVELS || rt_machine.engines > ENGINES)
+        bare_fail("the machine has too many levels or engines");
     for (int i = 0; i < rt_machine.levels; i++) set_level(i, &rt_machine.level[i]);
     for (int i = 0; i < rt_machine.engines; i++) {
         const struct rt_engine *const engine = &rt_machine.engine[i];
         is_hyperram[i] = (uint8_t)is_same(engine->name, "L3_L2");
-        if (!is_hyperram[i] && !is_same(engine->name, "L2_L1")) bare_fail("the machine has an engine that this runtime does not know");
+        if (!is_hyperram[i] && !is_same(engine->name, "L2_L1"))
+            bare_fail("the machine has an engine that this runtime does not know");
         if (engine->tickets > TICKETS) bare_fail("the machine has more tickets than this runtime");
     }
     hyperram_power_up();
     cluster_power_up();
+}
+
+void bare_load_constants(const char *path) {
+    for (int i = 0; i < rt_machine.levels; i++) {
+        const uint32_t bytes = rt_machine.level[i].constants;
+        if (!bytes) continue;
+        const int file = file_open(path, 0);
+        if (file < 0 || file_bytes(file) != (int32_t)bytes)
+            bare_fail("the file of constants is missing or of another length");
+        const uint32_t most = 65536;
+        for (uint32_t done = 0, n; done < bytes; done += n) {
+            n = bytes - done < most ? bytes - done : most;
+            if (n > (uint32_t)(io_begin - __l2_arena)) bare_fail("no room in L2 to load constants through");
+            if (file_read(file, __l2_arena, n)) bare_fail("the file of constants cannot be read");
+            hyperram_write(place[i].constants + done, __l2_arena, n);
+        }
+        file_close(file);
+    }
 }
 
 void *bare_allocate(uint32_t bytes) {
@@ -55,7 +75,8 @@ void *bare_allocate(uint32_t bytes) {
         if (is_same(rt_machine.level[i].name, "L2")) limit += rt_machine.level[i].capacity;
     }
     const uint32_t rounded = (bytes + 15) & ~15u;
-    if (rounded < bytes || rounded > (uint32_t)(io_begin - limit)) bare_fail("inputs and outputs do not fit into L2 beside the arena");
+    if (rounded < bytes || rounded > (uint32_t)(io_begin - limit))
+        bare_fail("inputs and outputs do not fit into L2 beside the arena");
     return io_begin -= rounded;
 }
 
@@ -72,11 +93,15 @@ uint32_t rt_cycles(void) {
 }
 
 void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
-    if (is_hyperram[engine]) hyperram_start(ticket, transfer, transfer->to >= L1_BASE);
-    else mchan_start(ticket, transfer);
+    if (is_hyperram[engine])
+        hyperram_start(ticket, transfer, transfer->to >= L1_BASE);
+    else
+        mchan_start(ticket, transfer);
 }
 
 void rt_wait(int engine, int ticket) {
-    if (is_hyperram[engine]) hyperram_wait(ticket);
-    else mchan_wait(ticket);
+    if (is_hyperram[engine])
+        hyperram_wait(ticket);
+    else
+        mchan_wait(ticket);
 }

@@ -14,7 +14,8 @@ static uint32_t transfer(int ticket, rt_address to, rt_address from, uint32_t by
 }
 
 /* Rows from one place to another; what lies around and between them stays as it was. */
-static int is_moved(rt_address to, rt_address from, uint32_t bytes, uint32_t rows, uint32_t to_pitch, uint32_t from_pitch) {
+static int is_moved(rt_address to, rt_address from, uint32_t bytes, uint32_t rows, uint32_t to_pitch,
+                    uint32_t from_pitch) {
     const uint32_t from_bytes = (rows - 1) * from_pitch + bytes, to_bytes = (rows - 1) * to_pitch + bytes;
     fill(from, from_bytes, bytes);
     fill(to - GUARD, to_bytes + 2 * GUARD, 99);

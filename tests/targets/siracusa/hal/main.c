@@ -39,7 +39,7 @@ static int run(void *argument) {
     check("rt_enter runs core 0 of the cluster", rt_core() == 0);
     test_team();
     test_dma();
-    if(0)test_ram();
+    test_ram();
     return *(int *)argument + 1;
 }
 

@@ -20,12 +20,13 @@ static int is_there_and_back(uint32_t bytes, uint32_t rows, uint32_t ram_pitch, 
     transfer(1, ram + shift, source, bytes, rows, ram_pitch, bytes);
     transfer(1, target + shift, ram + shift, bytes, rows, l2_pitch, ram_pitch);
     rt_wait(RAM, 1);
-    int is_right = is_filled(target + shift - GUARD, GUARD, 0, 99) &&
-                   is_filled(target + shift + span, GUARD, GUARD + span, 99);
+    int is_right =
+        is_filled(target + shift - GUARD, GUARD, 0, 99) && is_filled(target + shift + span, GUARD, GUARD + span, 99);
     for (uint32_t r = 0; r < rows; r++) {
         is_right &= is_filled(target + shift + r * l2_pitch, bytes, r * bytes, bytes);
         if (r + 1 < rows && l2_pitch > bytes) {
-            is_right &= is_filled(target + shift + r * l2_pitch + bytes, l2_pitch - bytes, GUARD + r * l2_pitch + bytes, 99);
+            is_right &=
+                is_filled(target + shift + r * l2_pitch + bytes, l2_pitch - bytes, GUARD + r * l2_pitch + bytes, 99);
         }
     }
     return is_right;
@@ -39,7 +40,8 @@ static void test_shapes(void) {
     check("ram: short lengths at any alignment", is_right);
     check("ram: 32 KiB", is_there_and_back(32768, 1, 32768, 32768, 0));
     check("ram: 100001 bytes", is_there_and_back(100001, 1, 100001, 100001, 0));
-    is_right = is_there_and_back(64, 32, 100, 64, 0) && is_there_and_back(7, 5, 12, 7, 0) && is_there_and_back(1, 9, 2, 1, 0);
+    is_right =
+        is_there_and_back(64, 32, 100, 64, 0) && is_there_and_back(7, 5, 12, 7, 0) && is_there_and_back(1, 9, 2, 1, 0);
     check("ram: rows apart in HyperRAM", is_right);
     check("ram: rows apart in L2", is_there_and_back(16, 8, 16, 40, 0) && is_there_and_back(5, 4, 5, 11, 0));
     check("ram: rows apart on both sides", is_there_and_back(12, 6, 20, 16, 0) && is_there_and_back(3, 6, 8, 7, 1));
@@ -63,18 +65,21 @@ static void test_tickets(void) {
         for (int t = 0; t < TICKETS; t++) transfer(t, ram + place(t, i), source + place(t, i), PIECE, 1, PIECE, PIECE);
     }
     for (int i = 0; i < PIECES; i++) {
-        for (int t = 0; t < TICKETS; t++) transfer(t, target + place(t, i), ram + place(t, i), PIECE - 1, 1, PIECE, PIECE);
+        for (int t = 0; t < TICKETS; t++)
+            transfer(t, target + place(t, i), ram + place(t, i), PIECE - 1, 1, PIECE, PIECE);
     }
     for (int n = 0; n < TICKETS; n++) {
         const int t = order[n];
         rt_wait(RAM, t);
         rt_wait(RAM, t);
-        for (int i = 0; i < PIECES; i++) is_right &= is_filled(target + place(t, i), PIECE - 1, 0, (uint32_t)(t * PIECES + i));
+        for (int i = 0; i < PIECES; i++)
+            is_right &= is_filled(target + place(t, i), PIECE - 1, 0, (uint32_t)(t * PIECES + i));
     }
     check("ram: tickets waited for in any order", is_right);
 }
 
-static uint32_t measured(rt_address to, rt_address from, uint32_t bytes, uint32_t rows, uint32_t to_pitch, uint32_t from_pitch) {
+static uint32_t measured(rt_address to, rt_address from, uint32_t bytes, uint32_t rows, uint32_t to_pitch,
+                         uint32_t from_pitch) {
     uint32_t cycles = 0;
     for (int i = 0; i < 2; i++) { /* the second time from warm caches */
         const uint32_t begin = rt_cycles();

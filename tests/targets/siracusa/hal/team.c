@@ -31,7 +31,8 @@ static void one_barrier(void *argument) {
     rt_barrier();
 }
 
-/* Cores are late in turns. None may leave a barrier before all have come, nor come to the next one before all have left. */
+/* Cores are late in turns. None may leave a barrier before all have come, nor come to the next one before all have
+ * left. */
 static void phases(void *argument) {
     (void)argument;
     const uint32_t core = (uint32_t)rt_core();

@@ -1,0 +1,47 @@
+# Builds $(BUILD)/application.elf for Siracusa with a stock RISC-V gcc (Debian: gcc-riscv64-unknown-elf and
+# picolibc-riscv64-unknown-elf). Whoever includes this sets
+#   BARE      this folder
+#   SOURCES   C files of the application, the HAL's and the network's among them
+#   INCLUDES  folders of their headers
+# and may set BUILD, CFLAGS, DEFINES, LIBRARIES and GVSOC.
+BUILD ?= build
+CFLAGS ?= -O3
+WARNINGS ?= -Wall -Wextra -Werror
+GVSOC ?= gvsoc
+CROSS ?= riscv64-unknown-elf-
+
+# The controller has no F: its code uses no floating point. gcc has no library for rv32imfc, the next best is linked: the
+# atomic instructions of rv32imafc occur nowhere in it.
+BARE_FLAGS := -march=rv32imfc -mabi=ilp32f --specs=picolibc.specs
+BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld
+BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
+
+BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) $(BARE_FLAGS) -ffreestanding -ffunction-sections -fdata-sections \
+	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))
+
+# An object for each source, wherever it lies.
+object = $(BUILD)/objects/$(patsubst /%,%,$(subst ..,up,$(basename $1))).o
+BARE_OBJECTS := $(foreach source,$(BARE_SOURCES) $(SOURCES),$(call object,$(source)))
+
+.DEFAULT_GOAL := all
+all: $(BUILD)/application.elf
+
+define compile
+$(call object,$1): $1 $(BARE)/bare.mk
+	@mkdir -p $$(@D)
+	$$(CROSS)gcc $$(BARE_CFLAGS) -MMD -c $$< -o $$@
+endef
+$(foreach source,$(BARE_SOURCES) $(SOURCES),$(eval $(call compile,$(source))))
+
+$(BUILD)/application.elf: $(BARE_OBJECTS) $(BARE)/link.ld
+	$(CROSS)gcc $(BARE_LINK) -Wl,--gc-sections -Wl,-Map=$(@:.elf=.map) $(BARE_OBJECTS) $(LIBRARIES) -lm -o $@
+
+# The simulator reads and writes files where it is started.
+run: $(BUILD)/application.elf
+	cd $(BUILD) && $(GVSOC) --target=siracusa --work-dir=$(abspath $(BUILD)) --binary=$(abspath $<) image flash run
+
+clean:
+	$(RM) -r $(BUILD)
+
+-include $(BARE_OBJECTS:.o=.d)
+.PHONY: all run clean

@@ -1,0 +1,106 @@
+/* Runs the project's first network on the simulator, with the controller in charge.
+ *
+ * In the simulator's working directory: `inputs.bin` holds the inputs of any number of samples one after the other, as
+ * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, if
+ * there are any. What is measured comes as lines, in cycles of the cluster:
+ *
+ *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
+ *     total SAMPLE CYCLES
+ *     stack CORE USED BYTES              once, at the end
+ */
+#include "bare.h"
+#include "cluster.h"
+#include "console.h"
+#include "deeploy_network.h"
+#include "siracusa.h"
+
+static void print_line(const char *what, const int32_t *numbers, int count) {
+    print_text(what);
+    for (int i = 0; i < count; i++) {
+        print_text(" ");
+        print_number(numbers[i]);
+    }
+    print_text("\n");
+}
+
+#ifdef DEEPLOY_PROFILE
+enum { LAYERS = 1024 };
+
+static struct {
+    const char *name;
+    uint32_t begin, cycles;
+} layers[LAYERS];
+
+/* On core 0. A layer that is called several times gets the sum. */
+void deeploy_profile(const char *layer, int index, int end) {
+    if (index >= LAYERS) return;
+    const uint32_t now = rt_cycles();
+    if (end) layers[index].cycles += now - layers[index].begin;
+    layers[index].name = layer;
+    layers[index].begin = now;
+}
+
+static void print_layers(int32_t sample) {
+    for (int32_t i = 0; i < LAYERS; i++) {
+        if (!layers[i].name) continue;
+        print_text("layer ");
+        print_number(sample);
+        print_text(" ");
+        print_number(i);
+        print_text(" ");
+        print_line(layers[i].name, (const int32_t *)&layers[i].cycles, 1);
+        layers[i].cycles = 0;
+    }
+}
+#endif
+
+static uint32_t allocate(void **arrays, const struct deeploy_tensor *tensors, int count) {
+    uint32_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        arrays[i] = bare_allocate(tensors[i].bytes);
+        bytes += tensors[i].bytes;
+    }
+    return bytes;
+}
+
+static void run_sample(const struct deeploy_network *net, void **inputs, void **outputs, int32_t sample) {
+    const uint32_t begin = rt_cycles();
+    if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK) bare_fail("run failed");
+    const int32_t total[] = {sample, (int32_t)(rt_cycles() - begin)};
+#ifdef DEEPLOY_PROFILE
+    print_layers(sample);
+#endif
+    print_line("total", total, 2);
+}
+
+int controller_main(void) {
+    bare_set_up();
+    bare_load_constants("weights.bin");
+    const struct deeploy_network *const net = deeploy_networks[0];
+    void **const inputs = bare_allocate((uint32_t)(net->input_count + 1) * sizeof *inputs);
+    void **const outputs = bare_allocate((uint32_t)(net->output_count + 1) * sizeof *outputs);
+    const uint32_t bytes = allocate(inputs, net->inputs, net->input_count);
+    allocate(outputs, net->outputs, net->output_count);
+    if (net->init(0, 0) != DEEPLOY_OK) bare_fail("init failed");
+
+    const int in = bytes ? file_open("inputs.bin", 0) : -1, out = file_open("outputs.bin", 1);
+    if ((bytes && in < 0) || out < 0) bare_fail("cannot open inputs.bin or outputs.bin");
+    const uint32_t there = bytes ? (uint32_t)file_bytes(in) : 0;
+    if (bytes && (!there || there % bytes)) bare_fail("inputs.bin holds no whole number of samples");
+    const int32_t samples = bytes ? (int32_t)(there / bytes) : 1;
+    for (int32_t sample = 0; sample < samples; sample++) {
+        for (int i = 0; i < net->input_count; i++) {
+            if (file_read(in, inputs[i], net->inputs[i].bytes)) bare_fail("cannot read inputs.bin");
+        }
+        run_sample(net, inputs, outputs, sample);
+        for (int i = 0; i < net->output_count; i++) {
+            if (file_write(out, outputs[i], net->outputs[i].bytes)) bare_fail("cannot write outputs.bin");
+        }
+    }
+    file_close(out);
+    for (int32_t core = 0; core < CLUSTER_CORES; core++) {
+        const int32_t stack[] = {core, (int32_t)cluster_stack_used(core), (int32_t)cluster_stack_bytes(core)};
+        print_line("stack", stack, 3);
+    }
+    return 0;
+}
