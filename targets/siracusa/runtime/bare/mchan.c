@@ -33,8 +33,7 @@ static void reclaim(void) {
 
 static void send(const struct rt_transfer *t);
 
-/* What does not fit into one command: whole rows as far as the length allows, else single rows, else pieces of a row.
- */
+/* What does not fit into one command: as many rows as the length allows, else single rows, else pieces of a row. */
 static __attribute__((noinline)) void send_pieces(const struct rt_transfer *whole, int is_direct) {
     struct rt_transfer t = *whole;
     const uint32_t most = is_direct && t.bytes <= LENGTH_MASK ? LENGTH_MASK / t.bytes : 1;
@@ -75,8 +74,18 @@ static __attribute__((noinline)) void send(const struct rt_transfer *t) {
     store(COMMAND, pitch);
 }
 
-static __attribute__((noinline)) void send_counted(int ticket, const struct rt_transfer *t) {
-    if (load(STATUS) >> COUNTERS == EVERY_COUNTER) reclaim();
+static void send_counted(int ticket, const struct rt_transfer *t);
+
+static __attribute__((noinline)) void send_later(int ticket, const struct rt_transfer *t) {
+    reclaim();
+    send_counted(ticket, t);
+}
+
+static void send_counted(int ticket, const struct rt_transfer *t) {
+    if (load(STATUS) >> COUNTERS == EVERY_COUNTER) {
+        send_later(ticket, t);
+        return;
+    }
     counters[ticket] |= 1u << load(COMMAND);
     last_ticket = ticket + 1;
     send(t);

@@ -1,0 +1,79 @@
+"""Builds programs for Siracusa with Debian's RISC-V gcc, and runs them on GVSoC where it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BARE = ROOT / "targets" / "siracusa" / "runtime" / "bare"
+SECONDS = 120  # for one simulation
+
+Build = Callable[..., Path]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a simulation printed, line by line, and whether it ended with status 0."""
+
+    lines: tuple[str, ...]
+    is_success: bool
+
+    def numbers(self, word: str) -> dict[str, int]:
+        """Of the lines that begin with ``word``: the number at their end, by the words between."""
+        found = [line.split() for line in self.lines if line.startswith(f"{word} ")]
+        return {" ".join(words[1:-1]): int(words[-1]) for words in found}
+
+
+Simulate = Callable[[Path, Path], Run]
+
+
+def absent(what: str) -> NoReturn:
+    """Skip for want of a tool, or fail where the simulator is required."""
+    if os.environ.get("DEEPLOY_REQUIRE_GVSOC") == "1":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def build() -> Build:
+    """``build(folder, sources, defines)`` gives the program made in ``folder``; warnings are errors."""
+    if shutil.which("riscv64-unknown-elf-gcc") is None:
+        absent("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
+
+    def make(folder: Path, sources: Sequence[Path], defines: Sequence[str] = (), includes: Sequence[Path] = ()) -> Path:
+        variables = {
+            "BARE": BARE,
+            "BUILD": folder,
+            "SOURCES": " ".join(map(str, sources)),
+            "INCLUDES": " ".join(map(str, [ROOT / "kernels" / "hal", *includes])),
+            "DEFINES": " ".join(f"-D{define}" for define in defines),
+        }
+        command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in variables.items())]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return folder / "application.elf"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Simulate:
+    """``simulate(program, folder)`` runs it with ``folder`` as the simulator's working directory."""
+    launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
+    if launcher is None:
+        absent("no GVSoC: build github.com/gvsoc/gvsoc for target siracusa, then set GVSOC to its launcher or add it to PATH")
+
+    def run(program: Path, folder: Path) -> Run:
+        command = [launcher, "--target=siracusa", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=SECONDS, check=False)
+        return Run(tuple(result.stdout.splitlines()), result.returncode == 0)
+
+    return run

@@ -1,0 +1,147 @@
+"""Siracusa without an SDK: the runtime builds with a stock gcc, and what it promises holds on the simulator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeploy.target import load
+
+from .conftest import BARE, ROOT, Build, Run, Simulate
+
+HERE = Path(__file__).parent
+HAL = sorted((HERE / "hal").glob("*.c"))
+APP = [BARE / "main.c", HERE / "app" / "network.c"]
+ELEMENTS = 3000
+
+# Cycles that a call may take at most: a tenth above what was measured on revision edfcd839 with gcc 12, -O3.
+MOST = {
+    "fork 8 cores, barrier and join": 150,
+    "dma in 1 KiB": 340,
+    "dma in 16 KiB": 2450,
+    "dma out 16 KiB": 2520,
+    "dma in 16 rows of 32 B": 290,
+    "dma out 16 rows of 32 B": 310,
+    "ram read 64 B": 850,
+    "ram write 64 B": 900,
+    "ram read 8 KiB": 9650,
+    "ram write 8 KiB": 16900,
+    "ram read 32 rows of 64 B": 3950,
+}
+
+
+@pytest.fixture(scope="module")
+def application(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """main.c with the network of app/network.c, and its profile."""
+    return make_application(build, tmp_path_factory.mktemp("application"), "DEEPLOY_PROFILE")
+
+
+def make_application(build: Build, folder: Path, *defines: str) -> Path:
+    include = folder / "include"
+    include.mkdir()
+    (include / "deeploy_network.h").write_text((ROOT / "templates" / "deeploy_network.h.mako").read_text())
+    return build(folder, APP, defines, [include])
+
+
+def write(folder: Path, samples: int) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """Write random inputs and constants; the result is what the network must answer."""
+    generator = np.random.default_rng(samples)
+    inputs = generator.integers(-128, 128, (samples, 2, ELEMENTS)).astype(np.int8)
+    constants = generator.integers(-128, 128, ELEMENTS).astype(np.int8)
+    inputs.tofile(folder / "inputs.bin")
+    constants.tofile(folder / "weights.bin")
+    return inputs[:, 0] + inputs[:, 1] + constants
+
+
+def errors(run: Run) -> list[str]:
+    return [line for line in run.lines if line.startswith("error:")]
+
+
+def test_it_builds_without_atomics_and_without_floating_point_in_the_runtime(application: Path) -> None:
+    """The cluster has no A, the controller no F."""
+    text = subprocess.run(["riscv64-unknown-elf-objdump", "-d", application], capture_output=True, text=True, check=True).stdout
+    mnemonics = set(re.findall(r"^\s*[0-9a-f]+:\t[0-9a-f ]+\t(\S+)", text, re.MULTILINE))
+    assert {"jal", "csrr", "wfi"} <= mnemonics
+    assert {m for m in mnemonics if re.match(r"amo|lr\.|sc\.|f(?!ence)", m)} == set()
+
+
+def test_the_linker_leaves_the_planner_what_the_target_promises(application: Path) -> None:
+    names = subprocess.run(["riscv64-unknown-elf-nm", application], capture_output=True, text=True, check=True).stdout
+    symbols = {name: int(value, 16) for value, _, name in (line.split() for line in names.splitlines())}
+    target = load("siracusa")
+    l1, l2 = target.memory("L1"), target.memory("L2")
+    assert l1.capacity is not None and l2.capacity is not None
+    assert symbols["__l1_arena_end"] - symbols["__l1_arena"] == l1.capacity - l1.reserved
+    assert symbols["__l2_end"] - symbols["__l2_arena"] >= l2.capacity - l2.reserved
+
+
+@pytest.mark.gvsoc
+def test_every_function_of_the_interface(build: Build, simulate: Simulate, tmp_path: Path) -> None:
+    run = simulate(build(tmp_path, HAL), tmp_path)
+    checks = [line for line in run.lines if line.startswith("check ")]
+    assert [line for line in checks if not line.endswith(" ok")] == []
+    assert len(checks) == 50 and len(set(checks)) == 25, "every check, each of the two times"
+    assert "checks that do not hold: 0" in run.lines
+    assert run.is_success
+    cycles = run.numbers("cycles")
+    assert {name: cycles[name] for name, most in MOST.items() if cycles[name] > most} == {}
+    assert cycles["fork 8 cores and join"] > 20 and cycles["dma in 16 KiB"] >= 16384 / 8, "cycles are counted at all"
+
+
+@pytest.mark.gvsoc
+def test_an_application_reads_inputs_and_writes_outputs(application: Path, simulate: Simulate, tmp_path: Path) -> None:
+    expected = write(tmp_path, 3)
+    run = simulate(application, tmp_path)
+    assert run.is_success, run.lines
+    got = np.fromfile(tmp_path / "outputs.bin", np.int8).reshape(3, ELEMENTS)
+    np.testing.assert_array_equal(got, expected)
+    total, layers, stacks = run.numbers("total"), run.numbers("layer"), run.numbers("stack")
+    assert list(total) == ["0", "1", "2"]
+    assert list(layers) == [f"{sample} {index} {name}" for sample in range(3) for index, name in enumerate(("inputs", "constants"))]
+    for sample in total:
+        inside = layers[f"{sample} 0 inputs"] + layers[f"{sample} 1 constants"]
+        assert 2 * ELEMENTS / 8 < inside < total[sample] < 1.3 * inside
+    assert len(stacks) == 8
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "inputs.bin").write_bytes(b""), "inputs.bin holds no whole number of samples"),
+        (lambda folder: (folder / "inputs.bin").write_bytes(b"short"), "inputs.bin holds no whole number of samples"),
+        (lambda folder: (folder / "weights.bin").write_bytes(b""), "file of constants is missing or of another length"),
+        (lambda folder: (folder / "weights.bin").write_bytes(b"short"), "file of constants is missing or of another length"),
+    ],
+)
+def test_files_that_do_not_fit(application: Path, simulate: Simulate, tmp_path: Path, spoil: Any, message: str) -> None:
+    write(tmp_path, 1)
+    spoil(tmp_path)
+    run = simulate(application, tmp_path)
+    assert not run.is_success
+    assert len(errors(run)) == 1 and message in errors(run)[0]
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("name", ["inputs.bin", "weights.bin"])
+def test_a_file_that_is_absent_ends_the_simulation(application: Path, simulate: Simulate, tmp_path: Path, name: str) -> None:
+    """The simulator ends by itself at a call of the host that fails, and says why."""
+    write(tmp_path, 1)
+    (tmp_path / name).unlink()
+    run = simulate(application, tmp_path)
+    assert not run.is_success
+    assert f"path: {name}" in run.lines[-1] and "No such file" in run.lines[-1]
+
+
+@pytest.mark.gvsoc
+def test_a_stack_that_is_too_small_is_noticed(build: Build, simulate: Simulate, tmp_path: Path) -> None:
+    program = make_application(build, tmp_path, "TOO_DEEP")
+    write(tmp_path, 1)
+    run = simulate(program, tmp_path)
+    assert not run.is_success
+    assert errors(run) == ["error: a core's stack is full: give it more in link.ld"]
