@@ -2,12 +2,13 @@
 
 #include "loops.h"
 
-/* An instance defines WIDE_T, an unsigned type that holds every sum and numerator, and ROUND_UP where quotients are
- * rounded half up. */
+/* An instance defines WIDE_T, an unsigned type that holds every sum and numerator, and ROUNDED where quotients are
+ * rounded half to even instead of down. */
 
 static inline int64_t share(WIDE_T e, WIDE_T levels, WIDE_T sum) {
-#ifdef ROUND_UP
-    return (int64_t)((2 * e * levels + sum) / (2 * sum));
+#ifdef ROUNDED
+    const WIDE_T top = 2 * e * levels + sum, quotient = top / (2 * sum);
+    return (int64_t)(quotient - ((quotient & 1) && quotient * 2 * sum == top));
 #else
     return (int64_t)(e * levels / sum);
 #endif
@@ -24,7 +25,7 @@ void KERNEL(const struct table_softmax *k) {
         for (int i = 1; i < columns; i++) max = x[i] > max ? x[i] : max;
         WIDE_T sum = 0;
         for (int i = 0; i < columns; i++) sum += table[max - x[i]];
-        if (sum == 0) sum = 1;
+        sum = (sum ? sum : 1) << k->fraction;
         for (int i = 0; i < columns; i++) {
             const int64_t value = share(table[max - x[i]], (WIDE_T)k->levels, sum) + k->zero_point;
             y[i] = (Y_T)(value < k->low ? k->low : value > k->high ? k->high : value);

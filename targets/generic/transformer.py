@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import integer, rows
-from deeploy.target import Kernel, Node, types
+from deeploy.operators import integer, norms, pairs, rows
+from deeploy.target import DType, Kernel, Node, types
 
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
+ANY = frozenset(DType)
+FLOAT = types("f32")
 ROW = {"x": 1, "y": 1}  # rows are dense, the other axes may have any stride
 
 
 def _softmax(node: Node) -> Mapping[str, str]:
     wide = {"WIDE_T": "uint64_t" if rows.softmax_is_wide(node) else "uint32_t"}
-    return {**wide, "ROUND_UP": "rounded"} if node.attrs.get("rounded", True) else wide
+    return {**wide, "ROUNDED": "rounded"} if node.attrs.get("rounded", True) else wide
 
 
 def _norm(node: Node) -> Mapping[str, str]:
@@ -26,6 +28,52 @@ def _norm(node: Node) -> Mapping[str, str]:
 
 def _function(node: Node) -> Mapping[str, str]:
     return {"FUNCTION": {"gelu": "polynomial_gelu", "hard_swish": "clipped_ramp"}[node.attrs["function"]]}
+
+
+def _standardise(node: Node) -> Mapping[str, str]:
+    wide = 255 * 255 * rows.columns(node) >= 2**31
+    return {"SQUARES_T": "int64_t" if wide else "int32_t", **({"CENTRED": "centred"} if node.attrs["centred"] else {})}
+
+
+# What pairwise.c calls the functions.
+_PAIRS = {
+    "max": "larger",
+    "min": "smaller",
+    "pow": "power",
+    "equal": "equal",
+    "not_equal": "differ",
+    "less": "less",
+    "less_or_equal": "at_most",
+    "greater": "greater",
+    "greater_or_equal": "at_least",
+    "and": "both",
+    "or": "either",
+    "add": "sum",
+    "sub": "difference",
+    "mul": "product",
+    "div": "quotient",
+}
+
+
+def _pair(node: Node) -> Mapping[str, str]:
+    return {"FUNCTION": _PAIRS[node.attrs["function"]]}
+
+
+def _pair_types(node: Node) -> str | None:
+    """Both operands of one type, which is also the result's unless the function compares."""
+    (a, b), y, function = node.inputs[:2], node.outputs[0], node.attrs["function"]
+    if function not in _PAIRS or a is None or b is None or a.dtype is not b.dtype:
+        return "a known function of two operands of one type"
+    if y.dtype is not (DType.BOOL if function in pairs.COMPARISONS else a.dtype):
+        return "y of type bool" if function in pairs.COMPARISONS else "y of the type of a"
+    if (function in pairs.ARITHMETIC and a.dtype is not DType.INT64) or (function == "pow" and not a.dtype.is_float):
+        return f"operands of type {'s64' if function != 'pow' else 'f32'}"
+    return ew.fits_loops(node)
+
+
+def _select_types(node: Node) -> str | None:
+    same = len({t.dtype for t in (*node.inputs[1:3], *node.outputs) if t is not None}) == 1
+    return ew.fits_loops(node) if same else "operands of one type"
 
 
 _TABLE_SOFTMAX = Kernel(
@@ -112,4 +160,75 @@ _DIV = Kernel(
     reference=integer.div_reference,
 )
 
-KERNELS: tuple[Kernel, ...] = (_TABLE_SOFTMAX, _SHIFT_SOFTMAX, _LAYER_NORM, _RMS_NORM, _FUNCTION, _DIV)
+_STANDARDISE = Kernel(
+    name="standardise",
+    op="Standardise",
+    inputs=("x",),
+    types={"x": BYTES, "y": types("s8", "u8", "s32")},
+    nest=rows.nest(),
+    accepts=lambda node: norms.standardise_accepts(node) or ew.fits_loops(node),
+    epilogues=((), ("requantise",)),
+    strided=ROW,
+    overwrites=(("y", "x"),),
+    macros=_standardise,
+    source="portable/standardise.c",
+    template="standardise.mako",
+    reference=norms.standardise_reference,
+)
+_NORMALISE = Kernel(
+    name="normalise",
+    op="Normalise",
+    inputs=("x", "scale", "offset?"),
+    types={"x": FLOAT, "scale": FLOAT, "offset": FLOAT, "y": FLOAT},
+    nest=rows.nest("scale", "offset"),
+    accepts=ew.fits_loops,
+    strided=ROW,
+    overwrites=(("y", "x"),),
+    source="portable/normalise.c",
+    template="normalise.mako",
+    reference=norms.normalise_reference,
+)
+_PAIRWISE = Kernel(
+    name="pairwise",
+    op="Binary",
+    inputs=("a", "b"),
+    types={"a": ANY, "b": ANY, "y": ANY},
+    nest=ew.nest("a", "b"),
+    accepts=_pair_types,
+    strided={"a": 0, "b": 0, "y": 0},
+    overwrites=(("y", "a"), ("y", "b")),
+    macros=_pair,
+    source="portable/pairwise.c",
+    template="pairwise.mako",
+    reference=pairs.reference,
+)
+_SELECT = Kernel(
+    name="select",
+    op="Where",
+    inputs=("condition", "a", "b"),
+    types={"condition": types("bool"), "a": ANY, "b": ANY, "y": ANY},
+    nest=ew.nest("condition", "a", "b"),
+    accepts=_select_types,
+    strided={"condition": 0, "a": 0, "b": 0, "y": 0},
+    overwrites=(("y", "a"), ("y", "b")),
+    source="portable/select.c",
+    template="select.mako",
+    reference=pairs.select_reference,
+)
+_EXPAND = Kernel(
+    name="expand",
+    op="Expand",
+    inputs=("x",),
+    types={"x": ANY, "y": ANY},
+    nest=ew.nest("x"),
+    accepts=ew.fits_loops,
+    strided={"x": 0, "y": 0},
+    source="portable/copy.c",
+    template="copy.mako",
+    reference=pairs.expand_reference,
+)
+
+KERNELS: tuple[Kernel, ...] = (
+    *(_TABLE_SOFTMAX, _SHIFT_SOFTMAX, _LAYER_NORM, _RMS_NORM, _FUNCTION, _DIV),
+    *(_STANDARDISE, _NORMALISE, _PAIRWISE, _SELECT, _EXPAND),
+)

@@ -22,7 +22,8 @@ INTEGER = (
     " MaxPool/Regular_2D Pad/Regular_2D RMSNorm ReduceMean ReduceSum Slice Softmax/Regular"
     " Sub TrueIntegerDiv iNoNorm"
 )
-FLOAT = ["Kernels/FP32/Conv/Regular_2D_Bias", "Kernels/FP32/GEMM/Regular", "Kernels/FP32/Softmax/Regular", "Kernels/FP32/GELU"]
+FLOAT = [f"Kernels/FP32/{n}" for n in ("Conv/Regular_2D_Bias", "GEMM/Regular", "Softmax/Regular", "GELU", "LayerNorm")]
+FLOAT += ["Models/CCT/FP32/CCT_1_16_16_8"]
 MIXED = ["Kernels/Mixed/Quant", "Kernels/Mixed/Dequant", "Models/Transformer_DeepQuant"]
 PEAKS = {
     "ad_fp32": 1024,

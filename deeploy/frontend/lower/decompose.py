@@ -12,7 +12,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule
+from deeploy.graph.rewrite import Pass, constant, producer, rule
 
 
 def _append(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str = "", **attrs: object) -> gs.Tensor:
@@ -66,30 +66,25 @@ def _take(graph: gs.Graph, node: gs.Node, x: gs.Tensor, indices: Sequence[np.nda
 
 @rule("Expand", "Tile")
 def repeat(graph: gs.Graph, node: gs.Node) -> bool:
-    """Repetition along each axis; an Expand whose readers broadcast anyway is nothing."""
+    """Repetition as an Expand of equal rank; a Tile of more than single elements gets an axis to expand in front of each one."""
     x, y = node.inputs[0], node.outputs[0]
-    if node.op == "Expand" and _broadcasts(graph, x, y):
-        redirect(graph, y, x)
-        node.outputs.clear()
-        return True
     shape = [1] * (len(y.shape) - len(x.shape)) + list(x.shape)
-    if math.prod(shape) == 0:
+    if (node.op == "Expand" and len(shape) == len(x.shape)) or math.prod(shape) == 0:
         return False
-    if len(shape) != len(x.shape):
-        x = _append(graph, "Reshape", [x], build.variable(f"{y.name} (rank {len(shape)})", x.dtype, shape))
-    return _take(graph, node, x, [None if a == b else np.arange(b) % a for a, b in zip(shape, y.shape, strict=True)])
-
-
-def _broadcasts(graph: gs.Graph, x: gs.Tensor, y: gs.Tensor) -> bool:
-    """Whether every reader of ``y`` computes the same from ``x``, of which ``y`` is an expansion."""
-    if not y.outputs or any(y is out for out in graph.outputs):
-        return False
-    for reader in y.outputs:
-        if reader.op not in ("Add", "Sub", "Mul", "Div"):
-            return False
-        shapes = [tuple((x if t is y else t).shape) for t in reader.inputs]
-        if list(np.broadcast_shapes(*shapes)) != list(reader.outputs[0].shape):
-            return False
+    before: list[int] = []
+    after: list[int] = []
+    for size, result in zip(shape, y.shape, strict=True):
+        apart = size not in (1, result)
+        before += [1, size] if apart else [size]
+        after += [result // size, size] if apart else [result]
+    y = _take_over(node)
+    if before != list(x.shape):
+        x = _append(graph, "Reshape", [x], build.variable(f"{y.name} (rank {len(before)})", x.dtype, before))
+    if after == list(y.shape):
+        _append(graph, "Expand", [x], y, node.name)
+        return True
+    expanded = _append(graph, "Expand", [x], build.variable(f"{y.name} (repeated)", x.dtype, after), node.name)
+    _append(graph, "Reshape", [expanded], y)
     return True
 
 

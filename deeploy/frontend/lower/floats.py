@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
+from deeploy.frontend.lower import build, choice, norms
 from deeploy.frontend.lower.lookup import function
 from deeploy.graph.rewrite import Pass, constant, rule
 
@@ -112,6 +112,8 @@ def _reduce(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 def _binary(graph: gs.Graph, node: gs.Node) -> bool:
+    if np.dtype(node.outputs[0].dtype) == np.int64:
+        return choice.lower(graph, node)
     attrs = {"a_zero_point": 0, "b_zero_point": 0} if node.op == "Mul" else {}
     return _replace(graph, node, node.op, node.inputs, **attrs)
 
@@ -138,7 +140,8 @@ def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
 def _unary(graph: gs.Graph, node: gs.Node) -> bool:
     found = function(node)
     if found is None or np.dtype(node.inputs[0].dtype).kind != "f":
-        return _prelu(graph, node) if node.op == "PRelu" else False
+        further = {"PRelu": _prelu, "Pow": choice.lower}.get(node.op)
+        return further is not None and further(graph, node)
     return _replace(graph, node, "Unary", node.inputs[:1], function=found[0], alpha=found[1], beta=found[2])
 
 
@@ -222,6 +225,8 @@ def _split(graph: gs.Graph, node: gs.Node) -> bool:
 def _movement(graph: gs.Graph, node: gs.Node) -> bool:
     if node.op == "Split":
         return _split(graph, node)
+    if node.op == "Cast" and np.dtype(node.outputs[0].dtype).kind == "b":
+        return choice.to_bool(graph, node)
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in node.attrs.items()}
     if node.op == "Slice" and any(step < 1 for step in attrs["steps"]):
         return False
@@ -240,8 +245,10 @@ _LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("Relu", "Clip"), _clip),
     "Softmax": _softmax,
     "BatchNormalization": _batch_norm,
+    **dict.fromkeys(norms.CENTRED, norms.floating),
+    **dict.fromkeys((*choice.COMPARISONS, *choice.EXTREMES, "Where", "Not"), choice.lower),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantisation),
-    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast"), _movement),
+    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast", "Expand"), _movement),
     **dict.fromkeys(
         [
             "LeakyRelu",
@@ -267,6 +274,7 @@ _LOWERINGS: dict[str, Lowering] = {
             "Cos",
             "QuickGelu",
             "Swish",
+            "Mish",
             "Gelu",
             "Pow",
             "PRelu",

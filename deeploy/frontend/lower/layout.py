@@ -15,7 +15,8 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule
 
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "RequantShift", "Lookup", "Clip", "Unary", "Dequantize", "Cast")
+_BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
+_ELEMENTWISE = (*_BROADCASTING, "RequantShift", "Lookup", "Clip", "Unary", "Dequantize", "Cast")
 _REDUCING = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "IntegerMean")
 
 
@@ -181,14 +182,17 @@ def reduction(graph: gs.Graph, node: gs.Node) -> bool:
     return _behind(graph, node, [x, *node.inputs[1:]], order, attrs)
 
 
-@rule("Concat", "Pad", "Slice", "Softmax")
+_ROWS = ("Softmax", "ShiftSoftmax", "Normalise", "Standardise", "IntegerLayerNorm", "IntegerRMSNorm")
+
+
+@rule("Concat", "Pad", "Slice", *_ROWS)
 def by_axis(graph: gs.Graph, node: gs.Node) -> bool:
     """Operators with axes in their attributes."""
     perm = _perm(node.inputs[0])
     if perm is None or not build.lowered(node):
         return False
     attrs, rank = dict(node.attrs), len(perm)
-    if node.op == "Softmax":
+    if node.op in _ROWS:
         if perm[-1] != rank - 1:
             return False
         return _behind(graph, node, [_source(node.inputs[0]), *node.inputs[1:]], perm, attrs)

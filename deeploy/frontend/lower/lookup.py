@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,9 +38,10 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "Cos": ("cos", 0, 0),
     "QuickGelu": ("silu", 1.702, 0),
     "Swish": ("silu", 1.0, 0),
+    "Mish": ("mish", 0, 0),
 }
 _DEEPEST = 100  # operators in a row; networks have a handful
-_ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
@@ -54,17 +56,20 @@ def function(node: gs.Node) -> tuple[str, float, float] | None:
     if node.op == "Gelu":
         return ("gelu_tanh" if node.attrs.get("approximate") == "tanh" else "gelu"), 0, 0
     if node.op == "Pow":
-        exponent = constant(node.inputs[1])
-        return ("pow", float(exponent.ravel()[0]), 0) if exponent is not None and exponent.size == 1 else None
+        exponent = real_constant(node.inputs[1])
+        return ("pow", _whole(float(exponent.ravel()[0])), 0) if exponent is not None and exponent.size == 1 else None
     if node.op == "PRelu":
         slope = constant(node.inputs[1])
         return ("leaky_relu", float(slope.ravel()[0]), 0) if slope is not None and slope.size == 1 else None
-    if node.op in ("QuickGelu", "Swish") and node.attrs.get("alpha", UNARY[node.op][1]) != 1.0:
-        return None
     if node.op not in UNARY:
         return None
     name, alpha, beta = UNARY[node.op]
     return name, float(node.attrs.get("alpha", alpha)), float(node.attrs.get("beta", node.attrs.get("gamma", beta)))
+
+
+def _whole(exponent: float) -> float:
+    """The whole number that a quantised exponent stands for: with any other, negative bases have no power."""
+    return float(round(exponent)) if math.isclose(exponent, round(exponent), rel_tol=1e-6) else exponent
 
 
 def real_constant(tensor: gs.Tensor) -> np.ndarray | None:
@@ -100,7 +105,7 @@ def _tabulate(tensor: gs.Tensor, known: dict[int, _Values | None], depth: int) -
     node = producer(tensor)
     if node is None or node.domain == DOMAIN:
         return None
-    operate = _ARITHMETIC.get(node.op) if len(node.inputs) == 2 else None
+    operate = ARITHMETIC.get(node.op) if len(node.inputs) == 2 else None
     apply = elementwise(node) if operate is None else None
     if operate is None and apply is None:
         return None

@@ -13,13 +13,14 @@ from dataclasses import replace
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.lookup import converted, real_constant, tabulate
+from deeploy.frontend.lower import build, choice, norms
+from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.products import PRODUCTS, append, biased
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, limits, multiplier, narrow, quantise_values, quantised, summand, ties
-from deeploy.graph.rewrite import Pass, constant, producer, rule
+from deeploy.graph.rewrite import Pass, producer, rule
 
 _MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split", "Expand", "GlobalMaxPool", "ReduceMax", "ReduceMin")
+_NEARLY, _FRACTION = 1e-5, 12  # a softmax's levels are a whole number, else they get fractional bits
 _RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
 
@@ -284,39 +285,32 @@ def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: 
     if len(parts) != len(source.inputs):
         return False
     result = node.outputs[0]
-    first, last = limits(result)
-    joined: list[gs.Tensor] = []
-    for index, part in enumerate(parts):
-        values = np.clip(converted(part, y), low, high)
-        stored = constant(part.tensor)
-        label = f"{part.tensor.name} (in {result.name}, {index})"
-        if stored is not None:
-            joined.append(build.const(label, values[stored.astype(np.int64) - limits(part.tensor)[0]]))
-        elif np.dtype(part.tensor.dtype) == result.dtype and np.array_equal(values, np.arange(first, last + 1)):
-            joined.append(part.tensor)
-        else:
-            own = build.variable(label, result.dtype, part.tensor.shape)
-            joined.append(build.add(graph, "Lookup", [part.tensor, build.const(f"{own.name} (table)", values)], own))
+    names = [f"{part.tensor.name} (in {result.name}, {index})" for index, part in enumerate(parts)]
+    joined = [choice.in_scale(graph, part, y, low, high, name) for part, name in zip(parts, names, strict=True)]
     node.outputs.clear()
     build.add(graph, "Concat", joined, result, source.name, axis=source.attrs["axis"])
     return True
 
 
 def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
-    """Exponentials of the distance from the maximum in a table whose sum over a row fits 32 bits."""
+    """Exponentials of the distance from the maximum in a table."""
     x = dequantised(source.inputs[0])
     if x is None or not x.is_scalar or not x.is_byte:
         return False
     result, rank, axis = node.outputs[0], len(x.tensor.shape), source.attrs["axis"]
-    bits = 31 - max(1, int(x.tensor.shape[axis])).bit_length()
+    levels, fraction = round(1.0 / y.s), 0
+    if abs(levels * y.s - 1.0) > _NEARLY:
+        levels, fraction = round(2.0**_FRACTION / y.s), _FRACTION
+    # What keeps sums and numerators within 32 bits, where nothing is lost by that.
+    peak = (2**31 - 1) // (levels + int(x.tensor.shape[axis])) if not fraction else 2**22
     distances = np.arange(256, dtype=np.float64) * x.s
-    entries = np.rint(np.exp(-distances) * 2.0 ** max(bits, 8)).astype(np.uint32)
+    entries = np.rint(np.exp(-distances) * max(peak, 2**18)).astype(np.uint32)
     perm = [i for i in range(rank) if i != axis] + [axis]
     inverse = [perm.index(i) for i in range(rank)]
     moved = build.transpose(graph, x.tensor, perm, f"softmax axis last for {source.name}")
     node.outputs.clear()
     output = result if perm == inverse == list(range(rank)) else build.variable(f"{result.name} (axis last)", result.dtype, moved.shape)
-    attrs = {"levels": int(np.rint(1.0 / y.s)), "zero_point": y.z, "low": low, "high": high}
+    attrs = {"levels": levels, "fraction": fraction, "zero_point": y.z, "low": low, "high": high}
     build.add(graph, "Softmax", [moved, build.const(f"{result.name} (exponentials)", entries)], output, source.name, **attrs)
     if output is not result:
         build.add(graph, "Transpose", [output], result, perm=tuple(inverse))
@@ -337,6 +331,8 @@ _OPERATORS: dict[str, Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int]
     "Softmax": _softmax,
     "BatchNormalization": _batch_norm,
     "PRelu": _prelu,
+    **dict.fromkeys(norms.CENTRED, norms.quantised),
+    **dict.fromkeys(("Max", "Min", "Where"), choice.quantised),
 }
 
 PASS = Pass("qdq", (sink, rise, operator))

@@ -56,7 +56,7 @@ class Net:
     def model(self, outputs: Sequence[str], opset: int = OPSET) -> onnx.ModelProto:
         results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         graph = helper.make_graph(self.nodes, "net", self.inputs, results, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset <= OPSET else 11)
         return onnx.shape_inference.infer_shapes(model)
 
 

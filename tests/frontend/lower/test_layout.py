@@ -78,15 +78,6 @@ def test_flattening_everything_keeps_its_transpose() -> None:
     assert [node.op for node in graph.nodes] == ["Transpose", "Reshape"]
 
 
-def test_expand_before_a_broadcasting_reader_is_nothing() -> None:
-    a, b = build.variable("a", np.float32, [1, 8, 1, 1]), build.variable("b", np.float32, [1, 8, 4, 4])
-    wide, y = build.variable("wide", np.float32, [1, 8, 4, 4]), build.variable("y", np.float32, [1, 8, 4, 4])
-    graph = gs.Graph([gs.Node("Expand", "e", {}, [a], [wide]), gs.Node("Mul", "m", {}, [wide, b], [y])], [a, b], [y])
-    decompose.PASS(graph)
-    assert [node.op for node in graph.nodes] == ["Mul"]
-    assert graph.nodes[0].inputs[0] is a
-
-
 def test_nearest_resize_gathers_along_changed_axes_only() -> None:
     x, y = build.variable("x", np.int8, [1, 2, 3, 4]), build.variable("y", np.int8, [1, 2, 3, 8])
     scales = build.const("scales", [1, 1, 1, 2], np.float32)

@@ -1,0 +1,58 @@
+"""Layer and root-mean-square norms of floats and of quantised values, along rows of the last axis (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from deeploy.graph.nodes import Node
+
+MOST_COLUMNS = 1 << 16  # for which every sum of ``standardise`` fits 64 bits
+
+
+def standardise_accepts(node: Node) -> str | None:
+    """The row length for which sums are exact."""
+    x = node.inputs[0]
+    return None if x is not None and x.shape[-1] <= MOST_COLUMNS else f"rows of at most {MOST_COLUMNS}"
+
+
+def standardise_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """2^fraction * d / sqrt(v), rounded half up: distances from the mean, or from the zero point, over the root of their squares.
+
+    ``centred``: d = n*x - sum(x), v = n*sum(x^2) - sum(x)^2; else d = x - zero_point, v = sum(d^2). The root is that of
+    (v*2^16 + epsilon) / 2^16; where v = 0, all is 0.
+    """
+    attrs = node.attrs
+    n = x.shape[-1]
+    rows = x.astype(np.int64).reshape(-1, n)
+    if attrs["centred"]:
+        total = rows.sum(axis=1, keepdims=True)
+        d, v = n * rows - total, n * (rows * rows).sum(axis=1) - total[:, 0] ** 2
+    else:
+        d = rows - attrs["zero_point"]
+        v = (d * d).sum(axis=1)
+    result = np.zeros_like(d)
+    for row in np.flatnonzero(v):
+        factor, shift = reciprocal_root((int(v[row]) << 16) + int(attrs["epsilon"]), int(attrs["fraction"]))
+        result[row] = (d[row] * factor + (1 << (shift - 1))) >> shift
+    return result.reshape(x.shape)
+
+
+def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
+    """``factor`` and ``shift`` with factor / 2^shift = 2^fraction / sqrt(value / 2^16); the factor has 31 bits.
+
+    With value = m * 4^e and 2^30 <= m < 2^32: factor = 2^62 // isqrt(m * 2^32), which is 2^46 / sqrt(m).
+    """
+    exponent = (value.bit_length() - 31) // 2
+    mantissa = value >> 2 * exponent if exponent >= 0 else value << -2 * exponent
+    factor: int = 2**62 // math.isqrt(mantissa << 32)
+    return factor, 38 + exponent - fraction
+
+
+def normalise_reference(node: Node, x: np.ndarray, scale: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
+    """(x - mean) / sqrt(mean square + epsilon) * scale + offset in float64, rounded once; the mean is 0 unless ``centred``."""
+    wide = x.astype(np.float64)
+    d = wide - wide.mean(axis=-1, keepdims=True) if node.attrs["centred"] else wide
+    y = d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + node.attrs["epsilon"]) * scale
+    return np.asarray(y if offset is None else y + offset, np.float32)

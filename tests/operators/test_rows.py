@@ -1,0 +1,150 @@
+"""Kernels along rows, functions of two tensors, choices: their C against references, and the references against plain NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.types import DType
+from deeploy.operators.norms import reciprocal_root
+from deeploy.target import load
+from tests.operators.harness import check
+
+KERNELS = load("generic").kernels
+RANDOM = np.random.default_rng(5)
+SHAPES = [(1,), (70,), (3, 65), (2, 3, 4, 16), (2, 1, 3, 2, 3, 5)]
+
+
+def kernel(name: str) -> Kernel:
+    return next(k for k in KERNELS if k.name == name)
+
+
+def draw(dtype: str, *shape: int) -> np.ndarray:
+    if dtype == "f32":
+        return RANDOM.normal(scale=3, size=shape).astype(np.float32)
+    low, high = DType(dtype).range
+    return RANDOM.integers(max(low, -(2**31)), min(high, 2**31 - 1), shape, endpoint=True).astype(DType(dtype).numpy)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["s8", "u8"])
+def test_softmaxes_follow_strides(shape: tuple[int, ...], dtype: str) -> None:
+    x = draw(dtype, *shape)
+    table = np.rint(np.exp(-np.arange(256) / 30) * 2**20).astype(np.uint32)
+    attrs: dict[str, Any] = {"levels": 255, "zero_point": 0, "low": 0, "high": 255}
+    got = check(kernel("table_softmax"), {"x": x, "table": table}, "u8", attrs, strided=True)[0]
+    e = np.exp((x.astype(np.float64) - x.max(axis=-1, keepdims=True)) / 30)
+    assert np.abs(got - e / e.sum(axis=-1, keepdims=True) * 255).max() <= 0.501
+    check(kernel("table_softmax"), {"x": x, "table": table}, "u8", {**attrs, "rounded": False}, strided=True)
+    fine = {"levels": round(200.3 * 4096), "fraction": 12, "zero_point": -100, "low": -128, "high": 127}
+    got = check(kernel("table_softmax"), {"x": x, "table": table}, "s8", fine, strided=True)[0]
+    assert np.abs(got - np.clip(e / e.sum(axis=-1, keepdims=True) * 200.3 - 100, -128, 127)).max() <= 0.501
+    check(kernel("shift_softmax"), {"x": x}, "u8", {"group": min(8, shape[-1]), "numerator": 127 * 256}, strided=True)
+
+
+def test_ties_of_a_softmax_go_to_the_even_step() -> None:
+    table = np.full(256, 1, np.uint32)
+    attrs = {"levels": 255, "zero_point": -128, "low": -128, "high": 127}
+    for count, steps in ((2, 128), (6, 42), (10, 26), (34, 8)):  # 127.5, 42.5, 25.5, 7.5
+        got = check(kernel("table_softmax"), {"x": np.zeros((1, count), np.int8), "table": table}, "s8", attrs)[0]
+        assert (got == steps - 128).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s16"])
+def test_integer_norms_follow_strides(shape: tuple[int, ...], dtype: str) -> None:
+    x, n = draw(dtype, *shape), shape[-1]
+    for bits in (7, 22):
+        w, b = (RANDOM.integers(-(2**bits), 2**bits, n).astype(np.int32) for _ in range(2))
+        check(
+            kernel("integer_layer_norm"), {"x": x, "weight": w, "bias": b}, "s8", {"shift": 3}, constants=("weight", "bias"), strided=True
+        )
+        check(kernel("integer_rms_norm"), {"x": x, "weight": w}, "s8", {"shift": 3}, constants=("weight",), strided=True)
+        check(kernel("integer_rms_norm"), {"x": x, "weight": w}, "s8", {"shift": 3}, strided=True)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 40_000)])
+@pytest.mark.parametrize("centred", [True, False])
+def test_standardise(shape: tuple[int, ...], centred: bool) -> None:
+    x, n = draw("u8", *shape), shape[-1]
+    x.reshape(-1, n)[0] = 9  # a row without deviation
+    epsilon = 0.3 * n * (n if centred else 1)
+    attrs = {"centred": centred, "zero_point": 9, "fraction": 20, "epsilon": round(epsilon * 2**16)}
+    got = check(kernel("standardise"), {"x": x}, "s32", attrs, strided=True)[0]
+    d = x.astype(np.float64) - (x.mean(axis=-1, keepdims=True, dtype=np.float64) if centred else 9)
+    want = d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + 0.3) / (1 if centred else math.sqrt(n))
+    np.testing.assert_allclose(got / 2**20, want, atol=2**-20)
+    mul, add = RANDOM.integers(-(2**25), 2**25, n).astype(np.int32), RANDOM.integers(-(2**40), 2**40, n)
+    stage = {"epilogue": ("requantise",), "shift": 40, "low": -128, "high": 127}
+    check(kernel("standardise"), {"x": x, "mul": mul, "add": add}, "s8", {**attrs, **stage}, strided=True)
+
+
+def test_reciprocal_roots_are_precise() -> None:
+    for value in [1 << 16, (1 << 16) + 1, 12345678, 2**31 - 1, 2**31, 2**32, 2**47 + 3, 2**62 - 1]:
+        factor, shift = reciprocal_root(value, 20)
+        assert factor / 2.0**shift == pytest.approx(2**20 / math.sqrt(value / 2**16), rel=3e-9)
+        assert shift >= 1 and 2**30 <= factor <= 2**31
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("centred", [True, False])
+def test_normalise(shape: tuple[int, ...], centred: bool) -> None:
+    x, w, b = draw("f32", *shape), draw("f32", shape[-1]), draw("f32", shape[-1])
+    attrs = {"centred": centred, "epsilon": 1e-5}
+    check(kernel("normalise"), {"x": x, "scale": w, "offset": b}, "f32", attrs, strided=True, rtol=1e-4, atol=1e-4)
+    check(kernel("normalise"), {"x": x, "scale": w}, "f32", attrs, strided=True, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("a", "b"), [((7,), (7,)), ((4, 1, 6), (3, 1)), ((2, 1, 3, 2), (5, 1, 2)), ((3, 4), (1,))])
+@pytest.mark.parametrize("dtype", ["f32", "s8", "u8", "s64"])
+def test_functions_of_two_tensors(a: tuple[int, ...], b: tuple[int, ...], dtype: str) -> None:
+    x, y = draw(dtype, *a), draw(dtype, *b)
+    x.flat[0] = y.flat[0]
+    functions: dict[str, Any] = {
+        "max": np.maximum,
+        "min": np.minimum,
+        "equal": np.equal,
+        "not_equal": np.not_equal,
+        "less": np.less,
+        "less_or_equal": np.less_equal,
+        "greater": np.greater,
+        "greater_or_equal": np.greater_equal,
+    }
+    if dtype == "s64":
+        functions |= {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": lambda p, q: np.trunc(p / q).astype(np.int64)}
+    for name, function in functions.items():
+        result = dtype if name in ("max", "min", "add", "sub", "mul", "div") else "bool"
+        got = check(kernel("pairwise"), {"a": x, "b": y}, result, {"function": name}, strided=True)[0]
+        assert np.array_equal(got, function(x, y)), name
+    c = RANDOM.integers(0, 2, b).astype(bool)
+    got = check(kernel("select"), {"condition": c, "a": x, "b": y}, dtype, {}, strided=True)[0]
+    assert np.array_equal(got, np.where(c, x, y))
+
+
+def test_a_nan_is_the_larger_and_the_smaller() -> None:
+    a, b = np.array([np.nan, 1, np.nan], np.float32), np.array([1, np.nan, np.nan], np.float32)
+    for name in ("max", "min"):
+        assert np.isnan(check(kernel("pairwise"), {"a": a, "b": b}, "f32", {"function": name})[0]).all()
+
+
+def test_divisors_of_zero_and_the_smallest_integer() -> None:
+    smallest = -(2**63)
+    a, b = np.array([5, smallest, -7, -7, 7], np.int64), np.array([0, -1, 2, -2, -2], np.int64)
+    got = check(kernel("pairwise"), {"a": a, "b": b}, "s64", {"function": "div"})[0]
+    assert got.tolist() == [0, smallest, -3, 3, -3]
+
+
+@pytest.mark.parametrize("dtype", ["s8", "s16", "s32"])
+def test_integer_functions(dtype: str) -> None:
+    x = draw(dtype, 3, 50)
+    for attrs in ({"function": "gelu", "a": -83, "b": 6889, "c": 0}, {"function": "hard_swish", "a": 122, "b": 245, "c": 42}):
+        check(kernel("integer_function"), {"x": x}, "s32", attrs, strided=True)
+    b = draw("u8", 50)
+    attrs = {"factor": 255 * 17, "scale": 17, "offset": -17 * 9}
+    b[3] = 9  # a divisor of zero
+    x[0, :2] = (0, 1)
+    check(kernel("integer_div"), {"a": x, "b": b}, "s32", attrs, strided=True)
