@@ -25,7 +25,7 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
-from deeploy.midend.plan import LevelUse, Plan, plan_flat
+from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
 
 Dialect = Literal["integer", "standard"]
@@ -102,13 +102,14 @@ class Compiled:
     def run(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], sanitize: bool = False) -> list[np.ndarray]:
         """Build the C for this machine and run one inference; returns the outputs in order."""
         from deeploy.backend import host, project
+        from deeploy.verify import execute
 
         sample = self._sample(inputs)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
             self.write(folder)
             entry = host.select_network(project.read_manifest(folder), next(iter(self.networks)))
-            return [stack[0] for stack in host.run(folder, entry, [sample], sanitize).outputs]
+            return [stack[0] for stack in execute(folder, entry, [sample], sanitize)]
 
     def interpret(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """One inference by the kernels' NumPy references."""
@@ -166,7 +167,8 @@ def compile(
         DeeployError: a subclass says what is wrong and what to do.
     """
     machine = target if isinstance(target, Target) else targets.load(target)
-    resources = machine_of(machine, options or Options())
+    options = options or Options()
+    resources = machine_of(machine, options)
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
     seconds: dict[str, float] = {}
@@ -178,9 +180,13 @@ def compile(
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
         program = clock("bind", assemble, prefix, graph, machine.kernels)
-        planned = clock("plan", plan_managed, program, machine, resources) if resources else clock("plan", plan_flat, program, machine)
+        planned = clock("plan", _plan, program, machine, resources, options)
         networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
     return Compiled(networks, seconds)
+
+
+def _plan(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
+    return plan_flat(program, target) if machine is None else plan_managed(program, target, machine, options.seconds)
 
 
 class _Clock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,14 @@ QuantisedOption = Annotated[
 ]
 ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
 ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
+LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
+LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
+CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
+BufferingOption = Annotated[
+    str, typer.Option("--buffering", metavar="auto|double|single", help="Whether the next tile is fetched while one is computed.")
+]
+MemoryOption = Annotated[str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -83,6 +92,7 @@ def _compiled(
     dialect: str | None,
     dim: list[str] | None,
     quantised_io: bool,
+    machine: Mapping[str, Any],
     save_after: tuple[str, Path] | None = None,
 ) -> Any:
     """Compile with a progress line on a terminal, and print the compiler's notices."""
@@ -98,11 +108,23 @@ def _compiled(
     }
     with _Progress() as progress:
         from deeploy import api
+        from deeploy.midend.machine import Options
 
-        compiled = api.compile(model, target, **options, on_stage=progress)
+        chosen = {name: value for name, value in machine.items() if value is not None}
+        compiled = api.compile(model, target, **options, options=Options(**chosen), on_stage=progress)
     for note in compiled.network.notes:
         _note(note)
     return compiled
+
+
+def _machine(
+    l1: int | None, l2: int | None, cores: int | None, buffering: str, default_memory: str | None, seconds: float | None
+) -> dict[str, Any]:
+    """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
+    capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None}
+    if seconds is not None and seconds <= 0:
+        raise UsageError(f"--seconds {seconds:g} leaves no time to plan", "Give a positive number.")
+    return {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
 
 
 class _Progress:
@@ -131,6 +153,12 @@ def compile(
     dialect: DialectOption = None,
     dim: DimOption = None,
     quantised_io: QuantisedOption = False,
+    l1: LevelOne = None,
+    l2: LevelTwo = None,
+    cores: CoresOption = None,
+    buffering: BufferingOption = "auto",
+    default_memory: MemoryOption = None,
+    seconds: SecondsOption = None,
     save_after: Annotated[
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
     ] = None,
@@ -141,7 +169,8 @@ def compile(
 
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, saved)
+    machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, machine, saved)
     compiled.write(output)
     from deeploy.report import text
 
@@ -191,12 +220,19 @@ def verify(
     dialect: DialectOption = None,
     dim: DimOption = None,
     quantised_io: QuantisedOption = False,
+    l1: LevelOne = None,
+    l2: LevelTwo = None,
+    cores: CoresOption = None,
+    buffering: BufferingOption = "auto",
+    default_memory: MemoryOption = None,
+    seconds: SecondsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
     from deeploy import verify as checks
 
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io)
+    machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, machine)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize)
     for note in result.notes:
         _note(note)

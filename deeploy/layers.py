@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deeploy.backend import host
+from deeploy.backend import host, host_model
 from deeploy.errors import shorten
-from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
 from deeploy.simulate import onnxruntime_reference
@@ -36,11 +35,23 @@ def differences(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Seq
 
 def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand, as the C computed it."""
+    program = plan.program
+    if plan.machine is None:
+        memory = _flat_snapshots(project, entry, plan, sample)
+    else:
+        memory = host_model.snapshots(project, entry, [m.name for m in plan.target.memories], sample)
+    return [
+        {name: _cut(plan, snapshot, call.operands[name]) for name in call.writes}
+        for call, snapshot in zip(program.calls, memory, strict=True)
+    ]
+
+
+def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The arena and the outputs after every call."""
     application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
         paths = {name: Path(scratch) / name for name in ("inputs", "outputs", "snapshots")}
-        types = [DType(port["type"]) for port in entry["inputs"]]
-        paths["inputs"].write_bytes(b"".join(np.ascontiguousarray(a, t.numpy).tobytes() for a, t in zip(sample, types, strict=True)))
+        host.write_samples(paths["inputs"], entry, [sample])
         command = [
             str(application.resolve()),
             entry["name"],
@@ -52,24 +63,21 @@ def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: 
         ]
         subprocess.run(command, check=True, capture_output=True)
         data = np.fromfile(paths["snapshots"], np.uint8)
-    program = plan.program
-    snapshots = data.reshape(len(program.calls), -1)
-    return [
-        {name: _cut(plan, snapshot, call.operands[name]) for name in call.writes}
-        for call, snapshot in zip(program.calls, snapshots, strict=True)
-    ]
+    level = plan.target.memories[0].name
+    peak = plan.memory[level].peak
+    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(len(plan.program.calls), -1)]
 
 
-def _cut(plan: Plan, snapshot: np.ndarray, operand: Operand) -> np.ndarray:
-    """One operand out of a snapshot: the arena, then every output."""
+def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], operand: Operand) -> np.ndarray:
+    """One operand out of a snapshot of every level and of the outputs."""
     program = plan.program
     buffer = program.buffers[operand.buffer]
     if buffer.role is Role.OUTPUT:
         before = program.outputs[: program.outputs.index(buffer.name)]
-        start = plan.memory[plan.target.memories[0].name].peak + sum(program.buffers[name].bytes for name in before)
+        space, start = "outputs", sum(program.buffers[name].bytes for name in before)
     else:
-        start = plan.offsets[buffer.name]
-    flat = snapshot[start : start + buffer.bytes].copy().view(buffer.dtype.numpy)
+        space, start = plan.homes.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
+    flat = snapshot[space][start : start + buffer.bytes].copy().view(buffer.dtype.numpy)
     return window(flat, operand.access).copy()
 
 

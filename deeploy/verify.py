@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.api import Compiled
-from deeploy.backend import host, project
+from deeploy.backend import host, host_model, project
 from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
@@ -51,13 +51,13 @@ def run_project(
     """Run a project on the host and compare its outputs with golden ones, where given."""
     entry = host.select_network(project.read_manifest(folder), network)
     samples, stacked, notes = _load(inputs, entry["inputs"])
-    result = host.run(folder, entry, samples, sanitize)
+    outputs = execute(folder, entry, samples, sanitize)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
         notes += more
-        comparisons = _all(entry, result.outputs, golden, tolerance, expect.name)
-    return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+        comparisons = _all(entry, outputs, golden, tolerance, expect.name)
+    return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 
 
 def verify(
@@ -80,26 +80,33 @@ def verify(
         compiled.write(folder)
         entry = host.select_network(project.read_manifest(folder))
         samples, stacked, notes = _load(inputs, entry["inputs"]) if inputs else _random(entry["inputs"])
-        result = host.run(folder, entry, samples, sanitize)
+        outputs = execute(folder, entry, samples, sanitize)
         program = compiled.network.program
         interpretation = [np.stack(arrays) for arrays in zip(*(interpreted(program, s) for s in samples), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
-        comparisons = _all(exact, result.outputs, list(interpretation), None, "interpreter")
+        comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
         session, reason = reference.session(model, entry)
         if session is None:
             notes.append(f"not compared with onnxruntime: {reason}")
         else:
             golden: list[np.ndarray | None] = list(session.run(samples))
-            comparisons += _all(entry, result.outputs, golden, tolerance, "onnxruntime")
+            comparisons += _all(entry, outputs, golden, tolerance, "onnxruntime")
         if expect is not None:
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
             notes += more
-            comparisons += _all(entry, result.outputs, golden, tolerance, expect.name)
+            comparisons += _all(entry, outputs, golden, tolerance, expect.name)
         if layers:
             from deeploy import layers as by_layer
 
             notes += by_layer.differences(folder, entry, compiled.plan, samples[0], model)
-    return Verdict(comparisons, result.outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+    return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+
+
+def execute(folder: Path, entry: Mapping[str, Any], samples: Samples, sanitize: bool) -> list[np.ndarray]:
+    """Outputs of a network on this machine, stacked over samples: natively, or on the host model of a managed machine."""
+    if entry["machine"] is not None:
+        return host_model.run(folder, entry, samples, sanitize)
+    return host.run(folder, entry, samples, sanitize).outputs
 
 
 def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
         "name": prefix,
         "model": description["model"],
         "target": plan.target.name,
+        "machine": _machine(prefix, plan),
         "memory": {
             name: {
                 "capacity": use.capacity,
@@ -48,11 +49,11 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
                 "kernel": call.kernel.name,
                 "engine": call.kernel.engine,
                 "macs": call.geometry.macs(),
-                "tiles": 1,
+                "tiles": plan.tiling(step).tiles if plan.calls else 1,
                 "cycles": None,
                 "operands": {name: operand.buffer for name, operand in call.operands.items()},
             }
-            for call in program.calls
+            for step, call in enumerate(program.calls)
         ],
         "buffers": [
             {"name": "=".join(p.buffers), "level": p.level, "offset": p.offset, "bytes": p.size, "first": p.first, "last": p.last}
@@ -62,6 +63,20 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
         "bytes": {},
         "cycles": None,
         "energy_uj": None,
+    }
+
+
+def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
+    """What the plan could use of a machine with managed memories; None on a flat one."""
+    machine = plan.machine
+    if machine is None:
+        return None
+    is_far = plan.target.memory(machine.default_memory).is_far
+    return {
+        "cores": machine.cores,
+        "buffering": machine.buffering,
+        "default_memory": machine.default_memory,
+        "constants": f"{prefix}_weights.bin" if is_far else None,
     }
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from deeploy.errors import BuildError, UsageError
 from deeploy.graph.types import DType
 
 _TAIL = 12  # lines of a failed build that are shown
+
+Sanitizer = Literal["address", "thread"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,12 @@ class Result:
     nanoseconds: float | None = None
 
 
-def build(project: Path, sanitize: bool = False, flags: str | None = None) -> Path:
+def build(project: Path, sanitize: Sanitizer | None = None, flags: str | None = None) -> Path:
     """Compile the project's application with make and return its path.
+
+    Args:
+        sanitize: ``address`` adds the address and undefined-behaviour sanitizers, ``thread`` runs cores as threads under
+            the thread sanitizer.
 
     Raises:
         BuildError: no C compiler or make, or the compiler rejects the sources.
@@ -36,11 +42,11 @@ def build(project: Path, sanitize: bool = False, flags: str | None = None) -> Pa
     for tool, package in (("make", "make"), (os.environ.get("CC", "gcc"), "gcc")):
         if shutil.which(tool) is None:
             raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {package}), or name a C compiler in CC.")
-    folder = "build/sanitize" if sanitize else "build/host" if flags is None else "build/flags"
+    folder = f"build/{sanitize}" if sanitize else "build/host" if flags is None else "build/flags"
     cflags = flags if flags is not None else "-O1" if sanitize else "-O2"
     command = ["make", "-s", "-j2", "-C", str(project), f"BUILD={folder}", f"CFLAGS={cflags}", f"CC={os.environ.get('CC', 'gcc')}"]
     if sanitize:
-        command.append("SANITIZE=1")
+        command.append("SANITIZE=thread" if sanitize == "thread" else "SANITIZE=1")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_TAIL:])
@@ -65,27 +71,37 @@ def run(
         samples: per sample one array per input, in the order of the graph.
         repeat: when positive, time that many inferences of the first sample.
     """
-    application = build(project, sanitize, flags)
-    types = [DType(port["type"]) for port in network["inputs"]]
+    application = build(project, "address" if sanitize else None, flags)
     with tempfile.TemporaryDirectory() as scratch:
         source, sink = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
-        with source.open("wb") as file:
-            for sample in samples:
-                for array, dtype in zip(sample, types, strict=True):
-                    file.write(np.ascontiguousarray(array, dtype.numpy).tobytes())
+        write_samples(source, network, samples)
         command = [str(application.resolve()), network["name"], str(source), str(sink), str(len(samples)), str(repeat)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(
-                f"the program failed with status {done.returncode}:\n" + "\n".join(done.stderr.strip().splitlines()[:_TAIL]),
-                "Report this with the model; the emitted C is the compiler's duty.",
-            )
+            raise failure(done)
         data = sink.read_bytes()
-    outputs = _split(data, network["outputs"], len(samples))
+    outputs = split(data, network["outputs"], len(samples))
     return Result(outputs, float(done.stdout) if repeat else None)
 
 
-def _split(data: bytes, ports: Sequence[Mapping[str, Any]], samples: int) -> list[np.ndarray]:
+def write_samples(path: Path, network: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]]) -> None:
+    """Write all inputs of all samples one after the other, as applications read them."""
+    types = [DType(port["type"]) for port in network["inputs"]]
+    with path.open("wb") as file:
+        for sample in samples:
+            for array, dtype in zip(sample, types, strict=True):
+                file.write(np.ascontiguousarray(array, dtype.numpy).tobytes())
+
+
+def failure(done: subprocess.CompletedProcess[str]) -> BuildError:
+    """The error for an application that ended with a status."""
+    tail = "\n".join(done.stderr.strip().splitlines()[:_TAIL])
+    return BuildError(
+        f"the program failed with status {done.returncode}:\n{tail}", "Report this with the model; the emitted C is the compiler's duty."
+    )
+
+
+def split(data: bytes, ports: Sequence[Mapping[str, Any]], samples: int) -> list[np.ndarray]:
     """Undo the concatenation of all outputs of all samples."""
     parts: list[list[np.ndarray]] = [[] for _ in ports]
     position = 0

@@ -184,24 +184,24 @@ def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | 
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
 
 
-def _solver(effort: float) -> cp_model.CpSolver:
+def _solver(seconds: float) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = DETERMINISTIC_SECONDS * effort
+    solver.parameters.max_deterministic_time = seconds
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
     solver.parameters.relative_gap_limit = 1e-4
     return solver
 
 
-def choose(problem: Problem, forbidden: Sequence[Choice] = (), effort: float = 1.0) -> Choice | None:
+def choose(problem: Problem, forbidden: Sequence[Choice] = (), seconds: float = DETERMINISTIC_SECONDS) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none."""
     model = _Model(problem)
     model.capacities(problem.capacities)
     for choice in forbidden:
         _forbid(model, choice)
     model.minimise_cycles()
-    solver = _solver(effort)
+    solver = _solver(seconds)
     status = solver.solve(model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
@@ -228,11 +228,11 @@ def _forbid(model: _Model, choice: Choice) -> None:
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: Problem, hop: int, effort: float = 1.0) -> int | None:
+def smallest(problem: Problem, hop: int, seconds: float = DETERMINISTIC_SECONDS) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
     model = _Model(problem)
     model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(hop)
-    solver = _solver(effort)
+    solver = _solver(seconds)
     status = solver.solve(model.model)
     return int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

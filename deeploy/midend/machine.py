@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
+from deeploy.midend.choose import DETERMINISTIC_SECONDS
 from deeploy.midend.plan import Buffering, Machine
 
 
@@ -19,14 +20,14 @@ class Options:
         cores: of every team.
         buffering: ``auto`` lets the plan choose per call.
         default_memory: where constants lie.
-        seconds: factor on the solver's deterministic budget.
+        seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
 
     capacities: Mapping[str, int] = field(default_factory=dict)
     cores: int | None = None
     buffering: Buffering = "auto"
     default_memory: str | None = None
-    effort: float = 1.0
+    seconds: float = DETERMINISTIC_SECONDS
 
 
 def machine_of(target: Target, options: Options) -> Machine | None:

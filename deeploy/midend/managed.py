@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
-from deeploy.midend.choose import Choice, Home, Problem, choose
+from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, choose
 from deeploy.midend.lifetime import lifetimes
 from deeploy.midend.misfit import misfit
 from deeploy.midend.pack import Packing
@@ -28,13 +28,15 @@ MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lower
 class Planner:
     """Builds the problems of one network and turns a choice into a Plan."""
 
-    def __init__(self, program: Program, target: Target, machine: Machine, effort: float = 1.0) -> None:
+    def __init__(self, program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> None:
         self.program = program
         self.target = target
         self.machine = machine
-        self.effort = effort
+        self.seconds = seconds
         engine = target.engines[0]
         self.levels = (engine.memory, *(path.far for path in target.outward(engine.memory)))
+        self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
+        self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role is Role.LOCAL]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_far = target.memory(machine.default_memory).is_far
@@ -42,6 +44,13 @@ class Planner:
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
+
+    def _room(self, hop: int, level: str) -> int:
+        """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engine's own."""
+        memory = self.target.memory(level)
+        if memory.capacity is None or hop != 1:
+            return self.machine.capacities[level]
+        return min(self.machine.capacities[level], memory.capacity - memory.reserved - self.io)
 
     def aligned(self, size: int, hop: int) -> int:
         unit = self.target.memory(self.levels[hop]).alignment
@@ -58,14 +67,14 @@ class Planner:
     def capacities(self, is_spread: bool) -> list[int]:
         """Bytes per hop that a choice may fill; unless ``is_spread``, copies of all far constants are there already."""
         copies = self.constant_bytes() if self.is_far and not is_spread else 0
-        return [self.machine.capacities[level] - self.beside(hop) - (copies if hop == 1 else 0) for hop, level in enumerate(self.levels)]
+        return [self.room[level] - self.beside(hop) - (copies if hop == 1 else 0) for hop, level in enumerate(self.levels)]
 
     def homes(self, is_spread: bool) -> list[Home]:
         """The buffers to be placed, and where they may live; far homes only if ``is_spread``."""
         result = []
         for block in self.blocks:
             may_leave = is_spread and self.is_far and self._is_large(block.size)
-            hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.machine.capacities[self.levels[hop]]]
+            hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
             if any(self._is_indirect(step, name) for step in range(block.first, block.last + 1) for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), (block.first, block.last), tuple(hops)))
@@ -91,7 +100,7 @@ class Planner:
 
     def _is_large(self, size: int) -> bool:
         """Whether a buffer is worth streaming from a far memory rather than holding whole in the one before it."""
-        return size > self.machine.capacities[self.levels[1]] * WORTH_STREAMING
+        return size > self.room[self.levels[1]] * WORTH_STREAMING
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
         call = self.program.calls[step]
@@ -120,7 +129,7 @@ class Planner:
         """The candidates of a call; equal calls share them."""
         key = _kind(call, self.program)
         if key not in self._tilers:
-            capacities = dict(self.machine.capacities)
+            capacities = self.room
             cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
             self._tilers[key] = Tiler(call, self.program.buffers, self.target, capacities, cores)
         wanted = (key, tuple(hops.values()))
@@ -147,7 +156,7 @@ class Planner:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""
         forbidden: list[Choice] = []
         while True:
-            choice = choose(problem, forbidden, self.effort)
+            choice = choose(problem, forbidden, self.seconds)
             if choice is None:
                 return None
             try:
@@ -161,7 +170,7 @@ class Planner:
 
     def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         tilings = [c.tiling for c in self._chosen(problem, choice)]
-        room = {level: self.machine.capacities[level] - self.beside(hop) for hop, level in enumerate(self.levels)}
+        room = {level: self.room[level] - self.beside(hop) for hop, level in enumerate(self.levels)}
         everything = tenants(self.program, self.target, tilings, self._levels_of(problem, choice), self.blocks, self._kept(problem, choice))
         return place(everything, self.target, room)
 
@@ -208,18 +217,16 @@ class Planner:
         return total
 
     def _use(self, packings: Mapping[str, Packing]) -> dict[str, LevelUse]:
-        program = self.program
-        io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
         result = {}
         for hop, level in enumerate(self.levels):
             memory, packing = self.target.memory(level), packings[level]
             beside = self.beside(hop)
             result[level] = LevelUse(
-                self.machine.capacities[level],
+                self.room[level],
                 memory.alignment,
                 packing.peak + beside,
                 packing.lower_bound + beside,
-                io if hop == 1 else 0,
+                self.io if hop == 1 else 0,
                 beside,
                 memory.reserved,
             )
@@ -244,10 +251,10 @@ def _kind(call: Call, program: Program) -> tuple[object, ...]:
     return id(call.kernel), call.node.epilogue, attrs, operands, scratch
 
 
-def plan_managed(program: Program, target: Target, machine: Machine, effort: float = 1.0) -> Plan:
+def plan_managed(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
     """Plan a network for a machine with several memories.
 
     Raises:
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
-    return Planner(program, target, machine, effort).plan()
+    return Planner(program, target, machine, seconds).plan()

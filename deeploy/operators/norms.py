@@ -36,7 +36,7 @@ def standardise_reference(node: Node, x: np.ndarray) -> np.ndarray:
     for row in np.flatnonzero(v):
         factor, shift = reciprocal_root((int(v[row]) << 16) + int(attrs["epsilon"]), int(attrs["fraction"]))
         result[row] = (d[row] * factor + (1 << (shift - 1))) >> shift
-    return result.reshape(x.shape)
+    return np.asarray(result.reshape(x.shape))
 
 
 def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
