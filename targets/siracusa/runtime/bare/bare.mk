@@ -3,6 +3,8 @@
 #   BARE      this folder
 #   SOURCES   C files of the application, the HAL's and the network's among them
 #   INCLUDES  folders of their headers
+#   L2_ARENA_BYTES     what the plan uses of the arena in L2: it is checked that this, code, data, inputs and outputs fit
+#   L1_RESERVED_BYTES  what the target reserves of L1, for stacks
 # and may set BUILD, CFLAGS, DEFINES, LIBRARIES and GVSOC.
 BUILD ?= build
 CFLAGS ?= -O3
@@ -13,10 +15,11 @@ CROSS ?= riscv64-unknown-elf-
 # The controller has no F: its code uses no floating point. gcc has no library for rv32imfc, the next best is linked: the
 # atomic instructions of rv32imafc occur nowhere in it.
 BARE_FLAGS := -march=rv32imfc -mabi=ilp32f --specs=picolibc.specs
-BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld
+BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
+	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),8192)
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
 
-BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) $(BARE_FLAGS) -ffreestanding -ffunction-sections -fdata-sections \
+BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) $(BARE_FLAGS) -ffunction-sections -fdata-sections \
 	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.

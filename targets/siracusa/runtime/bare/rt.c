@@ -4,7 +4,7 @@
 #include "console.h"
 #include "siracusa.h"
 
-extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_end[];
+extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_arena_end[], __l2_end[];
 
 enum { LEVELS = 8, ENGINES = 8, TICKETS = 8 };
 
@@ -25,8 +25,6 @@ static void set_level(int i, const struct rt_level *level) {
             bare_fail("the L1 arena is larger than what link.ld leaves");
     } else if (is_same(level->name, "L2")) {
         place[i].arena = (rt_address)__l2_arena;
-        if (level->capacity > (uint32_t)(__l2_end - __l2_arena))
-            bare_fail("code, data and the L2 arena are larger than L2");
     } else if (is_same(level->name, "L3")) {
         place[i].constants = 0;
         place[i].arena = (level->constants + 15) & ~15u;
@@ -70,12 +68,8 @@ void bare_load_constants(const char *path) {
 }
 
 void *bare_allocate(uint32_t bytes) {
-    char *limit = __l2_arena;
-    for (int i = 0; i < rt_machine.levels; i++) {
-        if (is_same(rt_machine.level[i].name, "L2")) limit += rt_machine.level[i].capacity;
-    }
     const uint32_t rounded = (bytes + 15) & ~15u;
-    if (rounded < bytes || rounded > (uint32_t)(io_begin - limit))
+    if (rounded < bytes || rounded > (uint32_t)(io_begin - __l2_arena_end))
         bare_fail("inputs and outputs do not fit into L2 beside the arena");
     return io_begin -= rounded;
 }

@@ -22,8 +22,8 @@ controller:
     la t0, __bss_begin
     la t1, __bss_end
     call clear
-    la t0, __l1_begin
-    la t1, __l1_end
+    la t0, __l1_shared_begin
+    la t1, __l1_shared_end
     call clear
     call controller_main
     call bare_exit
