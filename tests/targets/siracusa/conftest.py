@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[3]
 BARE = ROOT / "targets" / "siracusa" / "runtime" / "bare"
 SECONDS = 120  # for one simulation
 
-Build = Callable[..., Path]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -42,26 +40,21 @@ def absent(what: str) -> NoReturn:
     pytest.skip(what)
 
 
-@pytest.fixture(scope="session")
-def build() -> Build:
-    """``build(folder, sources, defines)`` gives the program made in ``folder``; warnings are errors."""
+def make(folder: Path, sources: Sequence[Path], **variables: object) -> subprocess.CompletedProcess[str]:
+    """Run bare.mk in ``folder``; what it says when the compiler or the linker refuses is in ``stderr``."""
     if shutil.which("riscv64-unknown-elf-gcc") is None:
         absent("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
+    includes = f"{ROOT / 'kernels' / 'hal'} {variables.pop('INCLUDES', '')}"
+    values = {"BARE": BARE, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": includes, **variables}
+    command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def make(folder: Path, sources: Sequence[Path], defines: Sequence[str] = (), includes: Sequence[Path] = ()) -> Path:
-        variables = {
-            "BARE": BARE,
-            "BUILD": folder,
-            "SOURCES": " ".join(map(str, sources)),
-            "INCLUDES": " ".join(map(str, [ROOT / "kernels" / "hal", *includes])),
-            "DEFINES": " ".join(f"-D{define}" for define in defines),
-        }
-        command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in variables.items())]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
-        return folder / "application.elf"
 
-    return make
+def build(folder: Path, sources: Sequence[Path], **variables: object) -> Path:
+    """The program that bare.mk makes in ``folder``; warnings are errors."""
+    result = make(folder, sources, **variables)
+    assert result.returncode == 0, result.stderr
+    return folder / "application.elf"
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
 # Builds $(BUILD)/application.elf for Siracusa with a stock RISC-V gcc (Debian: gcc-riscv64-unknown-elf and
-# picolibc-riscv64-unknown-elf). Whoever includes this sets
+# picolibc-riscv64-unknown-elf), or, with COMPILER=clang, with a stock clang and gcc's linker. Whoever includes this sets
 #   BARE      this folder
 #   SOURCES   C files of the application, the HAL's and the network's among them
 #   INCLUDES  folders of their headers
@@ -11,15 +11,22 @@ CFLAGS ?= -O3
 WARNINGS ?= -Wall -Wextra -Werror
 GVSOC ?= gvsoc
 CROSS ?= riscv64-unknown-elf-
+COMPILER ?= gcc
+PICOLIBC ?= /usr/lib/picolibc/riscv64-unknown-elf
 
 # The controller has no F: its code uses no floating point. gcc has no library for rv32imfc, the next best is linked: the
 # atomic instructions of rv32imafc occur nowhere in it.
-BARE_FLAGS := -march=rv32imfc -mabi=ilp32f --specs=picolibc.specs
+BARE_FLAGS := -march=rv32imfc -mabi=ilp32f
+ifeq ($(COMPILER),clang)
+BARE_COMPILE = clang --target=riscv32-unknown-elf $(BARE_FLAGS) -isystem $(PICOLIBC)/include
+else
+BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs
+endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),8192)
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
 
-BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) $(BARE_FLAGS) -ffunction-sections -fdata-sections \
+BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
 	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
@@ -32,7 +39,7 @@ all: $(BUILD)/application.elf
 define compile
 $(call object,$1): $1 $(BARE)/bare.mk
 	@mkdir -p $$(@D)
-	$$(CROSS)gcc $$(BARE_CFLAGS) -MMD -c $$< -o $$@
+	$$(BARE_COMPILE) $$(BARE_CFLAGS) -MMD -c $$< -o $$@
 endef
 $(foreach source,$(BARE_SOURCES) $(SOURCES),$(eval $(call compile,$(source))))
 
