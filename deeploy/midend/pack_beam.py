@@ -1,13 +1,13 @@
 """Packing to a given peak by beam search: fill the memory from below, many part-filled memories side by side in NumPy.
 
 Decides offsets, or finds none; it never proves that there are none. A *state* is a skyline: for every section the address up to which it
-is filled. The lowest stretch of the skyline is a *plateau* with walls on both sides. Its outermost section can only be filled next by a
-block that begins at this wall and ends within the plateau, or be left empty up to the lower wall, if what still has to fit above allows
-the waste. So a state has few children, fewest at the better of its two walls, and where every section is full to the goal, waste is
-impossible and dead ends show early. (Blocks that rest above the plateau with waste below them are found only at the height of a wall:
-the search is not exhaustive.)
+is filled. A stretch of equal height between higher walls is a *valley*. The section at one of its walls can only be filled next by a
+block that begins at this wall and ends within the valley, or be left empty up to the lower wall, if what still has to fit above allows
+the waste. So each wall of each valley names a complete list of options, and a state is continued at the wall with the fewest, in the
+narrowest valley: where every section is full to the goal, waste is impossible, moves are forced and dead ends show at once. (Blocks that
+rest above a valley with waste below them are found only at the height of a wall: the search is not exhaustive.)
 
-States that placed the same blocks are the same but for their waste; the best is kept, then the `WIDTH` best of all. No score suits every
+States that placed equal blocks are the same but for their waste; the best is kept, then the `WIDTH` best of all. No score suits every
 instance, so the search restarts with scores drawn at random from a fixed sequence, until a budget of states is spent. All arithmetic is in
 integers and every sort is stable: the result is the same on any machine.
 """
@@ -26,9 +26,9 @@ from deeploy.midend.pack_instance import Instance
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-WIDTH = 200  # states kept; measured on the minimalloc benchmarks: wider beams find more in one run and less in the same time
+WIDTH = 100  # states kept; measured on the minimalloc benchmarks: wider beams find more in one run and less in the same time
 ONE = 1024  # the score of an average block
-STREAMS = 8
+STREAMS = 8  # disjoint sequences of restarts
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Tables:
     covers: Bools  # n, S
     load: Ints  # S
     edge: Ints  # 2, S, K; padded with -1
-    key: Ints  # n; the keys of a set of blocks add up to its hash
+    key: Ints  # n; equal for equal blocks; the keys of a set of blocks add up to its hash
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class _Rule:
 
 @dataclass(frozen=True)
 class _Wall:
-    """What every state can do next: at section ``at`` of the plateau at height ``level``."""
+    """Where every state goes on: at section ``at``, next to a wall of the valley of height ``level``, and what it can do there."""
 
     level: Ints  # W
-    first: Ints  # W: the plateau's first section
+    first: Ints  # W: the valley's first section
     end: Ints  # W: one past its last
     left: Ints  # W: height of the wall before it
     right: Ints  # W
-    at: Ints  # W
+    at: Ints  # W: ``first`` or ``end - 1``
     blocks: Ints  # W, K
     fits: Bools  # W, K
     wastable: Bools  # W
@@ -110,6 +110,7 @@ def _tables(instance: Instance) -> _Tables:
     for side in (0, 1):
         for s in section:
             edge[side, s, : len(edges[side][s])] = edges[side][s]
+    alike = np.unique(np.stack((lo, hi, size)), axis=1, return_inverse=True)[1].ravel()
     return _Tables(
         lo=lo,
         hi=hi,
@@ -117,7 +118,7 @@ def _tables(instance: Instance) -> _Tables:
         covers=(lo[:, None] <= section) & (section < hi[:, None]),
         load=np.array(instance.loads, np.int64),
         edge=edge,
-        key=_random(0).randint(0, 1 << 62, len(size), np.int64),
+        key=_random(0).randint(0, 1 << 62, len(size), np.int64)[alike],
     )
 
 
@@ -180,36 +181,36 @@ def _beam(tables: _Tables, goal: int, rule: _Rule, seed: int) -> tuple[list[int]
 
 
 def _wall(tables: _Tables, states: _States, goal: int) -> _Wall:
-    """Find the lowest plateau of every state and the one of its two walls that leaves fewer options."""
+    """Find the wall with the fewest options of every state; first all valleys of all states (V), then the best of each state."""
     closed = goal + 1  # the height of a section that is done, and of the ends of the schedule
-    row = np.arange(len(states.key))
-    sections = len(tables.load)
-    height = np.where(states.rest > 0, states.filled, closed)
-    first = height.argmin(axis=1)
-    level = height[row, first]
-    beyond = (height != level[:, None]) & (np.arange(sections) >= first[:, None])
-    end = np.where(beyond.any(axis=1), beyond.argmax(axis=1), sections)
-    left = np.where(first > 0, height[row, first - 1], closed)
-    right = np.where(end < sections, height[row, np.minimum(end, sections - 1)], closed)
-    rise = np.minimum(left, right) - level
-    sides = []
-    for side, at in ((0, first), (1, end - 1)):
-        blocks = tables.edge[side, at]
-        fits = (blocks >= 0) & states.open[row[:, None], blocks]
-        fits &= (tables.lo[blocks] >= first[:, None]) & (tables.hi[blocks] <= end[:, None])
-        sides.append((at, blocks, fits, rise <= goal - level - states.rest[row, at]))
-    (at0, blocks0, fits0, waste0), (at1, blocks1, fits1, waste1) = sides
-    other = fits1.sum(axis=1) + waste1 < fits0.sum(axis=1) + waste0
+    rows, sections = states.filled.shape
+    height = np.full((rows, sections + 2), closed + 1)
+    height[:, 1:-1] = np.where(states.rest > 0, states.filled, closed)
+    row, edge = np.nonzero(height[:, 1:] != height[:, :-1])
+    down = height[row, edge] > height[row, edge + 1]
+    valley = np.flatnonzero(down[:-1] & ~down[1:])  # a step down, then a step up; every row begins with the one and ends with the other
+    row, first, end = row[valley], edge[valley], edge[valley + 1]
+    level = height[row, first + 1]
+    left, right = np.minimum(height[row, first], closed), np.minimum(height[row, end + 1], closed)
+    at = np.stack((first, end - 1), axis=1)  # V, 2
+    blocks = tables.edge[np.arange(2), at]  # V, 2, K
+    fits = (blocks >= 0) & states.open[row[:, None, None], blocks]
+    fits &= (tables.lo[blocks] >= first[:, None, None]) & (tables.hi[blocks] <= end[:, None, None])
+    wastable = (np.minimum(left, right) - level)[:, None] <= (goal - level)[:, None] - states.rest[row[:, None], at]
+    options = fits.sum(axis=2) + wastable
+    order = np.lexsort((end - first, options.min(axis=1), row))
+    best = order[np.searchsorted(row, np.arange(rows))]
+    side = options[best].argmin(axis=1)
     return _Wall(
-        level=level,
-        first=first,
-        end=end,
-        left=left,
-        right=right,
-        at=np.where(other, at1, at0),
-        blocks=np.where(other[:, None], blocks1, blocks0),
-        fits=np.where(other[:, None], fits1, fits0),
-        wastable=np.where(other, waste1, waste0),
+        level=level[best],
+        first=first[best],
+        end=end[best],
+        left=left[best],
+        right=right[best],
+        at=at[best, side],
+        blocks=blocks[best, side],
+        fits=fits[best, side],
+        wastable=wastable[best, side],
     )
 
 
