@@ -28,7 +28,8 @@ static IN_L1 struct {
 } team;
 
 static uint32_t *stack_bottom(int core) {
-    return core ? __core_stack_bottom + (core - 1) * ((uint32_t)__core_stack_bytes / 4) : __core_0_stack_bottom;
+    return core ? __core_stack_bottom + (uint32_t)(core - 1) * ((uint32_t)__core_stack_bytes / 4)
+                : __core_0_stack_bottom;
 }
 
 uint32_t cluster_stack_bytes(int core) {
