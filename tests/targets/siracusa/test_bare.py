@@ -165,4 +165,4 @@ def test_a_stack_that_is_too_small_is_noticed(simulate: Simulate, tmp_path: Path
     write(tmp_path, 1)
     run = simulate(program, tmp_path)
     assert not run.is_success
-    assert errors(run) == ["error: a core's stack is full: give it more in link.ld"]
+    assert errors(run) == ["error: a core's stack is full: the target must reserve more of L1"]

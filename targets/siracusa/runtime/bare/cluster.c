@@ -7,11 +7,14 @@
 void cluster_start(void); /* start.S */
 _Noreturn void cluster_worker(void);
 _Noreturn void cluster_master(void);
+_Noreturn void cluster_end(int status);
 
 extern uint32_t __core_stack_bottom[], __core_0_stack_bottom[], __core_0_stack_top[];
 extern char __core_stack_bytes[]; /* an absolute symbol */
 
 enum { PAINT = 0x5AFEC0DE, EVERY_CORE = (1 << CLUSTER_CORES) - 1 };
+
+static int is_powered;
 
 /* Work for core 0, and what came of it. */
 static IN_L1 struct {
@@ -43,13 +46,15 @@ uint32_t cluster_stack_used(int core) {
     return cluster_stack_bytes(core) - unused;
 }
 
-void cluster_check_stacks(void) {
-    for (int core = 0; core < CLUSTER_CORES; core++) {
-        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: give it more in link.ld");
+void cluster_end(int status) {
+    for (int core = 0; core < CLUSTER_CORES && is_powered; core++) {
+        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: the target must reserve more of L1");
     }
+    bare_exit(status);
 }
 
 void cluster_power_up(void) {
+    is_powered = 1;
     for (uint32_t *word = __core_stack_bottom; word < __core_0_stack_top; word++) *word = PAINT;
     store(FC_ICACHE, 1);
     store(CLUSTER_ICACHE, 1);
@@ -104,7 +109,6 @@ int rt_enter(int (*entry)(void *), void *argument) {
         store(INTERRUPT_CLEAR, pending);
         if (pending & INTERRUPT_PERIPHERAL) (void)load(INTERRUPT_FIFO);
     }
-    cluster_check_stacks();
     return job.result;
 }
 

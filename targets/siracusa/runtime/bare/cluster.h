@@ -15,9 +15,6 @@ void cluster_power_up(void);
 /* Core 0: sleeps until an event of the mask has happened since the last such sleep; it may also wake for nothing. */
 void cluster_sleep(uint32_t events);
 
-/* Ends the simulation when a core has written below its stack. Controller. */
-void cluster_check_stacks(void);
-
 /* How much of a core's stack was ever used, and how much there is, in bytes. */
 uint32_t cluster_stack_used(int core);
 uint32_t cluster_stack_bytes(int core);
