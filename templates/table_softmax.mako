@@ -2,5 +2,5 @@
 ${kernel}(&(struct table_softmax){
     .x = ${x.ptr}, .table = ${table.ptr}, .y = ${y.ptr},
     ${loops(x.extent, keep_last=True, x=x, y=y)},
-    .levels = ${attrs["levels"]}, .fraction = ${attrs.get("fraction", 0)}, .zero_point = ${attrs["zero_point"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
+    .levels = ${attrs["levels"]}, .zero_point = ${attrs["zero_point"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
 });

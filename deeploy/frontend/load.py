@@ -12,10 +12,14 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
+from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 
 OLDEST_OPSET = 7
+
+# Standard operators that are taken apart into others, as ONNX defines them.
+COMPOSED = frozenset({"Attention", "GroupNormalization", "MeanVarianceNormalization", "RotaryEmbedding", "SwiGLU"})
 _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
 
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
@@ -31,7 +35,7 @@ def read_model(path: Path) -> onnx.ModelProto:
     model = _parse(path)
     _load_external_data(model, path.parent)
     check_opset(model)
-    return _inline_functions(model)
+    return _take_apart(_inline_functions(model))
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -165,6 +169,38 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
                 "export the model with one opset for the graph and its functions",
             )
     return inlined
+
+
+def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace composed operators by the bodies that ONNX gives them, where the model's opset has one."""
+    found = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} & COMPOSED
+    if not found:
+        return model
+    for node in model.graph.node:
+        if node.op_type in found:
+            _state_defaults(node, opset_version(model))
+    # Some bodies depend on the types and ranks of their inputs, constants included.
+    known = {value.name for value in (*model.graph.input, *model.graph.value_info)}
+    for tensor in model.graph.initializer:
+        if tensor.name not in known:
+            model.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+        return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"{', '.join(sorted(found))} cannot be taken apart: {shorten(str(error))}", _EXPORT_AGAIN) from error
+
+
+def _state_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Give a node the attributes that it leaves at their defaults: bodies refer to them."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, "")
+    except onnx.defs.SchemaError:
+        return
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _check_calls(model: onnx.ModelProto) -> None:

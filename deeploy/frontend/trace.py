@@ -109,6 +109,8 @@ def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Mapping[str, A
             state.tensors[name] = gs.Constant(name, np.ones(first.shape, bool))
     elif op == "Cast" and numpy_dtype(attributes.get("to", 0)) == first.dtype:
         state.tensors[node.output[0]] = first
+    elif op == "CastLike" and isinstance(first, gs.Constant) and inputs[1] is not None:
+        state.tensors[node.output[0]] = gs.Constant(node.output[0], np.asarray(first.values).astype(inputs[1].dtype))
     elif op == "Shape":
         span = slice(attributes.get("start", 0), attributes.get("end"))
         state.tensors[node.output[0]] = gs.Constant(node.output[0], np.array(first.shape[span], np.int64))

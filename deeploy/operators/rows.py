@@ -49,15 +49,15 @@ def softmax_is_wide(node: Node) -> bool:
     table = node.inputs[1]
     assert table is not None
     largest = 2**31 if table.data is None else int(table.data.max(initial=0))
-    return 2 * largest * ((columns(node) << int(node.attrs.get("fraction", 0))) + int(node.attrs["levels"])) >= 2**32
+    return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
 
 
 def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """e = table[max - x]; q = e * levels / (sum(e) << fraction), half to even or, without ``rounded``, down; y = q + zero_point."""
+    """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped."""
     attrs = node.attrs
     wide = x.astype(np.int64)
     e = table.astype(np.int64)[wide.max(axis=-1, keepdims=True) - wide]
-    total = np.maximum(e.sum(axis=-1, keepdims=True), 1) << int(attrs.get("fraction", 0))
+    total = np.maximum(e.sum(axis=-1, keepdims=True), 1)
     top = e * attrs["levels"]
     if attrs.get("rounded", True):
         top = 2 * top + total

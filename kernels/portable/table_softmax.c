@@ -25,7 +25,7 @@ void KERNEL(const struct table_softmax *k) {
         for (int i = 1; i < columns; i++) max = x[i] > max ? x[i] : max;
         WIDE_T sum = 0;
         for (int i = 0; i < columns; i++) sum += table[max - x[i]];
-        sum = (sum ? sum : 1) << k->fraction;
+        if (sum == 0) sum = 1;
         for (int i = 0; i < columns; i++) {
             const int64_t value = share(table[max - x[i]], (WIDE_T)k->levels, sum) + k->zero_point;
             y[i] = (Y_T)(value < k->low ? k->low : value > k->high ? k->high : value);

@@ -9,7 +9,7 @@ struct table_softmax {
     const void *table; /* 256 entries */
     void *y;
     int extent[6], x_step[6], y_step[6]; /* the last axis is the row */
-    int levels, fraction, zero_point;    /* y = e / sum * levels / 2^fraction + zero_point */
+    int levels, zero_point;              /* y = e / sum * levels + zero_point */
     int32_t low, high;
 };
 

@@ -40,9 +40,6 @@ def test_softmaxes_follow_strides(shape: tuple[int, ...], dtype: str) -> None:
     e = np.exp((x.astype(np.float64) - x.max(axis=-1, keepdims=True)) / 30)
     assert np.abs(got - e / e.sum(axis=-1, keepdims=True) * 255).max() <= 0.501
     check(kernel("table_softmax"), {"x": x, "table": table}, "u8", {**attrs, "rounded": False}, strided=True)
-    fine = {"levels": round(200.3 * 4096), "fraction": 12, "zero_point": -100, "low": -128, "high": 127}
-    got = check(kernel("table_softmax"), {"x": x, "table": table}, "s8", fine, strided=True)[0]
-    assert np.abs(got - np.clip(e / e.sum(axis=-1, keepdims=True) * 200.3 - 100, -128, 127)).max() <= 0.501
     check(kernel("shift_softmax"), {"x": x}, "u8", {"group": min(8, shape[-1]), "numerator": 127 * 256}, strided=True)
 
 

@@ -213,6 +213,38 @@ def log_softmax(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+@rule("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+def reductions(graph: gs.Graph, node: gs.Node) -> bool:
+    """A sum with a function in front of it, behind it, or both; the exponentials are those of distances from the maximum."""
+    x = node.inputs[0]
+    if not _is_float(x):
+        return False
+    op, attrs, y = node.op, dict(node.attrs), _take_over(node)
+    kept = {**attrs, "keepdims": 1}
+    row = [1 if i in attrs["axes"] else n for i, n in enumerate(x.shape)]
+
+    def new(op: str, inputs: list[gs.Tensor], shape: Sequence[int], **attrs: object) -> gs.Tensor:
+        return _append(graph, op, inputs, build.variable(f"{y.name} ({op.lower()})", x.dtype, shape), "", **attrs)
+
+    largest = new("ReduceMax", [x], row, **kept) if op == "ReduceLogSumExp" else None
+    if largest is not None:
+        x = new("Exp", [new("Sub", [x, largest], x.shape)], x.shape)
+    elif op == "ReduceL1":
+        x = new("Abs", [x], x.shape)
+    elif op != "ReduceLogSum":
+        x = new("Mul", [x, x], x.shape)
+    behind = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log", "ReduceLogSumExp": "Log"}.get(op)
+    if behind is None:
+        _append(graph, "ReduceSum", [x], y, node.name, **attrs)
+        return True
+    if largest is None:
+        _append(graph, behind, [new("ReduceSum", [x], y.shape, **attrs)], y, node.name)
+        return True
+    total = new("Add", [new("Log", [new("ReduceSum", [x], row, **kept)], row), largest], row)
+    _append(graph, "Reshape", [total], y, node.name)
+    return True
+
+
 @rule("AveragePool")
 def counted_padding(graph: gs.Graph, node: gs.Node) -> bool:
     """With ``ceil_mode`` only the declared padding counts: it becomes a Pad, and the rest stays with the pool."""
@@ -262,4 +294,4 @@ def _reshaped(graph: gs.Graph, x: gs.Tensor, shape: Sequence[int], label: str) -
     return _append(graph, "Reshape", [x], result)
 
 
-PASS = Pass("decompose", (blocks, repeat, nearest, pick, several, bound, log_softmax, counted_padding, vectors))
+PASS = Pass("decompose", (blocks, repeat, nearest, pick, several, bound, log_softmax, reductions, counted_padding, vectors))

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build, choice, norms
-from deeploy.frontend.lower.lookup import function
+from deeploy.frontend.lower.lookup import UNARY, function
 from deeploy.graph.rewrite import Pass, constant, rule
 
 Lowering = Callable[[gs.Graph, gs.Node], bool]
@@ -249,38 +249,7 @@ _LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys((*choice.COMPARISONS, *choice.EXTREMES, "Where", "Not"), choice.lower),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantisation),
     **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast", "Expand"), _movement),
-    **dict.fromkeys(
-        [
-            "LeakyRelu",
-            "Sigmoid",
-            "Tanh",
-            "HardSwish",
-            "HardSigmoid",
-            "Elu",
-            "Selu",
-            "Exp",
-            "Log",
-            "Sqrt",
-            "Erf",
-            "Abs",
-            "Neg",
-            "Reciprocal",
-            "Softplus",
-            "Softsign",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Sin",
-            "Cos",
-            "QuickGelu",
-            "Swish",
-            "Mish",
-            "Gelu",
-            "Pow",
-            "PRelu",
-        ],
-        _unary,
-    ),
+    **dict.fromkeys((*UNARY, "Gelu", "Pow", "PRelu"), _unary),
 }
 
 

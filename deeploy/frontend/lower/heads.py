@@ -72,6 +72,33 @@ def _broadcasts(reader: gs.Node, x: gs.Tensor, y: gs.Tensor) -> bool:
     return list(np.broadcast_shapes(*shapes)) == result
 
 
+@rule(*_SINGLE, *_BROADCASTING)
+def earlier(graph: gs.Graph, node: gs.Node) -> bool:
+    """A function of what was repeated and then reordered moves in front of all that."""
+    position = next((i for i, t in enumerate(node.inputs) if not isinstance(t, gs.Constant)), None)
+    others = [t for i, t in enumerate(node.inputs) if i != position and not (node.op == "Lookup" and i == 1)]
+    if position is None or not build.lowered(node) or node.attrs.get("epilogue") or node.op == "Where":
+        return False
+    if any(not isinstance(t, gs.Constant) or np.prod(t.shape, dtype=np.int64) != 1 for t in others):
+        return False
+    chain, tensor, y = [], node.inputs[position], node.outputs[0]
+    while (mover := _mover(tensor)) is not None:
+        chain.append(mover)
+        tensor = mover.inputs[0]
+    x = _expansion(tensor)
+    if x is None or not chain or list(y.shape) != list(node.inputs[position].shape):
+        return False
+    node.outputs.clear()
+    first = build.variable(f"{y.name} (before expansion)", y.dtype, x.shape)
+    build.add(graph, node.op, [x if i == position else t for i, t in enumerate(node.inputs)], first, node.name, **node.attrs)
+    moved = build.add(graph, "Expand", [first], build.variable(f"{y.name} (expanded)", y.dtype, tensor.shape))
+    for number, mover in enumerate(reversed(chain)):
+        last = number == len(chain) - 1
+        result = y if last else build.variable(f"{y.name} (moved {number})", y.dtype, mover.outputs[0].shape)
+        moved = build.add(graph, mover.op, [moved], result, **mover.attrs)
+    return True
+
+
 @dataclass(frozen=True)
 class _Repeated:
     """An operand that is Transpose(Reshape(Expand(source))): axes ``axis`` and ``axis + 1`` of the expansion are one behind it."""
@@ -82,17 +109,23 @@ class _Repeated:
     perm: tuple[int, ...]
 
 
+def _mover(tensor: gs.Tensor) -> gs.Node | None:
+    """The Reshape or Transpose that computes ``tensor``."""
+    node = producer(tensor)
+    return node if node is not None and node.op in ("Reshape", "Transpose") and build.lowered(node) else None
+
+
 def _repeated(tensor: gs.Tensor) -> _Repeated | None:
     perm = tuple(range(len(tensor.shape)))
-    node = producer(tensor)
-    while node is not None and node.op == "Transpose" and build.lowered(node):
-        perm = tuple(node.attrs["perm"][p] for p in perm)
+    while (node := _mover(tensor)) is not None and (node.op == "Transpose" or list(node.inputs[0].shape) == list(tensor.shape)):
+        perm = tuple(node.attrs["perm"][p] for p in perm) if node.op == "Transpose" else perm
         tensor = node.inputs[0]
-        node = producer(tensor)
-    source = _expansion(node.inputs[0]) if node is not None and node.op == "Reshape" and build.lowered(node) else None
-    if node is None or source is None:
+    short = list(tensor.shape)
+    while (node := _mover(tensor)) is not None and node.op == "Reshape":
+        tensor = node.inputs[0]
+    source, long = _expansion(tensor), list(tensor.shape)
+    if source is None:
         return None
-    long, short = list(node.inputs[0].shape), list(tensor.shape)
     changed = [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
     if len(long) != len(short) + 1 or len(changed) != 1:
         return None
@@ -139,4 +172,4 @@ def grouped(graph: gs.Graph, node: gs.Node) -> bool:
     return False
 
 
-PASS = Pass("heads", (later, needless, grouped))
+PASS = Pass("heads", (later, earlier, needless, grouped))

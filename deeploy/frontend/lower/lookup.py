@@ -39,6 +39,9 @@ UNARY: dict[str, tuple[str, float, float]] = {
     "QuickGelu": ("silu", 1.702, 0),
     "Swish": ("silu", 1.0, 0),
     "Mish": ("mish", 0, 0),
+    "Celu": ("celu", 1.0, 0),
+    "ThresholdedRelu": ("thresholded_relu", 1.0, 0),
+    "Shrink": ("shrink", 0.5, 0),
 }
 _DEEPEST = 100  # operators in a row; networks have a handful
 ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -64,7 +67,9 @@ def function(node: gs.Node) -> tuple[str, float, float] | None:
     if node.op not in UNARY:
         return None
     name, alpha, beta = UNARY[node.op]
-    return name, float(node.attrs.get("alpha", alpha)), float(node.attrs.get("beta", node.attrs.get("gamma", beta)))
+    first = node.attrs.get("alpha", node.attrs.get("lambd", alpha))
+    second = next((node.attrs[attr] for attr in ("beta", "gamma", "bias") if attr in node.attrs), beta)
+    return name, float(first), float(second)
 
 
 def _whole(exponent: float) -> float:

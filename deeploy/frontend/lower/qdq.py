@@ -20,7 +20,6 @@ from deeploy.frontend.lower.quant import Quantised, dequantised, half, limits, m
 from deeploy.graph.rewrite import Pass, producer, rule
 
 _MOVEMENT = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "Split", "Expand", "GlobalMaxPool", "ReduceMax", "ReduceMin")
-_NEARLY, _FRACTION = 1e-5, 12  # a softmax's levels are a whole number, else they get fractional bits
 _RISING = ("Reshape", "Transpose", "Slice", "Gather", "MaxPool", "Pad", "GlobalMaxPool", "ReduceMax", "ReduceMin")
 
 
@@ -266,17 +265,26 @@ def _pool(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: in
 
 
 def _mean(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
-    """Means over whole axes are sums whose ratio holds the count."""
+    """Means over whole axes are sums whose ratio holds the count; what is summed may be a function of an 8-bit tensor."""
     x = dequantised(source.inputs[0])
-    if x is None or not x.is_scalar or not x.is_byte:
-        return False
-    shape = x.tensor.shape
+    shape = source.inputs[0].shape
     axes = tuple(source.attrs["axes"]) if source.op.startswith("Reduce") else tuple(range(2, len(shape)))
     keepdims = bool(source.attrs.get("keepdims", 1))
     count = int(np.prod([shape[i] for i in axes], dtype=np.int64))
-    ratio = np.float64(x.s) / y.s / (1 if source.op == "ReduceSum" else count)
+    share = 1 if source.op == "ReduceSum" else count
     attrs = {"axes": axes, "keepdims": keepdims}
-    return append(graph, "ReduceSum", [x.tensor], node, y, ratio, -x.z * count, (low, high), source.name, y.tensor, **attrs)
+    if x is not None and x.is_scalar and x.is_byte:
+        ratio = np.float64(x.s) / y.s / share
+        return append(graph, "ReduceSum", [x.tensor], node, y, ratio, -x.z * count, (low, high), source.name, y.tensor, **attrs)
+    found = tabulate(source.inputs[0]) if x is None else None
+    operand, reals = found if found is not None else (None, np.zeros(0))
+    if operand is None or isinstance(operand.tensor, gs.Constant) or not np.all(np.isfinite(reals)) or not np.any(reals):
+        return False
+    unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
+    table = build.const(f"{source.name} (table)", np.rint(reals / unit), np.int32)
+    terms = build.variable(f"{source.name} (terms)", np.int32, operand.tensor.shape)
+    build.add(graph, "Lookup", [operand.tensor, table], terms)
+    return append(graph, "ReduceSum", [terms], node, y, unit / y.s / share, 0, (low, high), source.name, y.tensor, **attrs)
 
 
 def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
@@ -298,11 +306,10 @@ def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low:
     if x is None or not x.is_scalar or not x.is_byte:
         return False
     result, rank, axis = node.outputs[0], len(x.tensor.shape), source.attrs["axis"]
-    levels, fraction = round(1.0 / y.s), 0
-    if abs(levels * y.s - 1.0) > _NEARLY:
-        levels, fraction = round(2.0**_FRACTION / y.s), _FRACTION
+    # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
+    levels = int(np.float32(1.0) / np.float32(y.s))
     # What keeps sums and numerators within 32 bits, where nothing is lost by that.
-    peak = (2**31 - 1) // (levels + int(x.tensor.shape[axis])) if not fraction else 2**22
+    peak = (2**31 - 1) // (levels + int(x.tensor.shape[axis]))
     distances = np.arange(256, dtype=np.float64) * x.s
     entries = np.rint(np.exp(-distances) * max(peak, 2**18)).astype(np.uint32)
     perm = [i for i in range(rank) if i != axis] + [axis]
@@ -310,7 +317,7 @@ def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low:
     moved = build.transpose(graph, x.tensor, perm, f"softmax axis last for {source.name}")
     node.outputs.clear()
     output = result if perm == inverse == list(range(rank)) else build.variable(f"{result.name} (axis last)", result.dtype, moved.shape)
-    attrs = {"levels": levels, "fraction": fraction, "zero_point": y.z, "low": low, "high": high}
+    attrs = {"levels": levels, "zero_point": y.z, "low": low, "high": high}
     build.add(graph, "Softmax", [moved, build.const(f"{result.name} (exponentials)", entries)], output, source.name, **attrs)
     if output is not result:
         build.add(graph, "Transpose", [output], result, perm=tuple(inverse))

@@ -254,3 +254,28 @@ _add("attention of tiled groups", lambda n: attention(n, n.x(1, 9, 32), 9, 4, 2,
 _add("attention of one key head", lambda n: attention(n, n.x(1, 9, 32), 9, 4, 1, 8))
 _add("decoder layer", _llama_layer)
 _add("encoder layer", _encoder_layer)
+
+
+# ---- operators that are taken apart
+
+
+def _cached_attention(n: Net) -> list[str]:
+    inputs = [n.x(2, 4, 1, 8), n.x(2, 2, 3, 8), n.x(2, 2, 3, 8), n.w(1, 10), n.x(2, 2, 7, 8), n.x(2, 2, 7, 8)]
+    return n.node("Attention", inputs, 3)
+
+
+_add("rotary embedding operator", lambda n: n.RotaryEmbedding(n.x(2, 3, 10, 8), n.w(2, 10, 4), n.w(2, 10, 4)), 23)
+_add(
+    "rotary embedding by position",
+    lambda n: n.RotaryEmbedding(n.x(2, 5, 24), n.w(50, 4), n.w(50, 4), n.c(np.arange(10).reshape(2, 5)), num_heads=3, interleaved=1),
+    23,
+)
+_add("attention operator", lambda n: n.Attention(n.x(2, 9, 32), n.x(2, 9, 16), n.x(2, 9, 16), n.w(9, 9), q_num_heads=4, kv_num_heads=2), 23)
+_add("attention operator, causal", lambda n: n.Attention(n.x(2, 4, 9, 8), n.x(2, 2, 9, 8), n.x(2, 2, 9, 8), is_causal=1, softcap=2.0), 23)
+_add("attention operator with a cache", _cached_attention, 23)
+_add("group norm", lambda n: n.GroupNormalization(n.x(2, 8, 5, 4), n.w(8), n.w(8), num_groups=4), 21)
+_add("mean variance norm", lambda n: n.MeanVarianceNormalization(n.x(2, 8, 5, 4)))
+_add("thresholds", lambda n: n.Add(n.ThresholdedRelu(n.x(3, 20), alpha=0.4), n.Shrink(n.Celu(n.x(3, 20)), lambd=0.3, bias=0.1)))
+for _op in ("L1", "L2", "LogSumExp", "SumSquare"):
+    _add(f"reduce {_op}", lambda n, op=_op: n.node(f"Reduce{op}", [n.x(3, 4, 20)], 1, axes=[0, 2], keepdims=0)[0])
+_add("reduce LogSum", lambda n: n.ReduceLogSum(n.Abs(n.x(3, 4, 20)), axes=[1]))

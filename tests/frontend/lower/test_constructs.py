@@ -37,6 +37,9 @@ INEXACT = {
 }
 # What stays in floats between a Dequantize and a Quantize: right, and slower.
 FLOATS = {
+    "group norm",
+    "mean variance norm",
+    *(f"reduce {kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")),
     "gemm column bias",
     "gemm matrix bias",
     "gemm three variables",

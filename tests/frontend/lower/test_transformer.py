@@ -11,11 +11,13 @@ import onnx_graphsurgeon as gs
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
 from deeploy.frontend.lower import build, heads
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
+from tests.frontend.lower.test_constructs import _Samples
 
 
 def network(path: Path, name: str) -> deeploy.Compiled:
@@ -72,6 +74,26 @@ def test_expand_before_a_broadcasting_reader_is_nothing(op: str, kept: bool) -> 
     heads.PASS(graph)
     assert [node.op for node in graph.nodes] == [op, *(["Expand"] if kept else [])]
     assert graph.nodes[0].inputs[0] is a
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["attention of groups", "decoder layer", "encoder layer"])
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_what_onnxruntime_quantises_by_itself(name: str, kind: QuantType, tmp_path: Path) -> None:
+    """The operators that it quantises unless told otherwise: equal to what it computes, within one step, and in integers."""
+    net = Net()
+    result = CONSTRUCTS[name](net)
+    onnx.save(net.model([str(result)], OPSET), tmp_path / "float.onnx")
+    samples = [{"x0": np.random.default_rng(i).standard_normal((1, 9, 32)).astype(np.float32)} for i in range(5)]
+    path = tmp_path / "m.onnx"
+    quantize_static(tmp_path / "float.onnx", path, _Samples(samples[1:]), quant_format=QuantFormat.QDQ, activation_type=kind)
+    compiled = deeploy.compile(path)
+    want = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, samples[0])[0]
+    steps = np.rint((compiled.interpret(samples[0])[0] - want) / compiled.network.outputs[0].step)
+    assert np.abs(steps).max() <= 1 and np.mean(steps == 0) >= 0.99
+    floats = [c.node.op for c in compiled.network.program.calls if any(o.dtype.is_float for o in c.node.outputs)]
+    assert floats == ["Dequantize"] or name == "encoder layer"  # its norms are spelled out, and quantised in the middle
+    assert "Expand" not in operators(compiled)
 
 
 def test_a_function_of_something_else_stays(tmp_path: Path) -> None:
