@@ -9,7 +9,7 @@ import functools
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,21 +76,31 @@ def _objects(flavour: str) -> tuple[Path, ...]:
     return tuple(objects)
 
 
+def sources() -> dict[str, str]:
+    """The network and its machine, by file name."""
+    return {path.name: path.read_text() for path in HERE.glob("*.c")}
+
+
+def build_sources(texts: Mapping[str, str], flavour: str = "plain") -> Path:
+    """The application of any network, given its C by file name."""
+    objects = _objects(flavour)
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    flags = () if texts == sources() else ("-Wno-unused",)
+    _compile([*flags, *(folder / name for name in texts), *objects, "-o", folder / "application"], flavour)
+    return folder / "application"
+
+
 @functools.cache
 def build(flavour: str = "plain", changes: tuple[tuple[str, str], ...] = ()) -> Path:
     """The application; every change replaces a text that occurs exactly once in machine.c and network.c together."""
-    objects = _objects(flavour)
-    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
-    sources = {path.name: path.read_text() for path in HERE.glob("*.c")}
+    texts = sources()
     for old, new in changes:
-        holders = [name for name, text in sources.items() if old in text]
-        assert len(holders) == 1 and sources[holders[0]].count(old) == 1, f"{old!r} does not occur exactly once"
-        sources[holders[0]] = sources[holders[0]].replace(old, new)
-    for name, text in sources.items():
-        (folder / name).write_text(text)
-    flags = () if not changes else ("-Wno-unused",)
-    _compile([*flags, *(folder / name for name in sources), *objects, "-o", folder / "application"], flavour)
-    return folder / "application"
+        holders = [name for name, text in texts.items() if old in text]
+        assert len(holders) == 1 and texts[holders[0]].count(old) == 1, f"{old!r} does not occur exactly once"
+        texts[holders[0]] = texts[holders[0]].replace(old, new)
+    return build_sources(texts, flavour)
 
 
 def run(application: Path, mode: str | None = None, seed: int = 1, repeat: int = 1, options: Sequence[str] = ()) -> Run:

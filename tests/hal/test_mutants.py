@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.hal import bench
+from tests.hal import bench, mutate
 
 ALL = bench.MODES
 SEEDS = range(8)
@@ -67,22 +67,20 @@ OFFSETS = (
     ),
     Mutant("a store just behind the arena", "k->part[core] = 0;", "((volatile char *)l1)[1024] = 0;", r"L1\+0x400 was written"),
     Mutant("a store just before the arena", "k->part[core] = 0;", "((volatile char *)l1)[-1] = 0;", r"L1-0x1 was written"),
-    Mutant("blocks that overlap", "AT_Y = 112,", "AT_Y = 108,", r"the blocks scale\.x and scale\.y overlap at L1\+0x6c"),
-    Mutant("a block beyond the capacity", "L3_Y = 32\n", "L3_Y = 7952\n", "block y_far: 384 bytes at L3.0x1f10, which holds 8192"),
-    Mutant("a block that is not aligned", "L3_Y = 32\n", "L3_Y = 40\n", "block y_far at L3.0x28 is not aligned to 16 bytes"),
+    Mutant("blocks that overlap", '"scale.y", L1, 112', '"scale.y", L1, 108', r"the blocks scale\.x and scale\.y overlap at L1\+0x6c"),
+    Mutant("a block beyond the capacity", "L3, 32, 384", "L3, 7952, 384", "block y_far: 384 bytes at L3.0x1f10, which holds 8192"),
+    Mutant("a block that is not aligned", "L3, 32, 384", "L3, 40, 384", "block y_far at L3.0x28 is not aligned to 16 bytes"),
 )
 
 LIFETIMES = (
-    Mutant(
-        "begins too late", '{"scale.x", L1, AT_X, 96, 0, 0}', '{"scale.x", L1, AT_X, 96, 1, 1}', "belongs to scale.x in the steps 1 to 1"
-    ),
-    Mutant("ends before a store", '{"y", L2, L2_Y, 384, 0, 1}', '{"y", L2, L2_Y, 384, 0, 0}', "belongs to y in the steps 0 to 0 only"),
-    Mutant("ends before a fetch", '{"back", L2, L2_BACK, 384, 1, 2}', '{"back", L2, L2_BACK, 384, 1, 1}', "belongs to back in the steps"),
-    Mutant("of what is fetched early", '{"w", L1, AT_W, WIDTH, -1, 0}', '{"w", L1, AT_W, WIDTH, 0, 0}', "belongs to w in the steps 0 to 0"),
-    Mutant("of a copy that is kept", '{"w_copy", L2, L2_W, WIDTH, -1, 3}', '{"w_copy", L2, L2_W, WIDTH, 0, 3}', "belongs to w_copy in"),
+    Mutant("begins too late", '{"scale.x", L1, 16, 96, 0, 0}', '{"scale.x", L1, 16, 96, 1, 1}', "belongs to scale.x in the steps 1 to 1"),
+    Mutant("ends before a store", '{"y", L2, 16, 384, 0, 1}', '{"y", L2, 16, 384, 0, 0}', "belongs to y in the steps 0 to 0 only"),
+    Mutant("ends before a fetch", '{"back", L2, 400, 384, 1, 2}', '{"back", L2, 400, 384, 1, 1}', "belongs to back in the steps"),
+    Mutant("of what is fetched early", '{"w", L1, 0, 12, -1, 0}', '{"w", L1, 0, 12, 0, 0}', "belongs to w in the steps 0 to 0"),
+    Mutant("of a copy that is kept", '{"w_copy", L2, 0, 12, -1, 3}', '{"w_copy", L2, 0, 12, 0, 3}', "belongs to w_copy in"),
     Mutant("in the wrong order", "    STEP(1);\n", "    STEP(2);\n    STEP(1);\n", "step 1 was announced out of order"),
     Mutant("without a beginning", "    STEP(-1);\n", "", "step 0 was announced out of order"),
-    Mutant("that says nothing", '{"w", L1, AT_W, WIDTH, -1, 0}', '{"w", L1, AT_W, WIDTH, 2, 0}', "block w: level 0, steps 2 to 0"),
+    Mutant("that says nothing", '{"w", L1, 0, 12, -1, 0}', '{"w", L1, 0, 12, 2, 0}', "block w: level 0, steps 2 to 0"),
 )
 
 OWNERSHIP = (
@@ -163,7 +161,7 @@ OTHERS = (
 )
 
 NO_WAIT_FOR_W = (("    rt_wait(L2_L1, 3);\n    scale", "    scale"),)
-SHORT_SUMS = (('{"sums", L1, AT_SUM, 16, 1, 2}', '{"sums", L1, AT_SUM, 16, 1, 1}'),)
+SHORT_SUMS = (('{"sums", L1, 208, 16, 1, 2}', '{"sums", L1, 208, 16, 1, 1}'),)
 NO_BARRIER = (("    rt_barrier();\n    if (core == 0)", "    if (core == 0)"),)
 SHARED_SUM = (("k->part[core] +=", "k->part[core / 2] +="),)
 EARLY_STORE = (
@@ -190,6 +188,16 @@ def test_a_missing_wait_shows_when_transfers_land_late() -> None:
     assert bench.run(application, "early").is_right
     assert not bench.run(application, "late").is_right
     assert not all(bench.run(application, "random", seed).is_right for seed in SEEDS)
+
+
+@pytest.mark.parametrize(
+    "mutant", mutate.mutants({"network.c": bench.sources()["network.c"]}, "AT_|L2_|L3_"), ids=lambda mutant: mutant.name
+)
+def test_no_mutant_survives(mutant: mutate.Mutant) -> None:
+    """Every wait and transfer dropped, every offset shifted, every lifetime shortened, every window swapped."""
+    application = bench.build_sources({**bench.sources(), **mutant.sources})
+    runs = (bench.run(application, mode, repeat=2) for mode in ("late", "random", "early"))
+    assert any(run.status or not run.is_right for run in runs)
 
 
 @pytest.mark.parametrize("mode", ALL)

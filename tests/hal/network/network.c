@@ -23,7 +23,6 @@ enum {
     AT_SUM = 208, /* 4 partial sums */
     AT_CLOSURE = 224,
     AT_WHOLE = 272,
-    AT_BACK = 0,
     L2_W = 0,
     L2_Y = 16,
     L2_BACK = 400,
@@ -31,18 +30,18 @@ enum {
 };
 
 static const struct rt_block blocks[] = {
-    {"w", L1, AT_W, WIDTH, -1, 0},
-    {"scale.x", L1, AT_X, 96, 0, 0},
-    {"scale.y", L1, AT_Y, 96, 0, 0},
-    {"scale.closure", L1, AT_CLOSURE, 40, 0, 0},
-    {"spill.y", L1, AT_WHOLE, 384, 1, 1},
-    {"sums", L1, AT_SUM, 16, 1, 2},
-    {"spill.closure", L1, AT_CLOSURE, 40, 1, 1},
-    {"add.back", L1, AT_WHOLE, 384, 2, 2},
-    {"w_copy", L2, L2_W, WIDTH, -1, 3},
-    {"y", L2, L2_Y, 384, 0, 1},
-    {"back", L2, L2_BACK, 384, 1, 2},
-    {"y_far", L3, L3_Y, 384, 1, 1},
+    {"w", L1, 0, 12, -1, 0},
+    {"scale.x", L1, 16, 96, 0, 0},
+    {"scale.y", L1, 112, 96, 0, 0},
+    {"scale.closure", L1, 224, 24, 0, 0},
+    {"spill.y", L1, 272, 384, 1, 1},
+    {"sums", L1, 208, 16, 1, 2},
+    {"spill.closure", L1, 224, 24, 1, 1},
+    {"add.back", L1, 272, 384, 2, 2},
+    {"w_copy", L2, 0, 12, -1, 3},
+    {"y", L2, 16, 384, 0, 1},
+    {"back", L2, 400, 384, 1, 2},
+    {"y_far", L3, 32, 384, 1, 1},
 };
 #define STEP(n) RT_STEP(blocks, (int)(sizeof blocks / sizeof blocks[0]), n)
 
