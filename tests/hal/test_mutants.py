@@ -191,7 +191,7 @@ def test_a_missing_wait_shows_when_transfers_land_late() -> None:
 
 
 @pytest.mark.parametrize(
-    "mutant", mutate.mutants({"network.c": bench.sources()["network.c"]}, "AT_|L2_|L3_"), ids=lambda mutant: mutant.name
+    "mutant", list(mutate.mutants({"network.c": bench.sources()["network.c"]}, "AT_|L2_|L3_")), ids=lambda mutant: mutant.name
 )
 def test_no_mutant_survives(mutant: mutate.Mutant) -> None:
     """Every wait and transfer dropped, every offset shifted, every lifetime shortened, every window swapped."""
