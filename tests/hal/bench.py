@@ -87,7 +87,7 @@ def build_sources(texts: Mapping[str, str], flavour: str = "plain") -> Path:
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     for name, text in texts.items():
         (folder / name).write_text(text)
-    flags = () if texts == sources() else ("-Wno-unused",)
+    flags = () if texts == sources() else ("-Wno-unused", "-Wno-unused-parameter")
     _compile([*flags, *(folder / name for name in texts), *objects, "-o", folder / "application"], flavour)
     return folder / "application"
 

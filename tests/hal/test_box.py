@@ -16,43 +16,12 @@ from hypothesis import strategies as st
 
 from deeploy.resources import resource
 
-AXES = 5
+AXES = 6
 NEAR, FAR = 1 << 16, 1 << 20  # where the two sides begin
 TICKET = 3
 
 U32 = ctypes.c_uint32
 START = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, U32, U32, U32, U32)
-
-
-class CBox(ctypes.Structure):
-    """struct rt_box"""
-
-    _fields_ = (
-        ("near", ctypes.c_size_t),
-        ("far", ctypes.c_size_t),
-        ("bytes", U32),
-        ("axes", ctypes.c_int),
-        ("count", U32 * AXES),
-        ("pitch", U32 * AXES),
-    )
-
-
-class CEngine(ctypes.Structure):
-    """struct rt_engine"""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("near", ctypes.c_int),
-        ("far", ctypes.c_int),
-        ("max_bytes", U32),
-        ("max_rows", U32),
-        ("max_total", U32),
-        ("max_pitch", U32),
-        ("alignment", U32),
-        ("near_pitch", ctypes.c_int),
-        ("tickets", ctypes.c_int),
-        ("commands", ctypes.c_int),
-    )
 
 
 @dataclass(frozen=True)
@@ -109,7 +78,8 @@ def mover(tmp_path_factory: pytest.TempPathFactory) -> Mover:
     sources = (hal / "deeploy_box.c", Path(__file__).parent / "box" / "recorder.c")
     subprocess.run([os.environ.get("CC", "gcc"), *flags, *map(str, sources), "-o", str(library)], check=True)
     code = ctypes.CDLL(str(library))
-    engine = CEngine.in_dll(code, "recorder_engine")
+    assert code.recorder_axes() >= AXES
+    code.recorder_move.argtypes = [ctypes.c_int] * 2 + [ctypes.c_uint64] * 2 + [U32, ctypes.c_int] + [ctypes.POINTER(U32)] * 2
     found: list[Transfer] = []
     tickets = set()
 
@@ -118,15 +88,12 @@ def mover(tmp_path_factory: pytest.TempPathFactory) -> Mover:
         found.append(Transfer(*fields))
 
     callback = START(start)
-    ctypes.c_void_p.in_dll(code, "recorder_start").value = ctypes.cast(callback, ctypes.c_void_p).value
 
     def move(limits: Limits, box: Box, is_fetch: bool) -> list[Transfer]:
-        assert callback  # C holds no reference to it
         found.clear()
-        engine.max_bytes, engine.max_rows = limits.max_bytes, limits.max_rows
-        engine.max_total, engine.max_pitch = limits.max_total, limits.max_pitch
-        shown = CBox(NEAR, FAR, box.bytes, len(box.count), (U32 * AXES)(*box.count), (U32 * AXES)(*box.pitch))
-        (code.rt_fetch if is_fetch else code.rt_store)(0, TICKET, ctypes.byref(shown))
+        axes = len(box.count)
+        code.recorder_limits(callback, limits.max_bytes, limits.max_rows, limits.max_total, limits.max_pitch)
+        code.recorder_move(is_fetch, TICKET, NEAR, FAR, box.bytes, axes, (U32 * axes)(*box.count), (U32 * axes)(*box.pitch))
         assert tickets <= {TICKET}
         return list(found)
 

@@ -201,6 +201,18 @@ def test_no_mutant_survives(mutant: mutate.Mutant) -> None:
 
 
 @pytest.mark.parametrize("mode", ALL)
+def test_a_store_to_another_living_block_gives_wrong_outputs(mode: str) -> None:
+    changes = (("    k->part[core] = 0;", "    k->part[core] = 0;\n    l1[AT_WHOLE + 96 * core + 5] ^= 1;"),)
+    assert not bench.run(bench.build("plain", changes), mode).is_right
+
+
+def test_an_output_that_is_written_in_part_differs_from_one_inference_to_the_next() -> None:
+    application = bench.build("plain", ((ADD_STORE, ADD_STORE.replace("384", "383")),))
+    assert bench.run(application).status == 0
+    assert "byte 383 of y differs" in bench.run(application, repeat=2).message
+
+
+@pytest.mark.parametrize("mode", ALL)
 def test_a_lifetime_that_ends_before_the_last_load_gives_wrong_outputs(mode: str) -> None:
     assert not bench.run(bench.build("plain", SHORT_SUMS), mode).is_right
 
