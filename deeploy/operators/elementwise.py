@@ -198,5 +198,6 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
 
 def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """The function in float64, rounded once to float32; C's float32 functions differ by a few units in the last place."""
+    alpha, beta = (float(np.float32(node.attrs[name])) for name in ("alpha", "beta"))
     with np.errstate(all="ignore"):
-        return np.asarray(FUNCTIONS[node.attrs["function"]](x.astype(np.float64), node.attrs["alpha"], node.attrs["beta"]), np.float32)
+        return np.asarray(FUNCTIONS[node.attrs["function"]](x.astype(np.float64), alpha, beta), np.float32)
