@@ -6,8 +6,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -27,6 +28,9 @@ from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
+
+if TYPE_CHECKING:
+    from deeploy.simulate.timing import Run
 
 Dialect = Literal["integer", "standard"]
 Stage = Callable[[str], None]
@@ -49,7 +53,17 @@ class Network:
 
     def description(self) -> dict[str, Any]:
         """What is known of the network beyond its plan, for ``deploy.json``."""
-        return {"model": self.model, "inputs": [_port(p) for p in self.inputs], "outputs": [_port(p) for p in self.outputs]}
+        from deeploy.simulate.timing import summary
+
+        ports = {"inputs": [_port(p) for p in self.inputs], "outputs": [_port(p) for p in self.outputs]}
+        return {"model": self.model, **ports, "timing": summary(self.predicted) if self.predicted is not None else None}
+
+    @cached_property
+    def predicted(self) -> Run | None:
+        """One inference as predicted, where the target says how long things take."""
+        from deeploy.simulate.walk import walk
+
+        return walk(self.plan) if self.plan.machine is not None and self.plan.target.timing is not None else None
 
 
 def _port(port: Port) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""``deploy.json``: what was compiled, where everything lies, and what it costs, for scripts."""
+"""``deploy.json``: what was compiled, where everything lies, and what it costs, for scripts.
+
+Cycles, bytes and energy are those of ``description["timing"]``, which is put together above this module (see
+``deeploy.simulate.timing.summary``); they are null where nothing is known of a target's timing.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,16 @@ from deeploy.midend.program import Buffer, Role
 
 SCHEMA = 1
 GENERATOR = "deeploy"
+_UNKNOWN: Mapping[str, Any] = {
+    "bytes": {},
+    "traffic": {},
+    "utilisation": {},
+    "shares": {},
+    "cycles": None,
+    "microseconds": None,
+    "energy_uj": None,
+    "energy": {},
+}
 
 
 def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], version: str) -> dict[str, Any]:
@@ -23,6 +37,8 @@ def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, 
 
 def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[str, Any]:
     program = plan.program
+    timing = description.get("timing") or {}
+    prediction = plan.prediction
     return {
         "name": prefix,
         "model": description["model"],
@@ -41,34 +57,49 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
         },
         "inputs": [_port(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [_port(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
-        "calls": [
-            {
-                "name": call.name,
-                "node": call.node.name,
-                "op": call.node.op,
-                "kernel": call.kernel.name,
-                "engine": call.kernel.engine,
-                "macs": call.geometry.macs(),
-                "tiles": plan.tiling(step).tiles if plan.calls else 1,
-                "cycles": None,
-                "operands": {name: operand.buffer for name, operand in call.operands.items()},
-            }
-            for step, call in enumerate(program.calls)
-        ],
+        "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [
             {"name": "=".join(p.buffers), "level": p.level, "offset": p.offset, "bytes": p.size, "first": p.first, "last": p.last}
             for p in plan.placements
         ],
-        "constants": [{"name": b.name, "tensor": b.tensor, "bytes": b.bytes} for b in program.buffers.values() if b.role is Role.CONSTANT],
-        "bytes": {},
-        "cycles": None,
-        "energy_uj": None,
+        "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
+        "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
+        **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
     }
+
+
+def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
+    call = plan.program.calls[step]
+    tiling = plan.tiling(step) if plan.calls else None
+    return {
+        "name": call.name,
+        "node": call.node.name,
+        "op": call.node.op,
+        "kernel": call.kernel.name,
+        "engine": call.kernel.engine,
+        "macs": call.geometry.macs(),
+        "tiles": tiling.tiles if tiling is not None else 1,
+        "loops": [[loop.dim, loop.trips, loop.tile] for loop in tiling.loops] if tiling is not None else [],
+        "is_double": bool(plan.calls) and plan.calls[step].is_double,
+        "core_dim": tiling.core_dim if tiling is not None else None,
+        "cycles": None,
+        **(timing["calls"][step] if timing else {}),
+        "operands": {name: operand.buffer for name, operand in call.operands.items()},
+    }
+
+
+def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
+    if plan.machine is not None:
+        entry |= {"stored": plan.machine.default_memory, "read_from": plan.homes.get(buffer.name, plan.machine.default_memory)}
+    if buffer.name in plan.fetched:
+        entry["fetched"] = plan.fetched[buffer.name]
+    return entry
 
 
 def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
     """What the plan could use of a machine with managed memories; None on a flat one."""
-    machine = plan.machine
+    machine, timing = plan.machine, plan.target.timing
     if machine is None:
         return None
     is_far = plan.target.memory(machine.default_memory).is_far
@@ -77,6 +108,8 @@ def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
         "buffering": machine.buffering,
         "default_memory": machine.default_memory,
         "constants": f"{prefix}_weights.bin" if is_far else None,
+        "mhz": timing.mhz if timing is not None else None,
+        "paths": {path.name: {"near": path.near, "far": path.far} for path in plan.target.paths},
     }
 
 

@@ -1,0 +1,321 @@
+"""A discrete-event walk over what the emitted code does, in the order in which it does it.
+
+The first core of the engine issues transfers, waits for them and forks the team; every transfer path serves its transfers one after
+the other, in the order of their start, and holds a limited number of them. Cycles of a transfer, a fork and a kernel
+are those of the target's timing. Nothing else is modelled: no contention for banks, no interrupts, no start of the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+
+from deeploy.graph.target import DmaPath, PathTiming
+from deeploy.midend import cost
+from deeploy.midend.place import FOR_EVER
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call
+from deeploy.simulate.boxes import Batch, StreamBoxes, whole
+from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
+
+IN, OUT, EARLY = 0, 1, 2  # tickets, as the emitted code numbers them
+LOAD = (2, 3)  # of whole constants, on the path that is farthest out
+REASONS = {IN: "windows in", OUT: "windows out"}
+CONSTANTS, QUEUE = "constants", "full queue"
+
+
+def walk(plan: Plan) -> Run:
+    """Predict one inference of a plan for a machine with several memories whose target has a timing."""
+    return _Walk(plan).run()
+
+
+class _Path:
+    """A transfer engine: serves in order, one transfer at a time, and holds at most ``commands``."""
+
+    def __init__(self, path: DmaPath, timing: PathTiming) -> None:
+        self.timing = timing
+        self.free = 0.0
+        self.ends: deque[float] = deque(maxlen=max(1, path.commands))
+        self.tickets: dict[int, float] = {}
+
+    def start(self, now: float, batch: Batch, is_store: bool) -> tuple[float, float, float]:
+        """Issue equal transfers from ``now`` on: when the last is issued, cycles waited for room, when the first begins.
+
+        Once a queue's length of them went through, either the queue stays full or the path idles between two of them: the
+        others are multiplied instead of walked.
+        """
+        service = self.timing.data(batch.bytes * batch.rows, batch.rows, 1, is_store)
+        issue, ends = self.timing.issue, self.ends
+        room = ends.maxlen or 1
+        stalled, first = 0.0, -1.0
+        for done in range(1, batch.count + 1):
+            is_full = len(ends) == room and ends[0] > now
+            if is_full:
+                stalled += ends[0] - now
+                now = ends[0]
+            now += issue
+            is_idle = now >= self.free
+            begin = max(now, self.free)
+            first = begin if first < 0 else first
+            self.free = begin + service
+            ends.append(self.free)
+            left = batch.count - done
+            if done > room and left > room and ((is_idle and issue >= service) or (is_full and not is_idle)):
+                pace = max(issue, service)
+                now, self.free, stalled = now + left * pace, self.free + left * pace, stalled + left * (pace - issue)
+                ends.extend([self.free - pace * i for i in reversed(range(room))])
+                break
+        return now, stalled, first
+
+
+class _Walk:
+    def __init__(self, plan: Plan) -> None:
+        assert plan.machine is not None and plan.target.timing is not None
+        self.plan = plan
+        self.calls = plan.program.calls
+        self.timing = plan.target.timing
+        self.paths = {path.name: _Path(path, self.timing.paths[path.name]) for path in plan.target.paths}
+        self.far = plan.target.paths[-1].name
+        self.now = 0.0
+        self.step = 0
+        self.intervals: list[Interval] = []
+        self.timings: list[CallTiming] = []
+        self.boxes = [[StreamBoxes(plan, step, s) for s in plan.tiling(step).streams] for step in range(len(self.calls))]
+        self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
+        self.first_use = _first_uses(plan)
+
+    def run(self) -> Run:
+        """Every call in turn."""
+        for step, call in enumerate(self.calls):
+            self.step = step
+            self.timings.append(CallTiming(call.name, self.now))
+            _CallWalk(self, call).run()
+            self.timings[-1].end = self.now
+        traffic = {name: Traffic() for name in self.paths}
+        for step, timing in enumerate(self.timings):
+            for name, moved in self.owed.get(step, ()):
+                timing.traffic.setdefault(name, Traffic()).add(moved)
+                traffic[name].add(moved)
+        lanes = (*dict.fromkeys(call.kernel.engine for call in self.calls), *self.paths)
+        spent = energy(self.plan, self.now, traffic)
+        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent)
+
+    @property
+    def current(self) -> CallTiming:
+        return self.timings[-1]
+
+    def note(self, kind: str, cycles: float, label: str, tile: int) -> None:
+        """The engine's first core is busy, or waits, for some cycles."""
+        if cycles > 0:
+            lane = self.calls[self.step].kernel.engine
+            self.intervals.append(Interval(lane, kind, self.now, self.now + cycles, self.step, self.step, label, tile, 0))
+            self.now += cycles
+
+    def move(self, name: str, batches: Iterable[Batch], ticket: int, is_store: bool, owner: int, label: str, tile: int) -> None:
+        """Start transfers of one box under a ticket."""
+        path, timing = self.paths[name], self.current
+        moved, begin = Traffic(), -1.0
+        for batch in batches:
+            size, rows = batch.count * batch.bytes * batch.rows, batch.count * batch.rows
+            issued, stalled, first = path.start(self.now, batch, is_store)
+            self.note("wait", stalled, f"{name}: {QUEUE}", tile)
+            self.note("issue", issued - self.now, label, tile)
+            _stall(timing, name, QUEUE, stalled)
+            timing.issue += batch.count * path.timing.issue
+            busy = path.timing.data(size, rows, batch.count, is_store)
+            moved.add(Traffic(0 if is_store else size, size if is_store else 0, rows, batch.count, busy))
+            begin = first if begin < 0 else begin
+        if moved.transfers:
+            path.tickets[ticket] = path.free
+            self.owed.setdefault(owner, []).append((name, moved))
+            kind = "out" if is_store else "in"
+            self.intervals.append(Interval(name, kind, begin, path.free, self.step, owner, label, tile, moved.bytes))
+
+    def wait(self, name: str, ticket: int, reason: str, tile: int) -> None:
+        """Until everything that was started under a ticket is complete."""
+        stalled = self.paths[name].tickets.pop(ticket, 0.0) - self.now
+        if stalled > 0:
+            _stall(self.current, name, reason, stalled)
+            self.note("wait", stalled, f"{name}: {reason}", tile)
+
+    def early(self, step: int) -> None:
+        """The first windows of the constants of a call, fetched while the call before it runs."""
+        for boxes in self.boxes[step]:
+            if boxes.stream.is_early:
+                self.move(boxes.stream.path, boxes.at(0), EARLY, False, step, boxes.stream.operand, 0)
+
+    def loads(self, step: int) -> None:
+        """Whole constants whose fetch begins with a call."""
+        path = self.plan.target.paths[-1]
+        for name, first in self.plan.fetched.items():
+            if first == step:
+                use = self.first_use[name]
+                label = self.plan.program.buffers[name].tensor
+                self.move(path.name, whole(path, self.plan.program.buffers[name].bytes), LOAD[use % 2], False, use, label, -1)
+
+
+class _CallWalk:
+    """One call: the loop that the emitter writes for it (``tiled_call.c.mako``)."""
+
+    def __init__(self, walk: _Walk, call: Call) -> None:
+        self.walk = walk
+        self.call = call
+        plan, step = walk.plan, walk.step
+        assert plan.machine is not None
+        self.tiling = plan.tiling(step)
+        self.last = self.tiling.tiles - 1
+        self.is_double = plan.calls[step].is_double and self.last > 0
+        self.is_followed = step + 1 < len(walk.calls) and any(b.stream.is_early for b in walk.boxes[step + 1])
+        paths = plan.target.outward(plan.target.engine(call.kernel.engine).memory)
+        self.near, self.far = paths[0].name, paths[-1].name
+        self.streams: dict[tuple[bool, bool], list[StreamBoxes]] = {}
+        for boxes in walk.boxes[step]:
+            self.streams.setdefault((boxes.stream.path != self.near, boxes.stream.is_output), []).append(boxes)
+        outer = [b.stream.loops for is_output in (False, True) for b in self.streams.get((True, is_output), ())][:1]
+        self.group = math.prod(loop.trips for loop in self.tiling.loops[outer[0] :]) if outer else 0
+        engine = plan.target.engine(call.kernel.engine)
+        self.cores = min(plan.machine.cores, engine.cores) if self.tiling.core_dim is not None else 1
+        self.work = cost.work(call, plan.target)
+        self.computed: dict[tuple[bool, ...], float] = {}
+
+    # ---- pieces
+
+    def fetch(self, is_far: bool, tile: int) -> None:
+        """What tile ``tile`` needs and the one before it did not."""
+        for boxes in self.streams.get((is_far, False), ()):
+            stream = boxes.stream
+            is_due = tile == 0 if stream.moves == 1 else tile % stream.period == 0
+            if is_due and not (stream.is_early and tile == 0):
+                self.walk.move(stream.path, boxes.at(tile), IN, False, self.walk.step, stream.operand, tile)
+
+    def store(self, is_far: bool, tile: int) -> None:
+        """What tile ``tile`` computed; further out, what its group did."""
+        for boxes in self.streams.get((is_far, True), ()):
+            self.walk.move(boxes.stream.path, boxes.at(tile), OUT, True, self.walk.step, boxes.stream.operand, tile)
+
+    def wait(self, is_far: bool, is_output: bool, tile: int) -> None:
+        """For this call's windows in one direction."""
+        ticket = OUT if is_output else IN
+        self.walk.wait(self.far if is_far else self.near, ticket, REASONS[ticket], tile)
+
+    def has(self, is_far: bool, is_output: bool) -> bool:
+        return bool(self.streams.get((is_far, is_output)))
+
+    def team(self, tile: int) -> None:
+        """Set the tile up, fork, compute, join."""
+        walk = self.walk
+        if self.is_followed and tile == self.last:
+            walk.early(walk.step + 1)
+        timing = walk.timing
+        fork = timing.fork.get(self.call.kernel.engine, 0.0) if self.cores > 1 else 0.0
+        overhead = timing.tile + fork + timing.kernel(self.call.kernel.name).call
+        compute = self.compute(tile)
+        walk.note("overhead", overhead, "set-up, fork and join", tile)
+        walk.note("compute", compute, self.call.name, tile)
+        walk.current.overhead += overhead
+        walk.current.compute += compute
+
+    def compute(self, tile: int) -> float:
+        """Cycles of the core with the largest part of a tile, by the tile's share of all iterations."""
+        extents, rest = self.call.geometry.extents, self.last + 1
+        key = []
+        for loop in self.tiling.loops:  # tiles differ in size only where a loop is in its last trip
+            rest //= loop.trips
+            key.append(tile // rest % loop.trips == loop.trips - 1)
+        if tuple(key) not in self.computed:
+            spans = self.tiling.spans(extents, tile)
+            share = 1.0
+            for dim, (first, last) in spans.items():
+                share *= (last - first + 1) / extents[dim]
+            core = self.tiling.core_dim
+            if core is not None:
+                first, last = spans.get(core, (0, extents[core] - 1))
+                share *= -(-(last - first + 1) // self.cores) / (last - first + 1)
+            self.computed[tuple(key)] = self.work * share
+        return self.computed[tuple(key)]
+
+    # ---- the loop
+
+    def run(self) -> None:
+        """From the begin to the end of the call."""
+        walk = self.walk
+        walk.loads(walk.step)
+        if walk.step in walk.first_use.values():
+            walk.wait(walk.far, LOAD[walk.step % 2], CONSTANTS, -1)
+        if any(boxes.stream.is_early for boxes in walk.boxes[walk.step]):
+            walk.wait(self.near, EARLY, CONSTANTS, 0)
+        if self.is_double:
+            self.doubled()
+        else:
+            self.simple()
+
+    def simple(self) -> None:
+        """One tile after the other."""
+        group = self.group or self.last + 1
+        for tile in range(self.last + 1):
+            if self.has(True, False) and tile % group == 0:
+                self.fetch(True, tile)
+                self.wait(True, False, tile)
+            if self.has(False, False):
+                self.fetch(False, tile)
+                self.wait(False, False, tile)
+            self.team(tile)
+            if self.has(False, True):
+                self.store(False, tile)
+                self.wait(False, True, tile)
+            if self.has(True, True) and tile % group == group - 1:
+                self.store(True, tile)
+                self.wait(True, True, tile)
+
+    def doubled(self) -> None:
+        """The next tile is fetched and the one before is stored while a tile is computed."""
+        group = self.group or self.last + 1
+        stages, unstages = self.has(True, False), self.has(True, True)
+        if stages:
+            self.fetch(True, 0)
+            self.wait(True, False, 0)
+        self.fetch(False, 0)
+        if stages and group <= self.last:
+            self.fetch(True, group)
+        for tile in range(self.last + 1):
+            if self.has(False, False):
+                self.wait(False, False, tile)
+                if tile < self.last:
+                    self.ahead(tile + 1, group, stages)
+            self.team(tile)
+            if self.has(False, True):
+                self.wait(False, True, tile)
+                self.store(False, tile)
+            if unstages and tile % group == group - 1:
+                self.wait(False, True, tile)
+                self.wait(True, True, tile)
+                self.store(True, tile)
+                if any(b.stream.depth == 1 and b.stream.moves > 1 for b in self.streams[True, True]):
+                    self.wait(True, True, tile)
+        self.wait(False, True, self.last)
+        self.wait(True, True, self.last)
+
+    def ahead(self, tile: int, group: int, stages: bool) -> None:
+        """Fetch a tile while the one before it is computed, and what its group's next one needs from further out."""
+        if stages and tile % group == 0:
+            self.wait(True, False, tile)
+        self.fetch(False, tile)
+        if stages and tile % group == 0 and tile + group <= self.last:
+            self.fetch(True, tile + group)
+
+
+def _stall(timing: CallTiming, path: str, reason: str, cycles: float) -> None:
+    if cycles > 0:
+        reasons = timing.stalls.setdefault(path, {})
+        reasons[reason] = reasons.get(reason, 0.0) + cycles
+
+
+def _first_uses(plan: Plan) -> dict[str, int]:
+    """The step that first needs each constant that is fetched at every inference."""
+    uses: dict[str, int] = {}
+    for step, call in enumerate(plan.program.calls):
+        for operand in call.operands.values():
+            if plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER:
+                uses.setdefault(operand.buffer, step)
+    return uses

@@ -1,0 +1,91 @@
+"""Small float networks for the machine with several memories, compiled with little memory so that they must be tiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.midend.machine import Options
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), outputs.split(), name=f"{outputs.split()[0]}_node", **attrs)
+
+
+def compiled(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: dict[str, list[int]],
+    outputs: dict[str, list[int]],
+    constants: dict[str, list[int]],
+    options: Options,
+    target: Any = "siracusa",
+) -> deeploy.Compiled:
+    """Constants hold small numbers; the file is called ``model.onnx``."""
+    sources, results = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()] for side in (inputs, outputs))
+    numbers = np.random.default_rng(1)
+    weights = [numpy_helper.from_array(numbers.uniform(-1, 1, s).astype(np.float32), n) for n, s in constants.items()]
+    graph = helper.make_graph(list(nodes), "g", sources, results, weights)
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return deeploy.compile(path, target, options=options)
+
+
+def convolutions(folder: Path, options: Options) -> deeploy.Compiled:
+    """Padded, strided and grouped: windows have halos, borders are clipped, and the last tiles are smaller."""
+    return compiled(
+        folder,
+        [
+            node("Conv", "x w1", "a", pads=[1, 1, 1, 1], strides=[2, 2]),
+            node("Relu", "a", "b"),
+            node("Conv", "b w2", "c", pads=[2, 2, 2, 2], dilations=[2, 2], group=12),
+            node("Add", "b c", "y"),
+        ],
+        {"x": [1, 3, 27, 22]},
+        {"y": [1, 12, 14, 11]},
+        {"w1": [12, 3, 3, 3], "w2": [12, 1, 3, 3]},
+        options,
+    )
+
+
+def perceptron(folder: Path, options: Options) -> deeploy.Compiled:
+    """Weights that are far larger than what works on them."""
+    return compiled(
+        folder,
+        [
+            node("Gemm", "x w1 b1", "a"),
+            node("Relu", "a", "b"),
+            node("Gemm", "b w2 b2", "c"),
+            node("Tanh", "c", "d"),
+            node("MatMul", "d w3", "y"),
+        ],
+        {"x": [5, 40]},
+        {"y": [5, 10]},
+        {"w1": [40, 61], "b1": [61], "w2": [61, 50], "b2": [50], "w3": [50, 10]},
+        options,
+    )
+
+
+def transposed(folder: Path, options: Options) -> deeploy.Compiled:
+    """Strided views: boxes with several axes."""
+    return compiled(
+        folder,
+        [
+            node("Neg", "x", "n"),
+            node("Transpose", "n", "t", perm=[0, 2, 1, 3]),
+            node("Softmax", "t", "s"),
+            node("Transpose", "s", "u", perm=[0, 2, 1, 3]),
+            node("Sqrt", "u", "q"),
+            node("Add", "q n", "y"),
+        ],
+        {"x": [2, 9, 14, 8]},
+        {"y": [2, 9, 14, 8]},
+        {},
+        options,
+    )
