@@ -187,7 +187,8 @@ def run(
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
-    on: Annotated[str, typer.Option("--on", metavar="host", help="Where to run.")] = "host",
+    on: Annotated[str, typer.Option("--on", metavar="host|gvsoc", help="Where to run.")] = "host",
+    time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
     as_json: JsonOption = False,
@@ -195,14 +196,20 @@ def run(
     """Build a project, run it on inputs, and compare the outputs."""
     from deeploy import verify as checks
 
-    if on != "host":
-        raise UsageError(f"--on {on}: this project runs on host", "Leave --on out.")
-    result = checks.run_project(project, inputs, expect, tolerance, sanitize, network)
+    if on not in ("host", "gvsoc"):
+        raise UsageError(f"--on {on}: projects run on host or gvsoc", "Leave --on out, or name one of them.")
+    if on == "gvsoc" and sanitize:
+        raise UsageError("--sanitize: the simulator has no sanitizers", "Leave --sanitize out, or --on.")
+    with _Progress() as progress:
+        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress)
     for note in result.notes:
         _note(note)
     if save is not None:
         result.save(save)
-    _finish(result.comparisons, as_json, f"{result.samples} sample{'s' * (result.samples != 1)} run on the host")
+    from deeploy.report import text
+
+    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {'the host' if on == 'host' else on}"]
+    _finish(result.comparisons, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
 
 
 @app.command()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deeploy.api import Compiled
-from deeploy.backend import host, host_model, project
+from deeploy.backend import gvsoc, host, host_model, project
 from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
@@ -32,6 +32,8 @@ class Verdict:
     samples: int
     stacked: bool
     notes: list[str]
+    cycles: tuple[int, ...] = ()  # of each sample, where a simulator counts them
+    layers: tuple[tuple[str, int], ...] = ()  # of the first sample
 
     def save(self, path: Path) -> None:
         """Write the outputs by name; without the axis of samples where the inputs had none."""
@@ -47,17 +49,22 @@ def run_project(
     tolerance: float | None = None,
     sanitize: bool = False,
     network: str | None = None,
+    on: str = "host",
+    time_limit: float | None = None,
+    on_line: Callable[[str], None] | None = None,
 ) -> Verdict:
-    """Run a project on the host and compare its outputs with golden ones, where given."""
+    """Run a project on the host or on a simulator and compare its outputs with golden ones, where given."""
     entry = host.select_network(project.read_manifest(folder), network)
     samples, stacked, notes = _load(inputs, entry["inputs"])
-    outputs = execute(folder, entry, samples, sanitize)
+    simulated = gvsoc.run(folder, entry, samples, on_line, time_limit or gvsoc.SECONDS) if on == "gvsoc" else None
+    outputs = simulated.outputs if simulated is not None else execute(folder, entry, samples, sanitize)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
         notes += more
         comparisons = _all(entry, outputs, golden, tolerance, expect.name)
-    return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+    verdict = Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+    return verdict if simulated is None else replace(verdict, cycles=simulated.cycles, layers=simulated.layers)
 
 
 def verify(

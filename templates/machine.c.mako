@@ -4,7 +4,7 @@
 
 static const struct rt_level levels[] = {
 % for memory in target.memories:
-    {"${memory.name}", ${capacities[memory.name]}, ${memory.alignment}, ${beside.get(memory.name, 0)}, ${int(memory.is_far)}},
+    {"${memory.name}", ${arenas[memory.name]}, ${memory.alignment}, ${beside.get(memory.name, 0)}, ${int(memory.is_far)}},
 % endfor
 };
 

@@ -1,7 +1,11 @@
 # make: the application that runs test vectors on the machine model of this host; make clean. Everything is built in BUILD.
+${self.platforms()}\
 # SANITIZE=1 adds the address and undefined-behaviour sanitizers, SANITIZE=thread the thread sanitizer on real threads.
-CC ?= gcc
 BUILD ?= build
+PLATFORM ?= host
+
+ifeq ($(PLATFORM),host)
+CC ?= gcc
 CFLAGS ?= -O2
 WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
 INCLUDES := -Iinclude -Iruntime ${" ".join(f"-I{folder}" for folder in folders)}
@@ -33,3 +37,7 @@ clean:
 
 -include $(HOST_OBJECTS:.o=.d)
 .PHONY: all clean
+endif
+${self.others()}\
+<%def name="platforms()"></%def>\
+<%def name="others()"></%def>\

@@ -46,16 +46,17 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     Args:
         descriptions: what is known of each network's tensors beyond the plan (see ``deeploy.backend.describe``).
     """
-    target = next(iter(plans.values())).target
+    first = next(iter(plans.values()))
+    target = first.target
     lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
     for prefix, plan in plans.items():
         write = managed.network if plan.machine is not None else _network
         files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__)
-    first = next(iter(plans.values()))
+    arenas = {name: max(managed.arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
     if first.machine is not None:
-        files |= managed.machine(first, lookup)
+        files |= managed.machine(first, arenas, lookup)
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source in sorted({instance.source for instance in instances.values()}):
@@ -68,7 +69,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     folders = sorted({str(Path("kernels", i.source).parent) for i in instances.values()})
-    files["Makefile"] = lookup.get_template(target.build).render(prefixes=list(plans), folders=folders)
+    files["Makefile"] = lookup.get_template(target.build).render(prefixes=list(plans), folders=folders, target=target, arenas=arenas)
     files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
     return files
 

@@ -186,15 +186,20 @@ def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
     return [("=".join(p.buffers), p.level, p.offset, p.size, p.first, p.last) for p in placed]
 
 
-def machine(plan: Plan, lookup: TemplateLookup) -> dict[str, str | bytes]:
-    """The machine's table and the numbers of its memories and transfer engines."""
+def arena_bytes(plan: Plan, level: str) -> int:
+    """What the plan uses of the arena of a memory: its peak without the constants that lie beside it."""
+    return plan.memory[level].peak - plan.memory[level].constants
+
+
+def machine(plan: Plan, arenas: Mapping[str, int], lookup: TemplateLookup) -> dict[str, str | bytes]:
+    """The machine's table and the numbers of its memories and transfer engines; ``arenas`` are bytes by memory."""
     assert plan.machine is not None
     beside = {
         memory.name: sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
         for memory in plan.target.memories
         if memory.is_far and memory.name == plan.machine.default_memory
     }
-    context = {"target": plan.target, "capacities": plan.machine.capacities, "cores": plan.machine.cores, "beside": beside}
+    context = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
     return {
         "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**context),
         "src/machine.c": lookup.get_template("machine.c.mako").render(**context),

@@ -50,6 +50,12 @@ def _memory(use: Mapping[str, Any]) -> str:
     )
 
 
+def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str]:
+    """Cycles that a simulator counted: of every layer of the first sample, and of all of it."""
+    rows = [(shorten(name, 40), _number(count), f"{count / totals[0]:.1%}") for name, count in layers]
+    return [_table(("layer", "cycles", "share"), rows), f"{_number(totals[0])} cycles"]
+
+
 def report(entry: Mapping[str, Any]) -> str:
     """Memory, layers and buffers of one network."""
     macs = sum(call["macs"] for call in entry["calls"])

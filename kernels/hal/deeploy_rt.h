@@ -2,7 +2,7 @@
  *
  * Levels and transfer engines are numbered as the project's machine table (`rt_machine`) lists them. Every call orders
  * memory: stores made before a call are visible to whatever the call starts, and what a wait waited for is visible
- * after it. Nothing here allocates.
+ * after it. Core 0 alone starts transfers, waits for them and forks. Nothing here allocates.
  */
 #ifndef DEEPLOY_RT_H
 #define DEEPLOY_RT_H
@@ -50,7 +50,7 @@ uint32_t rt_cycles(void);
 /* The machine, as the generated file machine.c states it. */
 struct rt_level {
     const char *name;
-    uint32_t capacity;  /* bytes of the arena that the plan may use */
+    uint32_t capacity;  /* bytes of the arena, as the plan uses it */
     uint32_t alignment; /* of every buffer, in bytes */
     uint32_t constants; /* bytes of constants stored beside the arena (far levels only) */
     int is_far;         /* 1: handles, not pointers */

@@ -7,15 +7,16 @@ from deeploy.frontend.lower import passes
 from deeploy.target import DmaPath, Engine, Memory, Target, load, load_timing, resource
 
 KIB = 1024
+HERE = Path(__file__).parent
 
 # Multipliers and biases of 64 bits want their own alignment.
-L1 = Memory("L1", 256 * KIB, alignment=8, reserved=8 * KIB)
+L1 = Memory("L1", 256 * KIB, alignment=8, reserved=16 * KIB)
 L2 = Memory("L2", 2048 * KIB, alignment=8, reserved=192 * KIB)
 L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 
 # MCHAN: 17-bit lengths, rows apart on the L2 side only. HyperRAM: through the controller's uDMA, byte-addressed.
 CLUSTER_DMA = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=65535, max_total=131071, max_pitch=65535, tickets=8, commands=16)
-HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=1, max_total=32768, max_pitch=0, tickets=8, commands=8)
+HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, commands=8)
 
 TARGET = Target(
     name="siracusa",
@@ -23,12 +24,12 @@ TARGET = Target(
     memories=(L1, L2, L3),
     paths=(CLUSTER_DMA, HYPERRAM),
     engines=(Engine("cluster", "L1", cores=8),),
-    timing=load_timing(Path(__file__).parent / "timing.toml"),
+    timing=load_timing(HERE / "timing.toml"),
     default_memory="L2",
     kernels=tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
-    template_folders=(resource("templates"),),
-    runtime=(resource("kernels") / "hal",),
-    build="managed.Makefile.mako",
+    template_folders=(HERE / "templates", resource("templates")),
+    runtime=(resource("kernels") / "hal", HERE / "runtime"),
+    build="siracusa.Makefile.mako",
 )
