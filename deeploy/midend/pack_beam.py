@@ -129,12 +129,12 @@ def _rule(tables: _Tables, goal: int, seed: int) -> _Rule:
     def draw(*options: int) -> int:
         return options[int(source.randint(0, len(options), dtype=np.int64))]
 
-    by_size, by_length = draw(0, 1, 1, 2, 3), draw(1, 1, 2, 3, 4)  # exponents in halves
+    by_size, by_length = draw(0, 1, 1, 1, 2), draw(1, 1, 2, 3, 4)  # exponents in halves
     value = [math.isqrt(size**by_size * length**by_length << 20) for size, length in _extents(tables)]
     total = sum(value)
     return _Rule(
         gain=np.array([ONE * v * len(value) // total for v in value], np.int64),
-        flush=draw(0, ONE // 10, ONE // 3, ONE, 3 * ONE),
+        flush=draw(ONE // 10, ONE // 3, ONE, ONE, 3 * ONE),
         span=draw(0, ONE // 3, ONE),
         waste=draw(0, ONE // 3, ONE, 3 * ONE, 10 * ONE),
         room=goal - tables.load + max(1, goal * draw(1, 3, 10, 30) // 1024),

@@ -30,10 +30,11 @@ class Work:
         return Work(int(self.states * factor), self.seconds * factor)
 
 
-# Budgets of one part at effort 1. About 300 000 states take a second; a deterministic second of CP-SAT takes 15 to 50.
-ROUNDS = (Work(60_000, 0.01), Work(300_000, 0.04), Work(1_500_000, 0.16), Work(7_500_000, 0.5))
-NEIGHBOUR = Work(300_000, 0.04)  # of a peak above the goal
-NEIGHBOURS = 12  # how many of them may use up their budget
+# Budgets of one part at effort 1, about a minute when all are spent: about 250 000 states take a second; a deterministic second of CP-SAT
+# takes 20 to 100.
+ROUNDS = (Work(60_000, 0.01), Work(400_000, 0.02), Work(2_000_000, 0.06), Work(4_000_000, 0.15))
+NEIGHBOUR = Work(100_000, 0.01)  # of a peak above the goal
+NEIGHBOURS = 10  # how many of them may use up their budget
 
 
 @dataclass(frozen=True)
