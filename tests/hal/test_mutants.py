@@ -149,6 +149,12 @@ OTHERS = (
     Mutant(
         "a core skips a barrier", "    rt_barrier();\n}", "    if (core) rt_barrier();\n}", "3 of 4 cores wait at a barrier, the others"
     ),
+    Mutant(
+        "another core waits",
+        "    k->part[core] = 0;",
+        "    if (core == 3) rt_wait(L2_L1, 0);\n    k->part[core] = 0;",
+        "core 3: rt_wait is called",
+    ),
     Mutant("a team is too large", FORK, "rt_fork(5, sum_core, k);", "rt_fork of 5 cores, the machine has 4"),
     Mutant("a team forks", "    k->part[core] = 0;", "    rt_fork(1, sum_core, argument);", "rt_fork inside of rt_fork"),
     Mutant(

@@ -211,7 +211,7 @@ static void check_gaps(void) {
 }
 
 static void take_snapshot(void) {
-    if (!snapshots.file || !snapshots.level_bytes || now.step < 0 || now.step > now.last_block) return;
+    if (!snapshots.file || !snapshots.level_bytes || now.step < 0) return;
     const uint32_t number = (uint32_t)now.step;
     fwrite(&number, sizeof number, 1, snapshots.file);
     for (int level = 0; level < rt_machine.levels; level++)
@@ -276,7 +276,7 @@ void host_end_inference(void) {
     host_check_all_waited("the network returned");
     if (now.step == HOST_NO_STEP) return;
     check_gaps();
-    take_snapshot();
+    if (now.step <= now.last_block) take_snapshot(); /* else this step only ended the inference */
     for (int i = 0; i < now.count; i++) {
         if (is_alive_now(&now.blocks[i])) count_touched(&now.blocks[i]);
     }

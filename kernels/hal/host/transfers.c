@@ -12,6 +12,9 @@ static int flight_count, flight_room;
 static void check_names(int engine, int ticket, const char *call) {
     if (engine < 0 || engine >= rt_machine.engines)
         host_violation("Engines are numbered as rt_machine lists them.", "%s: there is no engine %d", call, engine);
+    if (host_team_core() > 0)
+        host_violation("Core 0 alone starts transfers and waits for them.", "%s is called by another core of the team",
+                       call);
     const struct rt_engine *e = &rt_machine.engine[engine];
     if (ticket < 0 || ticket >= e->tickets)
         host_violation("Tickets are numbered from 0, below the number that may be open at once.",
