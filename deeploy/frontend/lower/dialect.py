@@ -9,37 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower import build
+from deeploy.frontend.lower.choice import COMPARISONS
 from deeploy.frontend.lower.dialect_functions import functions, requantised_function
 from deeploy.frontend.lower.quant import narrow
-from deeploy.graph.rewrite import Pass, constant, redirect, rule
+from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule
 from deeploy.graph.types import DType
 
-_ACCUMULATORS = frozenset(
-    [
-        "Conv",
-        "ConvTranspose",
-        "Gemm",
-        "MatMul",
-        "Add",
-        "Sub",
-        "Mul",
-        "ReduceSum",
-        "ReduceMean",
-        "IntegerMean",
-        "iGELU",
-        "iHardswish",
-        "IntegerDiv",
-        "TrueIntegerDiv",
-        "iNoNorm",
-        "Div",
-    ]
-)
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_SUMS = ("ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool")
+_FUNCTIONS = ("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+_ACCUMULATORS = frozenset({*_PRODUCTS, *_SUMS, *_FUNCTIONS, *_ARITHMETIC, "Neg"})
 _UNSIGNED = frozenset({"iSoftmax", "ITAMax", "ITAPartialMax"})
 _SIGNED = frozenset({"iLayerNorm", "iRMSNorm"})
+_JOINING = {"Concat": 0, "Max": 0, "Min": 0, "Where": 1}  # whose results hold elements of all inputs from this position on
+_INDICES = {"Gather": 1, "Reshape": 1}  # positions of inputs whose values are no data
+_STEPS = frozenset({*_PRODUCTS, *DIALECT_OPS})  # that take whole numbers where they are rounded before
 
 
 CustomType = Callable[[gs.Node], DType | None]
@@ -50,7 +41,8 @@ def assign_types(graph: gs.Graph, input_types: Mapping[str, DType], custom: Cust
 
     Accumulators are int32, RequantShift's result follows from ``n_levels`` and ``signed``, constants take the smallest type
     that holds them, everything else keeps the type of its first input. ``custom`` knows the results of operators that only
-    the target has.
+    the target has. What is computed from floats (an input, a DequantizeLinear) is float up to the next QuantizeLinear, or to
+    whole numbers that an integer operator reads.
 
     Raises:
         ModelError: a constant that holds other than whole numbers, or a tensor whose values fit no type.
@@ -58,14 +50,71 @@ def assign_types(graph: gs.Graph, input_types: Mapping[str, DType], custom: Cust
     for tensor in graph.inputs:
         tensor.dtype = input_types[tensor.name].numpy
     known: dict[str, gs.Constant] = {}
-    for node in graph.nodes:
+    for node in list(graph.nodes):
+        if node.op in ("QuantizeLinear", "DequantizeLinear"):
+            _quantisation(node)
+            continue
+        _take_steps(graph, node)
+        _to_reals(graph, node)
+        if any(_is_real(tensor) for tensor in node.inputs):
+            continue
         for position, tensor in enumerate(node.inputs):
-            if isinstance(tensor, gs.Constant):
+            if isinstance(tensor, gs.Constant) and position != _INDICES.get(node.op):
                 if tensor.name not in known:
                     known[tensor.name] = _integer_constant(tensor, node)
                 node.inputs[position] = known[tensor.name]
+            elif isinstance(tensor, gs.Constant):
+                node.inputs[position] = gs.Constant(tensor.name, np.asarray(np.rint(tensor.values), np.int64))
         for tensor in node.outputs:
             tensor.dtype = (custom(node) or _result(node)).numpy
+    graph.toposort()
+
+
+def _is_real(tensor: gs.Tensor) -> bool:
+    """Whether a tensor that is no constant holds floats."""
+    return not isinstance(tensor, gs.Constant) and not tensor.is_empty() and np.dtype(tensor.dtype).kind == "f"
+
+
+def _quantisation(node: gs.Node) -> None:
+    """The type of the zero point where there is one, else what the file says, else uint8; floats on the other side."""
+    if node.op == "DequantizeLinear":
+        node.outputs[0].dtype = np.dtype(np.float32)
+        return
+    zero = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    declared = np.dtype(node.outputs[0].dtype if zero is None else zero.dtype)
+    node.outputs[0].dtype = declared if declared.kind in "iu" else np.dtype(np.uint8)
+
+
+def _take_steps(graph: gs.Graph, node: gs.Node) -> None:
+    """Make the whole numbers behind Round and Clip, which an integer operator reads, integers by a Cast."""
+    if node.op not in _STEPS:
+        return
+    weights = [constant(t) for t in node.inputs[1:]]
+    if any(w is not None and not np.array_equal(w, np.rint(w)) for w in weights):
+        return
+    for position, tensor in enumerate(node.inputs):
+        limits = producer(tensor, "Clip")
+        if not _is_real(tensor) or limits is None or producer(limits.inputs[0], "Round") is None:
+            continue
+        low, high = limits.attrs.get("min"), limits.attrs.get("max")
+        if low is not None and high is not None and -(2**31) <= low <= high < 2**31:
+            node.inputs[position] = _cast(graph, tensor, DType.smallest(int(low), int(high)), node)
+
+
+def _to_reals(graph: gs.Graph, node: gs.Node) -> None:
+    """Cast integers that meet constants other than whole numbers: a dequantisation, written out."""
+    values = [constant(t) for t in node.inputs] if node.op in _ARITHMETIC else []
+    if any(v is not None and v.dtype.kind == "f" and not np.array_equal(v, np.rint(v)) for v in values):
+        for position, (tensor, value) in enumerate(zip(node.inputs, values, strict=True)):
+            if value is None and not _is_real(tensor):
+                node.inputs[position] = _cast(graph, tensor, DType.FLOAT32, node)
+
+
+def _cast(graph: gs.Graph, tensor: gs.Tensor, dtype: DType, node: gs.Node) -> gs.Tensor:
+    result = build.variable(f"{tensor.name} ({dtype.name.lower()} for {node.name})", dtype.numpy, tensor.shape)
+    kind = int(onnx.helper.np_dtype_to_tensor_dtype(dtype.numpy))
+    graph.nodes.append(gs.Node("Cast", result.name, {"to": kind}, [tensor], [result]))
+    return result
 
 
 def _integer_constant(tensor: gs.Constant, node: gs.Node) -> gs.Constant:
@@ -78,8 +127,8 @@ def _integer_constant(tensor: gs.Constant, node: gs.Node) -> gs.Constant:
                 "A dialect graph is integer throughout; pass --dialect standard if this one is not.",
             )
         values = whole.astype(np.int64)
-    if node.op in ("Gather", "Reshape") or not values.size:
-        return tensor if np.asarray(tensor.values).dtype.kind in "iu" else build.const(tensor.name, values)
+    if values.dtype.kind == "b" or not values.size:
+        return tensor if np.asarray(tensor.values).dtype.kind in "iub" else build.const(tensor.name, values)
     dtype = DType.smallest(int(values.min()), int(values.max()))
     return build.const(tensor.name, values, dtype.numpy)
 
@@ -94,14 +143,32 @@ def _result(node: gs.Node) -> DType:
         return DType.INT8
     if node.op in _ACCUMULATORS:
         return DType.INT32
-    data = [DType.of(t.dtype) for t in node.inputs if not t.is_empty() and (node.op == "Concat" or t is node.inputs[0])]
-    if len(set(data)) > 1:
-        low, high = min(t.range[0] for t in data), max(t.range[1] for t in data)
-        raise UnsupportedError(
-            f"node {shorten(node.name)} (Concat) joins {', '.join(sorted({t.name.lower() for t in data}))}",
-            f"Requantise its inputs to one type, or declare inputs that hold {low} to {high} (--input-type).",
-        )
-    return data[0] if data else DType.INT32
+    if node.op in COMPARISONS or node.op == "Not":
+        return DType.BOOL
+    if node.op in _JOINING:
+        return _joined(node)
+    first = next((t for t in node.inputs if not t.is_empty()), None)
+    return DType.INT32 if first is None else DType.of(first.dtype)
+
+
+def _joined(node: gs.Node) -> DType:
+    """The one type of the inputs that are joined; constants take that of the others where it holds them."""
+    begin = _JOINING[node.op]
+    parts = [t for t in node.inputs[begin:] if not t.is_empty()]
+    data = {DType.of(t.dtype) for t in parts if not isinstance(t, gs.Constant)} or {DType.of(t.dtype) for t in parts}
+    if len(data) == 1:
+        (dtype,) = data
+        stored = [constant(t) for t in node.inputs]
+        if all(v is None or not v.size or dtype.range[0] <= v.min() <= v.max() <= dtype.range[1] for v in stored[begin:]):
+            kept = enumerate(zip(node.inputs, stored, strict=True))
+            node.inputs = [t if v is None or i < begin else build.const(t.name, v, dtype.numpy) for i, (t, v) in kept]
+            return dtype
+    found = {DType.of(t.dtype) for t in parts}
+    low, high = min(t.range[0] for t in found), max(t.range[1] for t in found)
+    raise UnsupportedError(
+        f"node {shorten(node.name)} ({node.op}) joins {', '.join(sorted(t.name.lower() for t in found))}",
+        f"Requantise its inputs to one type, or declare inputs that hold {low} to {high} (--input-type).",
+    )
 
 
 def output_range(node: gs.Node) -> tuple[int, int]:

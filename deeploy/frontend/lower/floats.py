@@ -140,9 +140,17 @@ def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
 def _unary(graph: gs.Graph, node: gs.Node) -> bool:
     found = function(node)
     if found is None or np.dtype(node.inputs[0].dtype).kind != "f":
-        further = {"PRelu": _prelu, "Pow": choice.lower}.get(node.op)
+        further = {"PRelu": _prelu, "Pow": choice.lower, "Neg": _negative}.get(node.op)
         return further is not None and further(graph, node)
     return _replace(graph, node, "Unary", node.inputs[:1], function=found[0], alpha=found[1], beta=found[2])
+
+
+def _negative(graph: gs.Graph, node: gs.Node) -> bool:
+    """Integers times -1."""
+    x = node.inputs[0]
+    if np.dtype(x.dtype).kind not in "iu":
+        return False
+    return _replace(graph, node, "Mul", [x, build.const(f"{node.name} (sign)", [-1], np.int8)], a_zero_point=0, b_zero_point=0)
 
 
 def _prelu(graph: gs.Graph, node: gs.Node) -> bool:
@@ -222,11 +230,23 @@ def _split(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+def _indices(graph: gs.Graph, tensor: gs.Tensor) -> gs.Tensor:
+    """Indices in a type that the integer form has them in; constants in 32 bits."""
+    values = constant(tensor)
+    if values is not None:
+        return gs.Constant(tensor.name, np.asarray(values.astype(np.int32)))
+    if np.dtype(tensor.dtype) in (np.int32, np.int64):
+        return tensor
+    return build.add(graph, "Cast", [tensor], build.variable(f"{tensor.name} (indices)", np.int32, tensor.shape))
+
+
 def _movement(graph: gs.Graph, node: gs.Node) -> bool:
     if node.op == "Split":
         return _split(graph, node)
     if node.op == "Cast" and np.dtype(node.outputs[0].dtype).kind == "b":
         return choice.to_bool(graph, node)
+    if node.op == "Gather":
+        node.inputs[1] = _indices(graph, node.inputs[1])
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in node.attrs.items()}
     if node.op == "Slice" and any(step < 1 for step in attrs["steps"]):
         return False

@@ -108,6 +108,29 @@ def requantise(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+@rule("RequantShift")
+def before_views(graph: gs.Graph, node: gs.Node) -> bool:
+    """A requantisation with one multiplier moves in front of what only reorders an accumulator."""
+    view = producer(node.inputs[0])
+    if view is None or view.op not in ("Reshape", "Transpose") or any(np.prod(t.shape, dtype=np.int64) != 1 for t in node.inputs[1:]):
+        return False
+    source = view
+    while source is not None and source.op in ("Reshape", "Transpose"):
+        alone = len(source.outputs[0].outputs) == 1 and not any(source.outputs[0] is out for out in graph.outputs)
+        if not alone or not build.lowered(source):
+            return False
+        tensor, source = source.inputs[0], producer(source.inputs[0])
+    front = _in_front(graph, tensor)
+    if front is None or _stages(front) not in ((), ("bias",)):
+        return False
+    x, y = view.inputs[0], node.outputs[0]
+    node.outputs.clear()
+    early = build.variable(f"{y.name} (before {view.op.lower()})", y.dtype, x.shape)
+    build.add(graph, "RequantShift", [x, *node.inputs[1:]], early, node.name, **node.attrs)
+    build.add(graph, view.op, [early], y, view.name, **view.attrs)
+    return True
+
+
 @rule("Clip")
 def clamp(graph: gs.Graph, node: gs.Node) -> bool:
     """A float Relu or Clip behind an accumulator."""
@@ -120,4 +143,4 @@ def clamp(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
-PASS = Pass("fuse", (bias, requantise, clamp))
+PASS = Pass("fuse", (bias, before_views, requantise, clamp))
