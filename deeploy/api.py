@@ -97,7 +97,28 @@ class Compiled:
         """The emitted project: relative paths and contents."""
         from deeploy.backend.emit import emit
 
-        return emit({k: n.plan for k, n in self.networks.items()}, {k: n.description() for k, n in self.networks.items()})
+        files = emit({k: n.plan for k, n in self.networks.items()}, {k: n.description() for k, n in self.networks.items()})
+        return {**files, **self._reports(str(files["deploy.json"]))}
+
+    def _reports(self, manifest: str) -> Mapping[str, str]:
+        """The files of the project that are made for people."""
+        import json
+
+        from deeploy.report.explain import explanations
+        from deeploy.report.page import page
+        from deeploy.simulate.timeline import timeline
+        from deeploy.simulate.trace import trace
+
+        contents = json.loads(manifest)
+        entries = {entry["name"]: entry for entry in contents.get("networks") or [contents]}
+        runs = {name: (n.plan, n.predicted) for name, n in self.networks.items() if n.predicted is not None}
+        reasons = {name: explanations(n.plan, entries[name]) for name, n in self.networks.items() if n.plan.offered}
+        files = {"report.html": page(contents, {name: timeline(run) for name, (_, run) in runs.items()}, reasons)}
+        if runs:
+            files["trace.json"] = trace(runs)
+        if reasons:
+            files["explain.json"] = json.dumps({"networks": reasons}, indent=1) + "\n"
+        return files
 
     def write(self, folder: str | Path) -> None:
         """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Role
 
@@ -58,10 +59,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
         "inputs": [_port(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [_port(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
-        "buffers": [
-            {"name": "=".join(p.buffers), "level": p.level, "offset": p.offset, "bytes": p.size, "first": p.first, "last": p.last}
-            for p in plan.placements
-        ],
+        "buffers": [_buffer(plan, p) for p in plan.placements],
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
@@ -85,6 +83,21 @@ def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
         "cycles": None,
         **(timing["calls"][step] if timing else {}),
         "operands": {name: operand.buffer for name, operand in call.operands.items()},
+    }
+
+
+def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
+    name = placement.buffers[0]
+    known = plan.program.buffers.get(name)
+    kind = known.role.value if known is not None else "closure" if name.endswith(".closure") else "window"
+    return {
+        "name": "=".join(placement.buffers),
+        "kind": kind,
+        "level": placement.level,
+        "offset": placement.offset,
+        "bytes": placement.size,
+        "first": placement.first,
+        "last": placement.last,
     }
 
 

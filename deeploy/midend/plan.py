@@ -71,7 +71,8 @@ class Plan:
     """Everything needed to emit a program for a target.
 
     On a machine with several memories also: ``calls``, the candidate of every call; ``homes``, the level of every buffer;
-    ``fetched``, the step in which the fetch of a far constant begins (-1: once, before the first inference).
+    ``fetched``, the step in which the fetch of a far constant begins (-1: once, before the first inference); ``offered``, the
+    candidates that every call could choose from.
     """
 
     program: Program
@@ -83,6 +84,7 @@ class Plan:
     homes: Mapping[str, str] = field(default_factory=dict)
     fetched: Mapping[str, int] = field(default_factory=dict)
     prediction: Prediction | None = None
+    offered: tuple[tuple[Candidate, ...], ...] = ()
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:

@@ -1,0 +1,230 @@
+"""Why a call runs as it does: its tile, its engine, where its operands live, and what the next candidates would cost.
+
+Put together when a network is compiled, since the candidates are known only then; ``explain.json`` keeps it, and ``deeploy explain`` and
+the report read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeploy.midend.candidates import Candidate, with_early
+from deeploy.midend.place import FOR_EVER, Placement
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call, Role
+from deeploy.midend.tiling import Stream
+
+SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
+NEIGHBOURS = 3  # buffers named where there is no room
+
+
+def explanations(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be said of every call.
+
+    Args:
+        entry: the network's entry of ``deploy.json``.
+    """
+    levels = [plan.target.engines[0].memory, *(path.far for path in plan.target.outward(plan.target.engines[0].memory))]
+    calls = [_Explanation(plan, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
+    return {"levels": levels, "calls": calls}
+
+
+def spaced(value: float) -> str:
+    """A whole number with its digits in groups of three."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+class _Explanation:
+    """One call's."""
+
+    def __init__(self, plan: Plan, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self.step = step
+        self.levels = levels
+        self.entry = entry
+        self.call: Call = plan.program.calls[step]
+        self.chosen = plan.calls[step]
+        self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
+        self.offered = list(dict.fromkeys(plan.offered[step]))
+        plain = with_early(self.chosen, False)
+        self.plain = next(c for c in self.offered if with_early(c, False) == plain)
+
+    def all(self) -> dict[str, Any]:
+        call = self.call
+        return {
+            "name": call.name,
+            "node": call.node.name,
+            "op": call.node.op,
+            "considered": len(self.offered),
+            "reasons": [self.engine(), self.tile(), self.residence(), self.time()],
+            "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
+            "candidates": [self.candidate(c) for c in self.shown()],
+        }
+
+    # ---- reasons
+
+    def engine(self) -> str:
+        target, call = self.plan.target, self.call
+        able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
+        others = [name for name in able if name != call.kernel.engine]
+        only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
+        dim = self.chosen.tiling.core_dim
+        cores = self.plan.machine.cores if self.plan.machine is not None else 1
+        team = f"{min(cores, target.engine(call.kernel.engine).cores)} cores share {dim}" if dim is not None else "one core does the work"
+        return f"Engine: {call.kernel.engine}, by {call.kernel.name}, the first kernel of {target.name} that fits the node{only}; {team}."
+
+    def tile(self) -> str:
+        """What bound the tile: nothing, or a memory."""
+        alike = [c for c in self.offered if c.hops == self.chosen.hops]
+        best = min(alike, key=self.cycles, default=self.plain)
+        what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
+        if self.cycles(best) >= self.cycles(self.plain):
+            return f"{what}. None of the {len(alike)} ways with these residences is faster: not bound by memory."
+        lack = self.lack(best)
+        if lack is None:
+            less = spaced(self.cycles(self.plain) - self.cycles(best))
+            return f"{what}. Another way would be {less} cycles faster here, and cost more in other calls."
+        return f"{what}. The fastest way ({_loops(best)}, {spaced(self.cycles(best))} cycles) does not fit: {lack}{self.neighbours()}."
+
+    def residence(self) -> str:
+        """What bound the memories that operands live in."""
+        others = [c for c in self.offered if c.hops != self.chosen.hops]
+        best = min(others, key=self.cycles, default=self.plain)
+        if self.cycles(best) >= self.cycles(self.plain):
+            return f"Residence: {self.sources(self.plain)}. No other is faster for this call."
+        return f"Residence: {self.sources(self.plain)}. With {self.sources(best)}: {self.verdict(best)}."
+
+    def time(self) -> str:
+        entry = self.entry
+        if entry["cycles"] is None:
+            return "Time: nothing is known of the target's."
+        total = max(1, entry["cycles"])
+        shares = {"computing": entry["compute"], "forks and set-up": entry["overhead"], "starting transfers": entry["issue"]}
+        waits = {f"{reason} over {path}": n for path, found in entry["stalls"].items() for reason, n in found.items()}
+        parts = [f"{100 * n / total:.1f} % {words}" for words, n in shares.items()]
+        parts += [f"{100 * n / total:.1f} % waiting for {words}" for words, n in sorted(waits.items(), key=lambda w: -w[1])]
+        return f"Time: {spaced(entry['cycles'])} cycles, bound by {entry['bound']}: {', '.join(parts)}."
+
+    def neighbours(self) -> str:
+        """The largest buffers that share the engine's memory with the call."""
+        level = self.levels[0]
+        largest = sorted(self.others(level, self.step), key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
+        named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
+        return f"; beside it lie {named}" if named else ""
+
+    # ---- memory
+
+    def others(self, level: str, step: int) -> list[Placement]:
+        """What is in a memory in a step and does not serve this call alone."""
+        inside = [p for p in self.plan.placements if p.level == level and p.first <= step <= p.last]
+        return [p for p in inside if not p.buffers[0].startswith(f"{self.call.name}.") and p.buffers[0] not in self.call.scratch.values()]
+
+    def free(self, hop: int, step: int) -> int:
+        """Bytes of a memory that are not taken in a step by anything but this call's windows, scratch and closure."""
+        level = self.levels[hop]
+        use = self.plan.memory[level]
+        taken = sum(p.size for p in self.others(level, step))
+        return (use.capacity or 2**40) - use.constants - taken
+
+    def life(self, buffer: str) -> tuple[int, int, int]:
+        """First and last step in which a buffer is needed, and its bytes."""
+        uses = [step for step, call in enumerate(self.plan.program.calls) if any(o.buffer == buffer for o in call.operands.values())]
+        return uses[0], uses[-1], self.plan.program.buffers[buffer].bytes
+
+    def lack(self, candidate: Candidate) -> str | None:
+        """The memory that has no room for a candidate's windows, or None."""
+        for hop, need in enumerate(candidate.bytes):
+            if need > self.free(hop, self.step):
+                free = max(0, self.free(hop, self.step))
+                return f"it needs {spaced(need)} bytes of {self.levels[hop]}, {spaced(free)} are free in step {self.step}"
+        return None
+
+    # ---- operands
+
+    def tensor(self, name: str) -> str:
+        return self.plan.program.buffers[self.call.operands[name].buffer].tensor
+
+    def where(self, name: str) -> str:
+        """Where an operand lives, and what of it moves."""
+        plan, buffer = self.plan, self.plan.program.buffers[self.call.operands[name].buffer]
+        home = plan.homes.get(buffer.name)
+        if buffer.role is Role.CONSTANT and plan.machine is not None:
+            stored = plan.machine.default_memory
+            first = plan.fetched.get(buffer.name)
+            copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"
+            text = f"constant in {stored}" if first is None else f"constant in {stored}, copied to {home}, {copied}"
+        elif home is None:
+            text = f"the caller's, in {self.levels[1]}"
+        else:
+            text = f"lives in {home}"
+        streams = [self.stream(s) for s in self.chosen.tiling.streams if s.operand == name]
+        return "; ".join([text, *streams]) if streams else f"{text}; used in place"
+
+    def stream(self, stream: Stream) -> str:
+        near = next(path.near for path in self.plan.target.paths if path.name == stream.path)
+        depth = f"{stream.depth} x " if stream.depth > 1 else ""
+        times = "once" if stream.moves == 1 else f"{spaced(stream.moves)} times"
+        early = ", first during the call before" if stream.is_early else ""
+        return f"window of {depth}{spaced(stream.bytes)} bytes in {near}, {'stored' if stream.is_output else 'fetched'} {times}{early}"
+
+    # ---- candidates
+
+    def cycles(self, candidate: Candidate) -> int:
+        """Predicted cycles; with first constants fetched early where the choice has that."""
+        return candidate.cycles - (candidate.early if self.is_early else 0)
+
+    def shown(self) -> list[Candidate]:
+        """The chosen candidate, the next best with its residences, and the best of some other residences."""
+        ranked = sorted((c for c in self.offered if c != self.plain), key=lambda c: (self.cycles(c), c.bytes))
+        same = [c for c in ranked if c.hops == self.plain.hops][:SAME]
+        others: dict[tuple[int, ...], Candidate] = {}
+        for candidate in ranked:
+            if candidate.hops != self.plain.hops:
+                others.setdefault(candidate.hops, candidate)
+        return sorted([self.plain, *same, *list(others.values())[:OTHER]], key=lambda c: (self.cycles(c), c != self.plain))
+
+    def candidate(self, candidate: Candidate) -> dict[str, Any]:
+        return {
+            "loops": _loops(candidate),
+            "is_double": candidate.is_double,
+            "core_dim": candidate.tiling.core_dim,
+            "sources": self.sources(candidate),
+            "bytes": list(candidate.bytes),
+            "cycles": self.cycles(candidate),
+            "chosen": candidate == self.plain,
+            "verdict": self.verdict(candidate),
+        }
+
+    def sources(self, candidate: Candidate) -> str:
+        """The operands by the memory that they come from or go to."""
+        places: dict[int, list[str]] = {}
+        for name, hop in zip(self.call.operands, candidate.hops, strict=True):
+            places.setdefault(hop, []).append(name)
+        return "; ".join(f"{self.levels[hop]}: {' '.join(names)}" for hop, names in sorted(places.items()))
+
+    def verdict(self, candidate: Candidate) -> str:
+        if candidate == self.plain:
+            return "chosen"
+        more = self.cycles(candidate) - self.cycles(self.plain)
+        cost = f"{spaced(abs(more))} cycles {'more' if more > 0 else 'fewer'}" if more else "as many cycles"
+        lack = self.lack(candidate) or self.homeless(candidate)
+        if lack is not None:
+            return f"{cost}, but {lack}" if more <= 0 else f"{cost}, and {lack}"
+        return cost if more > 0 else f"{cost} here, but more in other calls, or more bytes"
+
+    def homeless(self, candidate: Candidate) -> str | None:
+        """A buffer that would have to live nearer than it does, where there is no room for it."""
+        for name, hop, now in zip(self.call.operands, candidate.hops, self.plain.hops, strict=True):
+            if hop >= now or hop >= len(self.levels):
+                continue
+            first, last, size = self.life(self.call.operands[name].buffer)
+            free = max(0, min(self.free(hop, step) for step in range(first, last + 1)))
+            if size > free:
+                return f"{name} needs {spaced(size)} bytes of {self.levels[hop]} in steps {first} to {last}, {spaced(free)} are free"
+        return None
+
+
+def _loops(candidate: Candidate) -> str:
+    loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops)
+    return loops or "one tile"

@@ -1,0 +1,79 @@
+"""The table of layers: what runs each of them, how it is cut, what it costs, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deeploy.report.markup import DASH, name, number, percent, row, tag, text
+from deeploy.report.sections import Entry, section, share_class, share_names
+
+_HEADS = {
+    "#": "position in the schedule",
+    "layer": "the node it comes from",
+    "operator": "",
+    "engine": "what runs it",
+    "tiles": "how many parts it is computed in",
+    "MAC": "multiply-accumulates",
+    "cycles": "from its begin to its end",
+    "share": "of the inference, and what it is spent on",
+    "MAC/cycle": "",
+    "bound by": "what is busiest on its behalf",
+    "bytes moved": "on all paths",
+}
+_NUMBERS = {"#", "tiles", "MAC", "cycles", "MAC/cycle", "bytes moved"}
+
+
+def layers(entry: Entry) -> str:
+    """The section with one row per call."""
+    is_timed = entry["cycles"] is not None
+    timed = {"cycles", "share", "MAC/cycle", "bound by", "bytes moved"}
+    heads = {head: about for head, about in _HEADS.items() if is_timed or head not in timed}
+    top = row((_head(head, about) for head, about in heads.items()), "th")
+    rows = [_row(entry, step, call, is_timed) for step, call in enumerate(entry["calls"])]
+    table = tag("table", tag("thead", top), tag("tbody", *rows), class_="layers wide", id=f"layers-{entry['name']}")
+    note = "Click a heading to sort, a row to see why it is so." if is_timed else "Click a heading to sort."
+    return section("Layers", tag("div", table, class_="scroll"), note=note)
+
+
+def _head(head: str, about: str) -> str:
+    return tag("th", tag("button", text(head), type="button"), title=about or None, class_="n" if head in _NUMBERS else None)
+
+
+def _row(entry: Entry, step: int, call: Mapping[str, Any], is_timed: bool) -> str:
+    loops = ", ".join(f"{dim} {trips} x {tile}" for dim, trips, tile in call["loops"])
+    about = f"{loops or 'one tile'}{'; two buffers' if call['is_double'] else ''}"
+    tiles = tag("td", number(call["tiles"]), tag("small", " ⇄" if call["is_double"] else ""), class_="n", title=about, data_v=call["tiles"])
+    cells = [
+        tag("td", str(step), class_="n", data_v=step),
+        tag("td", name(call["node"], 48), title=name(call["node"], 200)),
+        tag("td", name(call["op"], 24), title=text(call["kernel"])),
+        tag("td", text(call["engine"])),
+        tiles,
+        tag("td", number(call["macs"]), class_="n", data_v=call["macs"]),
+    ]
+    if is_timed:
+        cells += _timed(entry, call)
+    return row(cells, data_step=step)
+
+
+def _timed(entry: Entry, call: Mapping[str, Any]) -> list[str]:
+    cycles = call["cycles"]
+    moved = sum(t["in"] + t["out"] for t in call["traffic"].values())
+    rate = call["macs"] / cycles if cycles else 0.0
+    waits = {path: sum(reasons.values()) for path, reasons in call["stalls"].items()}
+    parts = {"compute": call["compute"], "overhead": call["overhead"], "issue": call["issue"], **waits}
+    words = share_names(entry)
+    widest = max(c["cycles"] for c in entry["calls"]) or 1
+    bar = [
+        tag("i", class_=share_class(key), style=f"width:{100 * count / widest:.2f}%", title=f"{words[key]}: {number(count)} cycles")
+        for key, count in parts.items()
+        if count
+    ]
+    return [
+        tag("td", number(cycles), class_="n", data_v=cycles),
+        tag("td", tag("div", *bar, class_="mini"), tag("small", percent(cycles, entry["cycles"])), class_="share", data_v=cycles),
+        tag("td", number(rate, 2) if call["macs"] else DASH, class_="n", data_v=f"{rate:.6f}"),
+        tag("td", tag("span", text(call["bound"]), class_=f"bound {share_class(call['bound'])}")),
+        tag("td", number(moved), class_="n", data_v=moved),
+    ]

@@ -1,0 +1,99 @@
+"""``report.html``: one page that shows a project to a person, with all it needs inside.
+
+The page reads no file and no network; a policy in its head forbids it. What is drawn in Python (memory maps, tables, bars)
+is there without scripts; the timeline is drawn by a script from data in the page, since it can be zoomed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deeploy.report import sections
+from deeploy.report.layers import layers
+from deeploy.report.markup import DASH, MINUS, data, name, tag, text
+from deeploy.report.memory_map import memory_map
+
+_ASSETS = Path(__file__).parent / "assets"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_KINDS = {"local": "activations", "window": "windows of tiles", "constant": "constants", "state": "state", "scratch": "scratch, closures"}
+_BUTTONS = (
+    ("+", "in", "zoom in"),
+    (MINUS, "out", "zoom out"),
+    ("\u25c0", "left", "earlier"),
+    ("\u25b6", "right", "later"),
+    ("all", "all", "the whole inference"),
+)
+_EVENTS = {
+    "compute": "computing",
+    "overhead": "fork, set-up",
+    "issue": "starting transfers",
+    "wait": "waiting",
+    "in": "fetch",
+    "out": "store",
+    "many": "many, drawn as one",
+}
+
+
+def page(
+    manifest: Mapping[str, Any], timelines: Mapping[str, Mapping[str, Any] | None], explanations: Mapping[str, Mapping[str, Any] | None]
+) -> str:
+    """The page.
+
+    Args:
+        manifest: the contents of ``deploy.json``.
+        timelines: per network, see ``deeploy.simulate.timeline``; None where nothing is known of time.
+        explanations: per network, see ``deeploy.report.explain``; None on a flat machine.
+    """
+    entries = manifest.get("networks") or [manifest]
+    networks = [_network(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
+    links = [tag("a", name(entry["name"]), href=f"#{entry['name']}") for entry in entries] if len(entries) > 1 else []
+    head = tag(
+        "head",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{text(_POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        tag("title", f"{name(', '.join(str(e['model']) for e in entries))} {DASH} deeploy"),
+        tag("style", (_ASSETS / "report.css").read_text()),
+    )
+    theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
+    top = tag("nav", tag("b", "deeploy"), *links, tag("span", f"version {text(manifest['version'])}"), theme)
+    script = tag("script", (_ASSETS / "report.js").read_text())
+    return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", top, tag("main", *networks), script)}</html>\n'
+
+
+def _network(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> str:
+    parts = [sections.heading(entry), sections.cards(entry), sections.spent(entry)]
+    parts += [_timeline(entry), layers(entry), _memory(entry), sections.bounds(entry), sections.traffic(entry)]
+    if timeline is not None:
+        parts.append(data(f"timeline-data-{entry['name']}", timeline))
+    if explanation is not None:
+        parts.append(data(f"explain-data-{entry['name']}", explanation))
+    return tag("article", *parts, id=entry["name"], data_network=entry["name"])
+
+
+def _timeline(entry: Mapping[str, Any]) -> str:
+    if entry["cycles"] is None:
+        return ""
+    buttons = [tag("button", label, type="button", data_do=do, title=title) for label, do, title in _BUTTONS]
+    legend = [tag("li", tag("i", class_=f"event-{kind}"), text(words)) for kind, words in _EVENTS.items()]
+    tools = tag("div", *buttons, tag("output", ""), class_="tools")
+    drawing = tag("div", class_="timeline", id=f"timeline-{entry['name']}", tabindex=0)
+    note = "Wheel or + and - to zoom, drag or arrows to move, double click on a layer to see it alone."
+    return sections.section("Timeline", tools, drawing, tag("ul", *legend, class_="legend"), note=note)
+
+
+def _memory(entry: Mapping[str, Any]) -> str:
+    maps = []
+    for level, use in entry["memory"].items():
+        drawn = memory_map(level, use, entry["buffers"], entry["calls"])
+        if drawn:
+            maps.append(
+                tag("figure", tag("figcaption", text(level)), tag("div", drawn, class_="scroll"), id=f"map-{entry['name']}-{level}")
+            )
+    kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]} | ({"constant"} if entry["machine"] else set())
+    shown = {kind: words for kind, words in _KINDS.items() if kind in kinds or (kind == "scratch" and "closure" in kinds)}
+    legend = [tag("li", tag("i", class_=f"kind-{kind}"), text(words)) for kind, words in shown.items()]
+    note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover for name and size."
+    return sections.section("Memory", tag("ul", *legend, class_="legend"), *maps, note=note)

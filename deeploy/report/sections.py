@@ -1,0 +1,145 @@
+"""The parts of a network's report: headline figures, where cycles go, distances to the bounds, traffic and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deeploy.report.markup import MINUS, THIN, name, number, percent, row, tag, text
+
+Entry = Mapping[str, Any]
+
+SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
+
+
+def macs(entry: Entry) -> int:
+    """Multiply-accumulates of a network."""
+    return sum(call["macs"] for call in entry["calls"])
+
+
+def section(title: str, *body: str, note: str = "") -> str:
+    """A titled part of the page."""
+    about = tag("p", text(note), class_="note") if note else ""
+    return tag("section", tag("h2", text(title)), about, *body)
+
+
+def heading(entry: Entry) -> str:
+    """The network's name, and what it was compiled for."""
+    machine = entry["machine"]
+    facts = [f"{len(entry['calls'])} layers", f"{number(macs(entry))} multiply-accumulates"]
+    if machine is not None:
+        facts += [f"{machine['cores']} cores", f"constants in {text(machine['default_memory'])}", f"{text(machine['buffering'])} buffering"]
+        facts += [f"{number(machine['mhz'])} MHz"] if machine["mhz"] else []
+    title = tag("h1", name(entry["model"], 90), tag("span", f" on {text(entry['target'])}", class_="on"))
+    return tag("header", title, tag("p", " \u00b7 ".join(facts), class_="facts"), class_="head")
+
+
+def cards(entry: Entry) -> str:
+    """The figures that people ask for first."""
+    found: list[tuple[str, str, str]] = []
+    if entry["cycles"] is not None:
+        cycles, spent = entry["cycles"], entry["shares"]
+        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms"))
+        found.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
+        found.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
+        found.append(
+            ("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores")
+        )
+    for level, use in entry["memory"].items():
+        if not use["peak"]:
+            continue
+        of = f"{percent(use['peak'], use['capacity'])} of {number(use['capacity'])}" if use["capacity"] else "peak of the arena"
+        found.append((f"{level}, bytes", number(use["peak"]), of))
+    if entry["cycles"] is None:
+        found.append(("MAC", number(macs(entry)), f"{len(entry['calls'])} layers"))
+        found.append(("Constants, bytes", number(sum(c["bytes"] for c in entry["constants"])), "read-only data"))
+    shown = [tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in found]
+    return tag("div", *shown, class_="cards")
+
+
+def _computing(entry: Entry) -> str:
+    compute = entry["shares"]["compute"]
+    return number(macs(entry) / compute if compute else 0, 2)
+
+
+def share_names(entry: Entry) -> dict[str, str]:
+    """What cycles are spent on, by the key in ``shares``."""
+    return {key: SHARES.get(key, f"waiting for {key}") for key in entry["shares"]}
+
+
+def share_class(key: str) -> str:
+    """The CSS class of a share; all paths look alike."""
+    return f"share-{key}" if key in SHARES else "share-wait"
+
+
+def spent(entry: Entry) -> str:
+    """One bar: all cycles by what they are spent on."""
+    if not entry["cycles"]:
+        return ""
+    parts, legend = [], []
+    for key, words in share_names(entry).items():
+        cycles = entry["shares"][key]
+        share = 100 * cycles / entry["cycles"]
+        title = f"{words}: {number(cycles)} cycles"
+        if share > 0:
+            parts.append(tag("i", class_=share_class(key), style=f"width:{share:.3f}%", title=title))
+        legend.append(tag("li", tag("i", class_=share_class(key)), f"{text(words)} ", tag("b", percent(cycles, entry["cycles"]))))
+    drawn = (tag("div", *parts, class_="bar"), tag("ul", *legend, class_="legend"))
+    return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
+
+
+def bounds(entry: Entry) -> str:
+    """Totals against what no plan can be better than, and against the greedy plan."""
+    rows = _cycles(entry) if entry["prediction"] is not None and entry["cycles"] is not None else []
+    for level, use in entry["memory"].items():
+        if use["peak"]:
+            gap = "equal" if use["peak"] == use["lower_bound"] else f"gap {percent(use['peak'] - use['lower_bound'], use['peak'])}"
+            rows.append((f"peak of {text(level)}, bytes", number(use["peak"]), f"lower bound {number(use['lower_bound'])}", gap))
+    head = row(("", "reached", "against", ""), "th")
+    shown = [row((a, tag("td", b, class_="n"), c, tag("td", d, class_="n"))) for a, b, c, d in rows]
+    return section(
+        "Against the bounds", tag("table", tag("thead", head), tag("tbody", *shown), class_="plain", id=f"bounds-{entry['name']}")
+    )
+
+
+def _cycles(entry: Entry) -> list[tuple[str, str, str, str]]:
+    """What the planner counts, its bound, the greedy plan, and what the walk finds."""
+    prediction, walked = entry["prediction"], entry["cycles"]
+    cycles, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
+    gap = f"gap {percent(cycles - bound, cycles)}" if cycles != bound else "optimal"
+    gain = f"gain {percent(greedy - cycles, greedy)}" if greedy is not None else "does not fit"
+    away = f"{'+' if walked >= cycles else MINUS}{percent(abs(walked - cycles), cycles)}"
+    compute = entry["shares"]["compute"]
+    return [
+        ("cycles of the plan, as the planner counts", number(cycles), f"solver's bound {number(bound)}", gap),
+        ("cycles of the greedy plan", number(greedy), "largest tiles, call by call", gain),
+        ("cycles of the plan, walked event by event", number(walked), "the planner's count", away),
+        ("cycles in kernels alone", number(compute), "all cycles", percent(compute, walked)),
+    ]
+
+
+def traffic(entry: Entry) -> str:
+    """Bytes, transfers, time and energy per path."""
+    if entry["cycles"] is None:
+        return ""
+    head = row(("path", "bytes in", "bytes out", "transfers", "rows", "busy", "exposed", "energy"), "th")
+    rows = []
+    for path, moved in entry["traffic"].items():
+        exposed = entry["shares"][path]
+        ends = entry["machine"]["paths"][path]
+        figures = (
+            number(moved["in"]),
+            number(moved["out"]),
+            number(moved["transfers"]),
+            number(moved["rows"]),
+            f"{number(moved['busy'])} ({percent(moved['busy'], entry['cycles'])})",
+            f"{number(exposed)} ({percent(exposed, entry['cycles'])})",
+            f"{number(entry['energy'][path], 2)}{THIN}\u00b5J",
+        )
+        label = tag("td", tag("b", text(path)), tag("small", f" {text(ends['far'])} to {text(ends['near'])} and back"))
+        rows.append(row((label, *(tag("td", f, class_="n") for f in figures))))
+    cores = ("", "", "", "", f"{number(entry['cycles'])} (100.0{THIN}%)", "", f"{number(entry['energy']['cores'], 2)}{THIN}\u00b5J")
+    rows.append(row((tag("td", tag("b", f"{entry['machine']['cores']} cores")), *(tag("td", f, class_="n") for f in cores))))
+    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="plain wide", id=f"traffic-{entry['name']}")
+    note = "In: towards the engine. Busy and exposed in cycles. Energy by the bytes moved and by the time that the cores are on."
+    return section("Traffic and energy", tag("div", table, class_="scroll"), note=note)

@@ -1,0 +1,75 @@
+"""A predicted run as a file of Chrome trace events, for ui.perfetto.dev or chrome://tracing.
+
+Format: "Trace Event Format", the JSON object form: complete events (``ph`` X) with ``ts`` and ``dur`` in microseconds, metadata (M) that
+names processes and threads, and counters (C). A network is a process; its threads are the calls, the engines and the paths.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from deeploy.errors import shorten
+from deeploy.midend.plan import Plan
+from deeploy.simulate.timing import Interval, Run
+
+CALLS = 1  # the thread that shows which call runs
+_KINDS = {"in": "fetch", "out": "store"}
+
+
+def trace(runs: Mapping[str, tuple[Plan, Run]]) -> str:
+    """The contents of ``trace.json``: every network with its plan and run."""
+    events: list[dict[str, Any]] = []
+    for pid, (name, (plan, run)) in enumerate(runs.items(), start=1):
+        events += _names(pid, name, run)
+        events += _calls(pid, plan, run)
+        tids = {lane: CALLS + 1 + index for index, lane in enumerate(run.lanes)}
+        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in run.intervals]
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
+    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
+
+
+def _names(pid: int, name: str, run: Run) -> list[dict[str, Any]]:
+    """Metadata: the name of the process, and names and order of its threads."""
+    events: list[dict[str, Any]] = [{"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}]
+    for tid, thread in enumerate(("calls", *run.lanes), start=CALLS):
+        events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": thread}})
+        events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+    return events
+
+
+def _calls(pid: int, plan: Plan, run: Run) -> list[dict[str, Any]]:
+    """One event per call, and the bytes of every memory that are in use during it."""
+    events: list[dict[str, Any]] = []
+    for step, (call, timing) in enumerate(zip(plan.program.calls, run.calls, strict=True)):
+        shares = {"compute": round(timing.compute), "overhead": round(timing.overhead), "issue": round(timing.issue)}
+        stalls = {path: {reason: round(cycles) for reason, cycles in found.items()} for path, found in timing.stalls.items()}
+        about = {"node": shorten(call.node.name), "kernel": call.kernel.name, "bound": timing.bound, "cycles": shares, "stalls": stalls}
+        events.append(_span(pid, CALLS, timing.name, "call", timing.start, timing.end, run, about))
+        for level in plan.memory:
+            alive = sum(p.size for p in plan.placements if p.level == level and p.first <= step <= p.last)
+            at = _microseconds(timing.start, run)
+            events.append({"ph": "C", "pid": pid, "tid": 0, "ts": at, "name": f"bytes in {level}", "args": {"bytes": alive}})
+    return events
+
+
+def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> dict[str, Any]:
+    about: dict[str, Any] = {"call": plan.program.calls[interval.owner].name, "cycles": round(interval.end - interval.start)}
+    if interval.tile >= 0:
+        about["tile"] = interval.tile
+    if interval.bytes:
+        about["bytes"] = interval.bytes
+    kind = _KINDS.get(interval.kind, interval.kind)
+    name = interval.label if interval.kind in ("compute", "overhead") else f"{kind} {interval.label}"
+    return _span(pid, tid, shorten(name), kind, interval.start, interval.end, run, about)
+
+
+def _span(pid: int, tid: int, name: str, category: str, start: float, end: float, run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
+    begin = _microseconds(start, run)
+    duration = round(_microseconds(end, run) - begin, 4)
+    return {"ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": duration, "name": name, "cat": category, "args": about}
+
+
+def _microseconds(cycles: float, run: Run) -> float:
+    return round(cycles / run.mhz, 4)

@@ -1,0 +1,110 @@
+"""A page as a real browser shows it: the document after its scripts ran, and what they complained about."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_WATCH = "<script>addEventListener('error', (e) => { document.documentElement.dataset.failed = e.message; });</script>"
+
+
+def command(folder: Path) -> list[str]:
+    """The browser's command line; the test is skipped where there is none."""
+    found = os.environ.get("BROWSER_FOR_TESTS") or next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no browser is installed (on Debian: apt-get install chromium)")
+    flags = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1180,1600",
+        "--enable-logging=stderr",
+    ]
+    return [found, *flags, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000"]
+
+
+def shown(page: str, folder: Path, script: str = "") -> Document:
+    """The page as it is after its scripts and ``script`` ran.
+
+    Fails where a script failed or the page's policy stopped something.
+    """
+    file = folder / "shown.html"
+    watched = page.replace("<head>", f"<head>{_WATCH}", 1)
+    file.write_text(watched.replace("</body>", f"<script>{script}</script></body>") if script else watched)
+    done = subprocess.run([*command(folder), "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not complaints, complaints
+    document = Document(done.stdout)
+    failed = document.find("html", "data-failed")
+    assert not failed, failed[0].attributes["data-failed"]
+    return document
+
+
+class Element:
+    """An element with its attributes, its own text, and what lies in it."""
+
+    def __init__(self, name: str, attributes: dict[str, str], parent: Element | None) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.parent = parent
+        self.children: list[Element] = []
+        self.own = ""
+
+    @property
+    def text(self) -> str:
+        """All text inside, spaces of any kind made one."""
+        return re.sub(r"\s+", " ", self._all()).strip()
+
+    def _all(self) -> str:
+        return self.own + "".join(child._all() for child in self.children)
+
+    def all(self, name: str, attribute: str = "", value: str | None = None) -> list[Element]:
+        """Elements inside by name, and by an attribute: one of its words, where ``value`` is given."""
+        found = []
+        for child in self.children:
+            held = child.attributes.get(attribute)
+            if child.name == name and (not attribute or (held is not None and (value is None or value in held.split()))):
+                found.append(child)
+            found += child.all(name, attribute, value)
+        return found
+
+
+class Document(HTMLParser):
+    """A parsed page."""
+
+    _VOID = frozenset({"meta", "br", "img", "input", "link", "hr"})
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.source = source
+        self.root = Element("", {}, None)
+        self._open = self.root
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, {key: value or "" for key, value in attrs}, self._open)
+        self._open.children.append(element)
+        if tag not in self._VOID:
+            self._open = element
+
+    def handle_endtag(self, tag: str) -> None:
+        at: Element | None = self._open
+        while at is not None and at.name != tag:
+            at = at.parent
+        if at is not None and at.parent is not None:
+            self._open = at.parent
+
+    def handle_data(self, data: str) -> None:
+        self._open.own += data
+
+    def find(self, name: str, attribute: str = "", value: str | None = None) -> list[Element]:
+        """See ``Element.all``."""
+        return self.root.all(name, attribute, value)
