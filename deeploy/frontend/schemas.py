@@ -49,6 +49,7 @@ SAME_AS_INPUT = frozenset(
             "QuickGelu",
             "BiasGelu",
             "SkipLayerNormalization",
+            "SkipSimplifiedLayerNormalization",
         ]
     }
 )
@@ -63,7 +64,6 @@ LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
     (MICROSOFT, "QLinearAveragePool"): ("AveragePool", (0,)),
     (MICROSOFT, "QLinearGlobalAveragePool"): ("GlobalAveragePool", (0,)),
     (MICROSOFT, "QLinearReduceMean"): ("ReduceMean", (0,)),
-    (MICROSOFT, "FusedMatMul"): ("MatMul", (0, 1)),
     (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
     (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
 }

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from deeploy.frontend.lower import chains, decompose, dialect, floats, fuse, heads, layout, qdq, qoperator, recognise
+from deeploy.frontend.lower import (
+    chains,
+    contractions,
+    contrib,
+    decompose,
+    dialect,
+    floats,
+    fuse,
+    heads,
+    layout,
+    qdq,
+    qoperator,
+    recognise,
+)
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewrite import Pass
 
@@ -11,5 +24,5 @@ __all__ = ["assign_types", "passes"]
 
 def passes() -> tuple[Pass, ...]:
     """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues."""
-    before = (qoperator.PASS, dialect.PASS, decompose.PASS, recognise.PASS, qdq.PASS, chains.PASS, fuse.FOLD)
-    return (*before, floats.PASS, heads.PASS, layout.PASS, fuse.PASS)
+    spelling = (contrib.PASS, contractions.PASS, decompose.PASS, recognise.PASS)
+    return (qoperator.PASS, dialect.PASS, *spelling, qdq.PASS, chains.PASS, fuse.FOLD, floats.PASS, heads.PASS, layout.PASS, fuse.PASS)

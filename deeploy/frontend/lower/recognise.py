@@ -212,11 +212,11 @@ def affine(graph: gs.Graph, node: gs.Node) -> bool:
         last = moved if moved is not None else front
         alone = all(only_consumer(graph, link.outputs[0]) is not None for link in (front, last))
         perm = None if moved is None else list(moved.attrs["perm"])
-        row = _as_row(values, list(front.inputs[0].shape), int(front.attrs["axis"]), perm)
+        row = _as_row(values, list(front.inputs[0].shape), _axis(front), perm)
         parameters = None if row is None else _parameters(front, node.op, row)
         if not alone or parameters is None or len(front.outputs) > 1 or list(y.shape) != list(last.outputs[0].shape):
             continue
-        columns = front.inputs[0].shape[front.attrs["axis"] :]
+        columns = front.inputs[0].shape[_axis(front) :]
         constants = [build.const(f"{y.name} ({i})", p.reshape(columns), np.float32) for i, p in enumerate(parameters)]
         front.inputs = [front.inputs[0], *constants]
         node.outputs.clear()
@@ -224,6 +224,10 @@ def affine(graph: gs.Graph, node: gs.Node) -> bool:
         last.outputs = [y]
         return True
     return False
+
+
+def _axis(norm: gs.Node) -> int:
+    return int(norm.attrs.get("axis", -1)) % len(norm.inputs[0].shape)
 
 
 def _parameters(front: gs.Node, op: str, row: np.ndarray) -> list[np.ndarray] | None:

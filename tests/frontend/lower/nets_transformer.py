@@ -279,3 +279,17 @@ _add("thresholds", lambda n: n.Add(n.ThresholdedRelu(n.x(3, 20), alpha=0.4), n.S
 for _op in ("L1", "L2", "LogSumExp", "SumSquare"):
     _add(f"reduce {_op}", lambda n, op=_op: n.node(f"Reduce{op}", [n.x(3, 4, 20)], 1, axes=[0, 2], keepdims=0)[0])
 _add("reduce LogSum", lambda n: n.ReduceLogSum(n.Abs(n.x(3, 4, 20)), axes=[1]))
+_add("running sum", lambda n: n.CumSum(n.x(3, 7, 4), n.i(1)))
+_add("running sum, exclusive and reverse", lambda n: n.CumSum(n.x(3, 7), n.i(-1), exclusive=1, reverse=1))
+_add("running sum, exclusive", lambda n: n.CumSum(n.x(3, 7), n.i(0), exclusive=1))
+for _equation, _left, _right in [
+    ("bhid,bhjd->bhij", (2, 3, 5, 4), (2, 3, 6, 4)),
+    ("bhij,bhjd->bihd", (2, 3, 5, 6), (2, 3, 6, 4)),
+    ("bij,jk->bik", (2, 5, 6), (6, 4)),
+    ("ij,kj", (5, 6), (4, 6)),
+    ("bsh,hnd->bsnd", (2, 5, 6), (6, 3, 4)),
+]:
+    _add(f"einsum {_equation}", lambda n, e=_equation, a=_left, b=_right: n.Einsum(n.x(*a), n.x(*b), equation=e))
+_add("instance norm", lambda n: n.InstanceNormalization(n.x(2, 6, 5, 4), n.w(6), n.w(6)))
+_add("triangles", lambda n: n.Concat(n.Trilu(n.x(2, 5, 6), n.c(1, np.int64), upper=1), n.Trilu(n.x(2, 5, 6), upper=0), axis=2))
+_add("no NaN", lambda n: n.Where(n.IsNaN(n.Log(n.x(3, 20))), n.c(-1.0), n.x(3, 20)))

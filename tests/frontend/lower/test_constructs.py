@@ -38,6 +38,8 @@ INEXACT = {
 # What stays in floats between a Dequantize and a Quantize: right, and slower.
 FLOATS = {
     "group norm",
+    "instance norm",
+    "no NaN",
     "mean variance norm",
     *(f"reduce {kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "SumSquare")),
     "gemm column bias",
