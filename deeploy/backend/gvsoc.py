@@ -42,7 +42,7 @@ def launcher() -> str:
     found = shutil.which(named or "gvsoc")
     if found is None:
         missing = f"GVSOC names {named}, which cannot be run" if named else "the simulator gvsoc is neither named by GVSOC nor on the path"
-        raise BuildError(missing, "Build GVSoC (github.com/gvsoc/gvsoc: make all TARGETS=siracusa) and set GVSOC to install/bin/gvsoc.")
+        raise BuildError(missing, "Build GVSoC (github.com/gvsoc/gvsoc) for the chip and set GVSOC to its install/bin/gvsoc.")
     return found
 
 
@@ -70,7 +70,7 @@ def run(
         shutil.copyfile(project / network["machine"]["constants"], folder / "weights.bin")
     (folder / "outputs.bin").unlink(missing_ok=True)
     elf = folder / "application.elf"
-    command = [gvsoc, "--target=siracusa", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
+    command = [gvsoc, f"--target={network['target']}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
     lines = _simulate(command, folder, on_line, seconds)
     layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, lines) if m and m[1] == "0")
     cycles = tuple(int(m[2]) for m in map(_TOTAL.search, lines) if m)

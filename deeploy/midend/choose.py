@@ -30,6 +30,7 @@ class Home:
     """A buffer (or several that share an address) whose home is to be chosen.
 
     Attributes:
+        members: the buffers, where they are several: constants that are fetched together.
         steps: first and last step in which it is alive.
         hops: the homes to choose from.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
@@ -40,6 +41,11 @@ class Home:
     steps: tuple[int, int]
     hops: tuple[int, ...]
     fetch: int | None = None
+    members: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.members or (self.name,)
 
 
 @dataclass(frozen=True)
@@ -184,24 +190,35 @@ def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | 
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
 
 
-def _solver(seconds: float) -> cp_model.CpSolver:
+@dataclass(frozen=True)
+class Search:
+    """How hard to search: deterministic seconds, the relative gap that is good enough, and whether to probe before."""
+
+    seconds: float = DETERMINISTIC_SECONDS
+    gap: float = 1e-4
+    probes: bool = True
+
+
+def _solver(search: Search) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = seconds
+    solver.parameters.max_deterministic_time = search.seconds
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
-    solver.parameters.relative_gap_limit = 1e-4
+    solver.parameters.relative_gap_limit = search.gap
+    if not search.probes:
+        solver.parameters.cp_model_probing_level = 0
     return solver
 
 
-def choose(problem: Problem, forbidden: Sequence[Choice] = (), seconds: float = DETERMINISTIC_SECONDS) -> Choice | None:
+def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = Search()) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none."""
     model = _Model(problem)
     model.capacities(problem.capacities)
     for choice in forbidden:
         _forbid(model, choice)
     model.minimise_cycles()
-    solver = _solver(seconds)
+    solver = _solver(search)
     status = solver.solve(model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
@@ -228,11 +245,11 @@ def _forbid(model: _Model, choice: Choice) -> None:
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: Problem, hop: int, seconds: float = DETERMINISTIC_SECONDS) -> int | None:
+def smallest(problem: Problem, hop: int, search: Search = Search()) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
     model = _Model(problem)
     model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(hop)
-    solver = _solver(seconds)
+    solver = _solver(search)
     status = solver.solve(model.model)
     return int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

@@ -13,16 +13,23 @@ from dataclasses import replace
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
-from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, choose
+from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, choose
+from deeploy.midend.greedy import greedy_cycles
 from deeploy.midend.lifetime import lifetimes
 from deeploy.midend.misfit import misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Call, Program, Role
+from deeploy.midend.reduce import bundled, coarse, settled
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
+MOST_CANDIDATES = 3000  # of problems with far homes that are solved in one piece
+LARGE_GAP = 0.01  # that is good enough for those solved in two
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
+
+
+Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
 
 
 class Planner:
@@ -32,7 +39,7 @@ class Planner:
         self.program = program
         self.target = target
         self.machine = machine
-        self.seconds = seconds
+        self.search = Search(seconds)
         engine = target.engines[0]
         self.levels = (engine.memory, *(path.far for path in target.outward(engine.memory)))
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
@@ -96,7 +103,7 @@ class Planner:
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
             hops = (1, 2) if self._is_large(buffer.bytes) and not is_indirect else (1,)
             result.append(Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch))
-        return result
+        return bundled(result)
 
     def _is_large(self, size: int) -> bool:
         """Whether a buffer is worth streaming from a far memory rather than holding whole in the one before it."""
@@ -147,21 +154,34 @@ class Planner:
         solved = self._solve(problem) if min(problem.capacities) > 0 else None
         if solved is None and self.is_far:
             problem = self.problem(True)
-            solved = self._solve(problem)
+            solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None:
             raise misfit(self.program, self.target, self.machine, problem, self.levels)
-        return self._finish(problem, *solved)
+        return self._finish(*solved)
 
-    def _solve(self, problem: Problem) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]] | None:
+    def _solve_large(self, problem: Problem) -> Solved | None:
+        """A problem whose far homes are settled first, by a few candidates of each call."""
+        first = choose(coarse(problem), (), replace(self.search, gap=LARGE_GAP, probes=False))
+        if first is None:
+            return self._solve(problem)
+        solved = self._solve(settled(problem, first), replace(self.search, gap=LARGE_GAP))
+        if solved is None:
+            return None
+        choice, placements, packings, reduced = solved
+        least = sum(min(c.cycles - c.early for c in candidates) for candidates in problem.candidates)
+        return replace(choice, bound=least), placements, packings, reduced
+
+    def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""
+        search = search or self.search
         forbidden: list[Choice] = []
         while True:
-            choice = choose(problem, forbidden, self.seconds)
+            choice = choose(problem, forbidden, search)
             if choice is None:
                 return None
             try:
                 placements, packings = self._place(problem, choice)
-                return choice, placements, packings
+                return choice, placements, packings, problem
             except Overfull as overfull:
                 forbidden.append(choice)
                 if len(forbidden) >= MOST_CUTS:
@@ -182,39 +202,31 @@ class Planner:
 
     def _levels_of(self, problem: Problem, choice: Choice) -> dict[str, str]:
         """The level where every buffer is at home."""
-        constants = {b.name: self.levels[1] for b in self.constants}
-        return constants | {name: self.levels[hop] for name, hop in choice.homes.items()}
+        levels = {b.name: self.levels[1] for b in self.constants}
+        for home in problem.homes:
+            levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
+        return levels
 
     def _kept(self, problem: Problem, choice: Choice) -> dict[str, tuple[int, int]]:
         """The steps in which copies of far constants are there."""
         last = len(self.program.calls)
         if self.is_far and not any(home.fetch is not None for home in problem.homes):
             return {b.name: (FOR_EVER, last) for b in self.constants}
-        kept = {}
+        kept: dict[str, tuple[int, int]] = {}
         for home in problem.homes:
             if home.fetch is not None and choice.homes[home.name] == 1:
-                kept[home.name] = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
+                steps = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
+                kept |= dict.fromkeys(home.buffers, steps)
         return kept
 
-    def _finish(self, problem: Problem, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing]) -> Plan:
+    def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
         chosen = self._chosen(problem, choice)
         homes = self._levels_of(problem, choice)
         level = homes | {name: homes[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice).items()}
-        greedy = self._greedy(problem)
-        prediction = Prediction(choice.cycles, choice.bound, greedy)
+        prediction = Prediction(choice.cycles, choice.bound, greedy_cycles(problem))
         plan = Plan(self.program, self.target, placements, {}, self.machine, tuple(chosen), level, fetched, prediction)
         return replace(plan, memory=self._use(packings))
-
-    def _greedy(self, problem: Problem) -> int | None:
-        """Cycles when every call takes the largest tiles that fit, every activation lies outside and nothing is fetched early."""
-        total = 0
-        for candidates in problem.candidates:
-            plain = [c for c in candidates if all(hop >= 1 for hop in c.hops) and c.bytes[0] <= problem.capacities[0]]
-            if not plain:
-                return None
-            total += max(plain, key=lambda c: (c.bytes[0], -c.cycles)).cycles
-        return total
 
     def _use(self, packings: Mapping[str, Packing]) -> dict[str, LevelUse]:
         result = {}

@@ -1,0 +1,62 @@
+"""Smaller problems with nearly the same answers, for networks too large to be chosen in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.choose import Choice, Home, Problem
+
+FEW = 2  # candidates per combination of sources
+
+
+def bundled(homes: Sequence[Home]) -> list[Home]:
+    """Constants that are never streamed and have the same uses are fetched or kept together."""
+    result: list[Home] = []
+    bundles: dict[tuple[int, int], list[Home]] = {}
+    for home in homes:
+        if home.hops == (1,):
+            bundles.setdefault(home.steps, []).append(home)
+        else:
+            result.append(home)
+    for steps, members in bundles.items():
+        names = tuple(home.name for home in members)
+        fetch = sum(home.fetch or 0 for home in members)
+        result.append(Home(names[0], sum(home.size for home in members), steps, (1,), fetch, names))
+    return result
+
+
+def coarse(problem: Problem) -> Problem:
+    """The problem with a few candidates per call and combination of sources."""
+    return replace(problem, candidates=_possible(problem, problem.homes, FEW))
+
+
+def settled(problem: Problem, choice: Choice) -> Problem:
+    """The problem with the far homes that were chosen for a coarse one."""
+    homes = []
+    for home in problem.homes:
+        hop = choice.homes[home.name]
+        homes.append(replace(home, hops=(hop,) if hop > 1 else tuple(h for h in home.hops if h < 2)))
+    return replace(problem, homes=homes, candidates=_possible(problem, homes, None))
+
+
+def _possible(problem: Problem, homes: Sequence[Home], most: int | None) -> list[list[Candidate]]:
+    """The candidates that the homes allow; of each combination of sources the ``most`` cheapest ones and the smallest."""
+    hops = {home.name: home.hops for home in homes}
+    result = []
+    for candidates, operands in zip(problem.candidates, problem.operands, strict=True):
+        found: dict[tuple[int, ...], list[Candidate]] = {}
+        for candidate in candidates:
+            if all(name is None or hop in hops[name] for name, hop in zip(operands, candidate.hops, strict=True)):
+                found.setdefault(candidate.hops, []).append(candidate)
+        result.append([c for group in found.values() for c in _few(group, most)])
+    return result
+
+
+def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
+    if most is None or len(group) <= most + 1:
+        return group
+    kept = sorted(group, key=lambda c: c.cycles)[:most]
+    smallest = min(group, key=lambda c: c.bytes)
+    return kept if smallest in kept else [*kept, smallest]
