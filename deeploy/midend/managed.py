@@ -225,7 +225,8 @@ class Planner:
         level = homes | {name: homes[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice).items()}
         prediction = Prediction(choice.cycles, choice.bound, greedy_cycles(problem))
-        plan = Plan(self.program, self.target, placements, {}, self.machine, tuple(chosen), level, fetched, prediction)
+        offered = tuple(tuple(candidates) for candidates in problem.candidates)
+        plan = Plan(self.program, self.target, placements, {}, self.machine, tuple(chosen), level, fetched, prediction, offered)
         return replace(plan, memory=self._use(packings))
 
     def _use(self, packings: Mapping[str, Packing]) -> dict[str, LevelUse]:
