@@ -262,13 +262,29 @@ def _finish(comparisons: list[tuple[str, Any]], as_json: bool, headline: str) ->
 
 @app.command()
 def report(project: Project, as_json: JsonOption = False, network: Annotated[str | None, typer.Option("--network")] = None) -> None:
-    """Show what a project holds: memory, layers, constants."""
+    """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
     from deeploy.backend.host import select_network
     from deeploy.backend.project import read_manifest
-    from deeploy.report import text
+    from deeploy.report import terminal
 
     manifest = read_manifest(project)
-    print(json.dumps(manifest, indent=1) if as_json else text.report(select_network(manifest, network)))
+    print(json.dumps(manifest, indent=1) if as_json else terminal.report(select_network(manifest, network)))
+
+
+@app.command()
+def explain(
+    project: Project,
+    node: Annotated[str, typer.Argument(help="A layer, by the name of its node or of its function in C.", show_default=False)],
+    as_json: JsonOption = False,
+    network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
+) -> None:
+    """Say why a layer has its tile, its engine and the homes of its operands, and what else there was."""
+    from deeploy.backend.host import select_network
+    from deeploy.backend.project import read_manifest
+    from deeploy.report import why
+
+    found = why.find(project, select_network(read_manifest(project), network), node)
+    print(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
 
 
 @app.command()

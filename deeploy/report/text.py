@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,21 +14,21 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import shorten
 from deeploy.graph.target import Target
 
-_WIDTH = 64  # characters of the memory picture
+_FIGURE = re.compile(r"-|-?[\d ]+(\.\d+)?( ?%)?")
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Rows in aligned columns; numbers to the right."""
     cells = [[str(c) for c in row] for row in rows]
     widths = [max(len(h), *(len(r[i]) for r in cells)) if cells else len(h) for i, h in enumerate(head)]
-    right = [all(r[i].replace(" ", "").lstrip("-").isdigit() or r[i] == "-" for r in cells) for i in range(len(head))]
+    right = [all(_FIGURE.fullmatch(r[i]) for r in cells) for i in range(len(head))]
     lines = []
     for row in ([*head], *cells):
         lines.append("  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip())
     return "\n".join(lines)
 
 
-def _number(value: int | None) -> str:
+def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}".replace(",", " ")
 
 
@@ -36,60 +37,24 @@ def summary(manifest: Mapping[str, Any], folder: Path) -> str:
     lines = []
     for entry in manifest.get("networks") or [manifest]:
         macs = sum(call["macs"] for call in entry["calls"])
-        lines.append(f"{entry['model']} for {entry['target']}: {len(entry['calls'])} layers, {_number(macs)} MAC")
+        lines.append(f"{entry['model']} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC")
         for name, use in entry["memory"].items():
             lines.append(f"  {name}: {_memory(use)}")
     return "\n".join([*lines, f"written to {folder}"])
 
 
 def _memory(use: Mapping[str, Any]) -> str:
-    capacity = f" of {_number(use['capacity'])}" if use["capacity"] else ""
+    capacity = f" of {number(use['capacity'])}" if use["capacity"] else ""
     return (
-        f"peak {_number(use['peak'])} bytes{capacity} (lower bound {_number(use['lower_bound'])}), "
-        f"constants {_number(use['constants'])}, inputs and outputs {_number(use['io'])}"
+        f"peak {number(use['peak'])} bytes{capacity} (lower bound {number(use['lower_bound'])}), "
+        f"constants {number(use['constants'])}, inputs and outputs {number(use['io'])}"
     )
 
 
 def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str]:
     """Cycles that a simulator counted: of every layer of the first sample, and of all of it."""
-    rows = [(shorten(name, 40), _number(count), f"{count / totals[0]:.1%}") for name, count in layers]
-    return [_table(("layer", "cycles", "share"), rows), f"{_number(totals[0])} cycles"]
-
-
-def report(entry: Mapping[str, Any]) -> str:
-    """Memory, layers and buffers of one network."""
-    macs = sum(call["macs"] for call in entry["calls"])
-    lines = [f"{entry['model']} for {entry['target']}: {len(entry['calls'])} layers, {_number(macs)} MAC", ""]
-    lines += [f"{name}: {_memory(use)}" for name, use in entry["memory"].items()]
-    lines += ["", *_picture(entry), ""]
-    rows = [(shorten(c["node"], 40), shorten(c["op"], 20), c["kernel"], c["engine"], _number(c["macs"])) for c in entry["calls"]]
-    lines.append(_table(("layer", "operator", "kernel", "engine", "MAC"), rows))
-    lines.append("")
-    for kind in ("inputs", "outputs"):
-        lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
-    return "\n".join(lines)
-
-
-def _picture(entry: Mapping[str, Any]) -> list[str]:
-    """The arena over time: a column per step, a row per slice of addresses, a letter per buffer."""
-    lines: list[str] = []
-    steps = len(entry["calls"])
-    for level, use in entry["memory"].items():
-        blocks = [b for b in entry["buffers"] if b["level"] == level and b["bytes"]]
-        if not blocks or not use["peak"]:
-            continue
-        columns, rows = min(steps, _WIDTH), min(12, len(blocks) + 2)
-        grid = [["."] * columns for _ in range(rows)]
-        for index, block in enumerate(blocks):
-            letter = chr(ord("A") + index % 26) if index % 52 < 26 else chr(ord("a") + index % 26)
-            first_row = block["offset"] * rows // use["peak"]
-            last_row = max(first_row, ((block["offset"] + block["bytes"]) * rows - 1) // use["peak"])
-            for row in range(first_row, min(rows, last_row + 1)):
-                for column in range(block["first"] * columns // steps, block["last"] * columns // steps + 1):
-                    grid[row][column] = letter
-        lines.append(f"{level}, addresses downwards (0 to {_number(use['peak'])}), steps to the right:")
-        lines += ["  " + "".join(row) for row in grid]
-    return lines
+    rows = [(shorten(name, 40), number(count), f"{count / totals[0]:.1%}") for name, count in layers]
+    return [table(("layer", "cycles", "share"), rows), f"{number(totals[0])} cycles"]
 
 
 def contents(graph: gs.Graph) -> dict[str, Any]:
@@ -115,11 +80,11 @@ def describe_model(entry: Mapping[str, Any]) -> str:
     """``contents`` for people."""
     lines = [
         f"opset {entry['opset']}, {entry['nodes']} nodes after folding,"
-        f" {entry['constants']} constants ({_number(entry['constant_bytes'])} bytes)"
+        f" {entry['constants']} constants ({number(entry['constant_bytes'])} bytes)"
     ]
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
-    lines += ["", _table(("operator", "nodes"), list(entry["operators"].items()))]
+    lines += ["", table(("operator", "nodes"), list(entry["operators"].items()))]
     return "\n".join(lines)
 
 
@@ -146,12 +111,12 @@ def describe_target(entry: Mapping[str, Any]) -> str:
     """``target_contents`` for people."""
     lines = [f"{entry['name']}: {entry['summary']}"]
     for memory in entry.get("memories", []):
-        lines.append(f"  memory {memory['name']}: {_number(memory['capacity'])} bytes, alignment {memory['alignment']}")
+        lines.append(f"  memory {memory['name']}: {number(memory['capacity'])} bytes, alignment {memory['alignment']}")
     if "passes" in entry:
         lines.append(f"  passes: {', '.join(entry['passes'])}")
         rows = []
         for kernel in entry["kernels"]:
             types = "; ".join(f"{name} {' '.join(found)}" for name, found in kernel["types"].items())
             rows.append((kernel["operator"], kernel["name"], kernel["engine"], types, ", ".join(kernel["epilogues"])))
-        lines += ["", _table(("operator", "kernel", "engine", "types", "epilogues"), rows)]
+        lines += ["", table(("operator", "kernel", "engine", "types", "epilogues"), rows)]
     return "\n".join(lines)

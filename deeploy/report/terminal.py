@@ -1,0 +1,123 @@
+"""What ``deeploy report`` prints of a compiled network: cycles, levels, paths, a picture of every memory, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeploy.errors import shorten
+from deeploy.report.text import number, table
+
+_WIDTH = 64  # characters of the memory picture
+_MOST_LAYERS = 40  # that are all listed; of more only the slowest
+_SLOWEST = 20
+
+Entry = Mapping[str, Any]
+
+
+def report(entry: Entry) -> str:
+    """The essentials of one network; ``entry`` is its part of ``deploy.json``."""
+    macs = sum(call["macs"] for call in entry["calls"])
+    lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
+    if entry["cycles"] is not None:
+        lines += _time(entry, macs)
+    lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
+    lines += [*_layers(entry), ""]
+    for kind in ("inputs", "outputs"):
+        lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
+    return "\n".join(lines)
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _time(entry: Entry, macs: int) -> list[str]:
+    """Cycles, what they are spent on, and how far they are from the planner's bounds."""
+    cycles, shares = entry["cycles"], entry["shares"]
+    words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
+    spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
+    rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
+    lines = [f"{number(cycles)} cycles, {entry['microseconds'] / 1000:.3f} ms, {rate}, {entry['energy_uj']:.1f} uJ", f"  {spent}"]
+    prediction = entry["prediction"]
+    if prediction is not None:
+        planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
+        gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
+        gap = _share(planned - bound, planned)
+        lines.append(f"  the planner counts {number(planned)}; no less than {number(bound)} (gap {gap}); greedy plan: {gain}")
+    return lines
+
+
+def _levels(entry: Entry) -> str:
+    """The memories, their peaks and what bounds them."""
+    rows = []
+    for name, use in entry["memory"].items():
+        share = _share(use["peak"], use["capacity"]) if use["capacity"] else "-"
+        figures = (
+            number(use["peak"]),
+            number(use["lower_bound"]),
+            number(use["capacity"]),
+            share,
+            number(use["constants"]),
+            number(use["io"]),
+        )
+        rows.append((name, *figures))
+    return table(("memory, bytes", "peak", "lower bound", "capacity", "used", "constants", "inputs and outputs"), rows)
+
+
+def _paths(entry: Entry) -> str:
+    """What every transfer path moves, and what that costs."""
+    rows = []
+    for path, moved in entry["traffic"].items():
+        busy, exposed = _share(moved["busy"], entry["cycles"]), _share(entry["shares"][path], entry["cycles"])
+        counts = (number(moved["in"]), number(moved["out"]), number(moved["transfers"]))
+        rows.append((path, *counts, busy, exposed, f"{entry['energy'][path]:.2f}"))
+    rows.append(("cores", "-", "-", "-", _share(entry["shares"]["compute"], entry["cycles"]), "-", f"{entry['energy']['cores']:.2f}"))
+    return table(("path", "bytes in", "bytes out", "transfers", "busy", "exposed", "uJ"), rows)
+
+
+def _layers(entry: Entry) -> list[str]:
+    """A row per layer, or for the slowest of many."""
+    calls: Sequence[Mapping[str, Any]] = entry["calls"]
+    if entry["cycles"] is None:
+        rows = [(shorten(c["node"], 40), shorten(c["op"], 20), c["kernel"], c["engine"], number(c["macs"])) for c in calls]
+        return [table(("layer", "operator", "kernel", "engine", "MAC"), rows)]
+    shown = calls if len(calls) <= _MOST_LAYERS else sorted(calls, key=lambda c: -int(c["cycles"]))[:_SLOWEST]
+    heads = ("layer", "operator", "engine", "tiles", "MAC", "cycles", "share", "MAC/cycle", "bound by")
+    lines = [table(heads, [_layer(entry, call) for call in shown])]
+    if len(shown) < len(calls):
+        rest = sum(c["cycles"] for c in calls) - sum(c["cycles"] for c in shown)
+        lines.append(f"and {len(calls) - len(shown)} faster layers with {number(rest)} cycles; report.html lists all")
+    return lines
+
+
+def _layer(entry: Entry, call: Mapping[str, Any]) -> tuple[str, ...]:
+    rate = f"{call['macs'] / call['cycles']:.2f}" if call["macs"] and call["cycles"] else "-"
+    tiles = f"{number(call['tiles'])}{' x2' if call['is_double'] else '   '}"
+    share = _share(call["cycles"], entry["cycles"])
+    names = (shorten(call["node"], 40), shorten(call["op"], 20), call["engine"])
+    return (*names, tiles, number(call["macs"]), number(call["cycles"]), share, rate, call["bound"])
+
+
+def _picture(entry: Entry) -> list[str]:
+    """The arenas over time: a column per step, a row per slice of addresses, a letter per buffer."""
+    lines: list[str] = []
+    steps = len(entry["calls"])
+    for level in entry["memory"]:
+        blocks = [b for b in entry["buffers"] if b["level"] == level and b["bytes"]]
+        height = max((b["offset"] + b["bytes"] for b in blocks), default=0)
+        if not blocks:
+            continue
+        columns, rows = min(steps, _WIDTH), min(12, len(blocks) + 2)
+        grid = [["."] * columns for _ in range(rows)]
+        for index, block in enumerate(blocks):
+            letter = chr(ord("A") + index % 26) if index % 52 < 26 else chr(ord("a") + index % 26)
+            first_row = block["offset"] * rows // height
+            last_row = max(first_row, ((block["offset"] + block["bytes"]) * rows - 1) // height)
+            first, last = max(0, block["first"]), min(steps - 1, block["last"])
+            for row in range(first_row, min(rows, last_row + 1)):
+                for column in range(first * columns // steps, last * columns // steps + 1):
+                    grid[row][column] = letter
+        lines.append(f"{level}, addresses downwards (0 to {number(height)}), steps to the right:")
+        lines += ["  " + "".join(row) for row in grid]
+    return lines

@@ -1,0 +1,87 @@
+"""What ``deeploy explain`` finds in a project and prints about one layer."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deeploy.errors import UsageError, shorten
+from deeploy.report.text import number, table
+
+FILE = "explain.json"
+_NEAR = 4  # names that are suggested
+
+
+def find(project: Path, entry: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The explanations of the layers that come from a node, or of the one function of that name.
+
+    Args:
+        entry: the network's part of ``deploy.json``.
+
+    Raises:
+        UsageError: there is no such layer, or the project lost its explanations.
+    """
+    calls = entry["calls"]
+    steps = [step for step, call in enumerate(calls) if name in (call["name"], call["node"])]
+    if not steps:
+        known = list(dict.fromkeys(n for call in calls for n in (call["node"], call["name"])))
+        near = [n for n in known if name.lower() in n.lower()] or difflib.get_close_matches(name, known, _NEAR, 0.4)
+        hint = f"Did you mean {', '.join(shorten(n, 48) for n in near[:_NEAR])}?" if near else "deeploy report OUT lists the layers."
+        raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
+    if entry["machine"] is None:
+        return [_flat(entry, step) for step in steps]
+    try:
+        reasons = json.loads((project / FILE).read_text())["networks"][entry["name"]]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{project / FILE} cannot be read", "Compile the project again: it is written with it.") from error
+    head = {"steps": len(calls), "levels": reasons["levels"]}
+    return [{**head, "step": step, **reasons["calls"][step]} for step in steps]
+
+
+def describe(found: Mapping[str, Any]) -> str:
+    """One explanation for people."""
+    lines = [f"{shorten(found['node'])} ({shorten(found['op'])}), step {found['step']} of {found['steps']}, in C {found['name']}", ""]
+    lines += [f"  {shorten(reason, 400)}" for reason in found["reasons"]]
+    rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in found["operands"]]
+    lines += ["", _indented(table(("operand", "tensor", "where"), rows))]
+    if not found["candidates"]:
+        return "\n".join(lines)
+    levels = [(hop, level) for hop, level in enumerate(found["levels"]) if any(c["bytes"][hop] for c in found["candidates"])]
+    heads = ("", "tiles", "buffers", "operands in", *(f"bytes in {level}" for _, level in levels), "cycles", "")
+    ways = []
+    for way in found["candidates"]:
+        figures = (*(number(way["bytes"][hop]) for hop, _ in levels), number(way["cycles"]))
+        ways.append(
+            ("*" if way["chosen"] else "", way["loops"], "two" if way["is_double"] else "one", way["sources"], *figures, way["verdict"])
+        )
+    return "\n".join([*lines, "", f"  ways to run it, {found['considered']} were considered:", _indented(table(heads, ways))])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _flat(entry: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """All there is to say on a machine with one flat memory: nothing is cut, and nothing moves."""
+    call = entry["calls"][step]
+    placed = {name: buffer for buffer in entry["buffers"] for name in buffer["name"].split("=")}
+    constants = {constant["name"]: constant for constant in entry["constants"]}
+    operands = []
+    for name, buffer in call["operands"].items():
+        where = "the caller's"
+        if buffer in placed:
+            block = placed[buffer]
+            steps = f"steps {block['first']} to {block['last']}"
+            where = f"{number(block['bytes'])} bytes at {number(block['offset'])} of {block['level']}, {steps}"
+        elif buffer in constants:
+            where = f"constant, {number(constants[buffer]['bytes'])} bytes of read-only data"
+        operands.append({"name": name, "tensor": constants.get(buffer, {}).get("tensor", buffer), "where": where})
+    reasons = [
+        f"Engine: {call['engine']}, by {call['kernel']}, the first kernel of {entry['target']} that fits the node.",
+        f"Tile: the whole layer at once, since {entry['target']} has one flat memory.",
+    ]
+    head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
+    return {**head, "op": call["op"], "considered": 1, "reasons": reasons, "operands": operands, "candidates": []}
