@@ -117,7 +117,7 @@ class Compiled:
         if runs:
             files["trace.json"] = trace(runs)
         if reasons:
-            files["explain.json"] = json.dumps({"networks": reasons}, indent=1) + "\n"
+            files["explain.json"] = json.dumps({"networks": reasons}, separators=(",", ":")) + "\n"
         return files
 
     def write(self, folder: str | Path) -> None:

@@ -30,6 +30,11 @@ class _Frame:
     def width(self) -> float:
         return LEFT + RIGHT + self.steps * self.step
 
+    @property
+    def visible(self) -> float:
+        """The right end of what is seen of a wide drawing before it is scrolled."""
+        return min(self.width, USUAL) - RIGHT
+
     def x(self, step: float) -> float:
         return LEFT + step * self.step
 
@@ -61,7 +66,8 @@ def memory_map(level: str, use: Mapping[str, Any], buffers: Sequence[Mapping[str
         parts.append(_beside(frame, use["peak"] - beside, beside))
     parts += _lines(frame, use, is_close)
     size = f"0 0 {frame.width:.0f} {TOP + HEIGHT + BOTTOM}"
-    style = f"min-width:{frame.width * 0.72:.0f}px;max-width:{frame.width:.0f}px"
+    least = frame.width if frame.width > USUAL + 1 else 0.7 * frame.width
+    style = f"min-width:{least:.0f}px;max-width:{frame.width:.0f}px"
     return tag("svg", *parts, viewBox=size, class_="map", style=style, role="img", aria_label=f"memory map of {level}")
 
 
@@ -77,7 +83,7 @@ def _axes(frame: _Frame, calls: Sequence[Mapping[str, Any]]) -> str:
         x = frame.x(step + 0.5)
         about = tag("title", f"step {step}: {name(calls[step]['node'])}")
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{step}{about}</text>')
-    middle = (LEFT + frame.width - RIGHT) / 2
+    middle = (LEFT + frame.visible) / 2
     parts.append(f'<text class="axis" x="{middle:.0f}" y="{bottom + 30}" text-anchor="middle">step</text>')
     parts.append(f'<text class="axis" x="{LEFT - 6}" y="{TOP - 9}" text-anchor="end">bytes</text>')
     parts.append(f'<line class="base" x1="{LEFT}" x2="{frame.width - RIGHT:.1f}" y1="{bottom}" y2="{bottom}"/>')
@@ -151,7 +157,7 @@ def _lines(frame: _Frame, use: Mapping[str, Any], is_close: bool) -> list[str]:
         y = frame.y(count)
         parts.append(f'<line class="{kind}" x1="{LEFT}" x2="{end:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         above = kind != "bound" and not (kind == "peak" and is_close and frame.y(count) - frame.y(use["capacity"]) < 14)
-        anchor, x = ("start", LEFT + 4) if kind == "capacity" else ("end", end - 4)
+        anchor, x = ("start", LEFT + 4) if kind == "capacity" else ("end", frame.visible - 4)
         parts.append(f'<text class="mark {kind}" x="{x:.1f}" y="{y + (-4 if above else 12):.1f}" text-anchor="{anchor}">{words}</text>')
     if use["capacity"] is not None and not is_close:
         share = f"{100 * use['peak'] / use['capacity']:.1f}"

@@ -83,7 +83,7 @@ def spent(entry: Entry) -> str:
         title = f"{words}: {number(cycles)} cycles"
         if share > 0:
             parts.append(tag("i", class_=share_class(key), style=f"width:{share:.3f}%", title=title))
-        legend.append(tag("li", tag("i", class_=share_class(key)), f"{text(words)} ", tag("b", percent(cycles, entry["cycles"]))))
+            legend.append(tag("li", tag("i", class_=share_class(key)), f"{text(words)} ", tag("b", percent(cycles, entry["cycles"]))))
     drawn = (tag("div", *parts, class_="bar"), tag("ul", *legend, class_="legend"))
     return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
 
@@ -98,7 +98,7 @@ def bounds(entry: Entry) -> str:
     head = row(("", "reached", "against", ""), "th")
     shown = [row((a, tag("td", b, class_="n"), c, tag("td", d, class_="n"))) for a, b, c, d in rows]
     return section(
-        "Against the bounds", tag("table", tag("thead", head), tag("tbody", *shown), class_="plain", id=f"bounds-{entry['name']}")
+        "Against the bounds", tag("table", tag("thead", head), tag("tbody", *shown), class_="plain bounds", id=f"bounds-{entry['name']}")
     )
 
 
