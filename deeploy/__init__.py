@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deeploy.api import Compiled as Compiled
     from deeploy.api import compile as compile
+    from deeploy.midend.machine import Options as Options
 
 __version__ = "0.1.0"
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from deeploy import api
 
         return getattr(api, name)
+    if name == "Options":
+        from deeploy.midend.machine import Options
+
+        return Options
     raise AttributeError(f"module 'deeploy' has no attribute {name!r}")

@@ -37,6 +37,8 @@ class Candidate:
         cycles: predicted, when nothing was fetched before the call.
         early: cycles saved when the early windows are there already.
         early_bytes: of these windows, in the engine's memory.
+        tail: cycles of computing the last tile, in which early windows of the next call arrive.
+        far: cycles in which its own windows occupy the path from the far memory.
     """
 
     tiling: Tiling
@@ -45,6 +47,8 @@ class Candidate:
     cycles: int
     early: int
     early_bytes: int
+    tail: int
+    far: int
     is_double: bool
 
 
@@ -282,8 +286,11 @@ class Tiler:
             )
             if stream.is_early:
                 early, early_bytes = early + one, early_bytes + stream.bytes * stream.depth
-        cycles = cost.total(self._compute_of(tiling), issue, loads, depth > 1)
-        return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, depth > 1)
+        compute = self._compute_of(tiling)
+        cycles = cost.total(compute, issue, loads, depth > 1)
+        far = sum(load.data for path, load in loads.items() if path != self.paths[0].name)
+        tail = compute / tiling.tiles
+        return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, int(tail), int(far), depth > 1)
 
     def _compute_of(self, tiling: Tiling) -> float:
         share = 1.0

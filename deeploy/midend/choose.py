@@ -88,6 +88,7 @@ class _Model:
         self.ahead: dict[int, cp_model.IntVar] = {}
         self._homes()
         self._calls()
+        self._late()
         self._fetches()
 
     def _homes(self) -> None:
@@ -122,6 +123,17 @@ class _Model:
             self.early.append(early)
             self.cycles.append(cycles)
 
+    def _late(self) -> None:
+        """Early windows that do not arrive while the last tile of the call before is computed are waited for."""
+        for step, candidates in enumerate(self.problem.candidates):
+            saved = [(literal, c.early) for literal, c in zip(self.early[step], candidates, strict=True) if literal is not None]
+            if not saved:
+                continue
+            hidden = [(pick, c.tail) for pick, c in zip(self.pick[step - 1], self.problem.candidates[step - 1], strict=True)]
+            late = self.model.new_int_var(0, max(cycles for _, cycles in saved), f"late {step}")
+            self.model.add(late >= _sum(saved) - _sum(hidden))
+            self.waits.append(late)
+
     def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[str | None]) -> None:
         """A candidate implies the homes that it assumes."""
         for position, name in enumerate(operands):
@@ -148,8 +160,13 @@ class _Model:
             most = sum(count for _, count in total)
             wait = self.model.new_int_var(0, most, f"wait {step}")
             self.model.add(wait >= _sum(total) - most * ahead)
-            self.model.add(wait >= _sum(total) - (_sum(self.cycles[step - 1]) if step else 0))
+            self.model.add(wait >= _sum(total) - (self._free(step - 1) if step else 0))
             self.waits.append(wait)
+
+    def _free(self, step: int) -> cp_model.LinearExpr | int:
+        """Cycles of a call in which the path from the far memory is free for what the next one needs."""
+        rows = zip(self.pick[step], self.problem.candidates[step], strict=True)
+        return _sum([(pick, max(0, c.cycles - c.far)) for pick, c in rows])
 
     def _fetched(self, home: Home, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
         kept = self.model.new_bool_var(f"{home.name} kept")

@@ -1,4 +1,5 @@
-"""The whole way on real input: quantise the float network, compile it to C, build it, classify every held-out digit with it.
+"""The whole way on real input: quantise the float network, compile it for a chip with managed memories, run it on the machine model
+of this host, classify every held-out digit with it.
 
 Compares the generated C with onnxruntime on the same int8 network. Exit status 1 when the C is more than half a point worse.
 """
@@ -86,7 +87,8 @@ def main() -> int:
     digits = load()
     prepare(digits)
     command("quantize", "float.onnx", "--calibrate", "calibration.npz", "-o", "int8.onnx")
-    command("compile", "int8.onnx", "--target", "generic", "-o", "out")
+    command("compile", "int8.onnx", "--target", "siracusa", "--l1", "6000", "-o", "out")
+    command("report", "out")
     command("run", "out", "--inputs", "test.npz", "--save", "got.npz")
 
     with np.load(WORK / "got.npz") as archive:
@@ -99,7 +101,7 @@ def main() -> int:
     }
     accuracy = {name: 100 * float(np.mean(scores.argmax(1) == digits.test_labels)) for name, scores in rows.items()}
 
-    compiled = deeploy.compile(WORK / "int8.onnx", target="generic")
+    compiled = deeploy.compile(WORK / "int8.onnx", target="siracusa", options=deeploy.Options({"l1": 6000}))
     again = compiled.run({"image": digits.test_images[:1]})[0]
     if not np.array_equal(np.ravel(again), generated[0]):
         print("the Python interface and the command line computed different scores", file=sys.stderr)
