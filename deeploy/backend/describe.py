@@ -22,6 +22,7 @@ _UNKNOWN: Mapping[str, Any] = {
     "shares": {},
     "cycles": None,
     "microseconds": None,
+    "forks": None,
     "energy_uj": None,
     "energy": {},
 }

@@ -15,15 +15,9 @@ MANY = "many"  # the kind of an event that stands for others
 def timeline(run: Run, most: int = MOST_EVENTS) -> Mapping[str, Any]:
     """Lanes, kinds and labels, and the events as lists of ``FIELDS``; lane, kind and label are numbers.
 
-    Where a run has more than ``most`` intervals, those in the middle of a call become one event per lane, of the kind ``MANY``, whose
-    label says how many there are.
+    There are about ``most`` events at most; see ``thinned``.
     """
-    share = min(1.0, most / max(1, len(run.intervals)))
-    crowds: dict[tuple[str, int], list[Interval]] = {}
-    for interval in run.intervals:
-        crowds.setdefault((interval.lane, interval.step), []).append(interval)
-    shown = [interval for crowd in crowds.values() for interval in _thinned(crowd, share)]
-    shown.sort(key=lambda interval: (interval.start, interval.end, interval.lane))
+    shown = thinned(run, most)
     kinds = list(dict.fromkeys(interval.kind for interval in shown))
     labels = list(dict.fromkeys(interval.label for interval in shown))
     at = {"lane": {n: i for i, n in enumerate(run.lanes)}, "kind": {n: i for i, n in enumerate(kinds)}}
@@ -50,6 +44,20 @@ def timeline(run: Run, most: int = MOST_EVENTS) -> Mapping[str, Any]:
             for i in shown
         ],
     }
+
+
+def thinned(run: Run, most: int) -> list[Interval]:
+    """The intervals of a run in the order of time.
+
+    Where a run has more than ``most``, those in the middle of a call become one interval per lane, of the kind ``MANY``, whose label says
+    how many there are.
+    """
+    share = min(1.0, most / max(1, len(run.intervals)))
+    crowds: dict[tuple[str, int], list[Interval]] = {}
+    for interval in run.intervals:
+        crowds.setdefault((interval.lane, interval.step), []).append(interval)
+    shown = [interval for crowd in crowds.values() for interval in _thinned(crowd, share)]
+    return sorted(shown, key=lambda interval: (interval.start, interval.end, interval.lane))
 
 
 def _thinned(crowd: Sequence[Interval], share: float) -> list[Interval]:

@@ -105,7 +105,12 @@ class Energy:
 
 @dataclass(frozen=True)
 class Run:
-    """One inference, predicted; ``lanes`` are the engines and paths that intervals name."""
+    """One inference, predicted.
+
+    Attributes:
+        lanes: the engines and paths that intervals name.
+        waits, forks: how often the first core waits, per path, and how often it forks a team.
+    """
 
     cycles: float
     calls: tuple[CallTiming, ...]
@@ -114,6 +119,8 @@ class Run:
     lanes: tuple[str, ...]
     mhz: float
     energy: Energy
+    waits: Mapping[str, int]
+    forks: int
 
     @property
     def shares(self) -> dict[str, float]:
@@ -147,6 +154,7 @@ def summary(run: Run) -> dict[str, Any]:
     return {
         "cycles": round(run.cycles),
         "microseconds": round(run.cycles / run.mhz, 3),
+        "forks": run.forks,
         "shares": _rounded(run.shares),
         "bytes": {name: traffic.bytes for name, traffic in run.traffic.items()},
         "traffic": {name: _traffic(traffic) for name, traffic in run.traffic.items()},

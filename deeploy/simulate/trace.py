@@ -12,8 +12,10 @@ from typing import Any
 
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
+from deeploy.simulate.timeline import MANY, thinned
 from deeploy.simulate.timing import Interval, Run
 
+MOST_EVENTS = 50_000  # of a network; beyond that, those in the middle of a call are drawn as one
 CALLS = 1  # the thread that shows which call runs
 _KINDS = {"in": "fetch", "out": "store"}
 
@@ -25,7 +27,7 @@ def trace(runs: Mapping[str, tuple[Plan, Run]]) -> str:
         events += _names(pid, name, run)
         events += _calls(pid, plan, run)
         tids = {lane: CALLS + 1 + index for index, lane in enumerate(run.lanes)}
-        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in run.intervals]
+        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in thinned(run, MOST_EVENTS)]
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
 
@@ -61,7 +63,7 @@ def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> dict
     if interval.bytes:
         about["bytes"] = interval.bytes
     kind = _KINDS.get(interval.kind, interval.kind)
-    name = interval.label if interval.kind in ("compute", "overhead") else f"{kind} {interval.label}"
+    name = interval.label if interval.kind in ("compute", "overhead", MANY) else f"{kind} {interval.label}"
     return _span(pid, tid, shorten(name), kind, interval.start, interval.end, run, about)
 
 

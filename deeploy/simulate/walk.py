@@ -38,6 +38,7 @@ class _Path:
         self.free = 0.0
         self.ends: deque[float] = deque(maxlen=max(1, path.commands))
         self.tickets: dict[int, float] = {}
+        self.waits = 0
 
     def start(self, now: float, batch: Batch, is_store: bool) -> tuple[float, float, float]:
         """Issue equal transfers from ``now`` on: when the last is issued, cycles waited for room, when the first begins.
@@ -84,6 +85,7 @@ class _Walk:
         self.boxes = [[StreamBoxes(plan, step, s) for s in plan.tiling(step).streams] for step in range(len(self.calls))]
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.first_use = _first_uses(plan)
+        self.forks = 0
 
     def run(self) -> Run:
         """Every call in turn."""
@@ -99,7 +101,8 @@ class _Walk:
                 traffic[name].add(moved)
         lanes = (*dict.fromkeys(call.kernel.engine for call in self.calls), *self.paths)
         spent = energy(self.plan, self.now, traffic)
-        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent)
+        waits = {name: path.waits for name, path in self.paths.items()}
+        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks)
 
     @property
     def current(self) -> CallTiming:
@@ -134,6 +137,7 @@ class _Walk:
 
     def wait(self, name: str, ticket: int, reason: str, tile: int) -> None:
         """Until everything that was started under a ticket is complete."""
+        self.paths[name].waits += 1
         stalled = self.paths[name].tickets.pop(ticket, 0.0) - self.now
         if stalled > 0:
             _stall(self.current, name, reason, stalled)
@@ -171,7 +175,8 @@ class _CallWalk:
         self.near, self.far = paths[0].name, paths[-1].name
         self.streams: dict[tuple[bool, bool], list[StreamBoxes]] = {}
         for boxes in walk.boxes[step]:
-            self.streams.setdefault((boxes.stream.path != self.near, boxes.stream.is_output), []).append(boxes)
+            if not (boxes.stream.is_early and boxes.stream.moves == 1):  # those are there already
+                self.streams.setdefault((boxes.stream.path != self.near, boxes.stream.is_output), []).append(boxes)
         outer = [b.stream.loops for is_output in (False, True) for b in self.streams.get((True, is_output), ())][:1]
         self.group = math.prod(loop.trips for loop in self.tiling.loops[outer[0] :]) if outer else 0
         engine = plan.target.engine(call.kernel.engine)
@@ -213,6 +218,7 @@ class _CallWalk:
         compute = self.compute(tile)
         walk.note("overhead", overhead, "set-up, fork and join", tile)
         walk.note("compute", compute, self.call.name, tile)
+        walk.forks += self.cores > 1
         walk.current.overhead += overhead
         walk.current.compute += compute
 
@@ -293,8 +299,10 @@ class _CallWalk:
                 self.store(True, tile)
                 if any(b.stream.depth == 1 and b.stream.moves > 1 for b in self.streams[True, True]):
                     self.wait(True, True, tile)
-        self.wait(False, True, self.last)
-        self.wait(True, True, self.last)
+        if self.has(False, True):
+            self.wait(False, True, self.last)
+        if unstages:
+            self.wait(True, True, self.last)
 
     def ahead(self, tile: int, group: int, stages: bool) -> None:
         """Fetch a tile while the one before it is computed, and what its group's next one needs from further out."""

@@ -52,7 +52,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_host_model_counts_the_same_transfers(name: str, tmp_path: Path) -> None:
+def test_the_host_model_counts_the_same_transfers_waits_and_forks(name: str, tmp_path: Path) -> None:
     build, options = CASES[name]
     result = build(tmp_path, options)
     run = walk(result.plan)
@@ -60,13 +60,15 @@ def test_the_host_model_counts_the_same_transfers(name: str, tmp_path: Path) -> 
     engines = counted["engines"]
     assert isinstance(engines, dict)
     for path, traffic in run.traffic.items():
-        found = {key: engines[path][key] for key in ("transfers", "rows", "bytes_to_near", "bytes_to_far")}
+        found = {key: engines[path][key] for key in ("transfers", "rows", "bytes_to_near", "bytes_to_far", "waits")}
         assert found == {
             "transfers": traffic.transfers,
             "rows": traffic.rows,
             "bytes_to_near": traffic.bytes_in,
             "bytes_to_far": traffic.bytes_out,
+            "waits": run.waits[path],
         }
+    assert run.forks == counted["forks"]
     steps = [0] * len(run.calls)
     for interval in run.intervals:
         steps[interval.step] += interval.bytes
