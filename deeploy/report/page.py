@@ -80,7 +80,7 @@ def _timeline(entry: Mapping[str, Any]) -> str:
     legend = [tag("li", tag("i", class_=f"event-{kind}"), text(words)) for kind, words in _EVENTS.items()]
     tools = tag("div", *buttons, tag("output", ""), class_="tools")
     drawing = tag("div", class_="timeline", id=f"timeline-{entry['name']}", tabindex=0)
-    note = "Wheel or + and - to zoom, drag or arrows to move, double click on a layer to see it alone."
+    note = "Double click on a layer to see it alone; drag or arrows to move, + and - or, after a click, the wheel to zoom."
     return sections.section("Timeline", tools, drawing, tag("ul", *legend, class_="legend"), note=note)
 
 

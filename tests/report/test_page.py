@@ -124,6 +124,23 @@ def test_zooming_shows_one_layer(project: dict[str, Any], tmp_path: Path) -> Non
     assert shown_cycles == pytest.approx(1.04 * project["manifest"]["calls"][2]["cycles"], rel=0.1)
 
 
+def test_hovering_tells_the_title_at_once(project: dict[str, Any], tmp_path: Path) -> None:
+    script = """
+        const block = document.querySelector('#map-network-L1 .block rect');
+        block.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }));
+    """
+    document = shown(project["page"], tmp_path, script)
+    (tip,) = document.find("div", "id", "tip")
+    first = next(b for b in project["manifest"]["buffers"] if b["level"] == "L1" and b["bytes"])
+    assert "hidden" not in tip.attributes
+    assert tip.text.startswith(f"{first['name']} {first['kind']}, {spaced(first['bytes'])} bytes at {spaced(first['offset'])} to ")
+
+
+def test_the_theme_can_be_changed(project: dict[str, Any], tmp_path: Path) -> None:
+    document = shown(project["page"], tmp_path, "document.getElementById('theme').click();")
+    assert document.find("html")[0].attributes["data-theme"] in ("dark", "light")
+
+
 def test_a_heading_sorts(project: dict[str, Any], tmp_path: Path) -> None:
     document = shown(project["page"], tmp_path, "for (const _ of [1, 2]) document.querySelectorAll('.layers th')[6].click();")
     rows = document.find("table", "id", "layers-network")[0].all("tr", "data-step")
@@ -137,6 +154,19 @@ def test_the_page_needs_nothing_from_outside(project: dict[str, Any]) -> None:
     links = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"'\s>)]+)""", project["page"])
     assert [link for link in links if not link.startswith(("#", "data:"))] == []
     assert set(re.findall(r"https?://[^\"'\s<]+", project["page"])) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_peak_bound_and_capacity_are_lines() -> None:
+    use = {"capacity": 1200, "peak": 1000, "lower_bound": 800, "constants": 0}
+    buffers = [{"name": "a", "kind": "local", "level": "near", "offset": 0, "bytes": 1000, "first": 0, "last": 1}]
+    drawn = memory_map("near", use, buffers, [{"node": "first"}, {"node": "second"}])
+    heights = {kind: float(y) for kind, y in re.findall(r'<line class="(\w+)" [^>]*y1="([\d.]+)"', drawn) if kind != "grid"}
+    assert heights["capacity"] < heights["peak"] < heights["bound"] < heights["base"]
+    per_byte = (heights["base"] - heights["peak"]) / 1000
+    assert (heights["base"] - heights["bound"]) / 800 == pytest.approx(per_byte, rel=0.01)
+    assert (heights["base"] - heights["capacity"]) / 1200 == pytest.approx(per_byte, rel=0.01)
+    for words in ("peak 1\u202f000", "lower bound 800", "capacity 1\u202f200"):
+        assert f">{words}</text>" in drawn
 
 
 def test_a_memory_of_constants_alone_is_a_sentence() -> None:

@@ -116,6 +116,8 @@
     }
 
     wheel(event) {
+      /* Over a page that scrolls, the wheel is the timeline's only when it was clicked before. */
+      if (!event.ctrlKey && document.activeElement !== this.box) return;
       if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         const move = ((event.deltaX || event.deltaY) / (this.width - GUTTER)) * (this.to - this.from);
         this.show(this.from + move, this.to + move);
