@@ -26,7 +26,8 @@ def explanations(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
         entry: the network's entry of ``deploy.json``.
     """
     levels = [plan.target.engines[0].memory, *(path.far for path in plan.target.outward(plan.target.engines[0].memory))]
-    calls = [_Explanation(plan, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
+    schedule = _Schedule(plan)
+    calls = [_Explanation(plan, schedule, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
     return {"levels": levels, "calls": calls}
 
 
@@ -35,11 +36,33 @@ def spaced(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
+class _Schedule:
+    """What lies in every memory in every step, and when every buffer is used: put together once for all calls."""
+
+    def __init__(self, plan: Plan) -> None:
+        steps = len(plan.program.calls)
+        self.alive: dict[str, list[list[Placement]]] = {level: [[] for _ in range(steps)] for level in plan.memory}
+        for placement in plan.placements:
+            for step in range(max(0, placement.first), min(placement.last, steps - 1) + 1):
+                self.alive[placement.level][step].append(placement)
+        self.taken = {level: [sum(p.size for p in inside) for inside in self.alive[level]] for level in self.alive}
+        self.uses: dict[str, tuple[int, int]] = {}
+        for step, call in enumerate(plan.program.calls):
+            for operand in call.operands.values():
+                self.uses[operand.buffer] = (self.uses.get(operand.buffer, (step, step))[0], step)
+        self.own: dict[str, list[Placement]] = {}
+        scratch = {name: call.name for call in plan.program.calls for name in call.scratch.values()}
+        for placement in plan.placements:
+            name = placement.buffers[0]
+            self.own.setdefault(scratch.get(name, name.rsplit(".", 1)[0] if "." in name else ""), []).append(placement)
+
+
 class _Explanation:
     """One call's."""
 
-    def __init__(self, plan: Plan, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, schedule: _Schedule, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
         self.plan = plan
+        self.schedule = schedule
         self.step = step
         self.levels = levels
         self.entry = entry
@@ -109,28 +132,28 @@ class _Explanation:
     def neighbours(self) -> str:
         """The largest buffers that share the engine's memory with the call."""
         level = self.levels[0]
-        largest = sorted(self.others(level, self.step), key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
+        own = set(self.own())
+        inside = [p for p in self.schedule.alive[level][self.step] if p not in own]
+        largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
 
     # ---- memory
 
-    def others(self, level: str, step: int) -> list[Placement]:
-        """What is in a memory in a step and does not serve this call alone."""
-        inside = [p for p in self.plan.placements if p.level == level and p.first <= step <= p.last]
-        return [p for p in inside if not p.buffers[0].startswith(f"{self.call.name}.") and p.buffers[0] not in self.call.scratch.values()]
+    def own(self) -> list[Placement]:
+        """This call's windows, scratch and closure."""
+        return self.schedule.own.get(self.call.name, [])
 
     def free(self, hop: int, step: int) -> int:
         """Bytes of a memory that are not taken in a step by anything but this call's windows, scratch and closure."""
         level = self.levels[hop]
         use = self.plan.memory[level]
-        taken = sum(p.size for p in self.others(level, step))
-        return (use.capacity or 2**40) - use.constants - taken
+        own = sum(p.size for p in self.own() if p.level == level and p.first <= step <= p.last)
+        return (use.capacity or 2**40) - use.constants - self.schedule.taken[level][step] + own
 
     def life(self, buffer: str) -> tuple[int, int, int]:
         """First and last step in which a buffer is needed, and its bytes."""
-        uses = [step for step, call in enumerate(self.plan.program.calls) if any(o.buffer == buffer for o in call.operands.values())]
-        return uses[0], uses[-1], self.plan.program.buffers[buffer].bytes
+        return *self.schedule.uses[buffer], self.plan.program.buffers[buffer].bytes
 
     def lack(self, candidate: Candidate) -> str | None:
         """The memory that has no room for a candidate's windows, or None."""

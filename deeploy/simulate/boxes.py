@@ -147,6 +147,21 @@ class StreamBoxes:
         return strides, fixed
 
 
+def boxes_of(plan: Plan) -> list[list[StreamBoxes]]:
+    """The boxes of every stream of every call; equal calls share them."""
+    known: dict[tuple[object, ...], list[StreamBoxes]] = {}
+    result = []
+    for step, call in enumerate(plan.program.calls):
+        tiling = plan.tiling(step)
+        maps = tuple(str(access) for phase in (call.geometry.nest, *call.geometry.nest.phases) for access in phase.maps().values())
+        operands = tuple((o.access, plan.program.buffers[o.buffer].dtype) for o in call.operands.values())
+        key = (id(call.kernel), maps, tuple(call.geometry.extents.items()), operands, tiling)
+        if key not in known:
+            known[key] = [StreamBoxes(plan, step, stream) for stream in tiling.streams]
+        result.append(known[key])
+    return result
+
+
 def whole(path: DmaPath, size: int) -> tuple[Batch, ...]:
     """The transfers of a whole buffer of ``size`` bytes."""
     return transfers(path, size, ())

@@ -6,6 +6,7 @@ names processes and threads, and counters (C). A network is a process; its threa
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -28,8 +29,9 @@ def trace(runs: Mapping[str, tuple[Plan, Run]]) -> str:
         events += _calls(pid, plan, run)
         tids = {lane: CALLS + 1 + index for index, lane in enumerate(run.lanes)}
         events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in thinned(run, MOST_EVENTS)]
-    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
-    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
+    # One line per event; within a string, quotes are escaped.
+    lines = json.dumps(events, separators=(",", ":")).replace('},{"ph":', '},\n{"ph":')
+    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines[1:-1]}\n]}}\n'
 
 
 def _names(pid: int, name: str, run: Run) -> list[dict[str, Any]]:
@@ -44,16 +46,27 @@ def _names(pid: int, name: str, run: Run) -> list[dict[str, Any]]:
 def _calls(pid: int, plan: Plan, run: Run) -> list[dict[str, Any]]:
     """One event per call, and the bytes of every memory that are in use during it."""
     events: list[dict[str, Any]] = []
+    used = {level: _used(plan, level) for level in plan.memory}
     for step, (call, timing) in enumerate(zip(plan.program.calls, run.calls, strict=True)):
         shares = {"compute": round(timing.compute), "overhead": round(timing.overhead), "issue": round(timing.issue)}
         stalls = {path: {reason: round(cycles) for reason, cycles in found.items()} for path, found in timing.stalls.items()}
         about = {"node": shorten(call.node.name), "kernel": call.kernel.name, "bound": timing.bound, "cycles": shares, "stalls": stalls}
         events.append(_span(pid, CALLS, timing.name, "call", timing.start, timing.end, run, about))
-        for level in plan.memory:
-            alive = sum(p.size for p in plan.placements if p.level == level and p.first <= step <= p.last)
-            at = _microseconds(timing.start, run)
-            events.append({"ph": "C", "pid": pid, "tid": 0, "ts": at, "name": f"bytes in {level}", "args": {"bytes": alive}})
+        at = _microseconds(timing.start, run)
+        for level, counts in used.items():
+            events.append({"ph": "C", "pid": pid, "tid": 0, "ts": at, "name": f"bytes in {level}", "args": {"bytes": counts[step]}})
     return events
+
+
+def _used(plan: Plan, level: str) -> list[int]:
+    """Bytes of a level's arena that are in use, per step."""
+    steps = len(plan.program.calls)
+    changes = [0] * (steps + 2)
+    for placement in plan.placements:
+        if placement.level == level:
+            changes[max(0, placement.first)] += placement.size
+            changes[min(placement.last, steps) + 1] -= placement.size
+    return list(itertools.accumulate(changes))
 
 
 def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> dict[str, Any]:

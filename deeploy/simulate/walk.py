@@ -16,7 +16,7 @@ from deeploy.midend import cost
 from deeploy.midend.place import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
-from deeploy.simulate.boxes import Batch, StreamBoxes, whole
+from deeploy.simulate.boxes import Batch, StreamBoxes, boxes_of, whole
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
 
 IN, OUT, EARLY = 0, 1, 2  # tickets, as the emitted code numbers them
@@ -82,7 +82,7 @@ class _Walk:
         self.step = 0
         self.intervals: list[Interval] = []
         self.timings: list[CallTiming] = []
-        self.boxes = [[StreamBoxes(plan, step, s) for s in plan.tiling(step).streams] for step in range(len(self.calls))]
+        self.boxes = boxes_of(plan)
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.first_use = _first_uses(plan)
         self.forks = 0

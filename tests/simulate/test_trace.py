@@ -60,6 +60,18 @@ def test_events_are_those_of_the_run(traced: tuple[Run, dict[str, list[dict[str,
     assert sum(e["dur"] for e in calls) == pytest.approx(run.cycles / run.mhz, rel=1e-4)  # type: ignore[misc]
 
 
+def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:
+    plan = convolutions(tmp_path, Options({"l1": 2500, "l2": 14000}, default_memory="L3")).plan
+    counters = [e for e in json.loads(trace({"n": (plan, walk(plan))}))["traceEvents"] if e["ph"] == "C"]
+    for level in plan.memory:
+        found = [e["args"]["bytes"] for e in counters if e["name"] == f"bytes in {level}"]
+        alive = [
+            sum(p.size for p in plan.placements if p.level == level and p.first <= step <= p.last)
+            for step in range(len(plan.program.calls))
+        ]
+        assert found == alive
+
+
 def test_networks_are_processes_and_hostile_names_stay_on_one_line(tmp_path: Path) -> None:
     plan = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [4, 8]}, {"y": [4, 8]}, {}, Options({"l1": 4000}), "siracusa").plan
     runs = {name: (plan, walk(plan)) for name in ("a", 'b"\n</script>\u2028')}
