@@ -1,0 +1,102 @@
+"""Choose by trying everything: every candidate, home, early window, and every constant kept, fetched, fetched ahead or streamed.
+
+The rules are written down here once more, from the text of ``deeploy.midend.choose``, without its model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.choose import Choice, Home, Problem
+
+State = dict[str, tuple[int, bool]]  # per home: hop, and whether its constants are fetched at every inference
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to run a call, given the homes: number, candidate, early or not."""
+
+    number: int
+    candidate: Candidate
+    is_early: bool
+
+    @property
+    def cycles(self) -> int:
+        return self.candidate.cycles - self.is_early * self.candidate.early
+
+
+def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> list[list[int]]:
+    """Bytes per hop and step."""
+    count = len(problem.candidates)
+    result = [[0] * count for _ in problem.capacities]
+    for home in problem.homes:
+        hop, is_fetched = state[home.name]
+        first, last = home.steps
+        if home.fetch is not None:
+            if hop != 1:
+                continue
+            first, last = (first - ahead[first], last) if is_fetched else (0, count - 1)
+        for step in range(first, last + 1):
+            result[hop][step] += home.size
+    for step, row in enumerate(rows):
+        for hop, size in enumerate(row.candidate.bytes):
+            result[hop][step] += size
+        if row.is_early:
+            result[0][step - 1] += row.candidate.early_bytes
+    return result
+
+
+def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> int:
+    """Of the network: its calls, and what remains of fetching constants beside the call before."""
+    total = sum(row.cycles for row in rows)
+    for step in range(len(rows)):
+        fetch = sum(h.fetch or 0 for h in problem.homes if h.fetch is not None and h.steps[0] == step and state[h.name][1])
+        total += max(0, fetch - (rows[step - 1].cycles if ahead[step] else 0))
+    return total
+
+
+def _states(homes: Sequence[Home]) -> Iterator[State]:
+    options = [[(hop, False) for hop in h.hops] + [(1, True)] * (h.fetch is not None and 1 in h.hops) for h in homes]
+    for combination in itertools.product(*options):
+        yield {home.name: option for home, option in zip(homes, combination, strict=True)}
+
+
+def _rows(problem: Problem, step: int, state: State) -> list[Row]:
+    """What a call may do under these homes; of what needs the same bytes, the fastest."""
+    wanted = problem.operands[step]
+    is_arriving = any(h.fetch is not None and h.steps[0] == step and state[h.name][1] for h in problem.homes)
+    result = []
+    for number, candidate in enumerate(problem.candidates[step]):
+        if all(name is None or state[name][0] == hop for name, hop in zip(wanted, candidate.hops, strict=True)):
+            result.append(Row(number, candidate, False))
+            if step and candidate.early and not is_arriving:
+                result.append(Row(number, candidate, True))
+    return result
+
+
+def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
+    """All choices within the capacities, with their cycles."""
+    count = len(problem.candidates)
+    for state in _states(problem.homes):
+        arriving = {h.steps[0] for h in problem.homes if h.fetch is not None and state[h.name][1]} - {0}
+        options = [_rows(problem, step, state) for step in range(count)]
+        for early_fetch in itertools.product(*([False, True] if step in arriving else [False] for step in range(count))):
+            for rows in itertools.product(*options):
+                used = loads(problem, state, rows, early_fetch)
+                if all(size <= capacity for sizes, capacity in zip(used, problem.capacities, strict=True) for size in sizes):
+                    yield cycles(problem, state, rows, early_fetch), _choice(problem, state, rows, early_fetch)
+
+
+def _choice(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> Choice:
+    first = {home.name: home.steps[0] for home in problem.homes}
+    return Choice(
+        tuple(row.number for row in rows),
+        tuple(row.is_early for row in rows),
+        {name: hop for name, (hop, _) in state.items()},
+        {name: first[name] - ahead[first[name]] for name, (_, is_fetched) in state.items() if is_fetched},
+        cycles(problem, state, rows, ahead),
+        0,
+    )

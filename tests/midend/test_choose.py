@@ -1,0 +1,130 @@
+"""Choose against trying everything, on small random problems: same cycles, same verdict, same smallest capacity."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.choose import Choice, Home, Problem, Search, choose, smallest
+from deeploy.midend.tiling import Tiling
+from tests.midend import exhaustive
+
+EXACT = Search(gap=0.0)
+NO_TILING = Tiling((), (), (), None)
+
+
+def candidate(hops: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0) -> Candidate:
+    return Candidate(NO_TILING, tuple(hops), tuple(sizes), cycles, early, early_bytes, False)
+
+
+def homes(numbers: random.Random, calls: int, is_far: bool) -> list[Home]:
+    """A chain of activations, each written by one call and read by the next, and constants of some calls."""
+    result = []
+    for step in range(calls - 1):
+        hops = (0, 1, 2) if is_far and numbers.random() < 0.3 else (0, 1)
+        result.append(Home(f"a{step}", numbers.randint(1, 6), (step, step + 1), hops))
+    for step in range(calls):
+        if is_far and numbers.random() < 0.8:
+            last = numbers.choice([step, step, calls - 1])
+            hops = (1, 2) if numbers.random() < 0.3 else (1,)
+            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), hops, numbers.randint(5, 50)))
+    return result
+
+
+def random_problem(seed: int) -> Problem:
+    """Two or three calls with up to two candidates for every combination of homes; every second problem has far memories."""
+    numbers = random.Random(seed)
+    calls, is_far = numbers.randint(2, 3), seed % 2 == 0
+    every = {home.name: home for home in homes(numbers, calls, is_far)}
+    operands: list[list[str | None]] = []
+    candidates: list[list[Candidate]] = []
+    for step in range(calls):
+        names = [h.name for h in every.values() if step in h.steps or (h.fetch is not None and h.steps[0] <= step <= h.steps[1])]
+        found = []
+        for combination in itertools.product(*[every[name].hops for name in names]):
+            for _ in range(numbers.randint(1, 2)):
+                sizes = (numbers.randint(1, 10), numbers.randint(0, 4) if 2 in combination else 0, 0)
+                early = numbers.choice([0, 8, 15])
+                found.append(candidate((*combination, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0))
+        operands.append([*names, None])
+        candidates.append(found)
+    return Problem(candidates, operands, list(every.values()), [numbers.randint(8, 22), numbers.randint(8, 24), 1000])
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 25) for start in range(0, 200, 25)], ids=str)
+def test_the_cheapest_choice_is_found(seeds: range) -> None:
+    solved = 0
+    for seed in seeds:
+        solved += check_against_everything(random_problem(seed))
+    assert solved > len(seeds) // 2
+
+
+def check_against_everything(problem: Problem) -> bool:
+    """Whether there is a choice; if so, it has the fewest cycles and fits."""
+    best = min((cycles for cycles, _ in exhaustive.every(problem)), default=None)
+    found = choose(problem, (), EXACT)
+    assert (found.cycles if found is not None else None) == best
+    if found is not None:
+        assert found.bound == best
+        state = {h.name: (found.homes[h.name], h.name in found.fetched) for h in problem.homes}
+        ahead = [any(found.fetched.get(h.name) == step - 1 and h.steps[0] == step for h in problem.homes) for step in range(3)]
+        rows = [exhaustive.Row(pick, problem.candidates[step][pick], found.early[step]) for step, pick in enumerate(found.picks)]
+        assert exhaustive.cycles(problem, state, rows, ahead) == best
+        for used, capacity in zip(exhaustive.loads(problem, state, rows, ahead), problem.capacities, strict=True):
+            assert max(used) <= capacity
+    return found is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_smallest_capacity_is_the_smallest(seed: int) -> None:
+    problem = random_problem(seed)
+    for hop in (0, 1):
+        needed = smallest(problem, hop, EXACT)
+        others = replace(problem, capacities=[10_000 if i == hop else c for i, c in enumerate(problem.capacities)])
+        if needed is None:
+            assert choose(others, (), EXACT) is None
+            continue
+        exact = [needed if i == hop else c for i, c in enumerate(problem.capacities)]
+        assert choose(replace(problem, capacities=exact), (), EXACT) is not None
+        exact[hop] -= 1
+        assert choose(replace(problem, capacities=exact), (), EXACT) is None
+
+
+def test_a_forbidden_choice_does_not_come_back() -> None:
+    """Cut after cut, the choices come in the order of their cycles, each once."""
+    home = Home("a", 4, (0, 1), (0, 1))
+    calls = [[candidate((hop, 1), (2, 0, 0), 10 * step + hop + 3) for hop in (0, 1)] for step in (0, 1)]
+    calls[1].append(candidate((1, 1), (1, 0, 0), 50))
+    problem = Problem(calls, [["a", None], ["a", None]], [home], [100, 100, 100])
+    cuts: list[Choice] = []
+    while (choice := choose(problem, cuts, EXACT)) is not None:
+        cuts.append(choice)
+    assert [c.cycles for c in cuts] == sorted(cycles for cycles, _ in exhaustive.every(problem)) == [16, 18, 54]
+
+
+@pytest.mark.parametrize(("before", "expected"), [(100, 100 + 30), (20, 20 + 30 + 10)])
+def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int) -> None:
+    """30 cycles of fetching vanish beside 100 cycles of computing; of 30 beside 20, 10 remain. Keeping both does not fit."""
+    first, second = Home("w0", 6, (0, 0), (1,), 0), Home("w1", 5, (1, 1), (1,), 30)
+    calls = [[candidate((1, 1), (1, 0, 0), before)], [candidate((1, 1), (1, 0, 0), 30)]]
+    third = Home("a", 7, (2, 2), (1,))
+    calls.append([candidate((1, 1), (1, 0, 0), 0)])
+    problem = Problem(calls, [["w0", None], ["w1", None], ["a", None]], [first, second, third], [10, 11, 100])
+    choice = choose(problem, (), EXACT)
+    assert choice is not None
+    assert choice.cycles == expected
+    assert choice.fetched["w1"] == 0
+    assert choose(replace(problem, capacities=[10, 10, 100]), (), EXACT).cycles == before + 30 + 30  # type: ignore[union-attr]
+
+
+def test_early_windows_take_room_in_the_step_before() -> None:
+    """The second call's first window is fetched early exactly when it fits beside the first call."""
+    calls = [[candidate((1,), (6, 0, 0), 10)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
+    problem = Problem(calls, [[None], [None]], [], [10, 10, 10])
+    assert choose(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
+    assert choose(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
