@@ -50,11 +50,15 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
 
 
 def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> int:
-    """Of the network: its calls, and what remains of fetching constants beside the call before."""
+    """Of the network: its calls, what early windows are late, and what remains of fetching constants beside the call before."""
     total = sum(row.cycles for row in rows)
     for step in range(len(rows)):
+        before = rows[step - 1].candidate if step else None
+        if before is not None and rows[step].is_early:
+            total += max(0, rows[step].candidate.early - before.tail)
         fetch = sum(h.fetch or 0 for h in problem.homes if h.fetch is not None and h.steps[0] == step and state[h.name][1])
-        total += max(0, fetch - (rows[step - 1].cycles if ahead[step] else 0))
+        hidden = max(0, before.cycles - before.far) if before is not None and ahead[step] else 0
+        total += max(0, fetch - hidden)
     return total
 
 

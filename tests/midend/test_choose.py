@@ -18,8 +18,10 @@ EXACT = Search(gap=0.0)
 NO_TILING = Tiling((), (), (), None)
 
 
-def candidate(hops: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0) -> Candidate:
-    return Candidate(NO_TILING, tuple(hops), tuple(sizes), cycles, early, early_bytes, False)
+def candidate(
+    hops: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0, tail: int = 0, far: int = 0
+) -> Candidate:
+    return Candidate(NO_TILING, tuple(hops), tuple(sizes), cycles, early, early_bytes, tail, far, False)
 
 
 def homes(numbers: random.Random, calls: int, is_far: bool) -> list[Home]:
@@ -36,6 +38,14 @@ def homes(numbers: random.Random, calls: int, is_far: bool) -> list[Home]:
     return result
 
 
+def random_candidate(numbers: random.Random, hops: tuple[int, ...]) -> Candidate:
+    is_far = 2 in hops
+    sizes = (numbers.randint(1, 10), numbers.randint(0, 4) if is_far else 0, 0)
+    early = numbers.choice([0, 8, 15])
+    tail, far = numbers.randint(0, 20), numbers.randint(10, 70) if is_far else 0
+    return candidate((*hops, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0, tail, far)
+
+
 def random_problem(seed: int) -> Problem:
     """Two or three calls with up to two candidates for every combination of homes; every second problem has far memories."""
     numbers = random.Random(seed)
@@ -48,9 +58,7 @@ def random_problem(seed: int) -> Problem:
         found = []
         for combination in itertools.product(*[every[name].hops for name in names]):
             for _ in range(numbers.randint(1, 2)):
-                sizes = (numbers.randint(1, 10), numbers.randint(0, 4) if 2 in combination else 0, 0)
-                early = numbers.choice([0, 8, 15])
-                found.append(candidate((*combination, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0))
+                found.append(random_candidate(numbers, combination))
         operands.append([*names, None])
         candidates.append(found)
     return Problem(candidates, operands, list(every.values()), [numbers.randint(8, 22), numbers.randint(8, 24), 1000])
@@ -124,7 +132,15 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
 
 def test_early_windows_take_room_in_the_step_before() -> None:
     """The second call's first window is fetched early exactly when it fits beside the first call."""
-    calls = [[candidate((1,), (6, 0, 0), 10)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
+    calls = [[candidate((1,), (6, 0, 0), 10, tail=9)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
     problem = Problem(calls, [[None], [None]], [], [10, 10, 10])
     assert choose(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
     assert choose(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
+
+
+@pytest.mark.parametrize(("tail", "expected"), [(0, 30), (3, 27), (7, 23), (8, 23)])
+def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) -> None:
+    calls = [[candidate((1,), (6, 0, 0), 10, tail=tail)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
+    choice = choose(Problem(calls, [[None], [None]], [], [10, 10, 10]), (), EXACT)
+    assert choice is not None
+    assert choice.cycles == expected

@@ -108,7 +108,7 @@ def test_the_plan_is_the_best_of_all(name: str, l1: int, tmp_path: Path) -> None
     plan = planner.plan()
     assert plan.prediction is not None
     assert plan.prediction.cycles == plan.prediction.bound == best
-    assert sum(c.cycles - any(s.is_early for s in c.tiling.streams) * c.early for c in plan.calls) == best
+    assert sum(c.cycles - any(s.is_early for s in c.tiling.streams) * c.early for c in plan.calls) <= best
 
 
 FAR = [
