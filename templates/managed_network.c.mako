@@ -29,7 +29,7 @@ static void *const *outputs;
 % for level in levels:
 static rt_address ${level.lower()};
 % endfor
-% if is_far:
+% if is_far and constants:
 static rt_address constants;
 % endif
 
@@ -99,7 +99,7 @@ static int prepare(void *argument) {
 % for level in levels:
     ${level.lower()} = rt_arena(LEVEL_${level});
 % endfor
-% if is_far:
+% if is_far and constants:
     constants = rt_constants(LEVEL_${default});
 % endif
 % if kept:
