@@ -119,7 +119,7 @@ def check_run(compiled: deeploy.Compiled, inputs: Path, folder: Path) -> None:
 
 def _digest(folder: Path) -> bytes:
     """Of all that is compiled and of the constants."""
-    files = [*folder.glob("src/*"), *folder.glob("include/*"), *folder.glob("*.bin")]
+    files = [p for part in ("src", "include") for p in (folder / part).rglob("*") if p.is_file()] + [*folder.glob("*.bin")]
     return hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))).digest()
 
 
