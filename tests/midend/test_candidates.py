@@ -1,0 +1,175 @@
+"""Candidates against a recount: every tile walked through, window by window, by the definition of bytes, transfers and cycles."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import deeploy
+from deeploy.graph.target import Target
+from deeploy.midend import cost
+from deeploy.midend.candidates import CLOSURE_BYTES, Candidate, Tiler
+from deeploy.midend.machine import Options
+from deeploy.midend.program import Call
+from deeploy.midend.tiling import Stream
+from deeploy.target import load
+from tests.simulate import nets
+
+TARGET: Target = load("siracusa")
+CORES = 8
+BUILDERS = {"convolutions": nets.convolutions, "perceptron": nets.perceptron, "transposed": nets.transposed}
+MOST_TILES = 400  # of candidates that are walked through
+
+
+@functools.cache
+def network(name: str) -> deeploy.Compiled:
+    with tempfile.TemporaryDirectory() as folder:
+        return BUILDERS[name](Path(folder), Options())
+
+
+def tilers(name: str, l1: int) -> Iterator[Tiler]:
+    program = network(name).network.program
+    for call in program.calls:
+        yield Tiler(call, program.buffers, TARGET, {"L1": l1, "L2": 10**6, "L3": 10**7}, CORES)
+
+
+def homes(call: Call, most: int) -> list[dict[str, int]]:
+    """Every combination of hops up to ``most``; constants are never at home where kernels work."""
+    return [dict(zip(call.operands, hops, strict=True)) for hops in itertools.product(range(most + 1), repeat=len(call.operands))]
+
+
+@dataclass
+class Moved:
+    """What a stream moves: windows, bytes, rows and transfers; and the widest window."""
+
+    moves: int = 0
+    bytes: int = 0
+    rows: int = 0
+    commands: int = 0
+    widest: int = 0
+
+
+def walk(tiler: Tiler, candidate: Candidate, stream: Stream) -> Moved:
+    """Go through the tiles and count every window that differs from the one before it."""
+    tiling, extents = candidate.tiling, tiler.call.geometry.extents
+    windows = tiler.windows[stream.operand]
+    unit = tiler.buffers[tiler.call.operands[stream.operand].buffer].dtype.bytes
+    moved = Moved()
+    axes = range(len(windows.shape))
+    cut = {loop.dim for loop in tiling.loops[: stream.loops]}
+    for t in range(0, tiling.tiles, stream.period):
+        spans = tiling.spans(extents, t, stream.loops)
+        spans = {dim: span for dim, span in spans.items() if dim in windows.dims}
+        shape = []
+        for axis in axes:
+            low, high = windows.window(axis, spans) if windows.is_mapped else (0, windows.shape[axis] - 1)
+            shape.append(max(0, high - low + 1))
+        elements = math.prod(shape)
+        moved.moves += 1
+        moved.bytes += elements * unit
+        moved.widest = max(moved.widest, elements * unit)
+        rows = _rows(windows, shape, cut)
+        moved.rows += math.prod(rows)
+        moved.commands += math.prod(rows[1:])
+    return moved
+
+
+def _rows(windows: object, shape: list[int], cut: set[str]) -> list[int]:
+    """Counts of the axes that are not merged into one run of bytes, innermost first."""
+    rows: list[int] = []
+    expected, is_run = 1, True
+    for axis in reversed(windows.order):  # type: ignore[attr-defined]
+        size, stride, dim = windows.shape[axis], windows.strides[axis], windows.dims[axis]  # type: ignore[attr-defined]
+        is_run = is_run and (size == 1 or stride == expected)
+        if not is_run:
+            rows.append(shape[axis])
+        is_run = is_run and dim not in cut
+        expected = stride * size if size > 1 else expected
+    return rows
+
+
+def compute(tiler: Tiler, candidate: Candidate) -> float:
+    """Cycles in kernels and around them: every tile takes as long as the core with the largest share of it."""
+    tiling, extents = candidate.tiling, tiler.call.geometry.extents
+    dim = tiling.core_dim
+    total = 0.0
+    volume = {d: e for d, e in extents.items() if any(loop.dim == d for loop in tiling.loops) or d == dim}
+    for t in range(tiling.tiles):
+        spans = tiling.spans(extents, t)
+        share = 1.0
+        for name, extent in volume.items():
+            first, last = spans.get(name, (0, extent - 1))
+            count = last - first + 1
+            share *= (-(-count // CORES) if name == dim else count) / extent
+        total += tiler.work * share + tiler.overhead
+    return total
+
+
+def check(tiler: Tiler, candidate: Candidate) -> None:
+    levels, depth = tiler.levels, 2 if candidate.is_double else 1
+    used = [0] * len(levels)
+    used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES
+    loads: dict[str, cost.Load] = {}
+    issue = early = far = 0.0
+    early_bytes = 0
+    assert TARGET.timing is not None
+    for stream in candidate.tiling.streams:
+        moved = walk(tiler, candidate, stream)
+        hop = [path.name for path in tiler.paths].index(stream.path)
+        unit = TARGET.memory(levels[hop]).alignment
+        slot = -(-moved.widest // unit) * unit
+        assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
+        used[hop] += slot * stream.depth
+        timing = TARGET.timing.paths[stream.path]
+        data = moved.commands * timing.latency[stream.is_output] + moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
+        issue += moved.commands * timing.issue
+        first, last = (0.0, data / moved.moves) if stream.is_output else (data / moved.moves, 0.0)
+        old = loads.get(stream.path, cost.Load())
+        loads[stream.path] = cost.Load(old.data + data, old.first + first, old.last + last)
+        far += data if hop else 0.0
+        assert stream.is_early == (tiler.is_constant(stream.operand) and not hop and not stream.inner)
+        if stream.is_early:
+            early, early_bytes = early + first, early_bytes + slot * stream.depth
+    assert candidate.bytes == tuple(used)
+    inside = compute(tiler, candidate)
+    if depth == 1:
+        cycles = inside + issue + sum(load.data for load in loads.values())
+    else:
+        busiest = max([inside, *(load.data - load.first - load.last for load in loads.values())])
+        cycles = busiest + issue + sum(load.first + load.last for load in loads.values())
+    assert candidate.cycles == pytest.approx(cycles, abs=1.01)
+    assert (candidate.early, candidate.early_bytes) == (pytest.approx(early, abs=1.01), early_bytes)
+    assert (candidate.tail, candidate.far) == (pytest.approx(inside / candidate.tiling.tiles, abs=1.01), pytest.approx(far, abs=1.01))
+
+
+@pytest.mark.parametrize("l1", [2500, 20_000])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_bytes_and_cycles_are_what_the_tiles_add_up_to(name: str, l1: int) -> None:
+    checked = 0
+    for tiler in tilers(name, l1):
+        for hops in homes(tiler.call, 1):
+            for candidate in tiler.candidates(hops, (1, 2)):
+                if candidate.tiling.tiles <= MOST_TILES:
+                    check(tiler, candidate)
+                    checked += 1
+    assert checked > 40
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_and_with_windows_in_two_memories(name: str) -> None:
+    checked = 0
+    for tiler in tilers(name, 2500):
+        for hops in homes(tiler.call, 2):
+            if max(hops.values()) == 2:
+                for candidate in tiler.candidates(hops, (1, 2))[:3]:
+                    if candidate.tiling.tiles <= MOST_TILES:
+                        check(tiler, candidate)
+                        checked += 1
+    assert checked > 40
