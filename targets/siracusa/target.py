@@ -1,10 +1,11 @@
 """Siracusa: a controller, a cluster of eight RISC-V cores with SIMD extensions, 256 KiB of L1, 2 MiB of L2, HyperRAM as L3."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from deeploy.frontend.lower import passes
-from deeploy.target import DmaPath, Engine, Memory, Target, load, load_timing, resource
+from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, resource
+
+from .kernels import KERNELS
 
 KIB = 1024
 HERE = Path(__file__).parent
@@ -26,7 +27,7 @@ TARGET = Target(
     engines=(Engine("cluster", "L1", cores=8),),
     timing=load_timing(HERE / "timing.toml"),
     default_memory="L2",
-    kernels=tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels),
+    kernels=KERNELS,
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

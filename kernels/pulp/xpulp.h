@@ -1,0 +1,182 @@
+/* The Xpulp v2 instructions that the kernels use, with three bodies: builtins of the PULP compilers, `.insn` for stock
+ * RISC-V compilers, and portable C, which says what they do.
+ *
+ * XPULP_INSN is defined where assembly may be used: hardware loops and post-increment loads have no C. The body on builtins
+ * needs a PULP compiler, which finds both by itself; it is written from that compiler's documentation and was never built
+ * by the project's tests. XPULP_PORTABLE selects the portable body on any machine.
+ */
+#ifndef DEEPLOY_XPULP_H
+#define DEEPLOY_XPULP_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(XPULP_PORTABLE)
+#elif defined(__pulp__)
+#define XPULP_BUILTIN
+#elif defined(__riscv) && __riscv_xlen == 32
+#define XPULP_INSN
+#endif
+
+/* funct7 of pv.sdotp on bytes, by the signs of rs1 and rs2. */
+#define XP_SDOTSP 0x5c
+#define XP_SDOTUP 0x50
+#define XP_SDOTUSP 0x54
+
+/* Four bytes at any address. */
+static inline uint32_t xp_load(const void *p) {
+#ifdef XPULP_INSN
+    uint32_t value;
+    __asm__("lw %0, %1" : "=r"(value) : "m"(*(const uint8_t(*)[4])p));
+    return value;
+#else
+    uint32_t value;
+    memcpy(&value, p, 4);
+    return value;
+#endif
+}
+
+/* The last `count` bytes (1 to 3) of a row of `depth` bytes as a word, zeros above them. */
+static inline uint32_t xp_load_end(const void *row, int depth, int count) {
+    const uint8_t *p = (const uint8_t *)row + depth - count;
+    if (depth >= 4) return xp_load(p - 4 + count) >> (32 - 8 * count);
+    uint32_t value = p[0];
+    if (count > 1) value |= (uint32_t)p[1] << 8;
+    if (count > 2) value |= (uint32_t)p[2] << 16;
+    return value;
+}
+
+/* acc + a0*b0 + a1*b1 + a2*b2 + a3*b3 of the bytes of two words, each signed or not. */
+#define XP_DOT(name, builtin, funct7, a_type, b_type, builtin_a, builtin_b) \
+    static inline int32_t name(uint32_t a, uint32_t b, int32_t acc) {       \
+        XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)  \
+    }
+#if defined(XPULP_BUILTIN)
+typedef int8_t xp_bytes __attribute__((vector_size(4)));
+typedef uint8_t xp_ubytes __attribute__((vector_size(4)));
+#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b) \
+    return (int32_t)builtin((builtin_a)a, (builtin_b)b, acc);
+#elif defined(XPULP_INSN)
+#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                                  \
+    __asm__(".insn r 0x57, 1, %3, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b), "i"(funct7));                  \
+    return acc;
+#else
+#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                                  \
+    for (int i = 0; i < 32; i += 8) acc += (int32_t)(a_type)(a >> i & 255) * (int32_t)(b_type)(b >> i & 255); \
+    return acc;
+#endif
+XP_DOT(xp_sdotsp, __builtin_pulp_sdotsp4, XP_SDOTSP, int8_t, int8_t, xp_bytes, xp_bytes)
+XP_DOT(xp_sdotup, __builtin_pulp_sdotup4, XP_SDOTUP, uint8_t, uint8_t, xp_ubytes, xp_ubytes)
+XP_DOT(xp_sdotusp, __builtin_pulp_sdotusp4, XP_SDOTUSP, uint8_t, int8_t, xp_ubytes, xp_bytes)
+#undef XP_DOT
+#undef XP_DOT_BODY
+
+static inline int32_t xp_max(int32_t a, int32_t b) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x33, 6, 2, %0, %0, %1" : "+r"(a) : "r"(b));
+    return a;
+#else
+    return a > b ? a : b;
+#endif
+}
+
+static inline int32_t xp_min(int32_t a, int32_t b) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x33, 4, 2, %0, %0, %1" : "+r"(a) : "r"(b));
+    return a;
+#else
+    return a < b ? a : b;
+#endif
+}
+
+/* a in [-bound - 1, bound]. */
+static inline int32_t xp_clip(int32_t a, int32_t bound) {
+#ifdef XPULP_INSN
+    int32_t result;
+    __asm__(".insn r 0x33, 5, 0x0a, %0, %1, %2" : "=r"(result) : "r"(a), "r"(bound));
+    return result;
+#else
+    return xp_max(-bound - 1, xp_min(bound, a));
+#endif
+}
+
+/* a in [0, bound]. */
+static inline int32_t xp_clipu(int32_t a, int32_t bound) {
+#ifdef XPULP_INSN
+    int32_t result;
+    __asm__(".insn r 0x33, 6, 0x0a, %0, %1, %2" : "=r"(result) : "r"(a), "r"(bound));
+    return result;
+#else
+    return xp_max(0, xp_min(bound, a));
+#endif
+}
+
+/* (a + b) >> shift; the sum stays in 32 bits, shift is 0 to 31. */
+static inline int32_t xp_add_shift(int32_t a, int32_t b, int shift) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x5b, 2, 0x20, %0, %1, %2" : "+r"(a) : "r"(b), "r"(shift));
+    return a;
+#else
+    return (a + b) >> shift;
+#endif
+}
+
+/* The upper half of a product. */
+static inline int32_t xp_mulh(int32_t a, int32_t b) {
+    return (int32_t)((int64_t)a * b >> 32);
+}
+
+/* Copies `count` bytes, between any addresses. */
+static inline void xp_copy(void *to, const void *from, int count) {
+#ifdef XPULP_INSN
+    uint8_t *d = to;
+    const uint8_t *s = from;
+    const int pairs = count >> 3;
+    if (pairs) {
+        __asm__ volatile(
+            ".option push\n.option norvc\n"
+            ".insn i 0x7b, 4, x0, %[n], 8\n"
+            ".insn i 0x0b, 2, t0, %[s], 4\n"
+            ".insn i 0x0b, 2, t1, %[s], 4\n"
+            ".insn s 0x2b, 2, t0, 4(%[d])\n"
+            ".insn s 0x2b, 2, t1, 4(%[d])\n"
+            ".option pop\n"
+            : [d] "+r"(d), [s] "+r"(s)
+            : [n] "r"(pairs)
+            : "t0", "t1", "memory");
+    }
+    if (count & 4) {
+        const uint32_t word = xp_load(s);
+        __asm__ volatile("sw %1, 0(%0)" : : "r"(d), "r"(word) : "memory");
+        d += 4, s += 4;
+    }
+    for (int i = 0; i < (count & 3); i++) d[i] = s[i];
+#else
+    memcpy(to, from, (size_t)count);
+#endif
+}
+
+/* Fills `count` bytes. */
+static inline void xp_fill(void *to, uint8_t value, int count) {
+#ifdef XPULP_INSN
+    uint8_t *d = to;
+    const uint32_t word = value * 0x01010101u;
+    const int words = count >> 2;
+    if (words) {
+        __asm__ volatile(
+            ".option push\n.option norvc\n"
+            ".insn i 0x7b, 4, x0, %[n], 4\n"
+            ".insn s 0x2b, 2, %[word], 4(%[d])\n"
+            "nop\n"
+            ".option pop\n"
+            : [d] "+r"(d)
+            : [n] "r"(words), [word] "r"(word)
+            : "memory");
+    }
+    for (int i = 0; i < (count & 3); i++) d[i] = value;
+#else
+    memset(to, value, (size_t)count);
+#endif
+}
+
+#endif

@@ -1,0 +1,90 @@
+"""Kernels of the cluster: SIMD ones for bytes, before the portable ones of the generic target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from deeploy.graph.nest import Geometry
+from deeploy.operators import conv, matmul, requantise
+from deeploy.target import Kernel, Node, Tiling, load, types
+
+CORES = 8
+BYTES = types("s8", "u8")
+INTEGERS = types("s8", "u8", "s32")
+ROWS = 2  # of a product that are computed together
+
+GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
+Accepts = Callable[[Node], str | None]
+
+
+def _generic(name: str) -> Kernel:
+    """The declaration that a kernel here is a faster form of."""
+    return next(kernel for kernel in GENERIC if kernel.name == name)
+
+
+def _also(kernel: Kernel, holds: Callable[[Node], bool], need: str) -> Accepts:
+    """The condition of a declaration and a further one."""
+    given = kernel.accepts
+
+    def check(node: Node) -> str | None:
+        reason = given(node) if given is not None else None
+        return reason if reason is not None or holds(node) else need
+
+    return check
+
+
+def _no_zero_points(node: Node) -> bool:
+    return int(node.attrs["a_zero_point"]) == 0 and int(node.attrs["b_zero_point"]) == 0 and not node.attrs["trans_a"]
+
+
+def _is_pointwise(node: Node) -> bool:
+    window = conv.window(node)
+    return (window.height, window.width) == (1, 1) and not any(window.pads)
+
+
+def _windows(geometry: Geometry) -> int:
+    """Bytes in which every core gathers what the windows of its positions see."""
+    depth = geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"]
+    return CORES * ROWS * (-(-depth // 4) * 4)
+
+
+_DOT = _generic("conv2d_dot_grouped")
+_CONV_GROUPED = replace(
+    _DOT,
+    name="pulp_conv2d_grouped",
+    types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
+    accepts=_also(_generic("conv2d_grouped"), lambda node: True, ""),
+    layouts={**_DOT.layouts, **requantise.LAYOUTS},
+    macros=requantise.macros,
+    scratch={"windows": _windows},
+    source="pulp/pulp_conv2d.c",
+    template="pulp_conv2d.mako",
+)
+_CONV = replace(
+    _CONV_GROUPED,
+    name="pulp_conv2d",
+    accepts=_also(_generic("conv2d_grouped"), conv.is_dense, "one group"),
+    tiling=Tiling(whole=("c", "fh", "fw")),
+    cores=("oh", "k"),
+)
+_POINTWISE = replace(
+    _CONV,
+    name="pulp_conv2d_pointwise",
+    accepts=_also(_CONV, _is_pointwise, "a kernel of 1x1 and no padding"),
+    scratch={},
+)
+_MATMUL_DOT = _generic("matmul_dot")
+_MATMUL = replace(
+    _MATMUL_DOT,
+    name="pulp_matmul",
+    types={"a": BYTES, "b": types("s8"), "y": INTEGERS, "bias": types("s32")},
+    accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
+    strided={"a": 1, "b": 1, "y": 1},
+    layouts={**_MATMUL_DOT.layouts, **requantise.LAYOUTS},
+    macros=requantise.macros,
+    source="pulp/pulp_matmul.c",
+    template="pulp_matmul.mako",
+)
+
+KERNELS: tuple[Kernel, ...] = (_POINTWISE, _CONV, _MATMUL, *GENERIC)

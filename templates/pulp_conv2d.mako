@@ -1,0 +1,27 @@
+<%!
+from deeploy.operators.requantise import initialiser
+%>\
+<%
+groups = attrs["group"]
+depth = f'{extent["fh"] * extent["fw"] * extent["c"]}'
+windows = scratch.get("windows")
+%>\
+${kernel}(&(struct pulp_conv2d){
+    .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
+    .batch = ${y.extent[0]}, .height = ${x.extent[1]}, .width = ${x.extent[2]},
+    .groups = ${groups}, .channels = ${extent["c"]},
+    .out_height = ${y.extent[1]}, .out_width = ${y.extent[2]},
+    .kernel_h = ${extent["fh"]}, .kernel_w = ${extent["fw"]},
+    .stride_h = ${attrs["strides"][0]}, .stride_w = ${attrs["strides"][1]},
+    .dilation_h = ${attrs["dilations"][0]}, .dilation_w = ${attrs["dilations"][1]},
+    .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
+    .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
+    .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
+% if windows:
+    .windows = (uint8_t *)${windows} + rt_core() * ${2 * (-(-int(depth) // 4) * 4)},
+% endif
+    .product = {
+        .depth = ${depth}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${depth},
+        .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+    },
+});
