@@ -4,6 +4,7 @@ from deeploy.operators.requantise import initialiser
 <%
 groups = attrs["group"]
 depth = f'{extent["fh"] * extent["fw"] * extent["c"]}'
+pitch = -(-int(depth) // 4) * 4
 windows = scratch.get("windows")
 %>\
 ${kernel}(&(struct pulp_conv2d){
@@ -18,7 +19,7 @@ ${kernel}(&(struct pulp_conv2d){
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
 % if windows:
-    .windows = (uint8_t *)${windows} + rt_core() * ${2 * (-(-int(depth) // 4) * 4)},
+    .windows = (uint8_t *)${windows} + rt_core() * ${4 * pitch}, .pitch = ${pitch},
 % endif
     .product = {
         .depth = ${depth}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${depth},

@@ -127,7 +127,7 @@ def _one_or_all(lower: np.ndarray, upper: np.ndarray, add: np.ndarray) -> np.nda
         lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
     if (lower > upper).any():
         return None
-    return np.clip(0, lower, upper)
+    return np.asarray(np.clip(0, lower, upper))
 
 
 def _narrow(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
@@ -226,10 +226,24 @@ def _products(a: tuple[int, int], b: tuple[int, int], depth: int) -> tuple[np.nd
 
 # ---- for declarations and templates
 
-LAYOUTS: Mapping[str, Layout] = {
-    "mul": Layout(lambda array, node: array if (found := of_node(node)) is None else found.mul),
-    "add": Layout(lambda array, node: array if (found := of_node(node)) is None else found.add),
-}
+
+def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
+    channels = node.outputs[0].shape[-1]
+    return np.ascontiguousarray(np.broadcast_to(array, channels))
+
+
+def _mul(array: np.ndarray, node: Node) -> np.ndarray:
+    found = of_node(node)
+    return _per_channel(array if found is None else found.mul, node)
+
+
+def _add(array: np.ndarray, node: Node) -> np.ndarray:
+    found = of_node(node)
+    return _per_channel(array if found is None else found.add, node)
+
+
+# One value per channel, in the cheapest form.
+LAYOUTS: Mapping[str, Layout] = {"bias": Layout(_per_channel), "mul": Layout(_mul), "add": Layout(_add)}
 
 
 def macros(node: Node) -> dict[str, str]:
@@ -237,7 +251,7 @@ def macros(node: Node) -> dict[str, str]:
     found = of_node(node)
     if found is None or found.form == "wide":
         return {}
-    result = {f"REQUANT_{found.form.upper()}": found.form}
+    result: dict[str, str] = {f"REQUANT_{found.form.upper()}": found.form}
     if found.limit is not None:
         result["REQUANT_CLIPPED"] = "clipped"
     if (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range):

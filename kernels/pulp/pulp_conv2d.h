@@ -1,4 +1,5 @@
-/* Convolution of a channels-last image, in groups, on bytes. Weights are stored [groups * filters, kernel_h, kernel_w, channels]. */
+/* Convolution of a channels-last image, in groups, on bytes. Weights are stored [groups * filters, kernel_h, kernel_w,
+ * channels]. */
 #ifndef DEEPLOY_PULP_CONV2D_H
 #define DEEPLOY_PULP_CONV2D_H
 
@@ -16,7 +17,9 @@ struct pulp_conv2d {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    void *windows; /* the calling core's own: two windows, each filled up to a multiple of 4 bytes; 0 for pointwise convolutions */
+    void *windows; /* the calling core's own: room for four windows, `pitch` bytes apart; 0 where every window is one
+                      pixel of x */
+    int pitch;
     struct pulp_product product;
 };
 

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* Operands of the stages; a step is 1 where there is one value per channel and 0 where one value serves all. */
+/* Operands of the stages: one value per channel, each. The steps say so, too. */
 struct pulp_epilogue {
     const void *bias;
     const void *mul;
@@ -35,6 +35,13 @@ struct pulp_requantisation {
 
 #include "xpulp.h"
 
+/* Functions that keep their registers to themselves. */
+#ifdef __GNUC__
+#define OUT_OF_LINE static __attribute__((noinline, unused))
+#else
+#define OUT_OF_LINE static inline
+#endif
+
 #ifndef EPILOGUE_REQUANTISE
 #define MUL_T int32_t
 #define ADD_T int32_t
@@ -47,17 +54,48 @@ struct stages {
     ADD_T add;
 };
 
-static inline struct stages stages_of(const struct pulp_epilogue *e, int channel) {
-    struct stages s = {0, 0, 0};
+/* Where the operands of a channel and those after it lie. */
+struct operands {
+    const int32_t *bias;
+    const MUL_T *mul;
+    const ADD_T *add;
+};
+
+static inline struct operands operands_at(const struct pulp_epilogue *e, int channel) {
+    struct operands s = {0, 0, 0};
     (void)e, (void)channel;
 #ifdef EPILOGUE_BIAS
-    s.bias = ((const BIAS_T *)e->bias)[e->bias_step * channel];
+    s.bias = (const int32_t *)e->bias + channel;
 #endif
 #ifdef EPILOGUE_REQUANTISE
-    s.mul = ((const MUL_T *)e->mul)[e->mul_step * channel];
-    s.add = ((const ADD_T *)e->add)[e->add_step * channel];
+    s.mul = (const MUL_T *)e->mul + channel;
+    s.add = (const ADD_T *)e->add + channel;
 #endif
     return s;
+}
+
+static inline struct operands operands_after(struct operands s, int channels) {
+    (void)channels;
+#ifdef EPILOGUE_BIAS
+    s.bias += channels;
+#endif
+#ifdef EPILOGUE_REQUANTISE
+    s.mul += channels, s.add += channels;
+#endif
+    return s;
+}
+
+static inline struct stages stages_of(struct operands s, int channel) {
+    struct stages result = {0, 0, 0};
+    (void)s, (void)channel;
+#ifdef EPILOGUE_BIAS
+    result.bias = s.bias[channel];
+#endif
+#ifdef EPILOGUE_REQUANTISE
+    result.mul = s.mul[channel];
+    result.add = s.add[channel];
+#endif
+    return result;
 }
 
 #ifdef EPILOGUE_REQUANTISE
@@ -65,18 +103,20 @@ static inline struct stages stages_of(const struct pulp_epilogue *e, int channel
 static inline int32_t clip_output(int32_t value, const struct pulp_epilogue *e) {
 #ifdef CLIP_WHOLE
     (void)e;
-    return (Y_T)-1 < 0 ? xp_clip(value, sizeof(Y_T) == 1 ? 127 : 32767) : xp_clipu(value, sizeof(Y_T) == 1 ? 255 : 65535);
+    return (Y_T)-1 < 0 ? xp_clip(value, sizeof(Y_T) == 1 ? 127 : 32767)
+                       : xp_clipu(value, sizeof(Y_T) == 1 ? 255 : 65535);
 #else
     return xp_max(e->low, xp_min(e->high, value));
 #endif
 }
 
-static inline int32_t requantise(int32_t acc, const struct stages *s, const struct pulp_epilogue *e, const struct pulp_requantisation *r) {
+static inline int32_t requantise(int32_t acc, const struct stages *s, const struct pulp_epilogue *e,
+                                 const struct pulp_requantisation *r) {
 #ifdef REQUANT_CLIPPED
     acc = xp_clip(acc, r->limit);
 #endif
 #if defined(REQUANT_NARROW)
-    return clip_output(xp_add_shift(acc * s->mul, s->add, r->shift), e);
+    return clip_output(xp_mac(s->add, acc, s->mul) >> r->shift, e);
 #elif defined(REQUANT_HIGH)
     return clip_output(xp_add_shift(xp_mulh((int32_t)((uint32_t)acc << r->left), s->mul), s->add, r->shift), e);
 #else
@@ -92,7 +132,8 @@ static inline int32_t requantise(int32_t acc, const struct stages *s, const stru
 #endif
 
 /* The epilogue of one accumulator. */
-static inline Y_T finish(int32_t acc, const struct stages *s, const struct pulp_epilogue *e, const struct pulp_requantisation *r) {
+static inline Y_T finish_with(int32_t acc, const struct stages *s, const struct pulp_epilogue *e,
+                              const struct pulp_requantisation *r) {
     (void)s, (void)e, (void)r;
 #ifdef EPILOGUE_BIAS
     acc += s->bias;

@@ -1,4 +1,5 @@
-/* Batched matrix product of bytes: rows of a times rows of b, which holds its columns densely (it is stored transposed). */
+/* Batched matrix product of bytes: rows of a times rows of b, which holds its columns densely (it is stored
+ * transposed). */
 #ifndef DEEPLOY_PULP_MATMUL_H
 #define DEEPLOY_PULP_MATMUL_H
 

@@ -1,7 +1,9 @@
-/* Products of rows of x with rows of w, both dense along the depth: what matrix products and convolutions have in common.
+/* Products of rows of x with rows of w, both dense along the depth: what matrix products and convolutions have in
+ * common.
  *
- * Two rows of x and four of w at a time, in a hardware loop of 14 instructions for 32 multiply-accumulates. Needs X_T, W_T
- * and Y_T: both bytes, x unsigned or both signed.
+ * Four rows of x and four of w at a time where both lie equally far apart, in a hardware loop of 24 instructions for 64
+ * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
+ * and w signed. DEPTH_REST is defined where the depth is no multiple of 4.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
@@ -20,35 +22,116 @@ struct pulp_product {
 #if defined(ACC_T) && !defined(DEEPLOY_PULP_DOTS)
 #define DEEPLOY_PULP_DOTS
 
+#include <stddef.h>
+
 enum { SDOT = (W_T)-1 > 0 ? XP_SDOTUP : (X_T)-1 > 0 ? XP_SDOTUSP : XP_SDOTSP };
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
     return SDOT == XP_SDOTUP ? xp_sdotup(x, w, acc) : SDOT == XP_SDOTUSP ? xp_sdotusp(x, w, acc) : xp_sdotsp(x, w, acc);
 }
 
-#define LOOP(instructions) ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], " #instructions "*2\n"
+/* A group of four filters, or some rows of x: where they begin and how far apart they lie. */
+struct rows {
+    const X_T *x;
+    Y_T *y;
+    int x_step, y_step, count;
+};
+
+/* Whether a row has whole words: only one whose depth is no multiple of 4 may have none. */
+#ifdef DEPTH_REST
+#define WHOLE_WORDS(words) ((words) != 0)
+#define REST(x, p) const uint32_t end_##x = xp_load_end(x, (p)->depth, (p)->depth & 3)
+#define ADD_REST(acc, x, p, w) acc = dot4(end_##x, xp_load_end(w, (p)->depth, (p)->depth & 3), acc)
+#else
+#define WHOLE_WORDS(words) 1
+#define REST(x, p) (void)0
+#define ADD_REST(acc, x, p, w) (void)0
+#endif
+
+/* The epilogue of one accumulator of the `i`-th channel of a group. */
+static inline Y_T finish(int32_t acc, int i, struct operands s, const struct pulp_product *p) {
+    const struct stages stages = stages_of(s, i);
+    return finish_with(acc, &stages, &p->epilogue, &p->requantisation);
+}
+
+static inline void finish_2(int32_t a, int32_t b, Y_T *y, int step, int i, struct operands s,
+                            const struct pulp_product *p) {
+    const struct stages stages = stages_of(s, i);
+    const Y_T first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
+    const Y_T second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
+    y[i] = first, y[step + i] = second;
+}
+
+static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, int step, int i, struct operands s,
+                            const struct pulp_product *p) {
+    const struct stages stages = stages_of(s, i);
+    const Y_T first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
+    const Y_T second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
+    const Y_T third = finish_with(c, &stages, &p->epilogue, &p->requantisation);
+    const Y_T fourth = finish_with(d, &stages, &p->epilogue, &p->requantisation);
+    y[i] = first, y[step + i] = second, y[2 * step + i] = third, y[3 * step + i] = fourth;
+}
+
+#define BEGIN ".option push\n.option norvc\n"
+#define LOOP(count, instructions) ".insn i 0x7b, 4, x0, " count ", " #instructions "*2\n"
 #define LOAD(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
+#define WALK(to, from, step) ".insn r 0x0b, 7, 0x10, " to ", %[" from "], %[" step "]\n"
 #define DOT(acc, x, w) ".insn r 0x57, 1, %[sdot], %[" acc "], " x ", " w "\n"
+#define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
 #define END ".option pop\n"
 
-/* acc[4*r + j] = x[r] . w[j] for two rows of x and four of w. */
-static inline void dots_2x4(const X_T *x0, const X_T *x1, const W_T *w, int w_row, int depth, int32_t acc[8]) {
-    const W_T *w0 = w, *w1 = w0 + w_row, *w2 = w1 + w_row, *w3 = w2 + w_row;
-    const int words = depth >> 2, rest = depth & 3;
-    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
-    if (rest) {
-        const uint32_t p = xp_load_end(x0, depth, rest), q = xp_load_end(x1, depth, rest);
-        const uint32_t v0 = xp_load_end(w0, depth, rest), v1 = xp_load_end(w1, depth, rest);
-        const uint32_t v2 = xp_load_end(w2, depth, rest), v3 = xp_load_end(w3, depth, rest);
-        a0 = dot4(p, v0, a0), a1 = dot4(p, v1, a1), a2 = dot4(p, v2, a2), a3 = dot4(p, v3, a3);
-        b0 = dot4(q, v0, b0), b1 = dot4(q, v1, b1), b2 = dot4(q, v2, b2), b3 = dot4(q, v3, b3);
-    }
+/* Four rows of x and of w, all p->w_row apart; `s` are the operands of the first of four channels. */
+static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int y_step,
+                             struct operands s) {
+    const int words = p->depth >> 2;
+    int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
 #ifdef XPULP_INSN
-    if (words) {
+    __asm__ volatile(
+        BEGIN
+        "li %[a0], 0\nli %[a1], 0\nli %[a2], 0\nli %[a3], 0\nli %[b0], 0\nli %[b1], 0\nli %[b2], 0\nli %[b3], 0\n"
+        "li %[c0], 0\nli %[c1], 0\nli %[c2], 0\nli %[c3], 0\nli %[d0], 0\nli %[d1], 0\nli %[d2], 0\nli %[d3], 0\n"
+        "lw t0, %[n]\n" LOOP("t0", 24) WALK("t0", "x", "step") WALK("t1", "x", "step") WALK("t2", "x", "step")
+            WALK("t3", "x", "back") WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4")
+                WALK("t4", "w", "step") DOTS("1", "t5") WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END
+        : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
+          [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "=&r"(c3),
+          [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "=&r"(d3), [x] "+r"(x), [w] "+r"(w)
+        : [n] "m"(words), [step] "r"(p->w_row), [back] "r"(4 - 3 * p->w_row), [sdot] "i"(SDOT)
+        : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+#else
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = 0;
+    for (int i = 0; i < words; i++, x += 4, w += 4) {
+        const uint32_t p0 = xp_load(x), p1 = xp_load(x + p->w_row), p2 = xp_load(x + 2 * p->w_row),
+                       p3 = xp_load(x + 3 * p->w_row);
+        const uint32_t v0 = xp_load(w), v1 = xp_load(w + p->w_row), v2 = xp_load(w + 2 * p->w_row),
+                       v3 = xp_load(w + 3 * p->w_row);
+        a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), a2 = dot4(p0, v2, a2), a3 = dot4(p0, v3, a3);
+        b0 = dot4(p1, v0, b0), b1 = dot4(p1, v1, b1), b2 = dot4(p1, v2, b2), b3 = dot4(p1, v3, b3);
+        c0 = dot4(p2, v0, c0), c1 = dot4(p2, v1, c1), c2 = dot4(p2, v2, c2), c3 = dot4(p2, v3, c3);
+        d0 = dot4(p3, v0, d0), d1 = dot4(p3, v1, d1), d2 = dot4(p3, v2, d2), d3 = dot4(p3, v3, d3);
+    }
+#endif
+    finish_4(a0, b0, c0, d0, y, y_step, 0, s, p), finish_4(a1, b1, c1, d1, y, y_step, 1, s, p);
+    finish_4(a2, b2, c2, d2, y, y_step, 2, s, p), finish_4(a3, b3, c3, d3, y, y_step, 3, s, p);
+}
+
+/* Two rows of x at any distance. */
+static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, Y_T *y, int y_step,
+                             struct operands s) {
+    const X_T *x1 = x0 + x_step;
+    const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
+    const int words = p->depth >> 2;
+    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+    REST(x0, p);
+    REST(x1, p);
+    ADD_REST(a0, x0, p, w0), ADD_REST(a1, x0, p, w1), ADD_REST(a2, x0, p, w2), ADD_REST(a3, x0, p, w3);
+    ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1), ADD_REST(b2, x1, p, w2), ADD_REST(b3, x1, p, w3);
+#ifdef XPULP_INSN
+    if (WHOLE_WORDS(words)) {
         __asm__ volatile(
-            LOOP(14) LOAD("t0", "x0") LOAD("t1", "x1") LOAD("t2", "w0") LOAD("t3", "w1") LOAD("t4", "w2") LOAD("t5", "w3")
-            DOT("a0", "t0", "t2") DOT("b0", "t1", "t2") DOT("a1", "t0", "t3") DOT("b1", "t1", "t3")
-            DOT("a2", "t0", "t4") DOT("b2", "t1", "t4") DOT("a3", "t0", "t5") DOT("b3", "t1", "t5") END
+            BEGIN LOOP("%[n]", 14) LOAD("t0", "x0") LOAD("t1", "x1") LOAD("t2", "w0") LOAD("t3", "w1") LOAD("t4", "w2")
+                LOAD("t5", "w3") DOT("a0", "t0", "t2") DOT("b0", "t1", "t2") DOT("a1", "t0", "t3") DOT("b1", "t1", "t3")
+                    DOT("a2", "t0", "t4") DOT("b2", "t1", "t4") DOT("a3", "t0", "t5") DOT("b3", "t1", "t5") END
             : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [b0] "+r"(b0), [b1] "+r"(b1), [b2] "+r"(b2),
               [b3] "+r"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w0] "+r"(w0), [w1] "+r"(w1), [w2] "+r"(w2), [w3] "+r"(w3)
             : [n] "r"(words), [sdot] "i"(SDOT)
@@ -56,93 +139,126 @@ static inline void dots_2x4(const X_T *x0, const X_T *x1, const W_T *w, int w_ro
     }
 #else
     for (int i = 0; i < words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
-        const uint32_t p = xp_load(x0), q = xp_load(x1);
+        const uint32_t p0 = xp_load(x0), p1 = xp_load(x1);
         const uint32_t v0 = xp_load(w0), v1 = xp_load(w1), v2 = xp_load(w2), v3 = xp_load(w3);
-        a0 = dot4(p, v0, a0), a1 = dot4(p, v1, a1), a2 = dot4(p, v2, a2), a3 = dot4(p, v3, a3);
-        b0 = dot4(q, v0, b0), b1 = dot4(q, v1, b1), b2 = dot4(q, v2, b2), b3 = dot4(q, v3, b3);
+        a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), a2 = dot4(p0, v2, a2), a3 = dot4(p0, v3, a3);
+        b0 = dot4(p1, v0, b0), b1 = dot4(p1, v1, b1), b2 = dot4(p1, v2, b2), b3 = dot4(p1, v3, b3);
     }
 #endif
-    acc[0] = a0, acc[1] = a1, acc[2] = a2, acc[3] = a3, acc[4] = b0, acc[5] = b1, acc[6] = b2, acc[7] = b3;
+    finish_2(a0, b0, y, y_step, 0, s, p), finish_2(a1, b1, y, y_step, 1, s, p);
+    finish_2(a2, b2, y, y_step, 2, s, p), finish_2(a3, b3, y, y_step, 3, s, p);
 }
 
-/* The same for one row of x. */
-static inline void dots_1x4(const X_T *x, const W_T *w, int w_row, int depth, int32_t acc[4]) {
-    const W_T *w0 = w, *w1 = w0 + w_row, *w2 = w1 + w_row, *w3 = w2 + w_row;
-    const int words = depth >> 2, rest = depth & 3;
+/* One row of x. */
+static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W_T *w0, Y_T *y, struct operands s) {
+    const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
+    const int words = p->depth >> 2;
     int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
-    if (rest) {
-        const uint32_t p = xp_load_end(x, depth, rest);
-        a0 = dot4(p, xp_load_end(w0, depth, rest), a0), a1 = dot4(p, xp_load_end(w1, depth, rest), a1);
-        a2 = dot4(p, xp_load_end(w2, depth, rest), a2), a3 = dot4(p, xp_load_end(w3, depth, rest), a3);
-    }
+    REST(x, p);
+    ADD_REST(a0, x, p, w0), ADD_REST(a1, x, p, w1), ADD_REST(a2, x, p, w2), ADD_REST(a3, x, p, w3);
 #ifdef XPULP_INSN
-    if (words) {
-        __asm__ volatile(
-            LOOP(9) LOAD("t0", "x") LOAD("t1", "w0") LOAD("t2", "w1") LOAD("t3", "w2") LOAD("t4", "w3")
-            DOT("a0", "t0", "t1") DOT("a1", "t0", "t2") DOT("a2", "t0", "t3") DOT("a3", "t0", "t4") END
-            : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [x] "+r"(x), [w0] "+r"(w0), [w1] "+r"(w1),
-              [w2] "+r"(w2), [w3] "+r"(w3)
-            : [n] "r"(words), [sdot] "i"(SDOT)
-            : "t0", "t1", "t2", "t3", "t4", "memory");
+    if (WHOLE_WORDS(words)) {
+        __asm__ volatile(BEGIN LOOP("%[n]", 9) LOAD("t0", "x") LOAD("t1", "w0") LOAD("t2", "w1") LOAD("t3", "w2")
+                             LOAD("t4", "w3") DOT("a0", "t0", "t1") DOT("a1", "t0", "t2") DOT("a2", "t0", "t3")
+                                 DOT("a3", "t0", "t4") END
+                         : [a0] "+r"(a0), [a1] "+r"(a1), [a2] "+r"(a2), [a3] "+r"(a3), [x] "+r"(x), [w0] "+r"(w0),
+                           [w1] "+r"(w1), [w2] "+r"(w2), [w3] "+r"(w3)
+                         : [n] "r"(words), [sdot] "i"(SDOT)
+                         : "t0", "t1", "t2", "t3", "t4", "memory");
     }
 #else
     for (int i = 0; i < words; i++, x += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
-        const uint32_t p = xp_load(x);
-        a0 = dot4(p, xp_load(w0), a0), a1 = dot4(p, xp_load(w1), a1), a2 = dot4(p, xp_load(w2), a2), a3 = dot4(p, xp_load(w3), a3);
+        const uint32_t p0 = xp_load(x);
+        a0 = dot4(p0, xp_load(w0), a0), a1 = dot4(p0, xp_load(w1), a1), a2 = dot4(p0, xp_load(w2), a2),
+        a3 = dot4(p0, xp_load(w3), a3);
     }
 #endif
-    acc[0] = a0, acc[1] = a1, acc[2] = a2, acc[3] = a3;
+    y[0] = finish(a0, 0, s, p), y[1] = finish(a1, 1, s, p), y[2] = finish(a2, 2, s, p), y[3] = finish(a3, 3, s, p);
 }
 
-/* One row of x and one of w. */
-static inline int32_t dot_1x1(const X_T *x, const W_T *w, int depth) {
-    const int words = depth >> 2, rest = depth & 3;
-    int32_t acc = rest ? dot4(xp_load_end(x, depth, rest), xp_load_end(w, depth, rest), 0) : 0;
-    for (int i = 0; i < words; i++) acc = dot4(xp_load(x + 4 * i), xp_load(w + 4 * i), acc);
-    return acc;
+/* All rows, fewer than four filters. */
+OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *filters, int channel) {
+    for (; r.count > 0; r.count--, r.x += r.x_step, r.y += r.y_step) {
+        const X_T *const x = r.x;
+        const W_T *w = filters;
+        REST(x, p);
+        for (int j = 0; j < p->filters; j++, w += p->w_row) {
+            int32_t acc = 0;
+            ADD_REST(acc, x, p, w);
+            for (int i = 0; i + 4 <= p->depth; i += 4) acc = dot4(xp_load(x + i), xp_load(w + i), acc);
+            r.y[j] = finish(acc, 0, operands_at(&p->epilogue, channel + j), p);
+        }
+    }
 }
+#undef REST
+#undef ADD_REST
+#undef BEGIN
 #undef LOOP
 #undef LOAD
+#undef WALK
 #undef DOT
+#undef DOTS
 #undef END
 
-/* Two rows of y, whose first channel is `channel`. A last group of fewer than four filters is completed by ones before it. */
-static inline void product_2(const struct pulp_product *p, const X_T *x0, const X_T *x1, const W_T *w, Y_T *y0, Y_T *y1, int channel) {
-    const struct pulp_epilogue *const e = &p->epilogue;
-    for (int first = 0; first < p->filters; first += 4) {
-        const int j = first + 4 <= p->filters ? first : p->filters - 4;
-        if (j < 0) break;
-        int32_t acc[8];
-        dots_2x4(x0, x1, w + j * p->w_row, p->w_row, p->depth, acc);
-        for (int i = 0; i < 4; i++) {
-            const struct stages s = stages_of(e, channel + j + i);
-            const Y_T a = finish(acc[i], &s, e, &p->requantisation), b = finish(acc[4 + i], &s, e, &p->requantisation);
-            y0[j + i] = a, y1[j + i] = b;
-        }
+/* All filters, four at a time: the body sees `w`, `s` and the first channel's `out`. A last group of fewer than four is
+ * completed by filters before it. The product is copied: what lies in memory would be read again after every store to
+ * y. */
+#define EACH_GROUP(given, rows, filters_, channel, ...)    \
+    const struct pulp_product p = *(given);                \
+    struct operands s = operands_at(&p.epilogue, channel); \
+    const W_T *w = (filters_);                             \
+    Y_T *out = (rows).y;                                   \
+    for (int left = p.filters;;) {                         \
+        __VA_ARGS__                                        \
+        left -= 4;                                         \
+        if (left <= 0) return;                             \
+        const int next = left < 4 ? left : 4;              \
+        w += next * p.w_row, out += next;                  \
+        s = operands_after(s, next);                       \
     }
-    for (int j = 0; p->filters < 4 && j < p->filters; j++) {
-        const struct stages s = stages_of(e, channel + j);
-        y0[j] = finish(dot_1x1(x0, w + j * p->w_row, p->depth), &s, e, &p->requantisation);
-        y1[j] = finish(dot_1x1(x1, w + j * p->w_row, p->depth), &s, e, &p->requantisation);
-    }
+
+OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
+    EACH_GROUP(given, r, filters, channel,
+               {
+                   const X_T *x = r.x;
+                   Y_T *y = out;
+                   for (int i = r.count; i > 0; i -= 4, x += 4 * p.w_row, y += 4 * r.y_step)
+                       block_4x4(&p, x, w, y, r.y_step, s);
+               })}
+
+OUT_OF_LINE void rows_by_2(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
+    EACH_GROUP(given, r, filters, channel,
+               {
+                   const X_T *x = r.x;
+                   Y_T *y = out;
+                   for (int i = r.count; i > 0; i -= 2, x += 2 * r.x_step, y += 2 * r.y_step)
+                       block_2x4(&p, x, r.x_step, w, y, r.y_step, s);
+               })}
+
+OUT_OF_LINE void one_row(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
+    EACH_GROUP(given, r, filters, channel, { block_1x4(&p, r.x, w, out, s); })
+}
+#undef EACH_GROUP
+
+static inline struct rows part(struct rows r, int first, int count) {
+    return (struct rows){r.x + first * r.x_step, r.y + first * r.y_step, r.x_step, r.y_step, count};
 }
 
-/* One row of y. */
-static inline void product_1(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int channel) {
-    const struct pulp_epilogue *const e = &p->epilogue;
-    for (int first = 0; first < p->filters; first += 4) {
-        const int j = first + 4 <= p->filters ? first : p->filters - 4;
-        if (j < 0) break;
-        int32_t acc[4];
-        dots_1x4(x, w + j * p->w_row, p->w_row, p->depth, acc);
-        for (int i = 0; i < 4; i++) {
-            const struct stages s = stages_of(e, channel + j + i);
-            y[j + i] = finish(acc[i], &s, e, &p->requantisation);
-        }
+/* Rows of y, whose first channel is `channel`. */
+static inline void product(const struct pulp_product *p, struct rows r, const W_T *w, int channel) {
+    if (p->filters < 4) {
+        few(p, r, w, channel);
+        return;
     }
-    for (int j = 0; p->filters < 4 && j < p->filters; j++) {
-        const struct stages s = stages_of(e, channel + j);
-        y[j] = finish(dot_1x1(x, w + j * p->w_row, p->depth), &s, e, &p->requantisation);
+    int done = 0;
+#ifndef DEPTH_REST
+    if (r.x_step == p->w_row) {
+        done = r.count & ~3;
+        if (done) rows_by_4(p, part(r, 0, done), w, channel);
     }
+#endif
+    const int pairs = (r.count - done) & ~1;
+    if (pairs) rows_by_2(p, part(r, done, pairs), w, channel);
+    if (r.count & 1) one_row(p, part(r, done + pairs, 1), w, channel);
 }
 #endif

@@ -1,9 +1,9 @@
 /* The Xpulp v2 instructions that the kernels use, with three bodies: builtins of the PULP compilers, `.insn` for stock
  * RISC-V compilers, and portable C, which says what they do.
  *
- * XPULP_INSN is defined where assembly may be used: hardware loops and post-increment loads have no C. The body on builtins
- * needs a PULP compiler, which finds both by itself; it is written from that compiler's documentation and was never built
- * by the project's tests. XPULP_PORTABLE selects the portable body on any machine.
+ * XPULP_INSN is defined where assembly may be used: hardware loops and post-increment loads have no C. The body on
+ * builtins needs a PULP compiler, which finds both by itself; it is written from that compiler's documentation and was
+ * never built by the project's tests. XPULP_PORTABLE selects the portable body on any machine.
  */
 #ifndef DEEPLOY_XPULP_H
 #define DEEPLOY_XPULP_H
@@ -57,11 +57,11 @@ typedef uint8_t xp_ubytes __attribute__((vector_size(4)));
 #define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b) \
     return (int32_t)builtin((builtin_a)a, (builtin_b)b, acc);
 #elif defined(XPULP_INSN)
-#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                                  \
-    __asm__(".insn r 0x57, 1, %3, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b), "i"(funct7));                  \
+#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                \
+    __asm__(".insn r 0x57, 1, %3, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b), "i"(funct7)); \
     return acc;
 #else
-#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                                  \
+#define XP_DOT_BODY(builtin, funct7, a_type, b_type, builtin_a, builtin_b)                                    \
     for (int i = 0; i < 32; i += 8) acc += (int32_t)(a_type)(a >> i & 255) * (int32_t)(b_type)(b >> i & 255); \
     return acc;
 #endif
@@ -118,6 +118,16 @@ static inline int32_t xp_add_shift(int32_t a, int32_t b, int shift) {
     return a;
 #else
     return (a + b) >> shift;
+#endif
+}
+
+/* acc + a*b in 32 bits. */
+static inline int32_t xp_mac(int32_t acc, int32_t a, int32_t b) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x33, 0, 0x21, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
+    return acc;
+#else
+    return acc + a * b;
 #endif
 }
 

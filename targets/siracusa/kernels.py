@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deeploy.graph.nest import Geometry
-from deeploy.operators import conv, matmul, requantise
+from deeploy.operators import conv, requantise
 from deeploy.target import Kernel, Node, Tiling, load, types
 
 CORES = 8
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s32")
-ROWS = 2  # of a product that are computed together
+ROWS = 4  # of a product that are computed together
 
 GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
 Accepts = Callable[[Node], str | None]
@@ -49,14 +49,22 @@ def _windows(geometry: Geometry) -> int:
     return CORES * ROWS * (-(-depth // 4) * 4)
 
 
+def _macros(node: Node) -> dict[str, str]:
+    """The form of the requantisation, and whether rows end within a word."""
+    x, w = node.inputs[:2]
+    assert x is not None and w is not None
+    depth = w.elements // w.shape[0] if node.op == "Conv" else x.shape[-1]
+    return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **requantise.macros(node)}
+
+
 _DOT = _generic("conv2d_dot_grouped")
 _CONV_GROUPED = replace(
     _DOT,
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=_also(_generic("conv2d_grouped"), lambda node: True, ""),
+    accepts=_also(_generic("conv2d_grouped"), lambda node: conv.window(node).channels > 1, "groups of several input channels"),
     layouts={**_DOT.layouts, **requantise.LAYOUTS},
-    macros=requantise.macros,
+    macros=_macros,
     scratch={"windows": _windows},
     source="pulp/pulp_conv2d.c",
     template="pulp_conv2d.mako",
@@ -66,7 +74,7 @@ _CONV = replace(
     name="pulp_conv2d",
     accepts=_also(_generic("conv2d_grouped"), conv.is_dense, "one group"),
     tiling=Tiling(whole=("c", "fh", "fw")),
-    cores=("oh", "k"),
+    cores=("oh", "ow", "k"),
 )
 _POINTWISE = replace(
     _CONV,
@@ -82,9 +90,9 @@ _MATMUL = replace(
     accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
     strided={"a": 1, "b": 1, "y": 1},
     layouts={**_MATMUL_DOT.layouts, **requantise.LAYOUTS},
-    macros=requantise.macros,
+    macros=_macros,
     source="pulp/pulp_matmul.c",
     template="pulp_matmul.mako",
 )
 
-KERNELS: tuple[Kernel, ...] = (_POINTWISE, _CONV, _MATMUL, *GENERIC)
+KERNELS: tuple[Kernel, ...] = (_POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, *GENERIC)

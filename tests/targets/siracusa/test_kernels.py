@@ -44,14 +44,57 @@ def epilogue(rng: np.random.Generator, stages: tuple[str, ...], channels: int, s
     return given, staged({}, *stages, **attrs)
 
 
-@pytest.mark.parametrize("types", [("s8", "s8"), ("u8", "u8")])
-@pytest.mark.parametrize("stages", STAGES)
-@pytest.mark.parametrize("shape", PRODUCTS)
-def test_matmul(shape: tuple[int, int, int], stages: str, types: tuple[str, str]) -> None:
+def matmul(shape: tuple[int, int, int], stages: str, x: str, strided: bool = True) -> None:
     rows, depth, columns = shape
     rng = np.random.default_rng(rows * 1000 + depth)
-    given, attrs = epilogue(rng, STAGES[stages], columns, 4000 * depth, types[1], False)
-    given |= {"a": draw(rng, types[0], rows, depth), "b": draw(rng, "s8", depth, columns)}
+    given, attrs = epilogue(rng, STAGES[stages], columns, 4000 * depth, x, False)
+    given |= {"a": draw(rng, x, rows, depth), "b": draw(rng, "s8", depth, columns)}
     zero = {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": False}
-    y = types[1] if "requantise" in STAGES[stages] else "s32"
-    harness.check(kernel("pulp_matmul"), given, y, attrs | zero, strided=True)
+    y = x if "requantise" in STAGES[stages] else "s32"
+    harness.check(kernel("pulp_matmul"), given, y, attrs | zero, strided=strided)
+
+
+@pytest.mark.parametrize("shape", PRODUCTS)
+def test_matmul(shape: tuple[int, int, int]) -> None:
+    matmul(shape, "requantised", "u8")
+
+
+@pytest.mark.parametrize("x", ["s8", "u8"])
+@pytest.mark.parametrize("stages", STAGES)
+def test_stages_and_types(stages: str, x: str) -> None:
+    matmul((5, 12, 9), stages, x)
+
+
+@pytest.mark.parametrize("shape", [(9, 16, 8), (4, 64, 5), (7, 4, 4), (6, 20, 7)])
+def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
+    matmul(shape, "requantised", "s8", strided=False)
+
+
+# x shape, filters, kernel, strides, dilations, pads, group
+GEOMETRIES: dict[str, tuple[Any, ...]] = {
+    "3x3": ((1, 7, 6, 8), 9, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "few filters, odd channels": ((1, 5, 7, 3), 3, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "batch, asymmetric": ((2, 8, 7, 3), 12, (3, 2), (2, 1), (1, 1), (0, 1, 2, 0), 1),
+    "dilated": ((1, 11, 9, 4), 17, (3, 3), (1, 2), (2, 3), (2, 3, 2, 1), 1),
+    "signal": ((1, 1, 20, 3), 6, (1, 5), (1, 3), (1, 2), (0, 4, 0, 4), 1),
+    "kernel beyond image": ((1, 2, 3, 2), 8, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2), 1),
+    "one pixel": ((1, 1, 1, 5), 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "one element": ((1, 4, 3, 1), 5, (1, 1), (1, 1), (1, 1), (0, 1, 0, 1), 1),
+    "grouped": ((1, 6, 6, 12), 21, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
+    "pointwise": ((1, 5, 5, 12), 10, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1),
+    "pointwise, odd": ((2, 3, 5, 13), 7, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1),
+    "pointwise strided": ((1, 5, 7, 8), 24, (1, 1), (2, 2), (1, 1), (0, 0, 0, 0), 1),
+}
+
+
+@pytest.mark.parametrize("x", ["s8", "u8"])
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_conv(name: str, x: str) -> None:
+    shape, filters, taps, strides, dilations, pads, group = GEOMETRIES[name]
+    rng = np.random.default_rng(len(name))
+    w = draw(rng, "s8", filters, shape[3] // group, *taps)
+    given, attrs = epilogue(rng, STAGES["requantised"], filters, 4000 * w[0].size, x, x == "s8")
+    given |= {"x": draw(rng, x, *shape), "w": w}
+    attrs |= {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "zero_point": -7 if x == "s8" else 9}
+    chosen = "pulp_conv2d_grouped" if group > 1 else "pulp_conv2d_pointwise" if name.startswith("pointwise") else "pulp_conv2d"
+    harness.check(kernel(chosen), given, x, attrs, strided=name in ("3x3", "pointwise strided"))

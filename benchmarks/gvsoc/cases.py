@@ -1,0 +1,97 @@
+"""The operators that are measured: shapes of the published figures, of MLPerf Tiny's layers, and awkward ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from layer import Case
+
+Form = Literal["narrow", "high", "plain"]
+
+
+def draw(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
+    """Uniform values over the whole type."""
+    low, high = {"s8": (-128, 127), "u8": (0, 255)}[kind]
+    return rng.integers(low, high, shape, endpoint=True).astype({"s8": np.int8, "u8": np.uint8}[kind])
+
+
+def requantised(rng: np.random.Generator, form: Form, channels: int, size: float, y: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Operands and attributes that map accumulators of standard deviation ``size`` onto the range of ``y``.
+
+    ``narrow`` has small multipliers, as the integer dialect does, ``high`` 31-bit ones, as a QDQ graph's scales give.
+    """
+    if form == "plain":
+        return {}, {}
+    low, high = {"s8": (-128, 127), "u8": (0, 255)}[y]
+    factor = 60 / size
+    bits = {"narrow": 9, "high": 30}[form]
+    shift = int(bits - np.floor(np.log2(factor)))
+    mul = np.round(factor * 2.0**shift * rng.uniform(0.5, 1, channels)).astype(np.int32)
+    zero = (low + high + 1) // 2
+    add = np.full(channels, (zero << shift) + (1 << (shift - 1)), np.int64)
+    if shift < 22:
+        add = add.astype(np.int32)
+    return {"mul": mul, "add": add}, {"epilogue": ("requantise",), "shift": shift, "low": low, "high": high}
+
+
+def matmul(m: int, k: int, n: int, form: Form = "narrow", a: str = "s8") -> Case:
+    rng = np.random.default_rng(m * k + n)
+    operands, attrs = requantised(rng, form, n, 74 * 74 * k**0.5 * (2 if a == "u8" else 1), "s8")
+    y = "s8" if attrs else "s32"
+    attrs |= {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0}
+    return Case(
+        f"matmul {m}x{k}x{n} {a} {form}", "MatMul", ("a",), {"a": draw(rng, a, m, k), "b": draw(rng, "s8", k, n), **operands}, y, attrs
+    )
+
+
+def conv(
+    size: tuple[int, int, int],
+    filters: int,
+    taps: tuple[int, int] = (3, 3),
+    stride: int = 1,
+    pad: int = 1,
+    form: Form = "narrow",
+    x: str = "u8",
+    group: int = 1,
+) -> Case:
+    height, width, channels = size
+    rng = np.random.default_rng(height * width + channels)
+    depth = taps[0] * taps[1] * channels // group
+    operands, attrs = requantised(rng, form, filters, 74 * 74 * depth**0.5 * (2 if x == "u8" else 1), x)
+    y = x if attrs else "s32"
+    attrs |= {"strides": (stride, stride), "dilations": (1, 1), "pads": (pad,) * 4, "group": group, "zero_point": 0 if x == "u8" else -5}
+    kind = "depthwise" if group > 1 else "conv"
+    name = f"{kind} {taps[0]}x{taps[1]}/{stride} {height}x{width}x{channels} to {filters} {x} {form}"
+    image = draw(rng, x, 1, height, width, channels)
+    return Case(name, "Conv", ("x",), {"x": image, "w": draw(rng, "s8", filters, channels // group, *taps), **operands}, y, attrs)
+
+
+def pointwise(size: tuple[int, int, int], filters: int, form: Form = "narrow", x: str = "u8") -> Case:
+    return conv(size, filters, (1, 1), 1, 0, form, x)
+
+
+def depthwise(size: tuple[int, int, int], stride: int = 1, form: Form = "narrow", x: str = "u8", taps: tuple[int, int] = (3, 3)) -> Case:
+    return conv(size, size[2], taps, stride, 1, form, x, size[2])
+
+
+CASES: tuple[Case, ...] = (
+    matmul(64, 256, 64),
+    matmul(64, 256, 64, "high"),
+    matmul(64, 256, 64, "plain"),
+    matmul(1, 640, 128, "high"),
+    matmul(1, 128, 128, "high"),
+    matmul(13, 61, 17),
+    conv((32, 32, 16), 32),
+    conv((32, 32, 16), 32, form="high"),
+    conv((16, 16, 32), 32),
+    conv((8, 8, 64), 64),
+    conv((32, 32, 3), 16),
+    conv((25, 5, 1), 64, (10, 4), 2, 4, "high", "s8"),
+    conv((17, 13, 7), 11),
+    pointwise((25, 5, 64), 64, "high", "s8"),
+    pointwise((20, 5, 64), 64),
+    depthwise((32, 32, 32)),
+    depthwise((25, 5, 64), 1, "high", "s8"),
+    depthwise((24, 24, 64), 2, "high", "s8"),
+)

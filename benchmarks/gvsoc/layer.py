@@ -1,0 +1,181 @@
+"""One operator on GVSoC: compiled as a network of one layer, built for bare metal, simulated, its result compared.
+
+What is measured is what the team of cores does with data in L1: ``main.c`` counts the cycles from fork to join.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.api import Compiled, Network
+from deeploy.frontend.io import ports
+from deeploy.graph import epilogue
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import operand_names
+from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.managed import plan_managed
+from deeploy.target import Target, load
+
+ROOT = Path(__file__).resolve().parents[2]
+BARE = ROOT / "targets" / "siracusa" / "runtime" / "bare"
+STACKS = 16 * 1024  # for portable kernels
+L1_BYTES = 256 * 1024 - STACKS
+SECONDS = 300
+
+
+class SimulationError(Exception):
+    """The program was not built, did not end well, or gave another result than the references."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator of the integer form.
+
+    Attributes:
+        variables: the operands that are inputs of the network, in order; they come first in ``operands``.
+        operands: arrays of all operands in node order, as the graph has them.
+        y: short name of the output's type.
+    """
+
+    name: str
+    op: str
+    variables: tuple[str, ...]
+    operands: Mapping[str, np.ndarray]
+    y: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Cycles of the team with warm and with cold instruction caches, multiply-accumulates, the kernel's name, bytes of code."""
+
+    kernel: str
+    macs: int
+    outputs: int
+    cycles: int
+    cold: int
+
+
+def node(case: Case, shape: tuple[int, ...] = ()) -> Node:
+    tensors = (Tensor(n, a.shape, DType.of(a.dtype), None if n in case.variables else a) for n, a in case.operands.items())
+    return Node("layer", case.op, tuple(tensors), (Tensor("y", shape, DType(case.y)),), case.attrs)
+
+
+def expected(case: Case, target: Target) -> np.ndarray:
+    """What the kernel's reference and the epilogue give."""
+    untyped = node(case)
+    kernel = next(k for k in target.kernels if k.op == case.op and operand_names(k, untyped) is not None)
+    stages = epilogue.operands(untyped.epilogue)
+    body = [array for name, array in case.operands.items() if name not in stages]
+    value = epilogue.apply(untyped, np.asarray(kernel.reference(untyped, *body)), dict(case.operands))
+    return np.asarray(value.astype(DType(case.y).numpy))
+
+
+def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> Compiled:
+    """The case as a project of one layer."""
+    tensors = {
+        n: gs.Variable(n, dtype=a.dtype, shape=list(a.shape)) if n in case.variables else gs.Constant(n, a)
+        for n, a in case.operands.items()
+    }
+    y = gs.Variable("y", dtype=DType(case.y).numpy, shape=list(shape))
+    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y])
+    graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
+    options = Options({"l1": L1_BYTES}, cores=cores, buffering="single")
+    machine = machine_of(target, options)
+    assert machine is not None, "siracusa has managed memories"
+    program = assemble("network", graph, target.kernels)
+    plan = plan_managed(program, target, machine, options.seconds)
+    sources, results = ports(graph, True, {})
+    return Compiled({"network": Network(plan, case.name, tuple(sources), tuple(results), True, ())}, {})
+
+
+def build(project: Path, folder: Path, flags: str = "", compiler: str = "gcc", l2_bytes: int = 512 * 1024) -> Path:
+    """Build the project with the bare-metal runtime and this folder's main."""
+    sources = [Path(__file__).parent / "main.c", *(f for d in ("src", "src/kernels", "runtime") for f in sorted((project / d).glob("*.c")))]
+    includes = [project / "include", project / "runtime", *(project / "kernels").iterdir()]
+    variables = {
+        "BARE": BARE,
+        "BUILD": folder,
+        "SOURCES": " ".join(map(str, sources)),
+        "INCLUDES": " ".join(map(str, includes)),
+        "CFLAGS": f"-O3 -mno-relax {flags}",
+        "COMPILER": compiler,
+        "LIBRARIES": "-Wl,--wrap=rt_fork",
+        "L1_RESERVED_BYTES": STACKS,
+        "L2_ARENA_BYTES": l2_bytes,
+    }
+    command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in variables.items())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SimulationError(done.stderr)
+    return folder / "application.elf"
+
+
+def _always_fork(source: Path) -> None:
+    """Let a team of one core be forked like any other, where main.c measures."""
+    before, after = "else body((void *)closure);", "else rt_fork(1, body, (void *)closure);"
+    text = source.read_text()
+    if text.count(before) != 1:
+        raise SimulationError(f"{source.name} has no team of one core")
+    source.write_text(text.replace(before, after))
+
+
+def launcher() -> str | None:
+    """The simulator's launcher: the environment's GVSOC, else what is in PATH."""
+    return os.environ.get("GVSOC") or shutil.which("gvsoc")
+
+
+def simulate(program: Path, folder: Path) -> list[str]:
+    """Run a program with ``folder`` as the working directory; returns the lines that it prints."""
+    found = launcher()
+    if found is None:
+        raise SimulationError(
+            "no GVSoC: build github.com/gvsoc/gvsoc for target siracusa, then set GVSOC to its launcher or add it to PATH"
+        )
+    command = [found, "--target=siracusa", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=SECONDS, check=False)
+    if done.returncode:
+        raise SimulationError(done.stdout + done.stderr)
+    return done.stdout.splitlines()
+
+
+def measure(
+    case: Case, cores: int = 8, flags: str = "", compiler: str = "gcc", target: Target | None = None, keep: Path | None = None
+) -> Measured:
+    """Simulate the case twice in one run and compare both results, bit for bit.
+
+    Raises:
+        SimulationError: no simulator, or a result that differs.
+    """
+    target = target or load("siracusa")
+    wanted = expected(case, target)
+    layer = compiled(case, target, wanted.shape, cores)
+    call = next(c for c in layer.networks["network"].plan.program.calls if c.node.op == case.op)
+    with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
+        folder = keep or Path(scratch)
+        project, work = folder / "project", folder / "work"
+        layer.write(project)
+        _always_fork(project / "src" / "network.c")
+        program = build(project, work, flags, compiler)
+        sample = b"".join(case.operands[name].tobytes() for name in case.variables)
+        (work / "inputs.bin").write_bytes(2 * sample)
+        (work / "weights.bin").write_bytes((project / "network_weights.bin").read_bytes())
+        lines = simulate(program, work)
+        got = np.frombuffer((work / "outputs.bin").read_bytes(), wanted.dtype).reshape(2, *wanted.shape)
+    for result in got:
+        if not np.array_equal(result, wanted):
+            raise SimulationError(f"{case.name} on {cores} cores: {np.count_nonzero(result != wanted)} of {wanted.size} outputs differ")
+    cycles = [int(line.split()[2]) for line in lines if line.startswith("fork ")]
+    return Measured(call.kernel.name, call.geometry.macs(), wanted.size, cycles[1], cycles[0])

@@ -1,0 +1,88 @@
+"""Cheaper forms of requantisations: the same results for every accumulator in the range, and no value beyond 32 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deeploy.graph.epilogue import requantise
+from deeploy.operators.requantise import WORD, Requantisation, cheapest
+
+
+def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:
+    """What the C does with the constants, step by step within 32 bits."""
+
+    def word(value: np.ndarray) -> np.ndarray:
+        assert value.min() >= -WORD and value.max() < WORD
+        return value
+
+    mul, add = (int(a.astype(np.int64)[min(channel, a.size - 1)]) for a in (form.mul, form.add))
+    if form.limit is not None:
+        acc = np.clip(acc, -form.limit - 1, form.limit)
+    if form.form == "narrow":
+        return np.asarray(np.clip(word(word(acc * mul) + add) >> form.shift, low, high))
+    high_half = (word(acc << form.left) * mul) >> 32
+    return np.asarray(np.clip(word(high_half + add) >> form.shift, low, high))
+
+
+def check(
+    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
+) -> Requantisation:
+    """Compare the cheapest form with the 64-bit one on all accumulators near a step, on the ends, and on some between."""
+    form = cheapest(mul, add, shift, low, high, even, least, most)
+    assert (form.mul.shape, form.add.shape) == (mul.shape, add.shape)
+    if form.form == "wide":
+        return form
+    assert form.mul.dtype == form.add.dtype == np.int32 and 0 <= form.shift < 32
+    for channel in range(len(least)):
+        m, a = int(mul[min(channel, mul.size - 1)]), int(add[min(channel, add.size - 1)])
+        near = [((step << shift) - a) // m + d for step in range(low, high + 2) for d in (-1, 0, 1)] if m else []
+        points = np.concatenate([np.linspace(least[channel], most[channel], 101).astype(np.int64), np.array(near, np.int64)])
+        acc = np.unique(np.clip(points, least[channel], most[channel]))
+        np.testing.assert_array_equal(
+            apply(form, acc, channel, low, high), requantise(acc, np.array(m), np.array(a), shift, low, high, even)
+        )
+    return form
+
+
+RANGES = st.tuples(st.integers(0, 2**24), st.integers(0, 2**24))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    muls=st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=3),
+    reach=st.lists(RANGES, min_size=3, max_size=3),
+    steps=st.integers(3, 14),
+    zero=st.integers(-128, 127),
+    even=st.sampled_from([None, 0, 1]),
+    scalar=st.booleans(),
+)
+def test_the_same_results(muls: list[int], reach: list[tuple[int, int]], steps: int, zero: int, even: int | None, scalar: bool) -> None:
+    shift = min(53, max(1, max(muls).bit_length() + steps))
+    add = np.array([(zero << shift) + (1 << (shift - 1))] * (1 if scalar else len(muls)), np.int64)
+    ends = reach[: len(muls)]
+    least, most = (np.array([sign * end[i] for end in ends], np.int64) for i, sign in ((0, -1), (1, 1)))
+    check(np.array(muls, np.int32), add, shift, -128, 127, even, least, most)
+
+
+def test_small_multipliers_stay_in_32_bits() -> None:
+    mul, add = np.array([514], np.int32), np.array([32768], np.int32)
+    form = check(mul, add, 16, 0, 255, None, np.array([-20_000_000]), np.array([20_000_000]))
+    assert (form.form, form.limit is not None) == ("narrow", True)
+    assert check(mul, add, 16, 0, 255, None, np.array([-2_000_000]), np.array([2_000_000])).limit is None
+
+
+@pytest.mark.parametrize("even", [None, 0])
+def test_large_multipliers_use_the_upper_half(even: int | None) -> None:
+    mul = np.array([1192384022, 497609111], np.int32)
+    add = np.array([68543442544075, -131764180971375], np.int64)
+    assert check(mul, add, 37, -128, 127, even, np.array([-1_000_000] * 2), np.array([1_000_000] * 2)).form == "high"
+
+
+def test_what_has_no_cheaper_form() -> None:
+    ends = np.array([-100]), np.array([100])
+    assert check(np.array([0], np.int32), np.array([2**40]), 38, -128, 127, None, *ends).form == "wide"
+    assert check(np.array([-3], np.int32), np.array([5]), 2, -128, 127, None, *ends).form == "narrow"
+    assert check(np.array([5], np.int32), np.array([1]), 60, -128, 127, None, *ends).form == "wide"
