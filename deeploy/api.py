@@ -14,12 +14,13 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import FitError, UsageError, shorten
 from deeploy.frontend import import_model
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
+from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
@@ -214,10 +215,27 @@ def compile(
         graph, is_integer, notes = clock("lower", _lower, graph, machine, inputs, types, dialect, save_after)
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
-        program = clock("bind", assemble, prefix, graph, machine.kernels)
-        planned = clock("plan", _plan, program, machine, resources, options)
+        planned = _bind_and_plan(clock, prefix, graph, machine, resources, options)
         networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
     return Compiled(networks, seconds)
+
+
+def _bind_and_plan(clock: _Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:
+    """Where memory is too small for kernels that need working memory, those without are bound."""
+
+    def attempt(kernels: Sequence[Kernel]) -> tuple[Program, Plan | FitError]:
+        program: Program = clock("bind", assemble, prefix, graph, kernels)
+        try:
+            return program, clock("plan", _plan, program, target, machine, options)
+        except FitError as error:
+            return program, error
+
+    program, result = attempt(target.kernels)
+    if isinstance(result, FitError) and any(call.scratch for call in program.calls):
+        _, result = attempt([kernel for kernel in target.kernels if not kernel.scratch])
+    if isinstance(result, FitError):
+        raise result
+    return result
 
 
 def _plan(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:

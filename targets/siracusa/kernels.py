@@ -13,6 +13,7 @@ CORES = 8
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
+DEEPEST = 1536  # bytes of a window: those that eight cores gather take 48 KiB
 
 GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
 Accepts = Callable[[Node], str | None]
@@ -40,7 +41,13 @@ def _no_zero_points(node: Node) -> bool:
 
 def _is_pointwise(node: Node) -> bool:
     window = conv.window(node)
-    return (window.height, window.width) == (1, 1) and not any(window.pads)
+    return window.groups == 1 and (window.height, window.width) == (1, 1) and not any(window.pads)
+
+
+def _gathers(node: Node, channels: int) -> bool:
+    """Whether the windows of a convolution are worth gathering, and short enough."""
+    window = conv.window(node)
+    return window.channels >= channels and window.channels * window.height * window.width <= DEEPEST
 
 
 def _windows(geometry: Geometry) -> int:
@@ -62,7 +69,7 @@ _CONV_GROUPED = replace(
     _DOT,
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=_also(_generic("conv2d_grouped"), lambda node: conv.window(node).channels > 1, "groups of several input channels"),
+    accepts=_also(_generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
     layouts={**_DOT.layouts, **requantise.LAYOUTS},
     macros=_macros,
     scratch={"windows": _windows},
@@ -72,14 +79,14 @@ _CONV_GROUPED = replace(
 _CONV = replace(
     _CONV_GROUPED,
     name="pulp_conv2d",
-    accepts=_also(_generic("conv2d_grouped"), conv.is_dense, "one group"),
+    accepts=_also(_generic("conv2d_grouped"), lambda node: conv.is_dense(node) and _gathers(node, 1), "one group, short windows"),
     tiling=Tiling(whole=("c", "fh", "fw")),
     cores=("oh", "ow", "k"),
 )
 _POINTWISE = replace(
     _CONV,
     name="pulp_conv2d_pointwise",
-    accepts=_also(_CONV, _is_pointwise, "a kernel of 1x1 and no padding"),
+    accepts=_also(_generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
     scratch={},
 )
 _MATMUL_DOT = _generic("matmul_dot")
