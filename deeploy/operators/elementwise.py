@@ -23,14 +23,16 @@ def nest(*operands: str) -> Callable[[Node], Nest]:
         reads = {}
         for name, tensor in zip(operands, node.inputs, strict=False):
             if tensor is not None:
-                reads[name] = Map(*dims[len(dims) - len(tensor.shape) :])
+                own = min(len(dims), len(tensor.shape))  # more axes than the output's are of extent 1: a constant for a scalar
+                reads[name] = Map(*[0] * (len(tensor.shape) - own), *dims[len(dims) - own :])
         return Nest(reads=reads, writes={"y": Map(*dims)})
 
     return declare
 
 
 def _rank(node: Node) -> int:
-    return max(len(tensor.shape) for tensor in (*node.inputs, *node.outputs) if tensor is not None)
+    """The output's rank; where there is none yet, that of the operand with most axes."""
+    return max(len(tensor.shape) for tensor in (node.outputs or node.inputs) if tensor is not None)
 
 
 def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
@@ -40,7 +42,7 @@ def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
     apart, since epilogue operands are indexed by it.
     """
     rank = len(extent)
-    steps = {name: [0] * (rank - len(v.stride)) + _steps(v, extent[rank - len(v.stride) :]) for name, v in views.items()}
+    steps = {name: _steps(view, extent) for name, view in views.items()}
     axes: list[tuple[int, list[int]]] = []
     for axis in range(rank):
         size, here = extent[axis], [s[axis] for s in steps.values()]
@@ -60,8 +62,11 @@ def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
 
 
 def _steps(view: Any, extent: Sequence[int]) -> list[int]:
-    """Strides over the loops: 0 where the operand is broadcast along an axis."""
-    return [0 if own == 1 and size != 1 else stride for own, size, stride in zip(view.shape, extent, view.stride, strict=True)]
+    """Strides over the loops, aligned to the right: 0 where the operand is broadcast along an axis, or has none."""
+    rank, own = len(extent), min(len(extent), len(view.stride))
+    first = len(view.stride) - own
+    axes = zip(view.shape[first:], extent[rank - own :], view.stride[first:], strict=True)
+    return [0] * (rank - own) + [0 if size == 1 and loop != 1 else stride for size, loop, stride in axes]
 
 
 def _braces(values: Any) -> str:

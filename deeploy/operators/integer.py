@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from deeploy.graph.epilogue import requantise
 from deeploy.graph.nodes import Node
 
 
@@ -34,3 +35,23 @@ def div_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     divisor = np.where(d == 0, 1, d)
     quotient = np.sign(top) * np.sign(divisor) * (np.abs(top) // np.abs(divisor))
     return np.where(d == 0, 0, quotient).astype(np.int32)
+
+
+def requant_add_reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The sum of both operands, each clip((x*mul + add) >> shift, low, high) with parameters of its own."""
+    attrs = node.attrs
+    parts = []
+    for name, x in (("a", a), ("b", b)):
+        mul, add = np.asarray(attrs[f"mul_{name}"]), np.asarray(attrs[f"add_{name}"])
+        parts.append(requantise(x, mul, add, attrs[f"shift_{name}"], attrs[f"low_{name}"], attrs[f"high_{name}"]))
+    return np.asarray(parts[0] + parts[1])
+
+
+def requant_add_is_wide(node: Node) -> bool:
+    """Whether a product and its summand need more than 32 bits."""
+    for name, tensor in zip("ab", node.inputs[:2], strict=True):
+        assert tensor is not None
+        low, high = tensor.dtype.range
+        if max(-low, high) * abs(node.attrs[f"mul_{name}"]) + abs(node.attrs[f"add_{name}"]) >= 2**31:
+            return True
+    return False

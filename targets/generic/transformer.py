@@ -228,7 +228,23 @@ _EXPAND = Kernel(
     reference=pairs.expand_reference,
 )
 
+_REQUANT_ADD = Kernel(
+    name="requant_add",
+    op="RequantAdd",
+    inputs=("a", "b"),
+    types={"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
+    nest=ew.nest("a", "b"),
+    accepts=ew.fits_loops,
+    epilogues=((), ("requantise",), ("clamp",)),
+    strided={"a": 0, "b": 0, "y": 1},
+    overwrites=(("y", "a"), ("y", "b")),
+    macros=lambda node: {"WIDE_T": "int64_t" if integer.requant_add_is_wide(node) else "int32_t"},
+    source="portable/requant_add.c",
+    template="requant_add.mako",
+    reference=integer.requant_add_reference,
+)
+
 KERNELS: tuple[Kernel, ...] = (
     *(_TABLE_SOFTMAX, _SHIFT_SOFTMAX, _LAYER_NORM, _RMS_NORM, _FUNCTION, _DIV),
-    *(_STANDARDISE, _NORMALISE, _PAIRWISE, _SELECT, _EXPAND),
+    *(_STANDARDISE, _NORMALISE, _PAIRWISE, _SELECT, _EXPAND, _REQUANT_ADD),
 )

@@ -145,3 +145,25 @@ def test_integer_functions(dtype: str) -> None:
     b[3] = 9  # a divisor of zero
     x[0, :2] = (0, 1)
     check(kernel("integer_div"), {"a": x, "b": b}, "s32", attrs, strided=True)
+
+
+@pytest.mark.parametrize(("a", "b"), [((7,), (7,)), ((4, 1, 70), (3, 1)), ((2, 1, 3, 2), (5, 1, 2)), ((3, 4), (1,))])
+@pytest.mark.parametrize("types", [("s8", "u8"), ("s32", "s16")])
+def test_sums_of_requantised_operands(a: tuple[int, ...], b: tuple[int, ...], types: tuple[str, str]) -> None:
+    x, y = draw(types[0], *a), draw(types[1], *b)
+    first = {"mul_a": 77 if types[0] == "s8" else 3, "add_a": -900, "shift_a": 6, "low_a": -90, "high_a": 100}
+    second = {"mul_b": -(2**30), "add_b": 2**40, "shift_b": 33, "low_b": -128, "high_b": 127} if types[1] == "u8" else {}
+    second = second or {"mul_b": 1, "add_b": 0, "shift_b": 0, "low_b": -(2**15), "high_b": 2**15 - 1}
+    narrow = {**first, "mul_b": 9, "add_b": 4, "shift_b": 3, "low_b": 0, "high_b": 127}
+    for attrs in ({**first, **second}, narrow):
+        got = check(kernel("requant_add"), {"a": x, "b": y}, "s32", attrs, strided=True)[0]
+        p, q = (
+            np.clip(
+                (v.astype(np.int64) * attrs[f"mul_{n}"] + attrs[f"add_{n}"]) >> attrs[f"shift_{n}"], attrs[f"low_{n}"], attrs[f"high_{n}"]
+            )
+            for n, v in (("a", x), ("b", y))
+        )
+        assert np.array_equal(got, p + q)
+    stage = {"epilogue": ("requantise",), "shift": 9, "low": -128, "high": 127}
+    constants = {"mul": np.array([300], np.int32), "add": np.array([256], np.int32)}
+    check(kernel("requant_add"), {"a": x, "b": y, **constants}, "s8", {**narrow, **stage}, strided=True)

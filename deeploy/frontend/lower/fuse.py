@@ -9,7 +9,8 @@ from deeploy.frontend.lower import build
 from deeploy.frontend.lower.quant import narrow
 from deeploy.graph.rewrite import Pass, constant, producer, rule
 
-_ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", "Add", "Sub", "Mul")
+_SUMS = ("Add", "Sub", "Mul", "RequantAdd")
+_ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
 
 
 def _in_front(graph: gs.Graph, tensor: gs.Tensor) -> gs.Node | None:
@@ -66,7 +67,7 @@ def bias(graph: gs.Graph, node: gs.Node) -> bool:
         return False
     for position in (0, 1):
         front, values = _in_front(graph, node.inputs[position]), constant(node.inputs[1 - position])
-        if front is None or values is None or front.op in ("Add", "Sub", "Mul") or _stages(front):
+        if front is None or values is None or front.op in _SUMS or _stages(front):
             continue
         if list(front.outputs[0].shape) != list(node.outputs[0].shape):
             continue
@@ -131,6 +132,39 @@ def before_views(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+def _scale(graph: gs.Graph, tensor: gs.Tensor) -> tuple[gs.Tensor, tuple[int, int, int, int, int]] | None:
+    """What a requantised summand is the requantisation of, and how: multiplier, summand, shift, limits."""
+    node = producer(tensor, "RequantShift")
+    if node is None or not build.lowered(node) or len(tensor.outputs) != 1 or any(tensor is out for out in graph.outputs):
+        return None
+    x, parameters = node.inputs[0], [constant(t) for t in node.inputs[1:]]
+    if np.dtype(x.dtype).itemsize > 2 or list(x.shape) != list(tensor.shape) or any(p is None or p.size != 1 for p in parameters):
+        return None
+    mul, add = (int(np.asarray(p).ravel()[0]) for p in parameters)
+    return x, (mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"])
+
+
+@rule("Add")
+def requantised_sum(graph: gs.Graph, node: gs.Node) -> bool:
+    """A sum whose summands are requantised one by one, as residual connections have them."""
+    if not build.lowered(node) or _stages(node) or np.dtype(node.outputs[0].dtype) != np.int32:
+        return False
+    found = [_scale(graph, t) for t in node.inputs]
+    if not any(found) or any(np.dtype(t.dtype).kind not in "iu" or np.dtype(t.dtype).itemsize > 4 for t in node.inputs):
+        return False
+    inputs: list[gs.Tensor] = []
+    attrs: dict[str, int] = {}
+    for name, tensor, scale in zip("ab", node.inputs, found, strict=True):
+        info = np.iinfo(tensor.dtype)
+        x, values = scale if scale is not None else (tensor, (1, 0, 0, int(info.min), int(info.max)))
+        inputs.append(x)
+        attrs |= {f"{field}_{name}": value for field, value in zip(("mul", "add", "shift", "low", "high"), values, strict=True)}
+    y = node.outputs[0]
+    node.outputs.clear()
+    build.add(graph, "RequantAdd", inputs, y, node.name, **attrs)
+    return True
+
+
 @rule("Clip")
 def clamp(graph: gs.Graph, node: gs.Node) -> bool:
     """A float Relu or Clip behind an accumulator."""
@@ -143,4 +177,4 @@ def clamp(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
-PASS = Pass("fuse", (bias, before_views, requantise, clamp))
+PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, clamp))

@@ -23,8 +23,6 @@ FORMS: dict[str, dict[str, Any] | None] = {
     "qdq uint8": {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "per_channel": False},
     "qoperator": {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QUInt8, "per_channel": False},
 }
-# A tensor of rank 0 is no loop nest yet.
-UNSUPPORTED = {"matmul two vectors"}
 # Inference and execution disagree in onnxruntime about windows that begin in the padding at the end.
 AMBIGUOUS = {"MaxPool ceil pads", "AveragePool ceil pads"}
 # onnxruntime's integer kernel counts other elements than its float operator does; means of few taps that lie half-way
@@ -114,8 +112,6 @@ def test_construct(name: str, form: str, tmp_path: Path) -> None:
     model = net.model([result] if isinstance(result, str) else result, OPSETS.get(name, OPSET))
     path, options = tmp_path / "float.onnx", FORMS[form]
     onnx.save(model, path)
-    if name in UNSUPPORTED:
-        return
     if options is not None:
         path = tmp_path / "quantised.onnx"
         if options["quant_format"] == QuantFormat.QDQ:  # every operator, not only those that onnxruntime has integer kernels for

@@ -160,3 +160,5 @@ def test_residual_of_requantised_operands(tmp_path: Path) -> None:
     y = _requant(net, net.Add(left, right), 9, 0, 4)
     want = _requantised(_requantised(a, 11, 3, 4) + _requantised(b, 5, -9, 3), 9, 0, 4)
     np.testing.assert_array_equal(_run(tmp_path / "m.onnx", net, y, [a, b], ["int8", "uint8"]), want)
+    compiled = deeploy.compile(tmp_path / "m.onnx", dialect="integer", input_types={"x0": "int8", "x1": "uint8"})
+    assert [call.node.op for call in compiled.network.program.calls] == ["RequantAdd"]
