@@ -69,7 +69,6 @@ class StreamBoxes:
         self._mentions = [self._dims(axis) for axis in range(len(self.windows.shape))]
         self._digits = self._relevant()
         self._varies = self._varying(stream)
-        self._varies_around = self._varying(self.outer) if self.outer is not None else []
         self._boxes: dict[tuple[int, ...], tuple[Batch, ...]] = {}
         self._counts: dict[tuple[int, tuple[Span, ...]], int] = {}
 
@@ -113,12 +112,16 @@ class StreamBoxes:
         return [not is_fixed and not dims.isdisjoint(names) for is_fixed, names in zip(fixed, self._mentions, strict=True)]
 
     def _box(self, spans: Mapping[str, Span], around: Mapping[str, Span]) -> tuple[Batch, ...]:
-        """The box of a window: axes that touch are merged where the emitter sees that they do, the rest as the C does."""
+        """The box of a window: axes that touch are merged where the emitter sees that they do, the rest as the C does.
+
+        The emitter compares a pitch with the extent and the pitch of the axis within it. It sees that they are equal where that extent
+        is constant, also when the pitches are products of variables.
+        """
         windows = self.windows
-        strides, fixed = self._strides(around)
+        strides = self._strides(around)
         run = self.unit
         axes: list[Axis] = []
-        known: list[bool] = []
+        is_known = False  # whether the emitter knows the count of the last axis
         for axis in reversed(windows.order):
             count, pitch = self._count(axis, spans), strides[axis] * self.unit
             varies = self._varies[axis]
@@ -126,25 +129,24 @@ class StreamBoxes:
                 continue
             if not axes and pitch == run:
                 run *= count
-            elif axes and known[-1] and fixed[axis] and pitch == axes[-1].count * axes[-1].pitch:
-                axes[-1], known[-1] = Axis(axes[-1].count * count, axes[-1].pitch), not varies
+                continue
+            if axes and is_known and pitch == axes[-1].count * axes[-1].pitch:
+                axes[-1] = Axis(axes[-1].count * count, axes[-1].pitch)
             else:
                 axes.append(Axis(count, pitch))
-                known.append(fixed[axis] and not varies)
+            is_known = not varies
         return transfers(self.path, run, axes[::-1])
 
-    def _strides(self, around: Mapping[str, Span]) -> tuple[list[int], list[bool]]:
-        """Strides on the far side in elements, and which of them the emitter knows: of the buffer, or of a packed window."""
+    def _strides(self, around: Mapping[str, Span]) -> list[int]:
+        """Strides on the far side in elements: of the buffer, or of the packed window that this one is cut from."""
         windows = self.windows
         if self.outer is None:
-            return list(windows.strides), [True] * len(windows.shape)
-        strides, fixed = [1] * len(windows.shape), [True] * len(windows.shape)
-        step, is_known = 1, True
+            return list(windows.strides)
+        strides, step = [1] * len(windows.shape), 1
         for axis in reversed(windows.order):
-            strides[axis], fixed[axis] = step, is_known
+            strides[axis] = step
             step *= self._count(axis, around)
-            is_known = is_known and not self._varies_around[axis]
-        return strides, fixed
+        return strides
 
 
 def boxes_of(plan: Plan) -> list[list[StreamBoxes]]:

@@ -54,6 +54,12 @@ def convolutions(folder: Path, options: Options) -> deeploy.Compiled:
     )
 
 
+def filters(folder: Path, options: Options) -> deeploy.Compiled:
+    """Filters cut along their innermost axis, in a middle memory and again in the engine's own."""
+    nodes = [node("Conv", "x w", "y", pads=[1, 1, 1, 1])]
+    return compiled(folder, nodes, {"x": [1, 16, 6, 6]}, {"y": [1, 32, 6, 6]}, {"w": [32, 16, 3, 3]}, options)
+
+
 def perceptron(folder: Path, options: Options) -> deeploy.Compiled:
     """Weights that are far larger than what works on them."""
     return compiled(

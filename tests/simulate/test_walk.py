@@ -21,7 +21,7 @@ from deeploy.simulate.boxes import Axis, Batch, transfers
 from deeploy.simulate.timing import Run, summary
 from deeploy.simulate.walk import _Path, walk
 from deeploy.target import load
-from tests.simulate.nets import compiled, convolutions, node, perceptron, transposed
+from tests.simulate.nets import compiled, convolutions, filters, node, perceptron, transposed
 
 PATH = DmaPath("P", "near", "far", max_bytes=100, max_rows=8, max_total=400, max_pitch=1000, commands=4)
 
@@ -47,6 +47,7 @@ CASES = {
     "convolutions, everything far away": (convolutions, Options({"l1": 2500, "l2": 14000}, default_memory="L3")),
     "perceptron, weights streamed from far away": (perceptron, Options({"l1": 2000, "l2": 6000}, default_memory="L3")),
     "perceptron, weights fetched whole": (perceptron, Options({"l1": 4000, "l2": 14000}, default_memory="L3")),
+    "filters cut twice, far away": (filters, Options({"l1": 3000, "l2": 14000}, default_memory="L3")),
     "transposed": (transposed, Options({"l1": 4000}, buffering="double")),
 }
 
