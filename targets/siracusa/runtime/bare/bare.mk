@@ -23,7 +23,7 @@ else
 BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
-	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),8192)
+	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),16384)
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
