@@ -1,6 +1,7 @@
 <%inherit file="managed.Makefile.mako"/>\
 <%def name="platforms()">\
 # make PLATFORM=bare all run: for the chip, with a stock RISC-V gcc or clang (COMPILER=clang), and run on GVSoC (GVSOC=...).
+# make PLATFORM=pulp-sdk all run: for the chip, with the PULP SDK and its toolchain in the environment, and run on GVSoC.
 </%def>\
 <%def name="others()">\
 
@@ -12,5 +13,15 @@ L1_RESERVED_BYTES := ${target.memory("L1").reserved}
 L2_ARENA_BYTES := ${arenas["L2"]}
 DEFINES ?= -DDEEPLOY_PROFILE
 include $(BARE)/bare.mk
+endif
+
+ifeq ($(PLATFORM),pulp-sdk)
+PMSIS := runtime/pmsis
+SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c) $(PMSIS)/main.c
+INCLUDES := include runtime ${" ".join(folders)}
+CONSTANTS := ${prefixes[0]}_weights.bin
+L1_RESERVED_BYTES := ${target.memory("L1").reserved}
+DEFINES ?= -DDEEPLOY_PROFILE
+include $(PMSIS)/pmsis.mk
 endif
 </%def>\
