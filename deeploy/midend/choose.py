@@ -23,6 +23,7 @@ from deeploy.errors import FitError
 from deeploy.midend.candidates import Candidate
 
 DETERMINISTIC_SECONDS = 20.0
+MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
 
 
 @dataclass(frozen=True)
@@ -216,14 +217,14 @@ class Search:
     probes: bool = True
 
 
-def _solver(search: Search) -> cp_model.CpSolver:
+def _solver(problem: Problem, search: Search) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
     solver.parameters.max_deterministic_time = search.seconds
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
     solver.parameters.relative_gap_limit = search.gap
-    if not search.probes:
+    if not search.probes or sum(map(len, problem.candidates)) > MOST_PROBED:
         solver.parameters.cp_model_probing_level = 0
     return solver
 
@@ -235,7 +236,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     for choice in forbidden:
         _forbid(model, choice)
     model.minimise_cycles()
-    solver = _solver(search)
+    solver = _solver(problem, search)
     status = solver.solve(model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
@@ -267,6 +268,6 @@ def smallest(problem: Problem, hop: int, search: Search = Search()) -> int | Non
     model = _Model(problem)
     model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(hop)
-    solver = _solver(search)
+    solver = _solver(problem, search)
     status = solver.solve(model.model)
     return int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
