@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
-C     := $(wildcard kernels/*/*.[ch] targets/*/runtime/*.[ch])
+C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch])
 
 .PHONY: demo test test-full lint format bench clean
 
@@ -30,6 +30,8 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python benchmarks/spine.py
+	@$(BIN)/python benchmarks/allocation.py
+	@$(BIN)/python benchmarks/planner.py
 
 # The environment stays: `rm -r .venv` makes the next command install it anew.
 clean:
