@@ -63,7 +63,7 @@ def _axis(windows: Windows, axis: int, at: Range, name: str) -> tuple[AxisText, 
     if not moving or broadcast:
         first, last = (0, 0) if broadcast else windows.window(axis, {})
         low = 0 if broadcast else min(e.span(windows.geometry.box())[0] for e in expressions)
-        return AxisText(first, last - first + 1, max(0, -low)), []
+        return AxisText(first, max(0, last - first + 1), max(0, -low)), []
     bare = expressions[0].bare()
     if len(set(expressions)) == 1 and bare is not None and windows.geometry.extents[bare.name] <= size:
         return AxisText(at[bare.name][0], variable(at[bare.name][1]), 0), []

@@ -170,7 +170,8 @@ class Windows:
             if not self.is_mapped:
                 return AxisCut(self.shape[axis], self.shape[axis], 1)
             low, high = self.window(axis, {})
-            return AxisCut(high - low + 1, high - low + 1, 1)
+            width = max(0, high - low + 1)
+            return AxisCut(width, width, 1)
         extent = self.geometry.extents[dim]
         trips = -(-extent // size)
         if all(_is_bare(access.axes[axis], dim) for access in self.maps):
