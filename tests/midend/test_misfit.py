@@ -1,0 +1,75 @@
+"""When nothing fits: status 3, and a message whose smallest capacity is the smallest, found by trying."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import deeploy
+from deeploy.errors import FitError
+from deeploy.midend.machine import Options
+from deeploy.midend.managed import plan_managed
+from deeploy.midend.plan import Buffering, Machine, Plan
+from tests.simulate import nets
+
+BUILDERS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {
+    "convolutions": nets.convolutions,
+    "perceptron": nets.perceptron,
+    "transposed": nets.transposed,
+}
+
+
+def replan(whole: deeploy.Compiled, l1: int, l2: int | None = None, buffering: Buffering = "auto") -> Plan:
+    machine = whole.plan.machine
+    assert machine is not None
+    capacities = {**machine.capacities, "L1": l1} | ({} if l2 is None else {"L2": l2})
+    return plan_managed(whole.network.program, whole.plan.target, Machine(capacities, machine.cores, buffering, machine.default_memory))
+
+
+def stated(error: FitError, level: str) -> int:
+    found = re.search(rf"--{level.lower()} (\d+)", error.remedy)
+    assert found, error.remedy
+    return int(found[1])
+
+
+@pytest.mark.parametrize("buffering", ["auto", "single", "double"])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_stated_smallest_l1_is_the_smallest(name: str, buffering: Buffering, tmp_path: Path) -> None:
+    whole = BUILDERS[name](tmp_path, Options())
+    with pytest.raises(FitError) as error:
+        replan(whole, 64, buffering=buffering)
+    assert error.value.exit_status == 3
+    what = r"node \S+ \(\w+\) needs (\d+) bytes of L1 for its smallest tile \(largest: operand \w+, \d+ bytes\), 64 are there"
+    found = re.fullmatch(what, error.value.what)
+    assert found, error.value.what
+    smallest = stated(error.value, "L1")
+    assert int(found[1]) == smallest
+    assert ("--buffering single" in error.value.remedy) == (buffering == "double")
+    assert replan(whole, smallest, buffering=buffering).memory["L1"].peak <= smallest
+    with pytest.raises(FitError) as below:
+        replan(whole, smallest - 1, buffering=buffering)
+    assert stated(below.value, "L1") == smallest
+
+
+@pytest.mark.parametrize(("name", "l1"), [("perceptron", 4000), ("convolutions", 6000), ("transposed", 8000)])
+@pytest.mark.parametrize("memory", ["L2", "L3"])
+def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str, tmp_path: Path) -> None:
+    """With constants beside the arena, and with constants and activations that may stay in L3."""
+    whole = BUILDERS[name](tmp_path, Options(default_memory=memory))
+    try:
+        replan(whole, l1, 8)
+    except FitError as error:
+        smallest = stated(error, "L2")
+        found = re.search(r"L2 is too small: node \S+ \(\w+\) needs \d+ bytes at once", error.what)
+        assert found, error.what
+        assert ", 8 are there; largest buffers then: " in error.what
+        assert ("--default-memory L3" in error.remedy) == (memory == "L2")
+    else:
+        assert memory == "L3"
+        return  # everything stays in L1 or is streamed past L2
+    assert replan(whole, l1, smallest).memory["L2"].peak <= smallest
+    with pytest.raises(FitError):
+        replan(whole, l1, smallest - 8)
