@@ -16,7 +16,7 @@ from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, choose
 from deeploy.midend.greedy import greedy_cycles
 from deeploy.midend.lifetime import lifetimes
-from deeploy.midend.misfit import misfit
+from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
@@ -151,13 +151,23 @@ class Planner:
             FitError: nothing fits.
         """
         problem = self.problem(False)
-        solved = self._solve(problem) if min(problem.capacities) > 0 else None
+        solved = self._solve(problem) if min(problem.capacities) >= 0 else None
         if solved is None and self.is_far:
             problem = self.problem(True)
             solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None:
-            raise misfit(self.program, self.target, self.machine, problem, self.levels)
+            raise misfit(self._misfit(problem))
         return self._finish(*solved)
+
+    def _misfit(self, problem: Problem) -> Misfit:
+        def at(capacity: int) -> Problem:
+            planner = Planner(self.program, self.target, self.machine)
+            planner.room[self.levels[1]] = capacity
+            return planner.problem(self.is_far)
+
+        beside = [self.beside(hop) for hop in range(len(self.levels))]
+        room = [self.room[level] for level in self.levels]
+        return Misfit(self.program, self.target, self.machine, self.levels, problem, at, beside, room, self.io)
 
     def _solve_large(self, problem: Problem) -> Solved | None:
         """A problem whose far homes are settled first, by a few candidates of each call."""

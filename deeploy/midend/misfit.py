@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError, shorten
 from deeploy.graph.target import Target
@@ -13,11 +13,35 @@ from deeploy.midend.plan import Machine
 from deeploy.midend.program import Program
 
 _ENOUGH = 2**40
+_ROUNDS = 8  # of looking for a plan in even less memory
 
 
-def misfit(program: Program, target: Target, machine: Machine, problem: Problem, levels: Sequence[str]) -> FitError:
+@dataclass(frozen=True)
+class Misfit:
+    """What did not fit; memories by hop, that is their distance from the engines' own.
+
+    Attributes:
+        problem: the one without a solution.
+        at: the problem for another capacity of the memory around the engines' own: less of it offers other choices.
+        beside: bytes of constants beside the arena of every memory.
+        room: bytes of every memory that the plan and these constants may take.
+        io: bytes of the caller's arrays, which lie in the memory around the engines' own.
+    """
+
+    program: Program
+    target: Target
+    machine: Machine
+    levels: Sequence[str]
+    problem: Problem
+    at: Callable[[int], Problem]
+    beside: Sequence[int]
+    room: Sequence[int]
+    io: int
+
+
+def misfit(case: Misfit) -> FitError:
     """The error for a problem without a solution."""
-    return _call_too_large(program, target, machine, levels) or _network_too_large(program, target, machine, problem, levels)
+    return _call_too_large(case.program, case.target, case.machine, case.levels) or _network_too_large(case)
 
 
 def _call_too_large(program: Program, target: Target, machine: Machine, levels: Sequence[str]) -> FitError | None:
@@ -41,28 +65,51 @@ def _call_too_large(program: Program, target: Target, machine: Machine, levels: 
     )
 
 
-def _network_too_large(program: Program, target: Target, machine: Machine, problem: Problem, levels: Sequence[str]) -> FitError:
+def _network_too_large(case: Misfit) -> FitError:
     """Every call fits alone; the buffers of some memory do not."""
-    for hop in range(len(levels) - 1, -1, -1):
-        needed = smallest(replace(problem, capacities=[_ENOUGH if c < 0 else c for c in problem.capacities]), hop)
-        if needed is None or needed <= problem.capacities[hop]:
+    for hop in range(len(case.levels) - 1, -1, -1):
+        needed, beside, level = _least(case, hop), case.beside[hop], case.levels[hop]
+        if needed is None or needed + beside <= case.room[hop]:
             continue
-        beside = machine.capacities[levels[hop]] - problem.capacities[hop]
-        step, names = _fullest(problem, hop)
-        call = program.calls[step]
-        lever = ""
-        if not target.memory(machine.default_memory).is_far and any(m.is_far for m in target.memories):
-            lever = f", or --default-memory {next(m.name for m in target.memories if m.is_far)}"
+        step, names = _fullest(case.at(_ENOUGH))
+        call = case.program.calls[step]
         rest = f" beside {beside} bytes of constants" if beside else ""
+        rest += f" and {case.io} of inputs and outputs" if hop == 1 and case.room[hop] < case.machine.capacities[level] else ""
         return FitError(
-            f"{levels[hop]} is too small: node {shorten(call.node.name)} ({call.node.op}) needs {needed} bytes at once{rest}, "
-            f"{machine.capacities[levels[hop]]} are there; largest buffers then: {', '.join(map(shorten, names))}",
-            f"The smallest that would do is --{levels[hop].lower()} {needed + beside}{lever}.",
+            f"{level} is too small: node {shorten(call.node.name)} ({call.node.op}) needs {needed} bytes at once{rest}, "
+            f"{max(0, case.room[hop])} are there; largest buffers then: {', '.join(map(shorten, names))}",
+            _remedy(case, level, needed + beside),
         )
     return FitError("the network fits no memory of the target", "Give it more memory (--l1, --l2), or another target.")
 
 
-def _fullest(problem: Problem, hop: int) -> tuple[int, list[str]]:
+def _least(case: Misfit, hop: int) -> int | None:
+    """The smallest arena with which a choice exists, the other memories as they are; None where they are too small."""
+    if hop != 1:
+        return smallest(_unlimited(case.problem), hop)
+    found, capacity = None, _ENOUGH
+    for _ in range(_ROUNDS):
+        needed = smallest(_unlimited(case.at(capacity)), hop)
+        if needed is None or (found is not None and needed >= found):
+            break
+        found, capacity = needed, needed + case.beside[hop] - 1
+    return found
+
+
+def _unlimited(problem: Problem) -> Problem:
+    """The problem with memories that are full already taken as large enough: one is looked at after the other."""
+    return replace(problem, capacities=[_ENOUGH if c < 0 else c for c in problem.capacities])
+
+
+def _remedy(case: Misfit, level: str, size: int) -> str:
+    memory, far = case.target.memory(level), [m.name for m in case.target.memories if m.is_far]
+    lever = f"--default-memory {far[0]}" if far and case.machine.default_memory not in far else ""
+    if memory.capacity is not None and size > (most := memory.capacity - memory.reserved - (case.io if level == case.levels[1] else 0)):
+        return f"{level} has no more than {max(0, most)}: try {lever or 'another target'}."
+    return f"The smallest that would do is --{level.lower()} {size}{', or ' if lever else ''}{lever}."
+
+
+def _fullest(problem: Problem) -> tuple[int, list[str]]:
     """The step with the most bytes of buffers that may live in a memory, and the largest of them."""
     loads = [sum(h.size for h in problem.homes if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]
     step = max(range(len(loads)), key=loads.__getitem__)

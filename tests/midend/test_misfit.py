@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,3 +75,27 @@ def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str,
     assert replan(whole, l1, smallest).memory["L2"].peak <= smallest
     with pytest.raises(FitError):
         replan(whole, l1, smallest - 8)
+
+
+def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) -> None:
+    """L2 does not hold input, output and two activations; the message asks for no more of it than there is."""
+    nodes = [nets.node("Neg", "x", "a"), nets.node("Softmax", "a", "b", axis=1), nets.node("Add", "a b", "y")]
+    for size, fits_far in ((400, True), (600, False)):
+        shapes = {"x": [1, size, size]}, {"y": [1, size, size]}
+        with pytest.raises(FitError) as error:
+            nets.compiled(tmp_path, nodes, *shapes, {}, Options())
+        assert f"and {8 * size * size} of inputs and outputs" in error.value.what
+        assert "L2 has no more than" in error.value.remedy
+        assert "--default-memory L3" in error.value.remedy
+        if fits_far:
+            plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options({"l2": 200_000}, default_memory="L3")).plan
+            assert plan.memory["L2"].peak <= 200_000
+
+
+def test_the_command_line_ends_with_status_3(tmp_path: Path) -> None:
+    nets.perceptron(tmp_path, Options())
+    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "compile", str(tmp_path / "model.onnx"), "-t", "siracusa"]
+    done = subprocess.run([*command, "-o", str(tmp_path / "out"), "--l1", "100"], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "needs" in done.stderr
+    assert "--l1" in done.stderr
