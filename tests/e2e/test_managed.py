@@ -145,7 +145,7 @@ def compiled_or_enough(case: Case, options: Options, may_fail: bool) -> deeploy.
             if not may_fail:
                 raise
             assert error.exit_status == 3
-            assert re.search(r"node \S+ \(\w+\) needs \d+ bytes", error.what), error.what
+            assert re.search(r"node .+ \(\w+\) needs \d+ bytes", error.what), error.what
             level, size = re.findall(r"--(l[12]) (\d+)", error.remedy)[0]
             assert int(size) > options.capacities.get(level, 0)
             options = Options({**options.capacities, level: int(size)}, None, options.buffering, options.default_memory)
