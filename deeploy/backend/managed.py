@@ -125,8 +125,7 @@ def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool
 def _load(plan: Plan, name: str, addresses: Mapping[str, str], ticket: int) -> list[str]:
     """Lines that begin to fetch a whole constant."""
     path, count = plan.target.paths[-1].name, plan.program.buffers[name].bytes
-    box = f"{{.near = {addresses[name]}, .far = {addresses[f'{name} far']}, .bytes = {count}}}"
-    return [f"rt_fetch(DMA_{path}, {ticket}, &(struct rt_box){box});"]
+    return [f"rt_fetch_run(DMA_{path}, {ticket}, {addresses[name]}, {addresses[f'{name} far']}, {count});"]
 
 
 def _first_uses(plan: Plan) -> dict[str, int]:

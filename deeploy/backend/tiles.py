@@ -154,10 +154,7 @@ class TiledCall:
         place = text(*((first, stride * unit) for first, stride in zip(firsts, strides, strict=True)))
         far = base if place == "0" else f"{base} + (rt_address)({place})"
         counts, pitches, run = _box(windows, shown, strides, unit)
-        fields = [f".near = {self._slot(stream)}", f".far = {far}", f".bytes = (uint32_t)({run})"]
-        if counts:
-            fields += [f".axes = {len(counts)}", f".count = {{{_unsigned(counts)}}}", f".pitch = {{{_unsigned(pitches)}}}"]
-        body = [f"{verb}(DMA_{stream.path}, {ticket}, &(struct rt_box){{{', '.join(fields)}}});"]
+        body = [_moved(verb, f"DMA_{stream.path}, {ticket}", self._slot(stream), far, run, counts, pitches)]
         lines = used(lines, body) + body
         return [f"if ({condition}) {{" if condition else "{", *(f"    {line}" for line in lines), "}"]
 
@@ -253,6 +250,17 @@ def _box(windows: Windows, shown: WindowText, strides: Sequence[Size | int], uni
             axes.append((count, pitch))
     axes.reverse()
     return [str(n) for n, _ in axes], [str(p) for _, p in axes], str(run)
+
+
+def _moved(verb: str, how: str, near: str, far: str, run: str, counts: Sequence[str], pitches: Sequence[str]) -> str:
+    """The call that moves a box; most are one run or rows of them."""
+    if not counts:
+        return f"{verb}_run({how}, {near}, {far}, {_unsigned([run])});"
+    if len(counts) == 1:
+        return f"{verb}_rows({how}, {near}, {far}, {_unsigned([run, counts[0], pitches[0]])});"
+    fields = [f".near = {near}", f".far = {far}", f".bytes = {_unsigned([run])}", f".axes = {len(counts)}"]
+    fields += [f".count = {{{_unsigned(counts)}}}", f".pitch = {{{_unsigned(pitches)}}}"]
+    return f"{verb}({how}, &(struct rt_box){{{', '.join(fields)}}});"
 
 
 def _unsigned(values: Sequence[str]) -> str:

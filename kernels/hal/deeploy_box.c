@@ -19,6 +19,10 @@ static void move_rows(int engine, int ticket, enum direction direction, rt_addre
                       uint32_t rows, uint32_t pitch) {
     const struct rt_engine *e = &rt_machine.engine[engine];
     const uint32_t longest = smaller(e->max_bytes, e->max_total);
+    if (rows == 1 && bytes <= longest) {
+        start(engine, ticket, direction, near, far, bytes, 1, bytes, bytes);
+        return;
+    }
     const int is_direct = rows == 1 || (bytes <= longest && e->max_rows > 1 && pitch <= e->max_pitch);
     if (rows > 1 && is_direct) {
         const uint32_t most = smaller(e->max_rows, e->max_total / bytes);
@@ -61,6 +65,32 @@ static void move(int engine, int ticket, enum direction direction, const struct 
         }
         if (axis < 0) return;
     }
+}
+
+void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+    if (bytes) move_rows(engine, ticket, FETCH, near, far, bytes, 1, bytes);
+}
+
+void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+    if (bytes) move_rows(engine, ticket, STORE, near, far, bytes, 1, bytes);
+}
+
+void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch) {
+    if (!bytes || !rows) return;
+    if (pitch == bytes)
+        move_rows(engine, ticket, FETCH, near, far, bytes * rows, 1, bytes * rows);
+    else
+        move_rows(engine, ticket, FETCH, near, far, bytes, rows, pitch);
+}
+
+void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch) {
+    if (!bytes || !rows) return;
+    if (pitch == bytes)
+        move_rows(engine, ticket, STORE, near, far, bytes * rows, 1, bytes * rows);
+    else
+        move_rows(engine, ticket, STORE, near, far, bytes, rows, pitch);
 }
 
 void rt_fetch(int engine, int ticket, const struct rt_box *box) {

@@ -20,4 +20,12 @@ struct rt_box {
 void rt_fetch(int engine, int ticket, const struct rt_box *box);
 void rt_store(int engine, int ticket, const struct rt_box *box);
 
+/* The same for one run, and for `rows` runs of `bytes` that are `pitch` apart on the far side. */
+void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes);
+void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes);
+void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch);
+void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch);
+
 #endif

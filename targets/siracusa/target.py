@@ -11,7 +11,7 @@ KIB = 1024
 HERE = Path(__file__).parent
 
 # Multipliers and biases of 64 bits want their own alignment.
-L1 = Memory("L1", 256 * KIB, alignment=8, reserved=16 * KIB)
+L1 = Memory("L1", 256 * KIB, alignment=8, reserved=6 * KIB)
 L2 = Memory("L2", 2048 * KIB, alignment=8, reserved=192 * KIB)
 L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 

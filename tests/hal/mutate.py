@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 _WAIT = re.compile(r"\brt_wait\([^;]*\);")
-_MOVE = re.compile(r"\brt_(?:fetch|store)\([^;]*\);")
+_MOVE = re.compile(r"\brt_(?:fetch|store)(?:_run|_rows)?\([^;]*\);")
 _OFFSET = re.compile(r"^ +([A-Z]\w*) = (\d+)(?=,?(?: |\n))", re.MULTILINE)
 _BLOCK = re.compile(r'(\{"([^"]+)", \w+, \w+, \w+, )(-?\d+), (-?\d+)\}')
 _TURN = re.compile(r"\b(t(?: / \d+)?) % 2\b")

@@ -9,7 +9,7 @@ ifeq ($(PLATFORM),bare)
 BARE := runtime/bare
 SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c) $(BARE)/main.c
 INCLUDES := include runtime ${" ".join(folders)}
-L1_RESERVED_BYTES := ${target.memory("L1").reserved}
+L1_RESERVED_BYTES := ${target.memory("L1").capacity - arenas["L1"]}
 L2_ARENA_BYTES := ${arenas["L2"]}
 DEFINES ?= -DDEEPLOY_PROFILE
 include $(BARE)/bare.mk
@@ -20,7 +20,7 @@ PMSIS := runtime/pmsis
 SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c) $(PMSIS)/main.c
 INCLUDES := include runtime ${" ".join(folders)}
 CONSTANTS := ${prefixes[0]}_weights.bin
-L1_RESERVED_BYTES := ${target.memory("L1").reserved}
+L1_RESERVED_BYTES := ${target.memory("L1").capacity - arenas["L1"]}
 DEFINES ?= -DDEEPLOY_PROFILE
 include $(PMSIS)/pmsis.mk
 endif

@@ -4,7 +4,7 @@
 #   SOURCES   C files of the application, the HAL's and the network's among them
 #   INCLUDES  folders of their headers
 #   L2_ARENA_BYTES     what the plan uses of the arena in L2: it is checked that this, code, data, inputs and outputs fit
-#   L1_RESERVED_BYTES  what the target reserves of L1, for stacks
+#   L1_RESERVED_BYTES  what the plan leaves of L1, for stacks: at least what the target reserves
 # and may set BUILD, CFLAGS, DEFINES, LIBRARIES and GVSOC.
 BUILD ?= build
 CFLAGS ?= -O3
@@ -20,10 +20,11 @@ BARE_FLAGS := -march=rv32imfc -mabi=ilp32f
 ifeq ($(COMPILER),clang)
 BARE_COMPILE = clang --target=riscv32-unknown-elf $(BARE_FLAGS) -isystem $(PICOLIBC)/include
 else
-BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs
+# Loops over a few words stay loops: picolibc's memset and memcpy go byte by byte.
+BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-distribute-patterns
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
-	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),16384)
+	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),6144)
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
