@@ -15,12 +15,13 @@ Bound. The solver's own; addresses are not in the model: what cannot be packed c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
 from deeploy.errors import FitError
 from deeploy.midend.candidates import Candidate
+from deeploy.midend.dominance import undominated
 
 DETERMINISTIC_SECONDS = 20.0
 MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
@@ -231,6 +232,9 @@ def _solver(problem: Problem, search: Search) -> cp_model.CpSolver:
 
 def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = Search()) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none."""
+    # Once addresses count, smaller candidates may be what fits: then all of them are there.
+    numbers = [list(range(len(c))) for c in problem.candidates] if forbidden else undominated(problem)
+    problem = replace(problem, candidates=[[c[n] for n in row] for c, row in zip(problem.candidates, numbers, strict=True)])
     model = _Model(problem)
     model.capacities(problem.capacities)
     for choice in forbidden:
@@ -253,6 +257,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     fetched = {
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
+    picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
     return Choice(picks, early, homes, fetched, int(solver.objective_value), int(solver.best_objective_bound))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem, Search, choose, smallest
+from deeploy.midend.dominance import undominated
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
 
@@ -144,3 +145,18 @@ def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) 
     choice = choose(Problem(calls, [[None], [None]], [], [10, 10, 10]), (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 40) for start in range(1000, 1120, 40)], ids=str)
+def test_what_is_dominated_is_not_missed(seeds: range) -> None:
+    """Where memory is plenty, many candidates are left out, and the cheapest choice stays."""
+    left = there = 0
+    for seed in seeds:
+        numbers = random.Random(seed)
+        problem = replace(random_problem(seed), capacities=[numbers.choice([12, 20, 30, 45, 60]), numbers.choice([12, 20, 30, 60]), 1000])
+        kept = undominated(problem)
+        reduced = replace(problem, candidates=[[c[n] for n in row] for c, row in zip(problem.candidates, kept, strict=True)])
+        best, rest = (min((cycles for cycles, _ in exhaustive.every(p)), default=None) for p in (problem, reduced))
+        assert best == rest
+        left, there = left + sum(map(len, kept)), there + sum(map(len, problem.candidates))
+    assert left < 0.95 * there

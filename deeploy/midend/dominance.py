@@ -1,0 +1,67 @@
+"""Candidates that cannot be part of a cheapest choice, because memory is never what speaks against a better one.
+
+A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be at home in
+the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
+the same homes that takes no fewer cycles. What is left is small where memory is plenty, and everything where it is short.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deeploy.midend.candidates import Candidate
+
+if TYPE_CHECKING:
+    from deeploy.midend.choose import Problem
+
+
+def undominated(problem: Problem) -> list[list[int]]:
+    """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
+    return [_step(problem, step) for step in range(len(problem.candidates))]
+
+
+def _step(problem: Problem, step: int) -> list[int]:
+    candidates = problem.candidates[step]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, candidate in enumerate(candidates):
+        groups.setdefault(candidate.hops, []).append(number)
+    is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
+    before = problem.capacities[0] - _most(problem, step - 1) if step else 0
+    kept: list[int] = []
+    for hops, group in groups.items():
+        room = problem.capacities[0] - _beside(problem, step, hops)
+        roomy = [n for n in group if candidates[n].bytes[0] <= room]
+        for n in group:
+            rivals = [m for m in roomy if m != n and _replaces(candidates[m], candidates[n], before, is_awaited)]
+            if not any(m < n or n not in roomy or not _replaces(candidates[n], candidates[m], before, is_awaited) for m in rivals):
+                kept.append(n)
+    return sorted(kept)
+
+
+def _beside(problem: Problem, step: int, hops: tuple[int, ...]) -> int:
+    """The most bytes that could be alive in the engines' own memory beside a candidate with these hops."""
+    elsewhere = {name for name, hop in zip(problem.operands[step], hops, strict=True) if hop}
+    alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
+    following = problem.candidates[step + 1] if step + 1 < len(problem.candidates) else ()
+    early = max((candidate.early_bytes for candidate in following), default=0)
+    return sum(home.size for home in alive if 0 in home.hops and home.name not in elsewhere) + early
+
+
+def _most(problem: Problem, step: int) -> int:
+    """The most bytes that could be alive there in a step, without early windows of the next call."""
+    alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
+    largest = max((candidate.bytes[0] for candidate in problem.candidates[step]), default=0)
+    return sum(home.size for home in alive if 0 in home.hops) + largest
+
+
+def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool) -> bool:
+    """Whether choosing ``a`` for ``b`` costs nothing, given that its bytes fit; ``before`` is what early windows may take.
+
+    Cycles may not grow with or without early windows, nor the time in which the next call's windows hide, nor what the next
+    call waits for the far path, unless that is gained here.
+    """
+    gained = min(b.cycles - a.cycles, (b.cycles - b.early) - (a.cycles - a.early))
+    lost = max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0
+    if gained < lost or a.tail < b.tail or any(x > y for x, y in zip(a.bytes[1:], b.bytes[1:], strict=True)):
+        return False
+    return not a.early or a.early_bytes <= before or (bool(b.early) and a.early_bytes <= b.early_bytes)
