@@ -70,12 +70,21 @@ def nest(weights: Weights) -> Callable[[Node], Nest]:
 
 def depthwise_nest(node: Node) -> Nest:
     """The nest of a ``Conv`` whose groups have one input channel each, weights stored [FH,FW,K]."""
+    return _depthwise_nest(node, lambda k, fh, fw: Map(fh, fw, k))
+
+
+def depthwise_nest_by_columns(node: Node) -> Nest:
+    """The same, weights stored [K,FW,FH]."""
+    return _depthwise_nest(node, lambda k, fh, fw: Map(k, fw, fh))
+
+
+def _depthwise_nest(node: Node, weights: Callable[[Expr, Expr, Expr], Map]) -> Nest:
     g = window(node)
     n, oh, ow, k = parallel("n", "oh", "ow", "k")
     fh, fw = reduction("fh", "fw")
     channel: Expr = k if g.filters == 1 else k // g.filters
     return Nest(
-        reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": Map(fh, fw, k)},
+        reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
         writes={"y": Map(n, oh, ow, k)},
         extents={"fh": g.height, "fw": g.width},
     )
@@ -118,6 +127,7 @@ def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tup
 OUTPUTS_FIRST = permuted(0, 2, 3, 1)  # [K,C/g,FH,FW] -> [K,FH,FW,C/g]
 OUTPUTS_LAST = permuted(2, 3, 1, 0)  # [K,C/g,FH,FW] -> [FH,FW,C/g,K]
 DEPTHWISE = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)))  # [K,1,FH,FW] -> [FH,FW,K]
+DEPTHWISE_COLUMNS = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(0, 2, 1)))  # [K,1,FH,FW] -> [K,FW,FH]
 TRANSPOSED = permuted(2, 3, 0, 1)  # [C,K/g,FH,FW] -> [FH,FW,C,K/g]
 
 

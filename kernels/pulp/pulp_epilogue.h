@@ -131,9 +131,9 @@ static inline int32_t requantise(int32_t acc, const struct stages *s, const stru
 }
 #endif
 
-/* The epilogue of one accumulator. */
-static inline Y_T finish_with(int32_t acc, const struct stages *s, const struct pulp_epilogue *e,
-                              const struct pulp_requantisation *r) {
+/* The epilogue of one accumulator: a value that Y_T holds. */
+static inline int32_t finish_with(int32_t acc, const struct stages *s, const struct pulp_epilogue *e,
+                                  const struct pulp_requantisation *r) {
     (void)s, (void)e, (void)r;
 #ifdef EPILOGUE_BIAS
     acc += s->bias;
@@ -143,6 +143,6 @@ static inline Y_T finish_with(int32_t acc, const struct stages *s, const struct 
 #elif defined(EPILOGUE_CLAMP)
     acc = xp_max(e->low, xp_min(e->high, acc));
 #endif
-    return (Y_T)acc;
+    return acc;
 }
 #endif

@@ -49,7 +49,7 @@ struct rows {
 #endif
 
 /* The epilogue of one accumulator of the `i`-th channel of a group. */
-static inline Y_T finish(int32_t acc, int i, struct operands s, const struct pulp_product *p) {
+static inline int32_t finish(int32_t acc, int i, struct operands s, const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
     return finish_with(acc, &stages, &p->epilogue, &p->requantisation);
 }
@@ -57,19 +57,19 @@ static inline Y_T finish(int32_t acc, int i, struct operands s, const struct pul
 static inline void finish_2(int32_t a, int32_t b, Y_T *y, int step, int i, struct operands s,
                             const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
-    const Y_T first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
-    const Y_T second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
-    y[i] = first, y[step + i] = second;
+    const int32_t first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
+    const int32_t second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
+    y[i] = (Y_T)first, y[step + i] = (Y_T)second;
 }
 
 static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, int step, int i, struct operands s,
                             const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
-    const Y_T first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
-    const Y_T second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
-    const Y_T third = finish_with(c, &stages, &p->epilogue, &p->requantisation);
-    const Y_T fourth = finish_with(d, &stages, &p->epilogue, &p->requantisation);
-    y[i] = first, y[step + i] = second, y[2 * step + i] = third, y[3 * step + i] = fourth;
+    const int32_t first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
+    const int32_t second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
+    const int32_t third = finish_with(c, &stages, &p->epilogue, &p->requantisation);
+    const int32_t fourth = finish_with(d, &stages, &p->epilogue, &p->requantisation);
+    y[i] = (Y_T)first, y[step + i] = (Y_T)second, y[2 * step + i] = (Y_T)third, y[3 * step + i] = (Y_T)fourth;
 }
 
 #define BEGIN ".option push\n.option norvc\n"
@@ -173,7 +173,8 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
         a3 = dot4(p0, xp_load(w3), a3);
     }
 #endif
-    y[0] = finish(a0, 0, s, p), y[1] = finish(a1, 1, s, p), y[2] = finish(a2, 2, s, p), y[3] = finish(a3, 3, s, p);
+    y[0] = (Y_T)finish(a0, 0, s, p), y[1] = (Y_T)finish(a1, 1, s, p), y[2] = (Y_T)finish(a2, 2, s, p),
+    y[3] = (Y_T)finish(a3, 3, s, p);
 }
 
 /* All rows, fewer than four filters. */
@@ -186,7 +187,7 @@ OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *fil
             int32_t acc = 0;
             ADD_REST(acc, x, p, w);
             for (int i = 0; i + 4 <= p->depth; i += 4) acc = dot4(xp_load(x + i), xp_load(w + i), acc);
-            r.y[j] = finish(acc, 0, operands_at(&p->epilogue, channel + j), p);
+            r.y[j] = (Y_T)finish(acc, 0, operands_at(&p->epilogue, channel + j), p);
         }
     }
 }

@@ -18,6 +18,13 @@
 #define XPULP_INSN
 #endif
 
+/* Keeps the compiler from unrolling a loop that it knows to be short: a core holds 512 bytes of instructions. */
+#ifdef __GNUC__
+#define XP_UNKNOWN(count) __asm__("" : "+r"(count))
+#else
+#define XP_UNKNOWN(count) (void)0
+#endif
+
 /* funct7 of pv.sdotp on bytes, by the signs of rs1 and rs2. */
 #define XP_SDOTSP 0x5c
 #define XP_SDOTUP 0x50
@@ -134,6 +141,32 @@ static inline int32_t xp_mac(int32_t acc, int32_t a, int32_t b) {
 /* The upper half of a product. */
 static inline int32_t xp_mulh(int32_t a, int32_t b) {
     return (int32_t)((int64_t)a * b >> 32);
+}
+
+/* Byte i of the result is byte `mask byte i` of the eight bytes a (0 to 3) and b (4 to 7). */
+static inline uint32_t xp_shuffle2(uint32_t a, uint32_t b, uint32_t mask) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x57, 1, 0x64, %0, %1, %2" : "+r"(a) : "r"(b), "r"(mask));
+    return a;
+#else
+    uint32_t result = 0;
+    for (int i = 0; i < 32; i += 8) {
+        const uint32_t from = mask >> i & 7;
+        result |= ((from < 4 ? a : b) >> 8 * (from & 3) & 255) << i;
+    }
+    return result;
+#endif
+}
+
+/* The lower halves of two words: of `high` above that of `low`. */
+static inline uint32_t xp_pack(uint32_t high, uint32_t low) {
+#ifdef XPULP_INSN
+    uint32_t result;
+    __asm__(".insn r 0x57, 0, 0x68, %0, %1, %2" : "=r"(result) : "r"(high), "r"(low));
+    return result;
+#else
+    return high << 16 | (low & 0xffff);
+#endif
 }
 
 /* Copies `count` bytes, between any addresses. */

@@ -89,6 +89,32 @@ _POINTWISE = replace(
     accepts=_also(_generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
     scratch={},
 )
+
+
+def _is_3x3(node: Node) -> bool:
+    window = conv.window(node)
+    return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and window.strides[1] in (1, 2)
+
+
+def _columns(geometry: Geometry) -> int:
+    """Bytes in which every core keeps columns of four channels: one word each, of all of a small image, or of some rows."""
+    return CORES * 16 * min(72, (2 * geometry.extents["ow"] + 1) * geometry.extents["oh"])
+
+
+_DEPTHWISE_2D = _generic("depthwise2d")
+_DEPTHWISE = replace(
+    _DEPTHWISE_2D,
+    name="pulp_depthwise",
+    types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
+    accepts=_also(_DEPTHWISE_2D, _is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
+    nest=conv.depthwise_nest_by_columns,
+    layouts={"w": conv.DEPTHWISE_COLUMNS, **requantise.LAYOUTS},
+    macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **requantise.macros(node)},
+    cores=("oh", "ow", "k"),
+    scratch={"columns": _columns},
+    source="pulp/pulp_depthwise.c",
+    template="pulp_depthwise.mako",
+)
 _MATMUL_DOT = _generic("matmul_dot")
 _MATMUL = replace(
     _MATMUL_DOT,
@@ -102,4 +128,4 @@ _MATMUL = replace(
     template="pulp_matmul.mako",
 )
 
-KERNELS: tuple[Kernel, ...] = (_POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, *GENERIC)
+KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, *GENERIC)

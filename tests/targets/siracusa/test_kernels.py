@@ -98,3 +98,27 @@ def test_conv(name: str, x: str) -> None:
     attrs |= {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "zero_point": -7 if x == "s8" else 9}
     chosen = "pulp_conv2d_grouped" if group > 1 else "pulp_conv2d_pointwise" if name.startswith("pointwise") else "pulp_conv2d"
     harness.check(kernel(chosen), given, x, attrs, strided=name in ("3x3", "pointwise strided"))
+
+
+# x shape, strides, pads
+DEPTHWISE: dict[str, tuple[Any, ...]] = {
+    "stride 1": ((1, 7, 6, 8), (1, 1), (1, 1, 1, 1)),
+    "stride 2, odd": ((2, 8, 7, 7), (2, 2), (1, 1, 1, 1)),
+    "two channels": ((1, 5, 7, 2), (1, 1), (1, 1, 1, 1)),
+    "asymmetric": ((1, 6, 5, 5), (2, 1), (0, 2, 2, 0)),
+    "one pixel": ((1, 1, 1, 4), (1, 2), (1, 1, 1, 1)),
+    "one column, no padding": ((1, 4, 3, 9), (1, 1), (0, 0, 0, 0)),
+    "one row": ((1, 1, 9, 4), (1, 1), (1, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("x", ["s8", "u8"])
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise(name: str, x: str) -> None:
+    shape, strides, pads = DEPTHWISE[name]
+    rng = np.random.default_rng(len(name))
+    w = draw(rng, "s8", shape[3], 1, 3, 3)
+    given, attrs = epilogue(rng, STAGES["requantised"], shape[3], 36000, x, x == "s8")
+    given |= {"x": draw(rng, x, *shape), "w": w}
+    attrs |= {"strides": strides, "dilations": (1, 1), "pads": pads, "group": shape[3], "zero_point": -7 if x == "s8" else 9}
+    harness.check(kernel("pulp_depthwise"), given, x, attrs, strided=name == "stride 1")
