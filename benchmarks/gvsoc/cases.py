@@ -75,6 +75,13 @@ def depthwise(size: tuple[int, int, int], stride: int = 1, form: Form = "narrow"
     return conv(size, size[2], taps, stride, 1, form, x, size[2])
 
 
+def add(*shape: int) -> Case:
+    rng = np.random.default_rng(7)
+    operands = {"a": draw(rng, "s8", *shape), "b": draw(rng, "s8", *shape)}
+    operands |= {"mul": np.array([300], np.int32), "add": np.array([1 << 15], np.int32)}
+    return Case(f"add {shape}", "Add", ("a", "b"), operands, "u8", {"epilogue": ("requantise",), "shift": 9, "low": 0, "high": 255})
+
+
 CASES: tuple[Case, ...] = (
     matmul(64, 256, 64),
     matmul(64, 256, 64, "high"),
@@ -91,6 +98,8 @@ CASES: tuple[Case, ...] = (
     conv((17, 13, 7), 11),
     pointwise((25, 5, 64), 64, "high", "s8"),
     pointwise((20, 5, 64), 64),
+    add(32, 32, 16),
+    add(7, 11, 13),
     depthwise((32, 32, 32)),
     depthwise((25, 5, 64), 1, "high", "s8"),
     depthwise((24, 24, 64), 2, "high", "s8"),

@@ -168,21 +168,25 @@ def _high(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> It
 
 @lru_cache(maxsize=256)
 def of_node(node: Node) -> Requantisation | None:
-    """The cheapest form of a node's fused requantisation; None where it has none, or has integers of more than 8 bits."""
-    if "requantise" not in node.epilogue:
-        return None
-    extra = sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.epilogue)
-    body, operands = node.inputs[:-extra], node.inputs[-extra:]
-    mul, add = operands[-2], operands[-1]
-    if mul is None or add is None or mul.data is None or add.data is None:
-        return None
+    """The cheapest form of a requantisation: a ``RequantShift``, or what is fused behind a body; None where it is not constant."""
     attrs = node.attrs
-    least, most = accumulators(node, body)
-    bias = operands[0] if "bias" in node.epilogue else None
-    if bias is not None:
-        if bias.data is None:
-            return None
-        least, most = least + bias.data.astype(np.int64), most + bias.data.astype(np.int64)
+    if node.op == "RequantShift":
+        mul, add = node.inputs[1:3]
+        least, most = accumulators(node, node.inputs[:1])
+    elif "requantise" in node.epilogue:
+        extra = sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.epilogue)
+        operands = node.inputs[-extra:]
+        mul, add = operands[-2], operands[-1]
+        least, most = accumulators(node, node.inputs[:-extra])
+        bias = operands[0] if "bias" in node.epilogue else None
+        if bias is not None:
+            if bias.data is None:
+                return None
+            least, most = least + bias.data.astype(np.int64), most + bias.data.astype(np.int64)
+    else:
+        return None
+    if mul is None or add is None or mul.data is None or add.data is None or mul.data.ndim > 1 or add.data.ndim > 1:
+        return None
     channels = max(len(least), mul.elements, add.elements)
     ends = (np.broadcast_to(end, channels) for end in (least, most))
     return cheapest(mul.data, add.data, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), *ends)
@@ -193,12 +197,16 @@ def accumulators(node: Node, body: tuple[Tensor | None, ...]) -> tuple[np.ndarra
     first = body[0]
     assert first is not None
     low, high = (int(v) for v in first.dtype.range)
+    if node.op == "RequantShift":
+        return np.array([low]), np.array([high])
     if node.op == "AveragePool":
         zero = int(node.attrs["zero_point"])
         scale = 1 << FRACTION
         return np.array([min(0, low - zero) * scale]), np.array([max(0, high - zero) * scale])
     second = body[1]
     assert second is not None
+    if node.op == "Add":
+        return np.array([low + int(second.dtype.range[0])]), np.array([high + int(second.dtype.range[1])])
     if node.op == "Conv":
         if second.data is None:
             return _products((low, high), second.dtype.range, second.elements // second.shape[0])
@@ -234,16 +242,21 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
 
 def _mul(array: np.ndarray, node: Node) -> np.ndarray:
     found = of_node(node)
-    return _per_channel(array if found is None else found.mul, node)
+    return array if found is None else found.mul
 
 
 def _add(array: np.ndarray, node: Node) -> np.ndarray:
     found = of_node(node)
-    return _per_channel(array if found is None else found.add, node)
+    return array if found is None else found.add
 
 
-# One value per channel, in the cheapest form.
-LAYOUTS: Mapping[str, Layout] = {"bias": Layout(_per_channel), "mul": Layout(_mul), "add": Layout(_add)}
+# The constants in the cheapest form: one value per channel, or as many as there were.
+SHAPED: Mapping[str, Layout] = {"mul": Layout(_mul), "add": Layout(_add)}
+PER_CHANNEL: Mapping[str, Layout] = {
+    "bias": Layout(_per_channel),
+    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node)),
+    "add": Layout(lambda array, node: _per_channel(_add(array, node), node)),
+}
 
 
 def macros(node: Node) -> dict[str, str]:

@@ -75,7 +75,7 @@ OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, 
     fill_columns(to, count, zero_points);
 }
 
-#if defined(XPULP_INSN) && (defined(REQUANT_NARROW) || defined(REQUANT_HIGH))
+#ifdef XP_STAGES
 enum { IN_ASSEMBLY = sizeof(Y_T) == 1 };
 #ifdef EPILOGUE_BIAS
 #define FIRST "mv t3, %[bias]\n.insn r 0x57, 1, %[sdot], t3, t0, %[w0]\n"
@@ -84,25 +84,6 @@ enum { FIRSTS = 2 };
 #define FIRST ".insn r 0x57, 1, %[dot], t3, t0, %[w0]\n"
 enum { FIRSTS = 1 };
 #endif
-#ifdef REQUANT_CLIPPED
-#define LIMIT ".insn r 0x33, 5, 0x0a, t3, t3, %[limit]\n"
-enum { LIMITS = 1 };
-#else
-#define LIMIT
-enum { LIMITS = 0 };
-#endif
-#ifdef REQUANT_NARROW
-#define SCALE "mv t4, %[add]\n.insn r 0x33, 0, 0x21, t4, t3, %[mul]\nsra t4, t4, %[shift]\n"
-#else
-#define SCALE "sll t4, t3, %[left]\nmulh t4, t4, %[mul]\n.insn r 0x5b, 2, 0x20, t4, %[add], %[shift]\n"
-#endif
-#ifdef CLIP_WHOLE
-#define CLIP ".insn r 0x33, %[clip], 0x0a, t4, t4, %[high]\n"
-enum { CLIPS = 1 };
-#else
-#define CLIP ".insn r 0x33, 6, 2, t4, t4, %[low]\n.insn r 0x33, 4, 2, t4, t4, %[high]\n"
-enum { CLIPS = 2 };
-#endif
 
 /* One channel of `count` positions of a row in a hardware loop. */
 static inline void positions(const uint32_t *column, uint32_t w0, uint32_t w1, uint32_t w2, int count, Y_T *y, int step,
@@ -110,15 +91,12 @@ static inline void positions(const uint32_t *column, uint32_t w0, uint32_t w1, u
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, 2, t0, %[column], %[next]\nlw t1, 16-%[next](%[column])\nlw t2, 32-%[next](%[column])\n" FIRST
-        ".insn r 0x57, 1, %[sdot], t3, t1, %[w1]\n.insn r 0x57, 1, %[sdot], t3, t2, %[w2]\n" LIMIT SCALE CLIP
+        ".insn r 0x57, 1, %[sdot], t3, t1, %[w1]\n.insn r 0x57, 1, %[sdot], t3, t2, %[w2]\n" XP_STAGES
         ".insn r 0x2b, 4, 0, %[step], %[y], t4\n.option pop\n"
         : [column] "+r"(column), [y] "+r"(y)
-        : [n] "r"(count), [length] "i"(2 * (9 + FIRSTS + LIMITS + CLIPS)), [next] "i"(16 * STRIDE_W),
-          [bias] "r"(stages.bias), [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2),
-          [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP), [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c),
-          [mul] "r"(stages.mul), [add] "r"(stages.add), [shift] "r"(r->shift), [left] "r"(r->left),
-          [limit] "r"(r->limit), [low] "r"(e->low), [high] "r"(e->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6),
-          [step] "r"(step)
+        : [n] "r"(count), [length] "i"(2 * (6 + FIRSTS + STAGES)), [next] "i"(16 * STRIDE_W), [bias] "r"(stages.bias),
+          [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2), [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP),
+          [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c), XP_STAGE_OPERANDS(stages, e, r), [step] "r"(step)
         : "t0", "t1", "t2", "t3", "t4", "memory");
 }
 #else

@@ -70,7 +70,7 @@ _CONV_GROUPED = replace(
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
-    layouts={**_DOT.layouts, **requantise.LAYOUTS},
+    layouts={**_DOT.layouts, **requantise.PER_CHANNEL},
     macros=_macros,
     scratch={"windows": _windows},
     source="pulp/pulp_conv2d.c",
@@ -108,7 +108,7 @@ _DEPTHWISE = replace(
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_DEPTHWISE_2D, _is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
     nest=conv.depthwise_nest_by_columns,
-    layouts={"w": conv.DEPTHWISE_COLUMNS, **requantise.LAYOUTS},
+    layouts={"w": conv.DEPTHWISE_COLUMNS, **requantise.PER_CHANNEL},
     macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **requantise.macros(node)},
     cores=("oh", "ow", "k"),
     scratch={"columns": _columns},
@@ -122,10 +122,40 @@ _MATMUL = replace(
     types={"a": BYTES, "b": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
     strided={"a": 1, "b": 1, "y": 1},
-    layouts={**_MATMUL_DOT.layouts, **requantise.LAYOUTS},
+    layouts={**_MATMUL_DOT.layouts, **requantise.PER_CHANNEL},
     macros=_macros,
     source="pulp/pulp_matmul.c",
     template="pulp_matmul.mako",
 )
 
-KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, *GENERIC)
+
+def _one_factor(node: Node) -> bool:
+    """Whether a requantisation has one multiplier for all, and a form of 32 bits."""
+    found = requantise.of_node(node)
+    return found is not None and found.form != "wide" and found.mul.size == found.add.size == 1
+
+
+_ADD = replace(
+    _generic("add"),
+    name="pulp_add",
+    types={"a": BYTES, "b": BYTES, "y": BYTES},
+    accepts=_also(_generic("add"), _one_factor, "a requantisation by one multiplier, in 32 bits"),
+    epilogues=(("requantise",),),
+    strided={"a": 0, "b": 0, "y": 0},
+    macros=lambda node: {"OPERANDS": "2", **requantise.macros(node)},
+    layouts=requantise.SHAPED,
+    source="pulp/pulp_scale.c",
+    template="pulp_scale.mako",
+)
+_REQUANT_SHIFT = replace(
+    _generic("requant_shift"),
+    name="pulp_requant_shift",
+    types={**_generic("requant_shift").types, "x": BYTES, "y": BYTES},
+    accepts=_also(_generic("requant_shift"), _one_factor, "one multiplier for all, and a form of 32 bits"),
+    macros=lambda node: {"OPERANDS": "1", **requantise.macros(node)},
+    layouts=requantise.SHAPED,
+    source="pulp/pulp_scale.c",
+    template="pulp_scale.mako",
+)
+
+KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, _ADD, _REQUANT_SHIFT, *GENERIC)

@@ -122,3 +122,26 @@ def test_depthwise(name: str, x: str) -> None:
     given |= {"x": draw(rng, x, *shape), "w": w}
     attrs |= {"strides": strides, "dilations": (1, 1), "pads": pads, "group": shape[3], "zero_point": -7 if x == "s8" else 9}
     harness.check(kernel("pulp_depthwise"), given, x, attrs, strided=name == "stride 1")
+
+
+SCALED = {"narrow": (514, 32768, 16), "clipped": (2**22 + 5, 2**19, 20), "high": (1192384022, 68543442544075 // 2**6, 31)}
+
+
+@pytest.mark.parametrize("form", SCALED)
+@pytest.mark.parametrize(("a", "b", "y"), [("s8", "s8", "u8"), ("u8", "s8", "s8")])
+def test_add(a: str, b: str, y: str, form: str) -> None:
+    rng = np.random.default_rng(3)
+    mul, add, shift = SCALED[form]
+    low, high = (-100, 127) if y == "s8" else (0, 255)
+    given = {"a": draw(rng, a, 2, 5, 7), "b": draw(rng, b, 5, 1)}
+    given |= {"mul": np.array([mul], np.int32), "add": np.array([add], np.int64)}
+    harness.check(kernel("pulp_add"), given, y, staged({}, "requantise", shift=shift, low=low, high=high), strided=form == "narrow")
+
+
+@pytest.mark.parametrize("form", SCALED)
+@pytest.mark.parametrize(("x", "y"), [("s8", "u8"), ("u8", "s8")])
+def test_requant_shift(x: str, y: str, form: str) -> None:
+    mul, add, shift = SCALED[form]
+    given = {"x": draw(np.random.default_rng(4), x, 3, 11), "mul": np.array([mul], np.int32), "add": np.array([add], np.int64)}
+    low, high = (-128, 127) if y == "s8" else (3, 250)
+    harness.check(kernel("pulp_requant_shift"), given, y, {"shift": shift, "low": low, "high": high}, ("mul", "add"))
