@@ -82,6 +82,11 @@ def add(*shape: int) -> Case:
     return Case(f"add {shape}", "Add", ("a", "b"), operands, "u8", {"epilogue": ("requantise",), "shift": 9, "low": 0, "high": 255})
 
 
+def requant_shift(*shape: int) -> Case:
+    operands = {"x": draw(np.random.default_rng(8), "u8", *shape), "mul": np.array([257], np.int32), "add": np.array([1 << 7], np.int32)}
+    return Case(f"requantisation {shape}", "RequantShift", ("x",), operands, "s8", {"shift": 9, "low": -128, "high": 127})
+
+
 CASES: tuple[Case, ...] = (
     matmul(64, 256, 64),
     matmul(64, 256, 64, "high"),
@@ -100,6 +105,7 @@ CASES: tuple[Case, ...] = (
     pointwise((20, 5, 64), 64),
     add(32, 32, 16),
     add(7, 11, 13),
+    requant_shift(32, 32, 16),
     depthwise((32, 32, 32)),
     depthwise((25, 5, 64), 1, "high", "s8"),
     depthwise((24, 24, 64), 2, "high", "s8"),

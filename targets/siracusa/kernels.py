@@ -76,18 +76,26 @@ _CONV_GROUPED = replace(
     source="pulp/pulp_conv2d.c",
     template="pulp_conv2d.mako",
 )
-_CONV = replace(
+_CONV_SMALL = replace(
     _CONV_GROUPED,
-    name="pulp_conv2d",
+    name="pulp_conv2d_small",
     accepts=_also(_generic("conv2d_grouped"), lambda node: conv.is_dense(node) and _gathers(node, 1), "one group, short windows"),
-    tiling=Tiling(whole=("c", "fh", "fw")),
+    tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4 * CORES}),
     cores=("oh", "ow", "k"),
 )
+_CONV = replace(
+    _CONV_SMALL,
+    name="pulp_conv2d",
+    accepts=_also(_CONV_SMALL, lambda node: max(node.outputs[0].shape[1:3]) >= CORES, "rows or columns for every core"),
+    tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4}),
+    cores=("oh", "ow"),  # cores that shared the filters would all gather all windows
+)
 _POINTWISE = replace(
-    _CONV,
+    _CONV_SMALL,
     name="pulp_conv2d_pointwise",
     accepts=_also(_generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
     scratch={},
+    tiling=_CONV.tiling,
 )
 
 
@@ -119,6 +127,7 @@ _MATMUL_DOT = _generic("matmul_dot")
 _MATMUL = replace(
     _MATMUL_DOT,
     name="pulp_matmul",
+    tiling=Tiling(whole=("k",), multiple={"n": 4}),
     types={"a": BYTES, "b": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
     strided={"a": 1, "b": 1, "y": 1},
@@ -158,4 +167,4 @@ _REQUANT_SHIFT = replace(
     template="pulp_scale.mako",
 )
 
-KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_GROUPED, _MATMUL, _ADD, _REQUANT_SHIFT, *GENERIC)
+KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_SMALL, _CONV_GROUPED, _MATMUL, _ADD, _REQUANT_SHIFT, *GENERIC)

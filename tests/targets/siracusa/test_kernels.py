@@ -96,7 +96,7 @@ def test_conv(name: str, x: str) -> None:
     given, attrs = epilogue(rng, STAGES["requantised"], filters, 4000 * w[0].size, x, x == "s8")
     given |= {"x": draw(rng, x, *shape), "w": w}
     attrs |= {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "zero_point": -7 if x == "s8" else 9}
-    chosen = "pulp_conv2d_grouped" if group > 1 else "pulp_conv2d_pointwise" if name.startswith("pointwise") else "pulp_conv2d"
+    chosen = "pulp_conv2d_grouped" if group > 1 else "pulp_conv2d_pointwise" if name.startswith("pointwise") else "pulp_conv2d_small"
     harness.check(kernel(chosen), given, x, attrs, strided=name in ("3x3", "pointwise strided"))
 
 

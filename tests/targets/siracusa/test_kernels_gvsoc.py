@@ -1,0 +1,75 @@
+"""The cluster's kernels on the simulator, bit for bit: `.insn` against the portable body, every number of cores, awkward shapes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
+
+import cases  # noqa: E402
+import layer  # noqa: E402
+
+from .conftest import Simulate  # noqa: E402
+
+CASES: dict[str, Any] = {
+    "matmul, odd": lambda: cases.matmul(13, 61, 17),
+    "matmul, one row, 31-bit multipliers": lambda: cases.matmul(1, 40, 9, "high"),
+    "matmul, no requantisation": lambda: cases.matmul(6, 16, 8, "plain", "u8"),
+    "conv, dense": lambda: cases.conv((9, 7, 8), 12),
+    "conv, odd channels": lambda: cases.conv((7, 5, 3), 6, form="high", x="s8"),
+    "conv, strided": lambda: cases.conv((11, 9, 4), 8, (3, 2), 2, 1),
+    "pointwise": lambda: cases.pointwise((5, 5, 12), 20, "high", "s8"),
+    "depthwise": lambda: cases.depthwise((9, 7, 12)),
+    "depthwise, strided, 31-bit multipliers": lambda: cases.depthwise((8, 9, 6), 2, "high", "s8"),
+    "add": lambda: cases.add(3, 5, 7),
+    "requantisation": lambda: cases.requant_shift(2, 9, 5),
+}
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("flags", ["", "-DXPULP_PORTABLE"])
+@pytest.mark.parametrize("name", CASES)
+def test_equal_to_the_reference(simulate: Simulate, name: str, flags: str) -> None:
+    case = CASES[name]()
+    assert layer.measure(case, 8, flags).kernel.startswith("pulp_")
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("cores", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("name", ["matmul, odd", "conv, dense", "depthwise"])
+def test_any_number_of_cores(simulate: Simulate, name: str, cores: int) -> None:
+    layer.measure(CASES[name](), cores)
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("name", ["conv, odd channels", "pointwise", "depthwise"])
+def test_built_by_clang(simulate: Simulate, name: str) -> None:
+    layer.measure(CASES[name](), compiler="clang")
+
+
+@pytest.mark.gvsoc
+def test_speed(simulate: Simulate) -> None:
+    """Multiply-accumulates a cycle on eight cores, data in L1; a little below what was measured."""
+    floors = {
+        "matmul": (cases.matmul(64, 256, 64), 15.5),
+        "conv": (cases.conv((32, 32, 16), 32), 13.5),
+        "depthwise": (cases.depthwise((32, 32, 32)), 3),
+    }
+    rates = {}
+    for name, (case, _) in floors.items():
+        measured = layer.measure(case)
+        rates[name] = measured.macs / measured.cycles
+    assert all(rates[name] >= floor for name, (_, floor) in floors.items()), rates
+
+
+def test_cases_reach_their_range() -> None:
+    target = layer.load("siracusa")
+    for case in (cases.matmul(13, 61, 17), cases.conv((9, 7, 8), 12), cases.depthwise((9, 7, 12))):
+        values = layer.expected(case, target)
+        assert np.unique(values).size > 60, case.name
