@@ -6,6 +6,8 @@ groups = attrs["group"]
 depth = f'{extent["fh"] * extent["fw"] * extent["c"]}'
 pitch = -(-int(depth) // 4) * 4
 windows = scratch.get("windows")
+# As the declarations make room, for each of eight cores: four windows, and filters that are filled up to whole words.
+filled = extent["k"] if groups == 1 and pitch != int(depth) and pitch * extent["k"] <= 4096 else 0
 %>\
 ${kernel}(&(struct pulp_conv2d){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
@@ -19,7 +21,7 @@ ${kernel}(&(struct pulp_conv2d){
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
 % if windows:
-    .windows = (uint8_t *)${windows} + rt_core() * ${4 * pitch}, .pitch = ${pitch},
+    .windows = (uint8_t *)${windows} + rt_core() * ${(4 + filled) * pitch}, .pitch = ${pitch}, .is_filled = ${int(filled > 0)},
 % endif
     .product = {
         .depth = ${depth}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${depth},

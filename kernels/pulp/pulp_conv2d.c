@@ -44,7 +44,8 @@ static inline void convolve_in_place(const struct pulp_conv2d *k, const X_T *x, 
 }
 
 /* Four neighbouring windows of a row of the output are gathered, and multiplied. */
-static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const W_T *w, Y_T *y, int channel) {
+static inline void convolve(const struct pulp_conv2d *k, const struct pulp_product *p, const X_T *image, const W_T *w,
+                            Y_T *y, int channel) {
     X_T *const windows = (X_T *)k->windows;
     const int pitch = k->pitch;
     for (int oh = 0; oh < k->out_height; oh++) {
@@ -52,22 +53,34 @@ static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const
         for (int ow = 0; ow < k->out_width; ow += 4) {
             const int count = k->out_width - ow < 4 ? k->out_width - ow : 4;
             for (int i = 0; i < count; i++) gather(k, image, ih, (ow + i) * k->stride_w - k->left, windows + i * pitch);
-            product(&k->product,
-                    (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,
+            product(p, (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,
                     channel);
         }
     }
 }
 
+/* A copy of the filters in rows of whole words. What follows a window's bytes there is multiplied by zero. */
+OUT_OF_LINE const W_T *fill_up(const struct pulp_conv2d *k, struct pulp_product *p) {
+    W_T *const copy = (W_T *)k->windows + 4 * k->pitch;
+    for (int j = 0; j < p->filters; j++) {
+        xp_copy(copy + j * k->pitch, (const W_T *)k->w + j * p->w_row, p->depth);
+        for (int i = p->depth; i < k->pitch; i++) copy[j * k->pitch + i] = 0;
+    }
+    p->depth = p->w_row = k->pitch;
+    return copy;
+}
+
 void KERNEL(const struct pulp_conv2d *k) {
+    struct pulp_product p = k->product;
+    const W_T *const filters = k->is_filled ? fill_up(k, &p) : (const W_T *)k->w;
     for (int n = 0; n < k->batch; n++) {
         for (int group = 0; group < k->groups; group++) {
-            const int channel = group * k->product.filters;
+            const int channel = group * p.filters;
             const X_T *const image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
-            const W_T *const w = (const W_T *)k->w + channel * k->product.w_row;
+            const W_T *const w = filters + channel * p.w_row;
             Y_T *const y = (Y_T *)k->y + n * k->y_batch + channel;
             if (k->windows)
-                convolve(k, image, w, y, channel);
+                convolve(k, &p, image, w, y, channel);
             else
                 convolve_in_place(k, image, w, y, channel);
         }

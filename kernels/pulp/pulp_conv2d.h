@@ -20,6 +20,7 @@ struct pulp_conv2d {
     void *windows; /* the calling core's own: room for four windows, `pitch` bytes apart; 0 where every window is one
                       pixel of x */
     int pitch;
+    int is_filled; /* 1: behind the windows there is room for the filters, filled up to `pitch` bytes; one group */
     struct pulp_product product;
 };
 

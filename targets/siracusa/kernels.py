@@ -13,6 +13,7 @@ CORES = 8
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
+FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
 DEEPEST = 1536  # bytes of a window: those that eight cores gather take 48 KiB
 
 GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
@@ -50,10 +51,21 @@ def _gathers(node: Node, channels: int) -> bool:
     return window.channels >= channels and window.channels * window.height * window.width <= DEEPEST
 
 
+def _pitch(geometry: Geometry) -> int:
+    """Bytes of a window, filled up to whole words."""
+    return -(-geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"] // 4) * 4
+
+
 def _windows(geometry: Geometry) -> int:
     """Bytes in which every core gathers what the windows of its positions see."""
-    depth = geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"]
-    return CORES * ROWS * (-(-depth // 4) * 4)
+    return CORES * ROWS * _pitch(geometry)
+
+
+def _windows_and_weights(geometry: Geometry) -> int:
+    """The same, and room for filters that are filled up to whole words."""
+    e, pitch = geometry.extents, _pitch(geometry)
+    is_filled = pitch != e["fh"] * e["fw"] * e["c"] and pitch * e["k"] <= FILLED
+    return CORES * pitch * (ROWS + (e["k"] if is_filled else 0))
 
 
 def _macros(node: Node) -> dict[str, str]:
@@ -62,6 +74,14 @@ def _macros(node: Node) -> dict[str, str]:
     assert x is not None and w is not None
     depth = w.elements // w.shape[0] if node.op == "Conv" else x.shape[-1]
     return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **requantise.macros(node)}
+
+
+def _filling_macros(node: Node) -> dict[str, str]:
+    """The same where a copy of the filters is filled up."""
+    w = node.inputs[1]
+    assert w is not None
+    is_filled = -(-(w.elements // w.shape[0]) // 4) * 4 * w.shape[0] <= FILLED
+    return requantise.macros(node) if is_filled else _macros(node)
 
 
 _DOT = _generic("conv2d_dot_grouped")
@@ -81,6 +101,8 @@ _CONV_SMALL = replace(
     name="pulp_conv2d_small",
     accepts=_also(_generic("conv2d_grouped"), lambda node: conv.is_dense(node) and _gathers(node, 1), "one group, short windows"),
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4 * CORES}),
+    scratch={"windows": _windows_and_weights},
+    macros=_filling_macros,
     cores=("oh", "ow", "k"),
 )
 _CONV = replace(
@@ -95,6 +117,7 @@ _POINTWISE = replace(
     name="pulp_conv2d_pointwise",
     accepts=_also(_generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
     scratch={},
+    macros=_macros,
     tiling=_CONV.tiling,
 )
 
