@@ -193,12 +193,6 @@ static inline void xp_copy(void *to, const void *from, int count) {
         __asm__ volatile("sw %1, 0(%0)" : : "r"(d), "r"(word) : "memory");
         d += 4, s += 4;
     }
-    if ((count & 3) && count >= 4) { /* the last four bytes once more */
-        const int back = 4 - (count & 3);
-        const uint32_t word = xp_load(s - back);
-        __asm__ volatile("sw %1, 0(%0)" : : "r"(d - back), "r"(word) : "memory");
-        return;
-    }
     for (int i = 0; i < (count & 3); i++) d[i] = s[i];
 #else
     memcpy(to, from, (size_t)count);
