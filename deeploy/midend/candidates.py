@@ -69,6 +69,7 @@ class Tiler:
         self.core_dims = tuple(d for d in core_dims(call))
         self.work = cost.work(call, target)
         self.overhead = cost.overhead(call, target)
+        self.fork = cost.fork(call, target)
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._grid()
@@ -172,7 +173,7 @@ class Tiler:
             extent, size = self.call.geometry.extents[name], self.size[name]
             rest = extent - (self.trips[name] - 1) * size
             rounds = (self.trips[name] - 1) * -(-size // self.cores) + -(-rest // self.cores)
-            cycles = self.work * rounds / extent
+            cycles = self.work * rounds / extent + self.tiles * self.fork
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
         return best + self.tiles * self.overhead, which
@@ -293,13 +294,14 @@ class Tiler:
         return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, int(tail), int(far), depth > 1)
 
     def _compute_of(self, tiling: Tiling) -> float:
-        share = 1.0
+        share, fork = 1.0, 0.0
         if tiling.core_dim is not None:
             extent = self.call.geometry.extents[tiling.core_dim]
             size = tiling.tile(tiling.core_dim, extent)
             trips = -(-extent // size)
             share = ((trips - 1) * -(-size // self.cores) + -(-(extent - (trips - 1) * size) // self.cores)) / extent
-        return self.work * share + tiling.tiles * self.overhead
+            fork = self.fork
+        return self.work * share + tiling.tiles * (self.overhead + fork)
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""

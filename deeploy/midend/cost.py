@@ -32,10 +32,15 @@ def work(call: Call, target: Target) -> float:
 
 
 def overhead(call: Call, target: Target) -> float:
-    """Cycles that every tile costs besides its share of the work: to set it up, to fork the team, to call the kernel."""
+    """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
     assert target.timing is not None
-    timing = target.timing
-    return timing.tile + timing.fork.get(call.kernel.engine, 0.0) + timing.kernel(call.kernel.name).call
+    return target.timing.tile + target.timing.kernel(call.kernel.name).call
+
+
+def fork(call: Call, target: Target) -> float:
+    """Cycles to start a team for a tile and to join it."""
+    assert target.timing is not None
+    return target.timing.fork.get(call.kernel.engine, 0.0)
 
 
 def window(timing: PathTiming, count: Any, rows: Any, commands: Any, is_store: bool) -> Any:

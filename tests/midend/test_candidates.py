@@ -108,7 +108,7 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
             first, last = spans.get(name, (0, extent - 1))
             count = last - first + 1
             share *= (-(-count // CORES) if name == dim else count) / extent
-        total += tiler.work * share + tiler.overhead
+        total += tiler.work * share + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
     return total
 
 
