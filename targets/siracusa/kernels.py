@@ -190,4 +190,31 @@ _REQUANT_SHIFT = replace(
     template="pulp_scale.mako",
 )
 
-KERNELS: tuple[Kernel, ...] = (_DEPTHWISE, _POINTWISE, _CONV, _CONV_SMALL, _CONV_GROUPED, _MATMUL, _ADD, _REQUANT_SHIFT, *GENERIC)
+
+def _in_halves(node: Node) -> bool:
+    """Whether both halves of a sum, and what is carried between them, stay in 32 bits."""
+    a = node.attrs
+    largest = 256 * ((abs(a["mul_a"]) >> 16) + (abs(a["mul_b"]) >> 16) + 4) + (abs(a["add"]) >> 16)
+    return a.get("even") is None and 16 <= a["shift"] <= 47 and largest < 2**31
+
+
+_SCALED_ADD = replace(
+    _generic("scaled_add"),
+    name="pulp_scaled_add",
+    accepts=_also(_generic("scaled_add"), _in_halves, "a sum whose upper 32 bits suffice, without ties"),
+    source="pulp/pulp_scaled_add.c",
+    template="pulp_scaled_add.mako",
+)
+
+KERNELS: tuple[Kernel, ...] = (
+    _DEPTHWISE,
+    _POINTWISE,
+    _CONV,
+    _CONV_SMALL,
+    _CONV_GROUPED,
+    _MATMUL,
+    _ADD,
+    _REQUANT_SHIFT,
+    _SCALED_ADD,
+    *GENERIC,
+)

@@ -145,3 +145,12 @@ def test_requant_shift(x: str, y: str, form: str) -> None:
     given = {"x": draw(np.random.default_rng(4), x, 3, 11), "mul": np.array([mul], np.int32), "add": np.array([add], np.int64)}
     low, high = (-128, 127) if y == "s8" else (3, 250)
     harness.check(kernel("pulp_requant_shift"), given, y, {"shift": shift, "low": low, "high": high}, ("mul", "add"))
+
+
+@pytest.mark.parametrize(("mul_a", "mul_b", "shift"), [(131072, 257, 17), (1192384022, -497609111, 31), (70000, 2**31 - 1, 32), (3, 5, 16)])
+@pytest.mark.parametrize(("a", "b", "y"), [("s8", "u8", "u8"), ("u8", "s8", "s8")])
+def test_scaled_add(a: str, b: str, y: str, mul_a: int, mul_b: int, shift: int) -> None:
+    rng = np.random.default_rng(5)
+    low, high = (-128, 127) if y == "s8" else (0, 255)
+    attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": (7 << shift) + (1 << (shift - 1)), "shift": shift, "low": low, "high": high}
+    harness.check(kernel("pulp_scaled_add"), {"a": draw(rng, a, 2, 5, 7), "b": draw(rng, b, 2, 5, 7)}, y, attrs, strided=shift == 17)
