@@ -14,4 +14,4 @@ static const struct rt_engine engines[] = {
 % endfor
 };
 
-const struct rt_machine rt_machine = {"${target.name}", ${cores}, ${len(target.memories)}, ${len(target.paths)}, levels, engines};
+const struct rt_machine rt_machine = {"${target.name}", ${cores}, ${len(target.memories)}, ${len(target.paths)}, levels, engines, 0, 0};

@@ -2,7 +2,7 @@
  *
  * Levels and transfer engines are numbered as the project's machine table (`rt_machine`) lists them. Every call orders
  * memory: stores made before a call are visible to whatever the call starts, and what a wait waited for is visible
- * after it. Core 0 alone starts transfers, waits for them and forks. Nothing here allocates.
+ * after it. Core 0 alone starts transfers and jobs, waits for them and forks. Nothing here allocates.
  */
 #ifndef DEEPLOY_RT_H
 #define DEEPLOY_RT_H
@@ -25,6 +25,14 @@ void rt_start(int engine, int ticket, const struct rt_transfer *transfer);
 
 /* Returns when every transfer begun under the ticket is complete; at once when there is none. */
 void rt_wait(int engine, int ticket);
+
+/* Begins a job on an accelerator: its registers are written in its own order, then it is started. An address in a
+ * register is the low half of an rt_address. Jobs are done one after the other. From here to the wait nobody touches
+ * what the job writes, and nobody writes what it reads. */
+void rt_job(int accelerator, const uint32_t *registers, int count);
+
+/* Returns when the oldest job that nobody has waited for is done; at once when there is none. */
+void rt_job_wait(int accelerator);
 
 /* Where the arena of a level begins. */
 rt_address rt_arena(int level);
@@ -69,11 +77,20 @@ struct rt_engine {
     int commands;       /* transfers that may be outstanding at once; a further start blocks until one completes */
 };
 
+struct rt_accelerator {
+    const char *name; /* which says what its registers mean */
+    int near;         /* the level of its operands */
+    int weights;      /* a level that may hold its weights instead, or -1 */
+    int jobs;         /* jobs that may be under way at once; a further one blocks until the oldest is done */
+};
+
 struct rt_machine {
     const char *name;
     int cores, levels, engines;
     const struct rt_level *level;
     const struct rt_engine *engine;
+    int accelerators;
+    const struct rt_accelerator *accelerator;
 };
 
 extern const struct rt_machine rt_machine;

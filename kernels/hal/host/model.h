@@ -6,8 +6,8 @@
  * rule is reported in two lines and ends the program with the status HOST_VIOLATION.
  *
  * Sources: levels.c (addresses), poison.c (nonsense), steps.c (lifetimes), transfers.c (engines), flight.c (what is
- * under way), team.c with fibres.c or, with RT_THREADS, threads.c (cores), report.c (messages, counters, snapshots),
- * main.c (runs networks on files).
+ * under way), npu_jobs.c and npu.c (accelerators), team.c with fibres.c or, with RT_THREADS, threads.c (cores),
+ * report.c (messages, counters, snapshots), main.c (runs networks on files).
  *
  * A snapshot file holds unsigned 32-bit numbers of the host's byte order: the number of levels, per level the bytes
  * that are shown of it (the highest end of a block), the bytes of all outputs. Then one record per step of the first
@@ -58,7 +58,7 @@ struct host_counters {
         uint32_t outstanding; /* the most at any time */
     } * engine;
     uint32_t *planned, *touched; /* per level: the highest end of a living block, of a byte that changed or moved */
-    uint64_t forks, barriers;
+    uint64_t forks, barriers, jobs;
     uint64_t *step_bytes; /* moved by transfers that began in the step; [0] is what comes before step 0 */
     int steps;
 };
@@ -120,9 +120,16 @@ void host_describe_flight(const struct host_flight *flight, char text[3 * HOST_T
 void host_check_conflict(const struct host_flight *old, const struct host_flight *fresh);
 
 /* transfers.c */
+const struct host_flight *host_open_flight(int index); /* NULL behind the last one */
 void host_progress(void);
 void host_check_lifetimes(void);
 void host_check_all_waited(const char *when);
+
+/* npu_jobs.c */
+void host_check_flight_against_jobs(const struct host_flight *fresh);
+void host_progress_jobs(void);
+void host_check_job_lifetimes(void);
+void host_check_all_jobs_waited(const char *when);
 
 /* team.c */
 _Noreturn void host_uneven_barriers(int waiting, int cores);

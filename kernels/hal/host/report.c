@@ -55,7 +55,7 @@ void host_reset_counters(void) {
     c->touched = table(c->touched, levels, sizeof *c->touched);
     c->step_bytes = table(c->step_bytes, 0, sizeof *c->step_bytes);
     c->steps = 1;
-    c->forks = c->barriers = 0;
+    c->forks = c->barriers = c->jobs = 0;
 }
 
 void host_count_step_bytes(uint64_t bytes) {
@@ -88,8 +88,10 @@ int host_write_counters(const char *path) {
         fprintf(file, "%s\n    \"%s\": {\"capacity\": %" PRIu32 ", \"planned\": %" PRIu32 ", \"touched\": %" PRIu32 "}",
                 i ? "," : "", host_level_name(i), rt_machine.level[i].capacity, c->planned[i], c->touched[i]);
     }
+    fprintf(file, "\n  },");
+    if (rt_machine.accelerators) fprintf(file, "\n  \"jobs\": %" PRIu64 ",", c->jobs);
     fprintf(file,
-            "\n  },\n  \"forks\": %" PRIu64 ",\n  \"barriers\": %" PRIu64 ",\n  \"bytes_before_step_0\": %" PRIu64
+            "\n  \"forks\": %" PRIu64 ",\n  \"barriers\": %" PRIu64 ",\n  \"bytes_before_step_0\": %" PRIu64
             ",\n  \"step_bytes\": [",
             c->forks, c->barriers, c->step_bytes[0]);
     for (int i = 1; i < c->steps; i++) fprintf(file, "%s%" PRIu64, i > 1 ? ", " : "", c->step_bytes[i]);

@@ -147,6 +147,7 @@ void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
     const struct host_flight sketch = {
         .transfer = *transfer, .engine = engine, .ticket = ticket, .to = to, .from = from};
     for (int i = 0; i < flight_count; i++) host_check_conflict(flights[i], &sketch);
+    host_check_flight_against_jobs(&sketch);
     while (e->commands > 0 && on_the_way(engine) >= e->commands) make_room(engine);
     struct host_flight *flight = host_take_off(engine, ticket, transfer, &to, &from);
     keep(flight);
@@ -173,12 +174,17 @@ void rt_wait(int engine, int ticket) {
     host_unlock();
 }
 
+const struct host_flight *host_open_flight(int index) {
+    return index < flight_count ? flights[index] : NULL;
+}
+
 /* Something of what is under way lands, in the mode that leaves it to chance. */
 void host_progress(void) {
     if (host_mode != HOST_RANDOM) return;
     for (int i = 0; i < flight_count; i++) {
         if (flights[i]->left && !host_below(3)) host_land(flights[i], 1 + host_below(flights[i]->left));
     }
+    host_progress_jobs();
 }
 
 /* Both sides of what is under way must be alive in the step that begins. */
@@ -193,9 +199,11 @@ void host_check_lifetimes(void) {
                            "%s died while under way is %s", sides[side]->block->name, text);
         }
     }
+    host_check_job_lifetimes();
 }
 
 void host_check_all_waited(const char *when) {
+    host_check_all_jobs_waited(when);
     if (!flight_count) return;
     char text[3 * HOST_TEXT];
     host_describe_flight(flights[0], text);

@@ -7,7 +7,7 @@ static struct rt_engine engine = {.name = "recorder", .far = 1, .alignment = 1, 
 
 static const struct rt_level levels[] = {{"near", 1 << 20, 1, 0, 0}, {"far", 1 << 20, 1, 0, 1}};
 
-const struct rt_machine rt_machine = {"recorder", 1, 2, 1, levels, &engine};
+const struct rt_machine rt_machine = {"recorder", 1, 2, 1, levels, &engine, 0, 0};
 
 typedef void record(int ticket, uint64_t to, uint64_t from, uint32_t bytes, uint32_t rows, uint32_t to_pitch,
                     uint32_t from_pitch);

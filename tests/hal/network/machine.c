@@ -13,4 +13,4 @@ static const struct rt_engine engines[] = {
     {"L3_L2", 1, 2, 64, 1, 64, 0, 4, 0, 2, 2},
 };
 
-const struct rt_machine rt_machine = {"small", 4, 3, 2, levels, engines};
+const struct rt_machine rt_machine = {"small", 4, 3, 2, levels, engines, 0, 0};

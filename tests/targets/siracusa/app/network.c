@@ -19,7 +19,7 @@ static const struct rt_engine engines[] = {
     {"L3_L2", 1, 2, 32768, 1, 32768, 0, 1, 0, 8, 8},
 };
 
-const struct rt_machine rt_machine = {"siracusa", CORES, 3, 2, levels, engines};
+const struct rt_machine rt_machine = {"siracusa", CORES, 3, 2, levels, engines, 0, 0};
 
 struct job {
     int8_t *a;
