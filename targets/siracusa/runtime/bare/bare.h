@@ -10,7 +10,8 @@ int controller_main(void);
 /* Checks the machine's table against the memories and starts the cluster; before any call of deeploy_rt.h. */
 void bare_set_up(void);
 
-/* Copies the constants of the far level from a file to where rt_constants says; before the network is initialised. */
+/* Copies the constants of the far levels, one level after the other, from a file to where rt_constants says; before the
+ * network is initialised. */
 void bare_load_constants(const char *path);
 
 /* Memory in L2 beside the arena, at a multiple of 16 bytes; never given back. */

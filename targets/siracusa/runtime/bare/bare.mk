@@ -25,7 +25,7 @@ BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-d
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),6144)
-BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c)
+BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c)
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
 	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))

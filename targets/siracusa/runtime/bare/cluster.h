@@ -23,6 +23,9 @@ uint32_t cluster_stack_bytes(int core);
 void mchan_start(int ticket, const struct rt_transfer *transfer);
 void mchan_wait(int ticket);
 
+/* Controller: the clock of N-EUREKA, before its first job. */
+void neureka_power_up(void);
+
 /* HyperRAM, to and from L2. Core 0 asks; the controller serves until nothing is left to do at the moment. */
 void hyperram_start(int ticket, const struct rt_transfer *transfer, int is_read);
 void hyperram_wait(int ticket);

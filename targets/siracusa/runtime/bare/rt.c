@@ -29,6 +29,10 @@ static void set_level(int i, const struct rt_level *level) {
         place[i].constants = 0;
         place[i].arena = (level->constants + 15) & ~15u;
         if (level->constants > HYPERRAM_BYTES) bare_fail("constants are larger than HyperRAM");
+    } else if (is_same(level->name, "WM")) {
+        place[i].constants = WEIGHT_MEMORY;
+        place[i].arena = WEIGHT_MEMORY + ((level->constants + 15) & ~15u);
+        if (level->constants > WEIGHT_MEMORY_BYTES) bare_fail("constants are larger than the weight memory");
     } else {
         bare_fail("the machine has a level that this runtime does not know");
     }
@@ -41,30 +45,40 @@ void bare_set_up(void) {
     for (int i = 0; i < rt_machine.engines; i++) {
         const struct rt_engine *const engine = &rt_machine.engine[i];
         is_hyperram[i] = (uint8_t)is_same(engine->name, "L3_L2");
-        if (!is_hyperram[i] && !is_same(engine->name, "L2_L1"))
+        if (!is_hyperram[i] && !is_same(engine->name, "L2_L1") && !is_same(engine->name, "WM_L1"))
             bare_fail("the machine has an engine that this runtime does not know");
         if (engine->tickets > TICKETS) bare_fail("the machine has more tickets than this runtime");
+    }
+    for (int i = 0; i < rt_machine.accelerators; i++) {
+        if (!is_same(rt_machine.accelerator[i].name, "neureka"))
+            bare_fail("the machine has an accelerator that this runtime does not know");
+        neureka_power_up();
     }
     hyperram_power_up();
     cluster_power_up();
 }
 
-void bare_load_constants(const char *path) {
-    for (int i = 0; i < rt_machine.levels; i++) {
-        const uint32_t bytes = rt_machine.level[i].constants;
-        if (!bytes) continue;
-        const int file = file_open(path, 0);
-        if (file < 0 || file_bytes(file) != (int32_t)bytes)
-            bare_fail("the file of constants is missing or of another length");
-        const uint32_t most = 65536;
-        for (uint32_t done = 0, n; done < bytes; done += n) {
-            n = bytes - done < most ? bytes - done : most;
-            if (n > (uint32_t)(io_begin - __l2_arena)) bare_fail("no room in L2 to load constants through");
-            if (file_read(file, __l2_arena, n)) bare_fail("the file of constants cannot be read");
-            hyperram_write(place[i].constants + done, __l2_arena, n);
-        }
-        file_close(file);
+/* The next bytes of the file, to a far level: to HyperRAM through L2, to the weight memory as they are. */
+static void load_level(int file, rt_address to, uint32_t bytes) {
+    const uint32_t most = 65536;
+    for (uint32_t moved = 0, n; moved < bytes; moved += n) {
+        n = bytes - moved < most ? bytes - moved : most;
+        if (n > (uint32_t)(io_begin - __l2_arena)) bare_fail("no room in L2 to load constants through");
+        void *const from = to < WEIGHT_MEMORY ? __l2_arena : (char *)(to + moved);
+        if (file_read(file, from, n)) bare_fail("the file of constants cannot be read");
+        if (to < WEIGHT_MEMORY) hyperram_write(to + moved, from, n);
     }
+}
+
+void bare_load_constants(const char *path) {
+    uint32_t bytes = 0;
+    for (int i = 0; i < rt_machine.levels; i++) bytes += rt_machine.level[i].constants;
+    if (!bytes) return;
+    const int file = file_open(path, 0);
+    if (file < 0 || file_bytes(file) != (int32_t)bytes)
+        bare_fail("the file of constants is missing or of another length");
+    for (int i = 0; i < rt_machine.levels; i++) load_level(file, place[i].constants, rt_machine.level[i].constants);
+    file_close(file);
 }
 
 void *bare_allocate(uint32_t bytes) {
