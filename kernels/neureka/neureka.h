@@ -36,4 +36,9 @@ void neureka_registers(const struct neureka_layer *layer, const struct neureka_t
 /* Begins the job for a tile. */
 void neureka_job(int accelerator, const struct neureka_layer *layer, const struct neureka_tile *tile);
 
+/* Begins the jobs for a 1x1 convolution of `pixels` pixels that lie `x_pixel` and `y_pixel` apart, such as the rows of
+ * a product of matrices: images of 6 pixels a row, which fill the engine, then the rest. Height and width of the tile
+ * do not matter, nor do distances of rows. Returns the number of jobs, at most 2. */
+int neureka_linear(int accelerator, const struct neureka_layer *layer, const struct neureka_tile *tile, int32_t pixels);
+
 #endif

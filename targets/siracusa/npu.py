@@ -310,3 +310,74 @@ def _narrow(scale: Array) -> Array:
 def representable(mul: Array, add: Array, shift: int, limits: tuple[int, int], least: Array, most: Array, y_type: str) -> bool:
     """Whether the engine's normalisation equals the requantisation for all sums; see ``normalisation``."""
     return normalisation(mul, add, shift, limits, least, most, y_type) is not None
+
+
+# Cycles of core 0 from working out the registers of a job to the return of the wait, beyond those of the engine, and those
+# that neureka_linear adds. GVSoC edfcd839, gcc 12 -O3, caches warm: benchmarks/gvsoc/neureka.py.
+DRIVER, LINEAR = 435, 75
+
+
+def cycles(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
+    """Cycles of a job that is waited for, while nobody else uses L1; see ``busy``."""
+    return DRIVER + busy(layer, height, width, channels_in, channels_out)
+
+
+def linear_cycles(layer: Layer, pixels: int, channels_in: int, channels_out: int) -> int:
+    """Cycles of the jobs that ``neureka_linear`` begins for so many pixels, until the last one was waited for."""
+    images = [(height, width) for height, width in ((pixels // PIXELS, PIXELS), (1, pixels % PIXELS)) if height and width]
+    return DRIVER + LINEAR + sum(busy(layer, *image, channels_in, channels_out) for image in images)
+
+
+def busy(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
+    """Cycles in which the engine works on a job, while nobody else uses L1.
+
+    For every group of output channels and every subtile of 6x6 pixels: for every group of input channels 6, its inputs (a pixel
+    a cycle; 1x1: as if there were 36, and 6 more), 6 to 34 to set up, and a pass a cycle (1x1: one for each output; dense: one for
+    each output and bit; depthwise: one for each bit), 8 more where dense; then scales (4 bytes a cycle) and 9, biases 4 and 8,
+    and a pixel a cycle out, 3 more for 1x1; int32: 8 channels of a pixel a cycle. With weights in their own memory the passes
+    hide behind the next inputs, but for those of the last subtile of a group of outputs.
+    """
+    mode = layer.mode
+    inputs, _ = _groups(channels_in, mode.inputs)
+    if mode is Mode.DEPTHWISE:
+        inputs = 1
+    total = 0
+    for outputs, groups in _parts(channels_out, mode.outputs):
+        passes = {Mode.POINTWISE: outputs, Mode.DENSE: outputs * layer.bits + 8, Mode.DEPTHWISE: layer.bits}[mode]
+        if layer.in_weight_memory and mode is Mode.DEPTHWISE:
+            passes *= outputs
+        each = 0
+        for tall, rows in _parts(height, PIXELS):
+            for wide, columns in _parts(width, PIXELS):
+                steps = rows * columns * inputs
+                fetch = PIXELS**2 + 6 if mode is Mode.POINTWISE else (tall + 2) * (wide + 2)
+                each += steps * (6 + fetch + _set_up(layer)) + rows * columns * _finish(layer, tall, wide, outputs)
+                if not layer.in_weight_memory:
+                    each += steps * passes
+                elif mode is not Mode.DEPTHWISE:
+                    is_first = tall == min(height, PIXELS) and wide == min(width, PIXELS)
+                    each += (steps - is_first) * max(0, _set_up(layer) + passes - fetch - 3)
+        total += groups * (each + (passes if layer.in_weight_memory else 0))
+    return total
+
+
+def _set_up(layer: Layer) -> int:
+    if layer.mode is Mode.POINTWISE:
+        return 7 if layer.in_weight_memory else 10
+    return 6 if layer.mode is Mode.DENSE else 34
+
+
+def _finish(layer: Layer, tall: int, wide: int, outputs: int) -> int:
+    """Cycles from the sums of a subtile to its outputs in L1."""
+    pixels = (tall - 1) * PIXELS + wide
+    streams = -(-outputs // 8)
+    extra = 3 if layer.mode is Mode.POINTWISE else 0
+    if layer.y_type == "s32":
+        return pixels * streams + extra + (PIXELS**2 * streams + 10 if layer.accumulate else 0)
+    scales = -(-outputs * layer.scale_bits // 32)
+    return int(layer.shift is None) + scales + 9 + 4 + 8 + pixels + extra
+
+
+def _parts(count: int, size: int) -> list[tuple[int, int]]:
+    """The pieces of at most ``size`` that make ``count``, as (length, how many)."""
+    return [(length, many) for length, many in ((size, count // size), (count % size, 1)) if length and many]

@@ -35,15 +35,23 @@ def test_jobs_queue_up(tmp_path: Path) -> None:
             assert run_host(application, ordinary(), "--mode", mode, "--seed", str(seed), parts=5) == (0, "", expected)
 
 
+def test_rows_of_a_product_are_images_of_six_pixels_a_row(tmp_path: Path) -> None:
+    application = build_host(tmp_path, ASAN)
+    for rows in (1, 5, 6, 7, 12, 35, 36, 64):
+        made = case(Layer(Mode.POINTWISE, "s8", "s8", shift=12), 1, rows, 40, 33)
+        assert run_host(application, [made], "--counters", "counters.json", parts=0) == (0, "", [made.expected()])
+        assert f'"jobs": {(rows >= 6) + (rows % 6 > 0)},' in (tmp_path / "counters.json").read_text()
+
+
 def test_jobs_are_counted(tmp_path: Path) -> None:
     application = build_host(tmp_path)
     run_host(application, ordinary(), "--counters", "counters.json", parts=4)
     assert '"jobs": 4' in (tmp_path / "counters.json").read_text()
 
 
-WAIT = "        for (int32_t part = 0; part < h->parts; part++) rt_job_wait(0);"
-LEFT_OUT = (WAIT, "")
-ONE_TOO_FEW = ("h->parts; part++) rt_job_wait(0);", "h->parts - 1; part++) rt_job_wait(0);")
+WAIT = "        for (int32_t part = 0; part < jobs; part++) rt_job_wait(0);"
+LEFT_OUT = (WAIT, "        (void)jobs;")
+ONE_TOO_FEW = ("jobs; part++) rt_job_wait(0);", "jobs - 1; part++) rt_job_wait(0);")
 STORE = "    move(DMA, (rt_address)call.y, at(Y), (uint32_t)h.bytes[Y]);\n"
 FETCH = "move(DMA, at(i), (rt_address)(call.input + from), (uint32_t)h.bytes[i]);"
 
@@ -69,7 +77,7 @@ HAZARDS = {
     "x lies in L2": ([(".x = at(X),", ".x = (rt_address)call.input,")], "reaches the levels that rt_machine names"),
     "weights die too early": ([('{"weights", L1, 0, 0, 0, 2}', '{"weights", L1, 0, 0, 0, 0}')], "Lifetimes cover the steps"),
     "nobody has written x": ([(FETCH, f"if (i != X) {FETCH}")], "was written in this inference"),
-    "it does not exist": ([("neureka_job(0, layer", "neureka_job(1, layer")], "numbered as rt_machine lists them"),
+    "it does not exist": ([("enum { ENGINE };", "enum { ENGINE = 1 };")], "numbered as rt_machine lists them"),
     "the model does not know it": ([('{"neureka", 0', '{"eureka", 0')], "knows the accelerator neureka"),
     "there are no channels": ([(".channels_in = h->channels_in,", ".channels_in = 0,")], "Registers of N-EUREKA"),
     "an unknown bit of the configuration": ([("{h->config,", "{h->config | 8,")], "Registers of N-EUREKA"),

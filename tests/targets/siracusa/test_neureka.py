@@ -177,8 +177,41 @@ def test_the_simulator_computes_what_numpy_does(application: Path, simulate: Sim
 def test_jobs_queue_up_on_the_simulator(application: Path, simulate: Simulate, tmp_path: Path) -> None:
     """Five jobs are begun before the first wait, and the engine has registers for two."""
     made = case(Layer(Mode.POINTWISE, "s8", "s8", shift=12), 11, 9, 40, 40)
-    (tmp_path / "inputs.bin").write_bytes(made.blob(parts=5) + made.blob(repeats=3, parts=2) + made.blob(parts=1))
+    (tmp_path / "inputs.bin").write_bytes(made.blob(parts=5) + made.blob(repeats=3, parts=2) + made.blob(parts=0))
     run = simulate(application, tmp_path)
     assert run.is_success, run.lines
     ys, _ = split((tmp_path / "outputs.bin").read_bytes(), [made] * 3)
     assert ys == [made.expected()] * 3
+
+
+@pytest.mark.gvsoc
+def test_cycles_are_those_that_the_planner_expects(application: Path, simulate: Simulate, tmp_path: Path) -> None:
+    """The third of three equal jobs, from warm caches: within 3 % and 120 cycles of the closed form."""
+    cases = [
+        case(Layer(mode, "u8", y_type, bits, 0, 16, 12, in_weight_memory=apart), *size, channels, channels, border)
+        for mode, border in ((Mode.POINTWISE, (0, 0, 0, 0)), (Mode.DENSE, (1, 1, 1, 1)), (Mode.DEPTHWISE, (1, 1, 1, 1)))
+        for size, channels, y_type, bits, apart in (
+            ((13, 11), 40, "u8", 8, False),
+            ((9, 12), 33, "u8", 4, True),
+            ((7, 8), 40, "s32", 8, True),
+        )
+    ]
+    (tmp_path / "inputs.bin").write_bytes(b"".join(made.blob(repeats=3) for made in cases))
+    run = simulate(application, tmp_path)
+    assert run.is_success, run.lines
+    ys, cycles = split((tmp_path / "outputs.bin").read_bytes(), cases)
+    assert ys == [made.expected() for made in cases]
+    for made, measured in zip(cases, cycles, strict=True):
+        tile = made.tile
+        expected = npu.cycles(made.layer, tile.height, tile.width, tile.channels_in, tile.channels_out)
+        assert abs(measured - expected) < 120 + 0.03 * measured, (made.layer, measured, expected)
+
+
+def test_cycles_of_known_jobs() -> None:
+    """Counted by hand: subtiles, groups of channels and their passes."""
+    near = Layer(Mode.POINTWISE, scale_bits=8)
+    assert npu.busy(near, 12, 12, 64, 64) == 2 * 4 * (2 * (6 + 42 + 10 + 32) + 8 + 9 + 4 + 8 + 36 + 3)
+    assert npu.busy(replace(near, in_weight_memory=True), 12, 12, 64, 64) == 2 * (4 * (2 * (6 + 42 + 7) + 68) + 32)
+    dense = Layer(Mode.DENSE, bits=4, y_type="s32")
+    assert npu.busy(dense, 6, 7, 28, 32) == (6 + 64 + 6 + 4 * 32 + 8 + 36 * 4) + (6 + 24 + 6 + 4 * 32 + 8 + 31 * 4)
+    assert npu.linear_cycles(near, 64, 64, 64) > npu.linear_cycles(near, 60, 64, 64) > npu.DRIVER

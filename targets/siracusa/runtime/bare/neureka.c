@@ -33,9 +33,15 @@ void rt_job(int accelerator, const uint32_t *registers, int count) {
     if (count != REGISTERS) bare_fail("a job of N-EUREKA has 24 registers");
     order_memory();
     while ((int32_t)load(ACQUIRE) < 0) cluster_sleep(EVENT_ENGINE);
+    for (uint32_t i = 0; i < REGISTERS; i += 4) {
+        const uint32_t a = registers[i], b = registers[i + 1], c = registers[i + 2], d = registers[i + 3];
+        store(REGISTER + 4 * i, a);
+        store(REGISTER + 4 * i + 4, b);
+        store(REGISTER + 4 * i + 8, c);
+        store(REGISTER + 4 * i + 12, d);
+    }
     /* The engine adds the address of the weight memory to that of the weights. */
-    store(REGISTER, registers[WEIGHTS] - (registers[CONFIG] & IN_WEIGHT_MEMORY ? WEIGHT_MEMORY : 0));
-    for (int i = 1; i < REGISTERS; i++) store(REGISTER + 4 * (uint32_t)i, registers[i]);
+    if (registers[CONFIG] & IN_WEIGHT_MEMORY) store(REGISTER, registers[WEIGHTS] - WEIGHT_MEMORY);
     begun++;
     store(TRIGGER, 0);
 }

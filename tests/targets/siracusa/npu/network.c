@@ -7,13 +7,14 @@
 #include "deeploy_rt.h"
 #include "neureka.h"
 
-#ifndef BYTES /* of an input and of an output */
-#define BYTES (48 * 1024)
-#define ROOM (24 * 1024)
+#ifndef JOB_BYTES /* of an input and of an output */
+#define JOB_BYTES (48 * 1024)
+#define JOB_ROOM (24 * 1024)
 #endif
 
 enum { L1, L2, WM };
 enum { DMA, WEIGHTS };
+enum { ENGINE };
 enum { IN_WEIGHT_MEMORY = 1 << 9 };
 enum { X, W, SCALE, BIAS, SHIFTS, Y, OPERANDS };
 
@@ -36,7 +37,7 @@ const struct rt_machine rt_machine = {"siracusa", 8, 3, 2, levels, engines, 1, a
 struct head {
     int32_t bytes[OPERANDS];
     int32_t repeats;
-    int32_t parts; /* jobs, each of some rows, all begun before the first wait */
+    int32_t parts; /* jobs, each of some rows, all begun before the first wait; 0: pixels that follow each other */
     uint32_t config;
     int32_t weight_offset, padding_value;
     int32_t height, width, channels_in, channels_out;
@@ -72,7 +73,7 @@ static void begin_part(const struct neureka_layer *layer, struct neureka_tile ti
     tile.x += (rt_address)(first * tile.x_row);
     tile.y += (rt_address)(first * tile.y_row);
     tile.height = end - first;
-    neureka_job(0, layer, &tile);
+    neureka_job(ENGINE, layer, &tile);
 }
 
 static int32_t run_job(const struct head *h) {
@@ -100,8 +101,10 @@ static int32_t run_job(const struct head *h) {
     uint32_t cycles = 0;
     for (int i = 0; i < h->repeats; i++) {
         const uint32_t begin = rt_cycles();
-        for (int32_t part = 0; part < h->parts; part++) begin_part(&layer, tile, part, h->parts);
-        for (int32_t part = 0; part < h->parts; part++) rt_job_wait(0);
+        if (h->parts == 1) neureka_job(ENGINE, &layer, &tile);
+        for (int32_t part = 0; h->parts > 1 && part < h->parts; part++) begin_part(&layer, tile, part, h->parts);
+        const int32_t jobs = h->parts ? h->parts : neureka_linear(ENGINE, &layer, &tile, h->height * h->width);
+        for (int32_t part = 0; part < jobs; part++) rt_job_wait(0);
         cycles = rt_cycles() - begin;
     }
     return (int32_t)cycles;
@@ -118,8 +121,8 @@ static int compute(void *argument) {
     }
     blocks[OPERANDS].bytes = (uint32_t)h.bytes[W];
     STEP(-1);
-    RT_REGION(L2, call.input, BYTES, 0);
-    RT_REGION(L2, call.y, ROOM, 1);
+    RT_REGION(L2, call.input, JOB_BYTES, 0);
+    RT_REGION(L2, call.y, JOB_ROOM, 1);
     STEP(0);
     for (int i = 0; i < OPERANDS; i++) {
         from = (from + 7) & ~7u;
@@ -145,10 +148,10 @@ static enum deeploy_status run(const void *const *inputs, void *const *outputs) 
     return (enum deeploy_status)rt_enter(compute, 0);
 }
 
-static const int32_t shapes[] = {BYTES, ROOM, 1};
-static const struct deeploy_tensor inputs[] = {{"job", DEEPLOY_UINT8, 1, &shapes[0], BYTES, 1, 0}};
+static const int32_t shapes[] = {JOB_BYTES, JOB_ROOM, 1};
+static const struct deeploy_tensor inputs[] = {{"job", DEEPLOY_UINT8, 1, &shapes[0], JOB_BYTES, 1, 0}};
 static const struct deeploy_tensor outputs[] = {
-    {"y", DEEPLOY_UINT8, 1, &shapes[1], ROOM, 1, 0},
+    {"y", DEEPLOY_UINT8, 1, &shapes[1], JOB_ROOM, 1, 0},
     {"cycles", DEEPLOY_INT32, 1, &shapes[2], 4, 1, 0},
 };
 static const struct deeploy_network network = {"job", 0, 1, 2, inputs, outputs, init, run};
