@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(ROOT)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from layer import BARE, SimulationError, simulate
 
 from kernels import versions
 from targets.siracusa import npu
 from targets.siracusa.npu import Layer, Mode
-from tests.targets.siracusa.neureka_jobs import HAL, SOURCES, Case, case, headers, split
+from tests.targets.siracusa.neureka_jobs import HAL, ROOT, SOURCES, Case, case, headers, split
 
 BYTES, ROOM = 160 * 1024, 64 * 1024  # of a job and of its result
 REPEATS = 4
@@ -150,8 +150,8 @@ def main(arguments: list[str]) -> int:
         return 0
     print("  ".join(f"{key}: {value}" for key, value in versions().items()))
     print(COLUMNS.format("job, all cycles", "MAC", "L1", "expected", "weights", "expected", "MAC/cycle"))
-    for row in rows:
-        print(COLUMNS.format(*row.values(), f"{row['macs'] / row['weight_memory']:.0f}"))
+    for job, row, measured in zip(jobs, rows, far, strict=True):
+        print(COLUMNS.format(*row.values(), f"{job.macs / measured:.0f}"))
     print(f"measured - expected: median {fit['median']:.0f}, {fit['least']} to {fit['most']} cycles, at most {100 * max(relative):.1f} %")
     return 0
 
