@@ -58,6 +58,9 @@ class Problem:
     operands: Sequence[Sequence[str | None]]
     homes: Sequence[Home]
     capacities: Sequence[int]  # per hop
+    weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
+    equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
+    equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class _Model:
         self.load: list[list[list[tuple[cp_model.IntVar, int]]]] = [[[] for _ in problem.candidates] for _ in problem.capacities]
         self.cycles: list[list[tuple[cp_model.IntVar, int]]] = []
         self.early: list[list[cp_model.IntVar | None]] = []
-        self.waits: list[cp_model.IntVar] = []
+        self.waits: list[tuple[cp_model.IntVar, int]] = []
         self.home: dict[str, dict[int, cp_model.IntVar]] = {}
         self.fetched: dict[str, cp_model.IntVar] = {}
         self.ahead: dict[int, cp_model.IntVar] = {}
@@ -92,6 +95,7 @@ class _Model:
         self._calls()
         self._late()
         self._fetches()
+        self._equalities()
 
     def _homes(self) -> None:
         for home in self.problem.homes:
@@ -134,7 +138,26 @@ class _Model:
             hidden = [(pick, c.tail) for pick, c in zip(self.pick[step - 1], self.problem.candidates[step - 1], strict=True)]
             late = self.model.new_int_var(0, max(cycles for _, cycles in saved), f"late {step}")
             self.model.add(late >= _sum(saved) - _sum(hidden))
-            self.waits.append(late)
+            self.waits.append((late, self._weight(step)))
+
+    def _equalities(self) -> None:
+        """What has to be chosen alike (``deeploy.midend.repeat``)."""
+        for first, second in self.problem.equal_homes:
+            for hop, literal in self.home[first].items():
+                self.model.add(literal == self.home[second].get(hop, 0))
+        for first_step, second_step in self.problem.equal_steps:
+            other = {id(c): i for i, c in enumerate(self.problem.candidates[second_step])}
+            for i, candidate in enumerate(self.problem.candidates[first_step]):
+                j = other.pop(id(candidate), None)
+                self.model.add(self.pick[first_step][i] == (0 if j is None else self.pick[second_step][j]))
+                for a, b in [(self.early[first_step][i], None if j is None else self.early[second_step][j])]:
+                    if a is not None:
+                        self.model.add(a == (0 if b is None else b))
+            for j in other.values():
+                self.model.add(self.pick[second_step][j] == 0)
+
+    def _weight(self, step: int) -> int:
+        return self.problem.weights[step] if self.problem.weights else 1
 
     def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[str | None]) -> None:
         """A candidate implies the homes that it assumes."""
@@ -163,7 +186,7 @@ class _Model:
             wait = self.model.new_int_var(0, most, f"wait {step}")
             self.model.add(wait >= _sum(total) - most * ahead)
             self.model.add(wait >= _sum(total) - (self._free(step - 1) if step else 0))
-            self.waits.append(wait)
+            self.waits.append((wait, self._weight(step)))
 
     def _free(self, step: int) -> cp_model.LinearExpr | int:
         """Cycles of a call in which the path from the far memory is free for what the next one needs."""
@@ -195,7 +218,8 @@ class _Model:
                     self.model.add(_sum(terms) <= capacity)
 
     def minimise_cycles(self) -> None:
-        self.model.minimize(sum((_sum(cycles) for cycles in self.cycles), 0) + sum(self.waits, 0))
+        terms = [(literal, count * self._weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
+        self.model.minimize(_sum(terms) + _sum(self.waits))
 
     def minimise_load(self, hop: int) -> None:
         """Minimise the largest load of one memory instead."""

@@ -22,6 +22,7 @@ from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Call, Program, Role
 from deeploy.midend.reduce import bundled, coarse, settled
+from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
 MOST_CANDIDATES = 3000  # of problems with far homes that are solved in one piece
@@ -120,7 +121,7 @@ class Planner:
         for call in self.program.calls:
             names = {name: self._home_of(operand.buffer, homes) for name, operand in call.operands.items()}
             found: list[Candidate] = []
-            distinct = sorted({home for home in names.values() if home is not None})
+            distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
             for hops in itertools.product(*(homes[home].hops for home in distinct)):
                 given = dict(zip(distinct, hops, strict=True))
                 found += self._candidates(call, {name: 1 if home is None else given[home] for name, home in names.items()})
@@ -151,7 +152,7 @@ class Planner:
             FitError: nothing fits.
         """
         problem = self.problem(False)
-        solved = self._solve(problem) if min(problem.capacities) >= 0 else None
+        solved = self._solve_repeated(problem) if min(problem.capacities) >= 0 else None
         if solved is None and self.is_far:
             problem = self.problem(True)
             solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
@@ -169,6 +170,27 @@ class Planner:
         room = [self.room[level] for level in self.levels]
         return Misfit(self.program, self.target, self.machine, self.levels, problem, at, beside, room, self.io)
 
+    def _solve_repeated(self, problem: Problem) -> Solved | None:
+        """A large problem by its repeated blocks, where it has some; any other in one piece."""
+        if sum(map(len, problem.candidates)) <= MOST_CANDIDATES:
+            return self._solve(problem)
+        hops = {home.name: home.hops for home in problem.homes}
+        signatures = [
+            (_kind(call, self.program), tuple(None if name is None else hops[name] for name in operands))
+            for call, operands in zip(self.program.calls, problem.operands, strict=True)
+        ]
+        blocks = repetition(signatures)
+        short = shortened(problem, blocks) if blocks is not None else None
+        first = choose(short, (), replace(self.search, gap=LARGE_GAP)) if short is not None else None
+        choice = expanded(problem, blocks, first) if blocks is not None and first is not None else None
+        if choice is None:
+            return self._solve(problem)
+        try:
+            placements, packings = self._place(problem, choice)
+        except Overfull:
+            return self._solve(problem)
+        return replace(choice, bound=_least(problem)), placements, packings, problem
+
     def _solve_large(self, problem: Problem) -> Solved | None:
         """A problem whose far homes are settled first, by a few candidates of each call."""
         first = choose(coarse(problem), (), replace(self.search, gap=LARGE_GAP, probes=False))
@@ -178,8 +200,7 @@ class Planner:
         if solved is None:
             return None
         choice, placements, packings, reduced = solved
-        least = sum(min(c.cycles - c.early for c in candidates) for candidates in problem.candidates)
-        return replace(choice, bound=least), placements, packings, reduced
+        return replace(choice, bound=_least(problem)), placements, packings, reduced
 
     def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""
@@ -254,6 +275,11 @@ class Planner:
                 memory.reserved,
             )
         return result
+
+
+def _least(problem: Problem) -> int:
+    """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
+    return sum(min(c.cycles - c.early for c in candidates) for candidates in problem.candidates)
 
 
 def _tightened(problem: Problem, hop: int, needed: int) -> Problem:

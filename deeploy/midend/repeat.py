@@ -1,0 +1,154 @@
+"""Networks that repeat a block: the first, a middle and the last one are chosen, and the middle one is copied.
+
+The middle block stands for all between the first and the last: its cycles count as often. So that copies fit side by side, what
+crosses from the first block into it has the same home as what crosses from it into the next, and the first call of the
+last block runs as the first call of the middle one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from deeploy.midend.choose import Choice, Home, Problem
+
+LEAST = 4  # blocks that are worth it
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """``count`` equal blocks of ``period`` calls, the first of which begins at step ``first``."""
+
+    first: int
+    period: int
+    count: int
+
+    @property
+    def middle(self) -> int:
+        """The first step of the middle block."""
+        return self.first + self.period
+
+    @property
+    def gap(self) -> range:
+        """The steps that are left out: those of all blocks between the middle one and the last one."""
+        return range(self.middle + self.period, self.first + (self.count - 1) * self.period)
+
+    def model(self, step: int) -> int:
+        """The step of the middle block that stands for a step of the gap."""
+        return self.middle + (step - self.first) % self.period
+
+
+def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
+    """The blocks that leave out the most calls; None where nothing repeats often enough."""
+    best: Repetition | None = None
+    count = len(signatures)
+    for period in range(1, count // LEAST + 1):
+        start = 0
+        for step in range(count - period + 1):
+            if step < count - period and signatures[step] == signatures[step + period]:
+                continue
+            found = Repetition(start, period, (step - start) // period + 1)
+            if found.count >= LEAST and (best is None or len(found.gap) > len(best.gap)):
+                best = found
+            start = step + 1
+    return best
+
+
+def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
+    """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
+    gap, steps = blocks.gap, range(len(problem.candidates))
+    homes = {home.name: home for home in problem.homes}
+    kept: list[Home] = []
+    for home in problem.homes:
+        if home.steps[0] in gap:
+            continue
+        last = _shortened_last(home, blocks)
+        if last is None:
+            return None
+        first = home.steps[0] - (len(gap) if home.steps[0] >= gap.stop else 0)
+        kept.append(replace(home, steps=(first, last)))
+    operands = []
+    for step in steps:
+        if step not in gap:
+            names = [_shortened_operand(problem, homes, blocks, step, j) for j in range(len(problem.operands[step]))]
+            if any(name == "" for name in names):
+                return None
+            operands.append(names)
+    twins = []
+    for step in gap[: blocks.period]:
+        for before, name in zip(problem.operands[step - blocks.period], problem.operands[step], strict=True):
+            if name is not None and before is not None and name != before and homes[name].steps[0] < gap.start:
+                twins.append((before, name))
+    return replace(
+        problem,
+        candidates=[problem.candidates[s] for s in steps if s not in gap],
+        operands=operands,
+        homes=kept,
+        weights=tuple(blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps if s not in gap),
+        equal_homes=tuple(dict.fromkeys(twins)),
+        equal_steps=((blocks.middle, gap.start),),
+    )
+
+
+def _shortened_last(home: Home, blocks: Repetition) -> int | None:
+    """Where a home that begins outside of the gap ends without it."""
+    first, last = home.steps
+    gap = blocks.gap
+    if last < gap.start:
+        return last
+    if last >= gap.stop:
+        return last - len(gap)
+    crosses_once = blocks.middle <= first and last < gap.start + blocks.period
+    return gap.start + (last - gap.start) if crosses_once else None
+
+
+def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, position: int) -> str | None:
+    """The home of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
+    name, gap = problem.operands[step][position], blocks.gap
+    if name is None or homes[name].steps[0] not in gap:
+        return name
+    model = step - len(gap)
+    if model >= gap.start + blocks.period:
+        return ""
+    twin = problem.operands[model][position]
+    if twin is None or homes[twin].steps[1] != homes[name].steps[1] - len(gap) or not blocks.middle <= homes[twin].steps[0] < gap.start:
+        return ""
+    return twin
+
+
+def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | None:
+    """The choice of the whole problem; None where the copies do not fit after all."""
+    gap = blocks.gap
+    picks: list[int] = []
+    early: list[bool] = []
+    for step in range(len(problem.candidates)):
+        source = blocks.model(step) if step in gap else step - len(gap) if step >= gap.stop else step
+        picks.append(choice.picks[source])
+        early.append(choice.early[source])
+    homes = dict(choice.homes)
+    for home in problem.homes:
+        if home.steps[0] in gap:
+            position = list(problem.operands[home.steps[0]]).index(home.name)
+            twin = problem.operands[blocks.model(home.steps[0])][position]
+            if twin is None:
+                return None
+            homes[home.name] = choice.homes[twin]
+    result = replace(choice, picks=tuple(picks), early=tuple(early), homes=homes)
+    return result if _fits(problem, result) else None
+
+
+def _fits(problem: Problem, choice: Choice) -> bool:
+    """Whether candidates agree with the homes and every memory holds what it should at every step."""
+    load = [[0] * len(problem.candidates) for _ in problem.capacities]
+    for home in problem.homes:
+        for step in range(home.steps[0], home.steps[1] + 1):
+            load[choice.homes[home.name]][step] += home.size
+    for step, (candidates, pick) in enumerate(zip(problem.candidates, choice.picks, strict=True)):
+        candidate = candidates[pick]
+        if any(n is not None and choice.homes[n] != hop for n, hop in zip(problem.operands[step], candidate.hops, strict=True)):
+            return False
+        for hop, count in enumerate(candidate.bytes):
+            load[hop][step] += count
+        if choice.early[step]:
+            load[0][step - 1] += candidate.early_bytes
+    return all(count <= capacity for row, capacity in zip(load, problem.capacities, strict=True) for count in row)

@@ -1,0 +1,100 @@
+"""Repeated blocks: chosen once and copied, and what comes out is a choice of the whole problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.choose import Home, Problem, choose
+from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
+from deeploy.midend.tiling import Tiling
+
+TILING = Tiling((), (), (), None)
+
+
+def test_the_repetition_that_leaves_out_most_is_found() -> None:
+    assert repetition("abcabcabcabcx") == Repetition(0, 3, 4)
+    assert repetition("pqababababababrs") == Repetition(2, 2, 6)
+    assert repetition("aaaa" + "bcdbcdbcdbcdbcd") == Repetition(4, 3, 5)
+    assert repetition("abcabcabc") is None
+    assert repetition("") is None
+
+
+def test_what_is_left_out() -> None:
+    blocks = Repetition(2, 3, 5)
+    assert (blocks.middle, blocks.gap) == (5, range(8, 14))
+    assert [blocks.model(step) for step in blocks.gap] == [5, 6, 7, 5, 6, 7]
+
+
+def _candidate(hops: tuple[int, ...], size: int, cycles: int, early: int = 0) -> Candidate:
+    return Candidate(TILING, hops, (size, 0), cycles, early, size // 2 if early else 0, cycles // 2, 0, True)
+
+
+def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
+    """Blocks of three calls: x -> a -> b -> next x, with a residual from x to the third call."""
+    random = np.random.default_rng(seed)
+    kinds: list[list[Candidate]] = []
+    for operands in (2, 2, 3):
+        rows: list[Candidate] = []
+        for hops in np.ndindex(*(2,) * operands):
+            for _ in range(3):
+                cycles = int(random.integers(50, 400)) + 80 * sum(hops)
+                rows.append(_candidate(tuple(hops), int(random.integers(4, 30)), cycles, int(random.integers(0, 2)) * 30))
+        kinds.append(rows)
+    sizes = random.integers(5, 30, 3).tolist()
+    candidates, operands_of, homes = [], [], [Home("x0", sizes[2], (0, 2), (0, 1))]
+    for block in range(blocks):
+        at = 3 * block
+        homes += [Home(f"a{block}", sizes[0], (at, at + 1), (0, 1)), Home(f"b{block}", sizes[1], (at + 1, at + 2), (0, 1))]
+        homes.append(Home(f"x{block + 1}", sizes[2], (at + 2, at + 5 if block + 1 < blocks else at + 2), (0, 1)))
+        operands_of += [[f"x{block}", f"a{block}"], [f"a{block}", f"b{block}"], [f"b{block}", f"x{block}", f"x{block + 1}"]]
+        candidates += kinds
+    return Problem(candidates, operands_of, homes, (capacity, 500))
+
+
+def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -> None:
+    losses: list[float] = []
+    for seed in range(40):
+        problem = _chain(8, seed)
+        blocks = repetition([step % 3 for step in range(24)])
+        assert blocks == Repetition(0, 3, 8)
+        short = shortened(problem, blocks)
+        assert short is not None and len(short.candidates) == 9 and short.weights == (1,) * 3 + (6,) * 3 + (1,) * 3
+        assert short.equal_homes == (("x1", "x2"),)
+        first, whole = choose(short), choose(problem)
+        if whole is None:
+            assert first is None
+            continue
+        if first is None:
+            continue
+        copied = expanded(problem, blocks, first)
+        assert copied is not None, "the copies fit side by side"
+        fixed = replace(problem, candidates=[[row[pick]] for row, pick in zip(problem.candidates, copied.picks, strict=True)])
+        again = choose(replace(fixed, homes=[replace(h, hops=(copied.homes[h.name],)) for h in problem.homes]))
+        assert again is not None and again.cycles <= copied.cycles, "its cycles are at most what was promised"
+        assert whole.cycles <= again.cycles
+        losses.append(again.cycles / whole.cycles - 1)
+    assert len(losses) >= 20 and np.median(losses) < 0.05, "blocks that would rather differ from each other are the exception"
+
+
+def test_buffers_that_live_across_several_blocks_are_left_alone() -> None:
+    problem = _chain(6, 1)
+    homes = [*problem.homes, Home("far", 4, (4, 13), (0, 1))]
+    operands = [list(names) for names in problem.operands]
+    blocks = Repetition(0, 3, 6)
+    assert shortened(replace(problem, homes=homes, operands=operands), blocks) is None
+    through = [*problem.homes, Home("mask", 4, (0, 17), (1,))]
+    short = shortened(replace(problem, homes=through), blocks)
+    assert short is not None and {h.name: h.steps for h in short.homes}["mask"] == (0, 8)
+
+
+def test_copies_that_do_not_fit_are_refused() -> None:
+    problem = _chain(6, 2)
+    blocks = Repetition(0, 3, 6)
+    short = shortened(problem, blocks)
+    assert short is not None
+    first = choose(short)
+    assert first is not None and expanded(problem, blocks, first) is not None
+    assert expanded(replace(problem, capacities=(1, 500)), blocks, first) is None
