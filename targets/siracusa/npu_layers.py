@@ -1,0 +1,96 @@
+"""Which nodes of the integer form N-EUREKA computes with the same results, and its constants for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.operators import conv
+from deeploy.target import Node, Tensor
+
+from .npu import Array, Layer, Mode, Normalisation, encode, normalisation, sums, weight_range
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A node for the engine.
+
+    ``weights`` are encoded; ``normalisation`` is None where y is int32. Products of matrices are 1x1 convolutions whose pixels
+    are the rows of their first operand.
+    """
+
+    layer: Layer
+    weights: Array
+    normalisation: Normalisation | None
+
+
+def lower(node: Node, in_weight_memory: bool = False) -> Lowered | str:
+    """The node for the engine, or what the engine would need instead."""
+    convolution = _convolution(node) if node.op == "Conv" else _product(node) if node.op == "MatMul" else "a convolution or a product"
+    if isinstance(convolution, str):
+        return convolution
+    mode, weights, offset, padding = convolution
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    if x.dtype.value not in ("s8", "u8"):
+        return f"x of 8 bits, not {x.dtype.value}"
+    found = weight_range(weights)
+    if found is None:
+        return f"weights within 8 bits, not {weights.min()} to {weights.max()}"
+    settings = (mode, x.dtype.value, y.dtype.value, *found)
+    if not node.epilogue and y.dtype.value == "s32" and not offset.any():
+        layer = Layer(*settings, padding_value=padding, in_weight_memory=in_weight_memory)
+        return Lowered(layer, encode(weights, layer), None)
+    norm = _normalisation(node, weights, offset)
+    if isinstance(norm, str):
+        return norm
+    layer = Layer(*settings, 8 * norm.scale.itemsize, norm.shift, padding, in_weight_memory)
+    return Lowered(layer, encode(weights, layer), norm)
+
+
+Convolution = tuple[Mode, Array, Array, int]  # mode, weights [K, C, FH, FW], what is added to the sums [K], padding
+
+
+def _constant(tensor: Tensor | None) -> Array | None:
+    return None if tensor is None or tensor.data is None else tensor.data.astype(np.int64)
+
+
+def _convolution(node: Node) -> Convolution | str:
+    w = _constant(node.inputs[1])
+    if w is None:
+        return "constant weights"
+    g = conv.window(node, w.shape)
+    none = np.zeros(w.shape[0], np.int64)
+    if (g.height, g.width) == (1, 1) and g.groups == 1:
+        return (Mode.POINTWISE, w, none, 0) if not any(g.pads) else "a kernel of 1x1 without padding"
+    if (g.height, g.width) != (3, 3) or g.strides != (1, 1) or g.dilations != (1, 1) or max(g.pads) > 1:
+        return "a kernel of 1x1, or of 3x3 with stride 1, no dilation and borders of at most 1"
+    if g.groups > 1 and not conv.is_depthwise(node):
+        return "one group, or one channel in each"
+    return Mode.DENSE if g.groups == 1 else Mode.DEPTHWISE, w, none, g.zero_point
+
+
+def _product(node: Node) -> Convolution | str:
+    b = _constant(node.inputs[1])
+    if b is None or b.ndim != 2 or node.attrs["trans_a"]:
+        return "a constant second operand of rank 2, and a first one that is not transposed"
+    w = (b if node.attrs["trans_b"] else b.T) - int(node.attrs["b_zero_point"])
+    return Mode.POINTWISE, w[:, :, None, None], -int(node.attrs["a_zero_point"]) * w.sum(axis=1), 0
+
+
+def _normalisation(node: Node, weights: Array, offset: Array) -> Normalisation | str:
+    """The node's requantisation, with what is added to the sums before it."""
+    stages, x, y = node.epilogue, node.inputs[0], node.outputs[0]
+    assert x is not None
+    if stages not in (("requantise",), ("bias", "requantise")) or "even" in node.attrs or y.dtype.value not in ("s8", "u8"):
+        return "a requantisation to 8 bits that rounds halves up, with or without a bias, or an int32 output"
+    constants = [_constant(tensor) for tensor in node.inputs[2:]]
+    mul, add = constants[-2], constants[-1]
+    bias = constants[0] if len(constants) == 3 else offset
+    if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= 1 << 31:
+        return "constant parameters"
+    before = offset + (bias if len(constants) == 3 else 0)
+    limits = (int(node.attrs["low"]), int(node.attrs["high"]))
+    found = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
+    return "a requantisation that 32 bits compute with the same results" if found is None else found
