@@ -8,7 +8,7 @@ struct softmax {
     const void *x;
     const uint32_t *table; /* 256 entries; integers only */
     void *y;
-    int rows, columns;
+    int extent[6], x_step[6], y_step[6]; /* the last axis is the row */
     int levels, zero_point; /* y = e / sum * levels + zero_point; integers only */
     int32_t low, high;
 };
