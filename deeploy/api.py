@@ -15,11 +15,13 @@ import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
 from deeploy.errors import FitError, UsageError, shorten
-from deeploy.frontend import import_model
+from deeploy.frontend import Growing, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.growing import check_shapes
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
+from deeploy.frontend.states import append
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
@@ -153,6 +155,13 @@ class Compiled:
 
         return outputs(self.network.program, self._sample(inputs))
 
+    def interpret_sequence(self, steps: Sequence[Sequence[np.ndarray] | Mapping[str, np.ndarray]]) -> list[list[np.ndarray]]:
+        """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
+        from deeploy.simulate.interpreter import Rows, outputs
+
+        rows = Rows()
+        return [outputs(self.network.program, self._sample(step), rows) for step in steps]
+
     def _sample(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
         if isinstance(inputs, Mapping):
             missing = [p.name for p in self.network.inputs if p.name not in inputs]
@@ -182,6 +191,8 @@ def compile(
     input_types: Mapping[str, DType | str] | None = None,
     dialect: Dialect | None = None,
     dims: Mapping[str, int] | None = None,
+    states: Mapping[str, str] | None = None,
+    context: int | None = None,
     quantised_io: bool = False,
     save_after: tuple[str, Path] | None = None,
     options: Options | None = None,
@@ -194,6 +205,8 @@ def compile(
         inputs: npz with a sample, which decides undeclared input types of dialect graphs.
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions.
+        states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
+        context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
         save_after: name of a pass, and where to save the graph as ONNX after it.
         options: how much of the target may be used (``deeploy.Options``).
@@ -211,12 +224,17 @@ def compile(
     networks = {}
     for prefix, path in models.items():
         clock = _Clock(seconds, on_stage)
-        graph = clock("import", import_model, Path(path), dims or {}, _shape_rule(machine))
-        graph, is_integer, notes = clock("lower", _lower, graph, machine, inputs, types, dialect, save_after)
+        source = clock("import", import_states, Path(path), dims or {}, _shape_rule(machine), states, context)
+        graph, is_integer, notes = clock("lower", _lower, source.graph, source, machine, inputs, types, dialect, save_after)
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
         planned = _bind_and_plan(clock, prefix, graph, machine, resources, options)
-        networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, tuple(notes))
+        if source.shorter is not None:
+            shorter, _, _ = clock("lower", _lower, source.shorter, source, machine, None, types, dialect, None)
+            if quantised_io:
+                strip_quantisation(shorter)
+            check_shapes(graph, shorter, planned.program.live)
+        networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, (*source.notes, *notes))
     return Compiled(networks, seconds)
 
 
@@ -267,6 +285,7 @@ def _type(name: str) -> DType:
 
 def _lower(
     graph: gs.Graph,
+    model: Growing,
     target: Target,
     inputs: str | Path | None,
     types: Mapping[str, DType],
@@ -287,6 +306,8 @@ def _lower(
         step(graph)
         if save_after is not None and step.name == save_after[0]:
             _save(graph, save_after[1])
+    if model.pairs:
+        append(graph, model.pairs)
     return graph, integer, notes
 
 

@@ -31,6 +31,11 @@ DialectOption = Annotated[
     str | None, typer.Option("--dialect", metavar="integer|standard", help="What the graph is, where its operators do not say.")
 ]
 DimOption = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension.")]
+StateOption = Annotated[
+    list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
+]
+ContextOption = Annotated[int | None, typer.Option("--context", metavar="ROWS", help="Rows that states hold at most.")]
+SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
 QuantisedOption = Annotated[
     bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")
 ]
@@ -80,6 +85,12 @@ def _dims(texts: list[str] | None) -> dict[str, int]:
     return {name: int(value) for name, value in pairs.items()}
 
 
+def _context(rows: int | None) -> int | None:
+    if rows is not None and rows < 2:
+        raise UsageError(f"--context {rows}: states need room for at least two rows", "For example: --context 256")
+    return rows
+
+
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
@@ -91,6 +102,7 @@ def _compiled(
     input_type: list[str] | None,
     dialect: str | None,
     dim: list[str] | None,
+    states: tuple[list[str] | None, int | None],
     quantised_io: bool,
     machine: Mapping[str, Any],
     save_after: tuple[str, Path] | None = None,
@@ -103,6 +115,8 @@ def _compiled(
         "input_types": _pairs(input_type, "--input-type"),
         "dialect": dialect,
         "dims": _dims(dim),
+        "states": _pairs(states[0], "--state"),
+        "context": _context(states[1]),
         "quantised_io": quantised_io,
         "save_after": save_after,
     }
@@ -152,6 +166,8 @@ def compile(
     input_type: TypeOption = None,
     dialect: DialectOption = None,
     dim: DimOption = None,
+    state: StateOption = None,
+    context: ContextOption = None,
     quantised_io: QuantisedOption = False,
     l1: LevelOne = None,
     l2: LevelTwo = None,
@@ -170,7 +186,7 @@ def compile(
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
     machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, machine, saved)
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
     compiled.write(output)
     from deeploy.report import text
 
@@ -191,6 +207,7 @@ def run(
     time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
+    sequence: SequenceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build a project, run it on inputs, and compare the outputs."""
@@ -201,7 +218,7 @@ def run(
     if on == "gvsoc" and sanitize:
         raise UsageError("--sanitize: the simulator has no sanitizers", "Leave --sanitize out, or --on.")
     with _Progress() as progress:
-        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress)
+        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence)
     for note in result.notes:
         _note(note)
     if save is not None:
@@ -223,9 +240,12 @@ def verify(
         bool, typer.Option("--layers", help="Show the first node that differs from the interpreter or from onnxruntime.")
     ] = False,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
+    sequence: SequenceOption = False,
     input_type: TypeOption = None,
     dialect: DialectOption = None,
     dim: DimOption = None,
+    state: StateOption = None,
+    context: ContextOption = None,
     quantised_io: QuantisedOption = False,
     l1: LevelOne = None,
     l2: LevelTwo = None,
@@ -239,8 +259,8 @@ def verify(
     from deeploy import verify as checks
 
     machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, quantised_io, machine)
-    result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize)
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine)
+    result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:
         _note(note)
     _finish(result.comparisons, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")

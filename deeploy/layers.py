@@ -18,9 +18,9 @@ import onnx
 from deeploy.backend import host, host_model
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Operand, Program, Role
+from deeploy.midend.program import Call, Program, Role
 from deeploy.simulate import onnxruntime_reference
-from deeploy.simulate.interpreter import interpret, tensor_value, window
+from deeploy.simulate.interpreter import access_at, interpret, tensor_value, window
 
 _TOLERANCE = 1e-4  # of floats, whose sums the C adds up in another order
 
@@ -40,10 +40,7 @@ def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: 
         memory = _flat_snapshots(project, entry, plan, sample)
     else:
         memory = host_model.snapshots(project, entry, [m.name for m in plan.target.memories], sample)
-    return [
-        {name: _cut(plan, snapshot, call.operands[name]) for name in call.writes}
-        for call, snapshot in zip(program.calls, memory, strict=True)
-    ]
+    return [{name: _cut(plan, snapshot, call, name) for name in call.writes} for call, snapshot in zip(program.calls, memory, strict=True)]
 
 
 def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -68,24 +65,24 @@ def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample:
     return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(len(plan.program.calls), -1)]
 
 
-def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], operand: Operand) -> np.ndarray:
+def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
     """One operand out of a snapshot of every level and of the outputs."""
     program = plan.program
-    buffer = program.buffers[operand.buffer]
+    buffer = program.buffers[call.operands[operand].buffer]
     if buffer.role is Role.OUTPUT:
         before = program.outputs[: program.outputs.index(buffer.name)]
         space, start = "outputs", sum(program.buffers[name].bytes for name in before)
     else:
         space, start = plan.homes.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
     flat = snapshot[space][start : start + buffer.bytes].copy().view(buffer.dtype.numpy)
-    return window(flat, operand.access).copy()
+    return window(flat, access_at(program, call, operand)).copy()
 
 
 def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], memory: Mapping[str, np.ndarray]) -> str:
     for call, outputs in zip(program.calls, got, strict=True):
         for name, array in outputs.items():
             place = call.operands[name]
-            expected = window(memory[place.buffer].ravel(), place.access)
+            expected = window(memory[place.buffer].ravel(), access_at(program, call, name))
             worst = _worst(array, expected)
             if worst > (_TOLERANCE if array.dtype.kind == "f" else 0):
                 return f"first layer that differs from the interpreter: {_label(call)}, worst difference {worst:g}"
@@ -111,7 +108,7 @@ def _against_onnxruntime(
     session, reason = onnxruntime_reference.session(loaded.SerializeToString(), entry)
     if session is None:
         return f"layers not compared with onnxruntime: {reason}"
-    reference = onnxruntime_reference.Session(session.session, list(candidates)).run([sample])
+    reference = onnxruntime_reference.Session(session.session, list(candidates), entry).run([sample])
     compared = 0
     for (name, values), other in zip(candidates.items(), reference, strict=True):
         if other is None or (layout := next((v for v in values if v.shape == other[0].shape), None)) is None:

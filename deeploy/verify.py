@@ -16,6 +16,7 @@ from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
 from deeploy.report.compare import Comparison, compare
+from deeploy.simulate.interpreter import Rows
 from deeploy.simulate.interpreter import outputs as interpreted
 
 Samples = list[list[np.ndarray]]
@@ -52,12 +53,21 @@ def run_project(
     on: str = "host",
     time_limit: float | None = None,
     on_line: Callable[[str], None] | None = None,
+    sequence: bool = False,
 ) -> Verdict:
-    """Run a project on the host or on a simulator and compare its outputs with golden ones, where given."""
+    """Run a project on the host or on a simulator and compare its outputs with golden ones, where given.
+
+    With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
+    """
     entry = host.select_network(project.read_manifest(folder), network)
     samples, stacked, notes = _load(inputs, entry["inputs"])
+    _check_sequence(entry, len(samples), sequence)
+    if on == "gvsoc" and "context" in entry and len(samples) > 1 and not sequence:
+        raise UsageError(
+            "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
+        )
     simulated = gvsoc.run(folder, entry, samples, on_line, time_limit or gvsoc.SECONDS) if on == "gvsoc" else None
-    outputs = simulated.outputs if simulated is not None else execute(folder, entry, samples, sanitize)
+    outputs = simulated.outputs if simulated is not None else execute(folder, entry, samples, sanitize, sequence)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
@@ -75,10 +85,12 @@ def verify(
     tolerance: float | None = None,
     layers: bool = False,
     sanitize: bool = False,
+    sequence: bool = False,
 ) -> Verdict:
     """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs.
 
-    Without ``inputs``, seeded random ones are used.
+    Without ``inputs``, seeded random ones are used, as one sequence where the network has states. Otherwise ``sequence`` says
+    whether samples are steps of one sequence.
     """
     from deeploy.simulate import onnxruntime_reference as reference
 
@@ -87,16 +99,18 @@ def verify(
         compiled.write(folder)
         entry = host.select_network(project.read_manifest(folder))
         samples, stacked, notes = _load(inputs, entry["inputs"]) if inputs else _random(entry["inputs"])
-        outputs = execute(folder, entry, samples, sanitize)
-        program = compiled.network.program
-        interpretation = [np.stack(arrays) for arrays in zip(*(interpreted(program, s) for s in samples), strict=True)]
+        if inputs is None and "context" in entry:
+            samples, sequence = samples[: entry["context"] // entry["rows"]], True
+        _check_sequence(entry, len(samples), sequence)
+        outputs = execute(folder, entry, samples, sanitize, sequence)
+        interpretation = [np.stack(arrays) for arrays in zip(*_interpretation(compiled, samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
         session, reason = reference.session(model, entry)
         if session is None:
             notes.append(f"not compared with onnxruntime: {reason}")
         else:
-            golden: list[np.ndarray | None] = list(session.run(samples))
+            golden: list[np.ndarray | None] = list(session.run(samples, sequence))
             comparisons += _all(entry, outputs, golden, tolerance, "onnxruntime")
         if expect is not None:
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
@@ -109,11 +123,30 @@ def verify(
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 
 
-def execute(folder: Path, entry: Mapping[str, Any], samples: Samples, sanitize: bool) -> list[np.ndarray]:
+def _interpretation(compiled: Compiled, samples: Samples, sequence: bool) -> list[list[np.ndarray]]:
+    """Outputs of the interpreter, per sample."""
+    program, rows = compiled.network.program, Rows()
+    return [interpreted(program, sample, rows if sequence else None) for sample in samples]
+
+
+def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> None:
+    """Raise where a sequence is wanted of a network without states, or is longer than the network's context."""
+    if not sequence:
+        return
+    if "context" not in entry:
+        raise UsageError("--sequence: the network has no states", "Leave --sequence out, or declare states when compiling (--state).")
+    if samples * entry["rows"] > entry["context"]:
+        raise UsageError(
+            f"--sequence: {samples} steps of {entry['rows']} row(s) go beyond the context of {entry['context']} rows",
+            "Give fewer samples, or compile with a larger --context.",
+        )
+
+
+def execute(folder: Path, entry: Mapping[str, Any], samples: Samples, sanitize: bool, sequence: bool = False) -> list[np.ndarray]:
     """Outputs of a network on this machine, stacked over samples: natively, or on the host model of a managed machine."""
     if entry["machine"] is not None:
-        return host_model.run(folder, entry, samples, sanitize)
-    return host.run(folder, entry, samples, sanitize).outputs
+        return host_model.run(folder, entry, samples, sanitize, sequence)
+    return host.run(folder, entry, samples, sanitize, sequence=sequence).outputs
 
 
 def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:

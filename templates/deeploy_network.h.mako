@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEEPLOY_ABI_VERSION 1
+#define DEEPLOY_ABI_VERSION 2
 
 enum deeploy_type {
     DEEPLOY_INT8,
@@ -23,7 +23,8 @@ enum deeploy_status {
     DEEPLOY_OK = 0,
     DEEPLOY_ERROR_NOT_INITIALISED = 1, /* run before init */
     DEEPLOY_ERROR_ARENA = 2,           /* the arena is missing, too small or not aligned */
-    DEEPLOY_ERROR_NULL = 3             /* an input, an output or the weights are missing */
+    DEEPLOY_ERROR_NULL = 3,            /* an input, an output or the weights are missing */
+    DEEPLOY_ERROR_CONTEXT = 4          /* a position beyond the rows that there are, or that there is room for */
 };
 
 /* An input or output: value = scale * (stored - zero_point) where the stored type is an integer. */
@@ -47,6 +48,9 @@ struct deeploy_network {
     const struct deeploy_tensor *outputs;
     enum deeploy_status (*init)(void *arena, size_t bytes);
     enum deeploy_status (*run)(const void *const *inputs, void *const *outputs);
+    uint32_t context; /* rows that the states hold at most; 0 where nothing outlives an inference */
+    uint32_t (*position)(void);
+    enum deeploy_status (*seek)(uint32_t position);
 };
 
 extern const struct deeploy_network *const deeploy_networks[];

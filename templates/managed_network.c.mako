@@ -1,4 +1,5 @@
 <% P = prefix.upper() %>\
+<%namespace name="states" file="growth.c.mako"/>\
 <%namespace name="tiled" file="tiled_call.c.mako"/>\
 /* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
 #include "${prefix}.h"
@@ -26,6 +27,9 @@ enum { IN = 0, OUT = 1, EARLY = 2 };
 
 static const void *const *inputs;
 static void *const *outputs;
+% if growth:
+${states.variables()}\
+% endif
 % for level in levels:
 static rt_address ${level.lower()};
 % endfor
@@ -89,9 +93,18 @@ enum deeploy_status ${prefix}_run(const void *const *sources, void *const *resul
     for (int i = 0; i < ${P}_OUTPUTS; i++) {
         if (!results[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
     }
+% if growth:
+${states.begin()}\
+% endif
     inputs = sources;
     outputs = results;
+% if growth:
+    if (rt_enter(infer, 0)) return DEEPLOY_ERROR_NULL;
+    past_rows = live_rows;
+    return DEEPLOY_OK;
+% else:
     return rt_enter(infer, 0) ? DEEPLOY_ERROR_NULL : DEEPLOY_OK;
+% endif
 }
 
 static int prepare(void *argument) {
@@ -115,7 +128,13 @@ enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
     (void)memory;
     (void)bytes;
     rt_enter(prepare, 0);
+% if growth:
+    past_rows = 0;
+% endif
     return DEEPLOY_OK;
 }
 
+% if growth:
+${states.functions()}\
+% endif
 <%include file="network_descriptors.c.mako"/>

@@ -1,4 +1,5 @@
 <% P = prefix.upper() %>\
+<%namespace name="states" file="growth.c.mako"/>\
 /* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
 #include "${prefix}.h"
 
@@ -18,6 +19,9 @@ enum {
 
 % endif
 static unsigned char *arena;
+% if growth:
+${states.variables()}\
+% endif
 
 % for layer in layers:
 % for line in layer.header:
@@ -54,9 +58,15 @@ enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *output
 #ifdef DEEPLOY_BINARY_WEIGHTS
     if (!${prefix}_weights) return DEEPLOY_ERROR_NULL;
 #endif
+% if growth:
+${states.begin()}\
+% endif
 % for index, layer in enumerate(layers):
     LAYER(${index}, ${layer.name});
 % endfor
+% if growth:
+    past_rows = live_rows;
+% endif
     return DEEPLOY_OK;
 }
 
@@ -71,6 +81,9 @@ enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
 #endif
     if (!memory || bytes < ${P}_ARENA_BYTES || (uintptr_t)memory % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
     arena = memory;
+% if growth:
+    past_rows = 0;
+% endif
 % else:
     static unsigned char none; /* this network needs no working memory */
     (void)memory;
@@ -80,4 +93,7 @@ enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
     return DEEPLOY_OK;
 }
 
+% if growth:
+${states.functions()}\
+% endif
 <%include file="network_descriptors.c.mako"/>

@@ -7,6 +7,10 @@
 
 #define ${P}_INPUTS ${len(inputs)}
 #define ${P}_OUTPUTS ${len(outputs)}
+% if growth:
+#define ${P}_CONTEXT ${growth.context} /* rows that the states hold at most */
+#define ${P}_ROWS ${growth.rows} /* that every inference appends */
+% endif
 #define ${P}_LAYERS ${len(layers)}
 #define ${P}_ARENA_BYTES ${arena_bytes}
 #define ${P}_ARENA_ALIGNMENT ${alignment}
@@ -19,7 +23,21 @@ extern const struct deeploy_network ${prefix}_network;
  * the same time may share one arena. NULL selects a static arena, which exists when compiled with -DDEEPLOY_STATIC_ARENA. */
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes);
 
+% if growth:
+/* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. It appends ${P}_ROWS
+ * rows to the states, at ${prefix}_position(), which moves on behind them. Axes along which the states grow have room for
+ * ${P}_CONTEXT entries in every array; as many as there are rows then are read or written. Without room for more rows it
+ * returns DEEPLOY_ERROR_CONTEXT and changes nothing. The states lie in the arena: it is this network's alone. */
+enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
+
+/* Rows that the states hold; 0 after ${prefix}_init. */
+uint32_t ${prefix}_position(void);
+
+/* Forget all rows from ${"position"} on: 0 begins a new sequence. Behind the last row there is nothing to go to. */
+enum deeploy_status ${prefix}_seek(uint32_t position);
+% else:
 /* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. */
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
+% endif
 
 #endif

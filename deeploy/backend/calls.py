@@ -13,12 +13,13 @@ from typing import Any
 
 from mako.lookup import TemplateLookup
 
-from deeploy.backend.symbols import Size, product
+from deeploy.backend.symbols import Size, product, variable
 from deeploy.graph import epilogue, names
 from deeploy.graph.nest import Map
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call
 
+PAST, LIVE = "past_rows", "live_rows"  # C variables: rows of the states before an inference, and with its own
 _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
 
 
@@ -80,13 +81,26 @@ def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
         footprint = call.geometry.footprint(name) if name in _maps(call) else None
         result[name] = View(
             ptr=name,
-            extent=shape,
+            extent=tuple(variable(LIVE) if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
             stride=broadcast(call, name, operand.access.strides),
             before=footprint.before if footprint else (0,) * len(shape),
             shape=shape,
             dtype=stored[name],
         )
     return result
+
+
+def live_axes(call: Call, name: str) -> set[int]:
+    """The axes of an operand that have as many indices as there are rows."""
+    access, shape = _maps(call).get(name), call.operands[name].access.shape
+    bare = [axis.bare() for axis in access.axes] if access is not None else []
+    return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name in call.geometry.limited and shape[axis] > 1}
+
+
+def extents(call: Call, counts: Mapping[str, str]) -> dict[str, Size | int]:
+    """The extents of a call's dimensions; of those that are limited the C variable in ``counts``, or the number of rows."""
+    geometry = call.geometry
+    return {n: variable(counts.get(n, LIVE)) if n in geometry.limited else size for n, size in geometry.extents.items()}
 
 
 def broadcast(call: Call, name: str, strides: Sequence[Size | int]) -> tuple[Size | int, ...]:
@@ -124,14 +138,21 @@ def initialiser(call: Call) -> str:
     return "{" + ", ".join(fields or ["0"]) + "}"
 
 
-def render(call: Call, kernel: str, views: Mapping[str, View | None], scratch: Mapping[str, str], lookup: TemplateLookup) -> str:
-    """The text of a call, by its kernel's template."""
+def render(
+    call: Call,
+    kernel: str,
+    views: Mapping[str, View | None],
+    scratch: Mapping[str, str],
+    lookup: TemplateLookup,
+    counts: Mapping[str, str] | None = None,
+) -> str:
+    """The text of a call, by its kernel's template; ``counts`` are C variables with the iterations of limited dimensions."""
     text: str = lookup.get_template(call.kernel.template).render(
         kernel=kernel,
         node=call.node,
         attrs=call.node.attrs,
         geometry=call.geometry,
-        extent=call.geometry.extents,
+        extent=extents(call, counts or {}),
         epilogue=initialiser(call),
         limits=limits,
         c_float=c_float,

@@ -11,7 +11,7 @@ from typing import Any
 
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Role
+from deeploy.midend.program import Buffer, Program, Role
 
 SCHEMA = 1
 GENERATOR = "deeploy"
@@ -57,10 +57,11 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
             }
             for name, use in plan.memory.items()
         },
-        "inputs": [_port(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [_port(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "inputs": [_port(program, n, d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
+        **_growth(plan),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
@@ -127,5 +128,22 @@ def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _port(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **description}
+def _port(program: Program, name: str, description: Mapping[str, Any]) -> dict[str, Any]:
+    """An input or output; ``live`` are the axes that have as many entries as there are rows."""
+    buffer = program.buffers[name]
+    live = {"live": sorted(program.live.get(buffer.tensor, ()))} if program.growth is not None else {}
+    return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **live, **description}
+
+
+def _growth(plan: Plan) -> dict[str, Any]:
+    """What outlives an inference, where something does."""
+    growth = plan.program.growth
+    if growth is None:
+        return {}
+    states = []
+    for state in growth.states:
+        buffer = plan.program.buffers[state.buffer]
+        level = plan.homes.get(state.buffer, plan.target.memories[0].name)
+        place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": level}
+        states.append({"past": state.past, "present": state.present, "shape": list(state.shape), "axis": state.axis, **place})
+    return {"context": growth.context, "rows": growth.rows, "states": states}

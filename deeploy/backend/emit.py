@@ -98,6 +98,7 @@ def _network(
         "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
+        "growth": program.growth,
     }
     render = {
         f"include/{prefix}.h": "network.h.mako",
@@ -136,6 +137,7 @@ def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
     else:
         base = f"({const}{buffer.dtype.c} *)(void *)(arena + AT_{buffer.name.upper()})"
     offset = f" + {operand.access.offset}" if operand.access.offset else ""
+    offset += f" + {c.PAST} * {operand.step}" if operand.step else ""
     return f"{const}{buffer.dtype.c} *{name} = {base}{offset};"
 
 

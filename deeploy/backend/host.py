@@ -63,6 +63,7 @@ def run(
     sanitize: bool = False,
     flags: str | None = None,
     repeat: int = 0,
+    sequence: bool = False,
 ) -> Result:
     """Build the project and run one of its networks on every sample.
 
@@ -70,12 +71,21 @@ def run(
         network: the network's entry in ``deploy.json``.
         samples: per sample one array per input, in the order of the graph.
         repeat: when positive, time that many inferences of the first sample.
+        sequence: the samples are steps of one sequence; states outlive them.
     """
     application = build(project, "address" if sanitize else None, flags)
     with tempfile.TemporaryDirectory() as scratch:
         source, sink = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
         write_samples(source, network, samples)
-        command = [str(application.resolve()), network["name"], str(source), str(sink), str(len(samples)), str(repeat)]
+        command = [
+            str(application.resolve()),
+            network["name"],
+            str(source),
+            str(sink),
+            str(len(samples)),
+            str(repeat),
+            *["--sequence"] * sequence,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise failure(done)

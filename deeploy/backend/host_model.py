@@ -21,19 +21,23 @@ ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for see
 VIOLATION = 70  # exit status of an application that broke a rule of the machine
 
 
-def run(project: Path, network: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], sanitize: bool = False) -> list[np.ndarray]:
-    """Outputs by position, stacked over samples; the first sample runs twice in a row under every adversary.
+def run(
+    project: Path, network: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], sanitize: bool = False, sequence: bool = False
+) -> list[np.ndarray]:
+    """Outputs by position, stacked over samples; the first sample runs twice in a row under every adversary, a sequence once.
 
     Raises:
         BuildError: a rule of the machine is broken, or an output depends on what the machine does not promise.
     """
     application = host.build(project, "address" if sanitize else None)
-    outputs = execute(application, project, network, samples)
+    options = ("--sequence", "1") if sequence else ("--repeat", "2")
+    again_samples = samples if sequence else samples[:1]
+    outputs = execute(application, project, network, samples, *options[: 2 * sequence])
     for mode, seed in ADVERSARIES:
-        again = execute(application, project, network, samples[:1], "--mode", mode, "--seed", str(seed), "--repeat", "2")
+        again = execute(application, project, network, again_samples, "--mode", mode, "--seed", str(seed), *options)
         _require_equal(network, outputs, again, f"mode {mode}, seed {seed}")
     if sanitize:
-        again = execute(host.build(project, "thread"), project, network, samples[:1], "--repeat", "2")
+        again = execute(host.build(project, "thread"), project, network, again_samples, *options)
         _require_equal(network, outputs, again, "cores as threads")
     return outputs
 
@@ -82,7 +86,7 @@ def snapshots(
 
 def _require_equal(network: Mapping[str, Any], first: Sequence[np.ndarray], again: Sequence[np.ndarray], how: str) -> None:
     for port, a, b in zip(network["outputs"], first, again, strict=True):
-        if a[:1].tobytes() != b.tobytes():
+        if a[: len(b)].tobytes() != b.tobytes():
             raise BuildError(
                 f"output {port['name']} changes with what the machine does not promise ({how})",
                 "Report this with the model; the emitted C is the compiler's duty.",

@@ -16,7 +16,7 @@ from deeploy.backend import calls as c
 from deeploy.backend.constants import ALIGNMENT, blob, constants, descriptor
 from deeploy.backend.tiles import TiledCall, macro
 from deeploy.graph import names
-from deeploy.midend.place import FOR_EVER
+from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Role
 
@@ -90,6 +90,7 @@ def network(
         "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
+        "growth": program.growth,
     }
     render = {
         f"include/{prefix}.h": "network.h.mako",
@@ -146,7 +147,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
     instance = c.instance(call, stored)
     instances.setdefault(instance.name, instance)
     lines, views = tiled.operands()
-    text = c.render(call, instance.name, views, tiled.scratch(), lookup)
+    text = c.render(call, instance.name, views, tiled.scratch(), lookup, tiled.counts())
     far = tiled.streams(1, False) + tiled.streams(1, True)
     outer = tiled.tiling.loops[: far[0].loops] if far else ()
     group = tiled.tiling.tiles

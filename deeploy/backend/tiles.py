@@ -69,6 +69,8 @@ class TiledCall:
         return {dim: (" + ".join(terms), self._count(last[dim])) for dim, terms in firsts.items()}
 
     def _count(self, loop: Loop) -> str:
+        if loop.dim in self.call.geometry.limited:
+            return f"larger(smaller({loop.tile}, {c.LIVE} - {{first}}), 0)"
         extent = self.call.geometry.extents[loop.dim]
         return str(loop.tile) if extent % loop.tile == 0 else f"smaller({loop.tile}, {extent} - {{first}})"
 
@@ -81,8 +83,9 @@ class TiledCall:
         return lines
 
     def _range(self, loops: int | None = None, suffix: str = "") -> Range:
-        """The names of these variables."""
-        return {loop.dim: (f"at_{loop.dim}{suffix}", f"n_{loop.dim}{suffix}") for loop in self.tiling.loops[:loops]}
+        """The names of these variables; what is limited and not cut runs over the rows that exist."""
+        whole = {dim: ("0", c.LIVE) for dim in sorted(self.call.geometry.limited) if self.call.geometry.extents[dim] > 1}
+        return whole | {loop.dim: (f"at_{loop.dim}{suffix}", f"n_{loop.dim}{suffix}") for loop in self.tiling.loops[:loops]}
 
     # ---- windows
 
@@ -151,6 +154,7 @@ class TiledCall:
             strides = operand.access.strides
             firsts = [str(axis.first) for axis in shown.axes]
             base = self.addresses[operand.buffer] + (f" + {operand.access.offset * unit}" if operand.access.offset else "")
+            base += f" + (rt_address){c.PAST} * {operand.step * unit}" if operand.step else ""
         place = text(*((first, stride * unit) for first, stride in zip(firsts, strides, strict=True)))
         far = base if place == "0" else f"{base} + (rt_address)({place})"
         counts, pitches, run = _box(windows, shown, strides, unit)
@@ -170,10 +174,10 @@ class TiledCall:
         if dim is None:
             return []
         extent = self.call.geometry.extents[dim]
-        is_cut = any(loop.dim == dim for loop in self.tiling.loops)
-        first, count = (f"at_{dim}", f"n_{dim}") if is_cut else ("0", str(extent))
+        first, count = self._range().get(dim, ("0", str(extent)))
         whole = self.tiling.tile(dim, extent)
-        share = str(-(-whole // self.cores)) if extent % whole == 0 else f"(({count} + {self.cores - 1}) / {self.cores})"
+        is_fixed = extent % whole == 0 and dim not in self.call.geometry.limited
+        share = str(-(-whole // self.cores)) if is_fixed else f"(({count} + {self.cores - 1}) / {self.cores})"
         begin, end = (f"rt_core() * {share}", count) if first == "0" else (f"{first} + rt_core() * {share}", f"{first} + {count}")
         return [
             f"const int32_t part_{dim} = {begin};",
@@ -187,7 +191,13 @@ class TiledCall:
 
     def body(self, operand_lines: Sequence[str], kernel: str) -> list[str]:
         """All that a core does for tile ``t``, given the lines that locate operands and the text of the kernel's call."""
-        return used([*self.tile_lines(), *self._part_lines(), *operand_lines], kernel.splitlines()) + kernel.splitlines()
+        limited = sorted({loop.dim for loop in self.tiling.loops} & self.call.geometry.limited - {self.tiling.core_dim})
+        empty = [f"if (n_{dim} <= 0) return;" for dim in limited]
+        return used([*self.tile_lines(), *empty, *self._part_lines(), *operand_lines], kernel.splitlines()) + kernel.splitlines()
+
+    def counts(self) -> dict[str, str]:
+        """C variables with the iterations of limited dimensions in the part of a core."""
+        return {dim: count for dim, (_, count) in self._part().items() if dim in self.call.geometry.limited}
 
     def operands(self) -> tuple[list[str], dict[str, c.View | None]]:
         """The C lines that locate every operand for the calling core, and the views that the call's template sees."""
@@ -210,7 +220,8 @@ class TiledCall:
                 lines += [*whole.lines, *(line for line in part.lines if line not in whole.lines)]
                 strides, base, constant = whole.strides(windows.order), self._slot(stream), 0
                 origin = [_difference(p.first, w.first) for p, w in zip(part.axes, whole.axes, strict=True)]
-            place = text(*((first, stride) for first, stride in zip(origin, strides, strict=True)), ("1", constant))
+            grown = (c.PAST, operand.step if stream is None else 0)
+            place = text(*((first, stride) for first, stride in zip(origin, strides, strict=True)), ("1", constant), grown)
             lines.append(self._pointer(name, base, place))
             view = c.View(
                 ptr=name,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.ends import bind_outputs, check_types, read_inputs
+from deeploy.frontend.growing import Growing, import_growing
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.rules import Context
 from deeploy.frontend.structure import check_and_sort
 from deeploy.frontend.trace import CustomShapes, trace
 
-__all__ = ["CustomShapes", "import_model"]
+__all__ = ["CustomShapes", "Growing", "import_model", "import_states"]
 
 
 def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
@@ -31,7 +33,23 @@ def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shape
         UnsupportedError: a valid model with something that is not handled.
         UsageError: ``dims`` that the model does not have.
     """
+    return import_read(read_model(path), dims, custom_shapes)
+
+
+def import_states(
+    path: Path,
+    dims: Mapping[str, int] | None = None,
+    custom_shapes: CustomShapes | None = None,
+    states: Mapping[str, str] | None = None,
+    context: int | None = None,
+) -> Growing:
+    """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.growing``."""
     model = read_model(path)
+    return import_growing(model, lambda extents: import_read(model, extents, custom_shapes), dims or {}, states or {}, context)
+
+
+def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
+    """Normalise a model that was read by ``read_model``; see ``import_model``."""
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})

@@ -7,20 +7,23 @@ copy is inserted only where a view cannot be expressed, a caller's buffer is inv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
+from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names
+from deeploy.graph.nest import Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
-from deeploy.midend.program import Buffer, Call, Operand, Program, Role
-from deeploy.operators.views import MATERIALISE, VIEWS, Access, Place
+from deeploy.midend.live import limited, spread
+from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
+from deeploy.operators.views import APPEND, MATERIALISE, VIEWS, Access, Place, by_rows
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,25 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel]) -> Program:
     selected = iter(select(kernels, [node for node in nodes if node.op not in VIEWS]))
     bindings = {id(node): next(selected) for node in nodes if node.op not in VIEWS}
     outputs = [view_tensor(t) for t in graph.outputs]
-    nodes, outputs = _own_outputs(nodes, inputs, outputs)
-    steps, placed, roots = _place_backwards(nodes, inputs, outputs)
-    return _Assembler(name, kernels, bindings, placed, roots).run(steps, inputs, outputs)
+    live = spread(nodes, lambda node: _declared(bindings.get(id(node)), node))
+    states = [node.outputs[0] for node in nodes if node.op == APPEND]
+    nodes, outputs = _own_outputs(nodes, [*inputs, *states], outputs)
+    steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
+    assembler = _Assembler(name, kernels, bindings, placed, roots, live)
+    for state in states:
+        assembler.owner(state, Role.STATE)
+    return assembler.run(steps, inputs, outputs, [node for node in nodes if node.op == APPEND])
+
+
+def _declared(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest] | None:
+    """The operand names and the nest of a node's kernel."""
+    names = operand_names(kernel, node) if kernel is not None else None
+    if kernel is None or names is None:
+        return None
+    nest = kernel.nest(node)
+    result = next(iter(nest.writes.values()))
+    reads = {**nest.reads, **epilogue.maps(node.epilogue, result)}
+    return (*names, *kernel.outputs), replace(nest, reads=reads)
 
 
 def view_tensor(tensor: gs.Tensor) -> Tensor:
@@ -93,20 +112,22 @@ def _place_backwards(
         assert container is not None
         if view.container[0] == "out":
             if container.name not in placed:
-                placed[container.name] = Operand(container.name, Access.dense(container.shape))
+                access = Access.dense(container.shape) if view.grows is None else by_rows(container.shape, view.grows)
+                placed[container.name] = Operand(container.name, access)
                 roots[container.name] = container
             base = placed[container.name]
+            step = base.step if view.grows is None else base.access.strides[view.grows]
             for (side, position), place in view.parts:
                 part = sides[side][position]
-                access = place(base.access)
-                assert part is not None and access is not None
+                inside = place(base.access)
+                assert part is not None and inside is not None
                 if part.elements == 0:
                     continue
                 if not free(part):
                     own = Tensor(f"{part.name} (in {container.name}, {position})", part.shape, part.dtype)
                     steps.append(_copy(part, own))
                     part = own
-                placed[part.name] = Operand(base.buffer, access)
+                placed[part.name] = Operand(base.buffer, inside, step)
             continue
         for (side, position), place in view.parts:
             part = sides[side][position]
@@ -115,9 +136,9 @@ def _place_backwards(
                 steps.append(_Follow(container, part, place))
                 continue
             target = placed[part.name]
-            access = view.inverse(target.access) if view.inverse is not None and free(container) else None
-            if access is not None:
-                placed[container.name] = Operand(target.buffer, access)
+            whole = view.inverse(target.access) if view.inverse is not None and free(container) else None
+            if whole is not None:
+                placed[container.name] = Operand(target.buffer, whole, target.step)
             else:
                 alias = Tensor(f"{part.name} (view)", part.shape, part.dtype)
                 steps.append(_copy(alias, part))
@@ -136,12 +157,14 @@ class _Assembler:
         bindings: dict[int, Kernel],
         placed: dict[str, Operand],
         roots: dict[str, Tensor],
+        live: Mapping[str, frozenset[int]],
     ) -> None:
         self.name = name
         self.kernels = kernels
         self.bindings = bindings
         self.placed = placed
         self.roots = roots
+        self.live = live
         self.names = Names()
         self.buffers: dict[str, Buffer] = {}
         self.owners: dict[str, str] = {}  # root tensor -> its buffer
@@ -150,11 +173,11 @@ class _Assembler:
         self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.calls: list[Call] = []
 
-    def run(self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor]) -> Program:
+    def run(self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node]) -> Program:
         for tensor in inputs:
-            self.where[tensor.name] = Operand(self._owner(tensor, Role.INPUT), Access.dense(tensor.shape))
+            self.where[tensor.name] = Operand(self.owner(tensor, Role.INPUT), Access.dense(tensor.shape))
         for tensor in outputs:
-            self._owner(tensor, Role.OUTPUT)
+            self.owner(tensor, Role.OUTPUT)
         for step in steps:
             if isinstance(step, _Follow):
                 self._follow(step)
@@ -167,9 +190,23 @@ class _Assembler:
             tuple(self.owners[t.name] for t in inputs),
             tuple(self.owners[t.name] for t in outputs),
             self.where,
+            self._growth(appends),
+            self.live,
         )
 
-    def _owner(self, root: Tensor, role: Role) -> str:
+    def _growth(self, appends: list[Node]) -> Growth | None:
+        """What grows, where something does; all states have equally many rows (``deeploy.frontend.states``)."""
+        if not appends:
+            return None
+        states = []
+        for node in sorted(appends, key=lambda node: int(node.attrs["number"])):
+            state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
+            assert rows is not None
+            count = rows.shape[axis]
+            states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis))
+        return Growth(state.shape[axis], count, tuple(states))
+
+    def owner(self, root: Tensor, role: Role) -> str:
         """The buffer of a root tensor, created at first use."""
         if root.name not in self.owners:
             name = self.names.unique(root.name)
@@ -199,7 +236,7 @@ class _Assembler:
             source = self._locate(self._dense_copy(step.source))
             access = step.place(source.access)
             assert access is not None, "every view of a dense container can be expressed"
-        self.where[step.tensor.name] = Operand(source.buffer, access)
+        self.where[step.tensor.name] = Operand(source.buffer, access, source.step)
 
     def _dense_copy(self, tensor: Tensor) -> Tensor:
         """A densely stored copy of ``tensor``, shared by all who need one."""
@@ -211,7 +248,7 @@ class _Assembler:
 
     def _output(self, tensor: Tensor) -> Operand:
         place = self.placed.get(tensor.name, Operand(tensor.name, Access.dense(tensor.shape)))
-        return Operand(self._owner(self.roots.get(place.buffer, tensor), Role.LOCAL), place.access)
+        return Operand(self.owner(self.roots.get(place.buffer, tensor), Role.LOCAL), place.access, place.step)
 
     def _call(self, node: Node) -> None:
         kernel = self.bindings.get(id(node)) or select(self.kernels, [node])[0]
@@ -246,11 +283,27 @@ class _Assembler:
                 f"node {shorten(node.name)} ({node.op}) does not fit the loop nest of kernel {kernel.name}: {error}",
                 "Check the shapes of the node's operands, or the kernel's declaration.",
             ) from error
+        names, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
+        self._check_packed(kernel, node, names, tensors)
+        geometry = replace(geometry, limited=geometry.limited | limited(names, tensors, geometry.nest, self.live))
         call = self.names.unique(node.name)
         scratch = {key: self._scratch(f"{call}_{key}", size(geometry)) for key, size in kernel.scratch.items()}
         self.calls.append(Call(call, node, kernel, geometry, operands, scratch))
         for copy in copies:
             self._call(copy)
+
+    def _check_packed(self, kernel: Kernel, node: Node, names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+        """Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a live one."""
+        for name, tensor in zip(names, tensors, strict=True):
+            axes = self.live.get(tensor.name, frozenset()) if tensor is not None else frozenset()
+            rank = len(tensor.shape) if tensor is not None else 0
+            outermost = rank - min(kernel.strided.get(name, rank), rank)
+            if tensor is not None and any(tensor.shape[a] > 1 for axis in axes for a in range(outermost, axis)):
+                raise UnsupportedError(
+                    f"node {shorten(node.name)} ({node.op}): kernel {kernel.name} wants the rows of {shorten(tensor.name)} packed, "
+                    "whose number changes",
+                    "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
+                )
 
     def _scratch(self, name: str, size: int) -> str:
         unique = self.names.unique(name)

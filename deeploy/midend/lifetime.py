@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from deeploy.midend.program import Buffer, Call, Operand, Program, Role
 
+FOR_EVER = -1  # the first step of what is there before an inference begins
+
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Buffers that share one address, from step ``first`` to step ``last`` (inclusive), in ``size`` bytes."""
+    """Buffers that share one address, from step ``first`` to step ``last`` (inclusive), in ``size`` bytes; states for ever."""
 
     buffers: tuple[str, ...]
     first: int
@@ -45,6 +47,8 @@ def lifetimes(program: Program) -> list[Lifetime]:
             if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step and y not in successor.values():
                 successor[x] = y
                 break
+    end = len(program.calls)
+    states = [Lifetime((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
     result = []
     for head in heads:
@@ -53,7 +57,7 @@ def lifetimes(program: Program) -> list[Lifetime]:
             chain.append(successor[chain[-1]])
         size = max(program.buffers[name].bytes for name in chain)
         result.append(Lifetime(tuple(chain), alive[head][0], alive[chain[-1]][1], size))
-    return result
+    return states + result
 
 
 def _overwritten(program: Program, call: Call, output: str, source: str) -> tuple[str, str] | None:

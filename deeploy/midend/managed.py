@@ -15,10 +15,10 @@ from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, choose
 from deeploy.midend.greedy import greedy_cycles
-from deeploy.midend.lifetime import lifetimes
+from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
-from deeploy.midend.place import FOR_EVER, Overfull, Placement, place, tenants
+from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Call, Program, Role
 from deeploy.midend.reduce import bundled, coarse, settled
@@ -45,7 +45,7 @@ class Planner:
         self.levels = (engine.memory, *(path.far for path in target.outward(engine.memory)))
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
         self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
-        self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role is Role.LOCAL]
+        self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_far = target.memory(machine.default_memory).is_far
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
@@ -83,9 +83,10 @@ class Planner:
         for block in self.blocks:
             may_leave = is_spread and self.is_far and self._is_large(block.size)
             hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
-            if any(self._is_indirect(step, name) for step in range(block.first, block.last + 1) for name in block.buffers):
+            steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
+            if any(self._is_indirect(step, name) for step in range(steps[0], steps[1] + 1) for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
-            result.append(Home(block.buffers[0], self.aligned(block.size, 1), (block.first, block.last), tuple(hops)))
+            result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
         return result + (self._far_constants() if is_spread and self.is_far else [])
 
     def _far_constants(self) -> list[Home]:
@@ -297,7 +298,7 @@ def _kind(call: Call, program: Program) -> tuple[object, ...]:
     )
     attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
     scratch = tuple(program.buffers[name].bytes for name in call.scratch.values())
-    return id(call.kernel), call.node.epilogue, attrs, operands, scratch
+    return id(call.kernel), call.node.epilogue, attrs, operands, scratch, call.geometry.limited
 
 
 def plan_managed(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:

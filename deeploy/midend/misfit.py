@@ -10,7 +10,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.choose import Problem, smallest
 from deeploy.midend.plan import Machine
-from deeploy.midend.program import Program
+from deeploy.midend.program import Program, Role
 
 _ENOUGH = 2**40
 _ROUNDS = 8  # of looking for a plan in even less memory
@@ -102,8 +102,10 @@ def _unlimited(problem: Problem) -> Problem:
 
 
 def _remedy(case: Misfit, level: str, size: int) -> str:
+    has_states = any(b.role is Role.STATE for b in case.program.buffers.values())
     memory, far = case.target.memory(level), [m.name for m in case.target.memories if m.is_far]
-    lever = f"--default-memory {far[0]}" if far and case.machine.default_memory not in far else ""
+    levers = [f"--default-memory {far[0]}"] if far and case.machine.default_memory not in far else []
+    lever = " or ".join(levers + ["a smaller --context"] * has_states)
     if memory.capacity is not None and size > (most := memory.capacity - memory.reserved - (case.io if level == case.levels[1] else 0)):
         return f"{level} has no more than {max(0, most)}: try {lever or 'another target'}."
     return f"The smallest that would do is --{level.lower()} {size}{', or ' if lever else ''}{lever}."

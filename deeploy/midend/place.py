@@ -17,7 +17,6 @@ from deeploy.midend.program import Program
 from deeploy.midend.tiling import Tiling
 
 SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway
-FOR_EVER = -1  # the first step of what is there before an inference begins
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -45,10 +45,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a call sees of a buffer."""
+    """What a call sees of a buffer; ``step`` elements further for every row that exists when the code runs."""
 
     buffer: str
     access: Access
+    step: int = 0
 
     @property
     def access_elements(self) -> int:
@@ -73,11 +74,32 @@ class Call:
         return (*self.geometry.nest.writes, *self.geometry.nest.updates)
 
 
+@dataclass(frozen=True)
+class State:
+    """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis."""
+
+    past: str
+    present: str
+    buffer: str
+    shape: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The states of a network hold at most ``context`` rows; every inference appends ``rows``."""
+
+    context: int
+    rows: int
+    states: tuple[State, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """One network, ready to be planned.
 
     ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
+    ``growth`` describes what outlives an inference, ``live`` the axes of tensors that only have as many rows as exist.
     """
 
     name: str
@@ -86,6 +108,8 @@ class Program:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors: Mapping[str, Operand]
+    growth: Growth | None = None
+    live: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"program {self.name}"]

@@ -195,14 +195,7 @@ def cut_dims(call: Call) -> dict[str, int]:
     """
     geometry, rules = call.geometry, call.kernel.tiling
     dims: dict[str, Dim] = geometry.dims()
-    allowed = [
-        name
-        for name in dims
-        if geometry.extents[name] > 1
-        and name not in rules.whole
-        and geometry.cuttable(name) is Kind.PARALLEL
-        and dims[name].runtime is None
-    ]
+    allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL]
     tied: set[str] = set()
     for name, operand in call.operands.items():
         windows = Windows(geometry, name, operand)

@@ -82,12 +82,14 @@ Place = Callable[[Access], Access | None]  # where a part lies, given where the 
 class View:
     """The container and the parts of one view operator; tensors are named ``("in" | "out", position)``.
 
-    ``inverse`` gives the container's access from the only part's, where the view covers all of the container.
+    ``inverse`` gives the container's access from the only part's, where the view covers all of the container. Parts of a
+    container that ``grows`` along an axis lie as many indices further along it as rows exist when the code runs.
     """
 
     container: tuple[str, int]
     parts: tuple[tuple[tuple[str, int], Place], ...]
     inverse: Place | None = None
+    grows: int | None = None
 
 
 def _reshape(node: Node) -> View:
@@ -130,10 +132,29 @@ def _split(node: Node) -> View:
     return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]))
 
 
+def _append(node: Node) -> View:
+    rows = node.inputs[0]
+    assert rows is not None
+    return View(("out", 0), ((("in", 0), _box_place((0,) * len(rows.shape), rows.shape)),), grows=node.attrs["axis"])
+
+
+def by_rows(shape: tuple[int, ...], axis: int) -> Access:
+    """The layout of a tensor that grows along ``axis``: that axis is the last but one, so that an append is one run per head."""
+    inner = max((i for i, size in enumerate(shape) if i != axis and size > 1), default=axis)
+    order = [i for i in range(len(shape)) if i not in (axis, inner)] + [axis, *([inner] if inner != axis else [])]
+    result = [0] * len(shape)
+    for position, stride in zip(order, strides(tuple(shape[i] for i in order)), strict=True):
+        result[position] = stride
+    return Access(shape, 0, tuple(result))
+
+
+APPEND = "Append"  # the operator that writes rows into a state, behind those that exist
+
 VIEWS: Mapping[str, Callable[[Node], View]] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
     "Slice": _slice,
     "Concat": _concat,
     "Split": _split,
+    APPEND: _append,
 }

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deeploy.midend.candidates import Candidate, with_early
-from deeploy.midend.place import FOR_EVER, Placement
+from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role
 from deeploy.midend.tiling import Stream

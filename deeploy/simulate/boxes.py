@@ -106,7 +106,7 @@ class StreamBoxes:
     def _varying(self, stream: Stream) -> list[bool]:
         """Per axis whether emitted code computes the extent of the window; it merges only what it knows."""
         windows = self.windows
-        dims = {loop.dim for loop in self.tiling.loops[: stream.loops]}
+        dims = {loop.dim for loop in self.tiling.loops[: stream.loops]} | self.call.geometry.limited
         is_padded = any(access.outside is not None for access in windows.maps)
         fixed = [size == 1 and dim is None and not is_padded for size, dim in zip(windows.shape, windows.dims, strict=True)]
         return [not is_fixed and not dims.isdisjoint(names) for is_fixed, names in zip(fixed, self._mentions, strict=True)]

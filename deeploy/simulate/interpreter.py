@@ -8,35 +8,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from deeploy.errors import UsageError
 from deeploy.graph import epilogue
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, Tensor
 from deeploy.midend.bind import operand_names
-from deeploy.midend.program import Call, Operand, Program, Role
+from deeploy.midend.program import Call, Program, Role
 from deeploy.operators.views import Access
 
 
-def interpret(program: Program, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+@dataclass
+class Rows:
+    """What a network's states hold between two inferences: flat arrays by buffer, and how many rows of them exist."""
+
+    count: int = 0
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None = None) -> dict[str, np.ndarray]:
     """Run one inference and return the value of every buffer that is not constant, by buffer name.
 
     Args:
         inputs: one array per network input, in order, of the input's shape and type.
+        rows: the states, which the inference adds to; without them, it is the first of a sequence.
+
+    Raises:
+        UsageError: the states have no room for the rows of the inference.
     """
+    rows = rows if rows is not None else Rows()
+    growth = program.growth
+    if growth is not None and rows.count + growth.rows > growth.context:
+        raise UsageError(
+            f"position {rows.count}: the states hold at most {growth.context} rows",
+            "Give shorter sequences, or compile with a larger --context.",
+        )
     memory = {
         b.name: np.zeros(math.prod(b.shape), b.dtype.numpy) for b in program.buffers.values() if b.role not in (Role.CONSTANT, Role.SCRATCH)
     }
+    memory |= rows.memory
     for name, array in zip(program.inputs, inputs, strict=True):
         memory[name][:] = np.asarray(array, memory[name].dtype).ravel()
     for call in program.calls:
-        _execute(program, call, memory)
+        _execute(program, call, memory, rows.count)
+    if growth is not None:
+        rows.count += growth.rows
+        rows.memory = {state.buffer: memory[state.buffer] for state in growth.states}
     return {name: flat.reshape(program.buffers[name].shape) for name, flat in memory.items()}
 
 
-def outputs(program: Program, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def outputs(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None = None) -> list[np.ndarray]:
     """The network's outputs for one inference, in order."""
-    memory = interpret(program, inputs)
+    memory = interpret(program, inputs, rows)
     return [memory[name] for name in program.outputs]
 
 
@@ -51,20 +76,46 @@ def tensor_value(program: Program, memory: Mapping[str, np.ndarray], tensor: str
     return window(memory[place.buffer].ravel(), place.access).copy()
 
 
-def _execute(program: Program, call: Call, memory: dict[str, np.ndarray]) -> None:
+def _execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
+    """Run a call on the rows that exist: ``past`` ones and those of the inference."""
     names = operand_names(call.kernel, call.node)
     assert names is not None
+    rows = past + program.growth.rows if program.growth is not None else 0
+    places = {name: access_at(program, call, name, past) for name in call.operands}
     arrays: dict[str, np.ndarray | None] = {}
+    inputs: list[Tensor | None] = []
     for name, tensor in zip(names, call.node.inputs, strict=True):
         if tensor is None:
             arrays[name] = None
         elif tensor.data is not None:
+            box = tuple(slice(size) for size in _live(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
+            tensor = replace(tensor, data=tensor.data[box], shape=tensor.data[box].shape)
             arrays[name] = tensor.data
         else:
-            arrays[name] = _read(call.operands[name], memory)
-    for name, value in zip(call.kernel.outputs, evaluate(call, arrays), strict=True):
-        place = call.operands[name]
-        window(memory[place.buffer], place.access)[...] = value
+            tensor = replace(tensor, shape=places[name].shape)
+            arrays[name] = window(memory[call.operands[name].buffer], places[name]).copy()
+        inputs.append(tensor)
+    results = tuple(replace(t, shape=places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
+    live = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))
+    for name, value in zip(call.kernel.outputs, evaluate(live, arrays), strict=True):
+        window(memory[call.operands[name].buffer], places[name])[...] = value
+
+
+def _live(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """The shape of an operand, cut to the rows that exist."""
+    nest, limited = call.geometry.nest, call.geometry.limited
+    access = next((phase.maps()[name] for phase in (nest, *nest.phases) if name in phase.maps()), None)
+    if access is None or not limited:
+        return shape
+    bare = [axis.bare() for axis in access.axes]
+    return tuple(rows if n > 1 and d is not None and d.name in limited else n for n, d in zip(shape, bare, strict=True))
+
+
+def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
+    """What a call sees of an operand's buffer when ``past`` rows exist before the inference."""
+    operand = call.operands[name]
+    rows = past + program.growth.rows if program.growth is not None else 0
+    return replace(operand.access, offset=operand.access.offset + past * operand.step, shape=_live(call, name, operand.access.shape, rows))
 
 
 def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.ndarray, ...]:
@@ -77,10 +128,6 @@ def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.nd
     if node.epilogue:
         values = (epilogue.apply(node, values[0], {n: a for n, a in arrays.items() if a is not None}), *values[1:])
     return tuple(np.asarray(v).astype(t.dtype.numpy).reshape(t.shape) for v, t in zip(values, node.outputs, strict=True))
-
-
-def _read(operand: Operand, memory: Mapping[str, np.ndarray]) -> np.ndarray:
-    return window(memory[operand.buffer], operand.access).copy()
 
 
 def window(flat: np.ndarray, access: Access) -> np.ndarray:

@@ -25,15 +25,41 @@ class Session:
 
     session: Any
     outputs: Sequence[str]
+    entry: Mapping[str, Any]
 
-    def run(self, samples: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray | None]:
-        """Every output, stacked over the samples; None where its type is not the network's (``--quantised-io``)."""
-        feeds = self.session.get_inputs()
-        rows = []
+    def run(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[np.ndarray | None]:
+        """Every output, stacked over the samples; None where its type is not the network's (``--quantised-io``).
+
+        States are passed from step to step as the growing tensors that the model has; what has as many entries as there are
+        rows is given and returned with these.
+        """
+        states = self.entry.get("states", ())
+        feeds = [f for f in self.session.get_inputs() if f.name not in {s["past"] for s in states}]
+        types = {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_inputs()}
+        shapes = {port["name"]: port["shape"] for port in self.entry["outputs"]}
+        results, caches, count = [], dict[str, np.ndarray](), 0
         for sample in samples:
-            arrays = {f.name: np.asarray(a, _TYPES.get(f.type, np.float32)) for f, a in zip(feeds, sample, strict=True)}
-            rows.append(self.session.run(list(self.outputs), arrays))
-        return [np.stack(column) for column in zip(*rows, strict=True)]
+            if not sequence or not caches:
+                caches, count = {s["past"]: np.zeros(_rows(s["shape"], [s["axis"]], 0), types[s["past"]]) for s in states}, 0
+            count += self.entry.get("rows", 0)
+            arrays = dict(caches)
+            for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):
+                live = tuple(map(slice, _rows(port["shape"], port.get("live", ()), count)))
+                arrays[feed.name] = np.asarray(array[live], types[feed.name])
+            got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
+            caches = {s["past"]: array for s, array in zip(states, got[len(self.outputs) :], strict=True)}
+            results.append([_padded(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
+        return [np.stack(column) for column in zip(*results, strict=True)]
+
+
+def _rows(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, ...]:
+    """A shape with ``count`` entries along some axes."""
+    return tuple(count if axis in axes else size for axis, size in enumerate(shape))
+
+
+def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """An array with zeros behind it where it has fewer entries than there is room for."""
+    return array if array.ndim != len(shape) else np.pad(array, [(0, max(0, n - m)) for m, n in zip(array.shape, shape, strict=True)])
 
 
 def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True) -> tuple[Session | None, str]:
@@ -55,7 +81,10 @@ def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True
         )
     except failures as error:
         return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
-    feeds, names = loaded.get_inputs(), [port["name"] for port in entry["outputs"]]
+    pasts = {state["past"]: state for state in entry.get("states", ())}
+    if any(isinstance(f.shape[pasts[f.name]["axis"]], int) for f in loaded.get_inputs() if f.name in pasts):
+        return None, "its caches have a fixed length there"
+    feeds, names = [f for f in loaded.get_inputs() if f.name not in pasts], [port["name"] for port in entry["outputs"]]
     kinds = {"f32": "float", "s8": "int8", "u8": "uint8", "s32": "int32", "s64": "int64"}
     wanted = [f"tensor({kinds.get(port['type'], '?')})" for port in entry["inputs"]]
     if [f.type for f in feeds] != wanted:
@@ -63,4 +92,4 @@ def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True
     known = {o.name: o.type for o in loaded.get_outputs()}
     if any(known.get(name) != f"tensor({kinds.get(port['type'], '?')})" for name, port in zip(names, entry["outputs"], strict=True)):
         return None, "its outputs have other types there"
-    return Session(loaded, names), ""
+    return Session(loaded, names, entry), ""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from deeploy.graph.target import DmaPath, PathTiming
 from deeploy.midend import cost
-from deeploy.midend.place import FOR_EVER
+from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
 from deeploy.simulate.boxes import Batch, StreamBoxes, boxes_of, whole

@@ -8,6 +8,7 @@
  *   --mode MODE        when transfers land: early, late (the default), random
  *   --seed NUMBER      of everything that is left to chance
  *   --repeat N         every sample is run N times, and all outputs must be equal
+ *   --sequence 1       samples are steps of one sequence; without it, states begin anew with every inference
  * It ends with 0, with 1 when it could not run, or with 70 when a rule of the machine was broken.
  */
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 struct options {
     const char *constants, *snapshot, *counters, *mode;
     uint64_t seed;
-    int repeat;
+    int repeat, sequence;
 };
 
 struct job {
@@ -49,6 +50,8 @@ static int parse(int argc, char **argv, struct options *options) {
             options->seed = strtoull(value, NULL, 10);
         else if (!strcmp(argv[i], "--repeat"))
             options->repeat = atoi(value);
+        else if (!strcmp(argv[i], "--sequence"))
+            options->sequence = atoi(value);
         else
             return fail("there is no such option");
     }
@@ -140,13 +143,14 @@ static int infer(const struct job *job, int is_first) {
     return 0;
 }
 
-static int run_samples(const struct job *job, int samples, int repeat) {
+static int run_samples(const struct job *job, int samples, const struct options *options) {
     const struct deeploy_network *net = job->net;
     for (int sample = 0; sample < samples; sample++) {
         if (transfer(job->inputs, net->inputs, net->input_count, job->in, 0))
             return fail("the input file is too short");
         copy(job->kept_inputs, job->inputs, net->inputs, net->input_count);
-        for (int i = 0; i < repeat; i++) {
+        for (int i = 0; i < options->repeat; i++) {
+            if (net->seek && !options->sequence) net->seek(0);
             if (infer(job, i == 0)) return 1;
         }
         if (transfer(job->outputs, net->outputs, net->output_count, job->out, 1)) return fail("cannot write outputs");
@@ -185,7 +189,7 @@ static int run_job(struct job *job, int samples, const struct options *options) 
     if (!status && net->init(NULL, 0) != DEEPLOY_OK) status = fail("init failed");
     host_check_all_waited("the initialisation ended");
     host_keep_regions();
-    if (!status) status = run_samples(job, samples, options->repeat);
+    if (!status) status = run_samples(job, samples, options);
     if (snapshot && fclose(snapshot)) status = fail("the snapshot cannot be written");
     release(job->inputs, net->input_count), release(job->kept_inputs, net->input_count);
     release(job->outputs, net->output_count), release(job->first_outputs, net->output_count);

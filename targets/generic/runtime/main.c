@@ -3,7 +3,8 @@
  * application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]: INPUTS holds SAMPLES times all inputs one after the other, as raw
  * bytes; OUTPUTS receives the outputs in the same way. With REPEAT, the median time of that many inferences of the first
  * sample is printed, in nanoseconds. Built with DEEPLOY_PROFILE, a sixth argument names a file that receives the arena and
- * all outputs as they are after every layer of the first sample.
+ * all outputs as they are after every layer of the first sample. With --sequence as the last argument, samples are steps of
+ * one sequence; without it, states begin anew with every sample.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,7 @@ static int measure(const struct deeploy_network *net, void **inputs, void **outp
     double *times = malloc(sizeof(double) * (size_t)repeat);
     if (!times) return fail("out of memory");
     for (int i = 0; i < repeat; i++) {
+        if (net->seek) net->seek(0);
         const double start = now();
         net->run((const void *const *)inputs, outputs);
         times[i] = now() - start;
@@ -87,6 +89,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < net->input_count; i++) inputs[i] = allocate(net->inputs[i].bytes);
     for (int i = 0; i < net->output_count; i++) outputs[i] = allocate(net->outputs[i].bytes);
     if (net->init(arena, net->arena_bytes) != DEEPLOY_OK) return fail("init failed");
+    const int sequence = net->seek && argc > 5 && !strcmp(argv[argc - 1], "--sequence");
+    argc -= sequence;
     const int samples = atoi(argv[4]), repeat = argc > 5 ? atoi(argv[5]) : 0;
     int status = 0;
 #ifdef DEEPLOY_PROFILE
@@ -94,7 +98,8 @@ int main(int argc, char **argv) {
     snapshot.net = net, snapshot.arena = arena, snapshot.outputs = outputs;
 #endif
     for (int s = 0; s < samples && !status; s++) {
-        memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one inference to the next */
+        if (!sequence) memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one sample to the next */
+        if (!sequence && net->seek) net->seek(0);
         if (transfer(inputs, net->inputs, net->input_count, in, 0)) status = fail("the input file is too short");
         else if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK) status = fail("run failed");
         else if (transfer(outputs, net->outputs, net->output_count, out, 1)) status = fail("cannot write outputs");

@@ -1,0 +1,232 @@
+"""Models whose caches grow: how long every axis is when the context is full, and what else depends on that length.
+
+A model with an axis of unknown length on its caches is imported with the caches full. One compiled network serves every position
+only if nothing but the number of rows depends on it: the model is imported a second time, one row shorter, and compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.states import CONVERSIONS, Pair, check_pairs
+
+Import = Callable[[Mapping[str, int]], gs.Graph]
+
+
+@dataclass(frozen=True)
+class Growing:
+    """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed."""
+
+    graph: gs.Graph
+    pairs: tuple[Pair, ...] = ()
+    shorter: gs.Graph | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """The symbols of unknown length: of rows before an inference, and of all rows."""
+
+    before: frozenset[str]
+    total: frozenset[str] = field(default_factory=frozenset)
+
+
+def import_growing(
+    model: onnx.ModelProto, load: Import, dims: Mapping[str, int], declared: Mapping[str, str], context: int | None
+) -> Growing:
+    """Import a model with the pairs that are declared, or found where caches have an unknown length.
+
+    Args:
+        load: imports ``model`` with the extents of its symbolic dimensions.
+        declared: outputs by input, as ``--state`` says.
+        context: most rows of the caches.
+
+    Raises:
+        UsageError: pairs without a length, a context without pairs or too small.
+    """
+    _check_names(model.graph, declared)
+    found = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
+    names = {**declared, **found}
+    if not names:
+        if context is not None:
+            raise UsageError("--context: the model has no caches", "Declare them with --state PAST=PRESENT, or leave --context out.")
+        return Growing(load(dims))
+    hint = "say otherwise with --state, or fix its length with --dim"
+    notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in found.items())
+    lengths = _lengths(model.graph, names, dims)
+    if not lengths.before:
+        graph = load(dims)
+        pairs = check_pairs(graph, names)
+        rows = next(t for t in graph.outputs if t.name == pairs[0].present).shape[pairs[0].axis]
+        if context is not None and context != rows:
+            raise UsageError(
+                f"--context {context}: the model was exported with caches of {rows} rows",
+                f"Use --context {rows}, or export it with an axis of unknown length.",
+            )
+        return Growing(graph, tuple(pairs), notes=notes)
+    if context is None:
+        listed = ", ".join(shorten(s) for s in sorted(lengths.before))
+        raise UsageError(
+            f"the caches grow along the dimension {listed}: how many rows they hold at most is not known",
+            f"Give --context ROWS, or fix the length (--dim '{sorted(lengths.before)[0]}=VALUE').",
+        )
+    graph, rows = _full(load, names, lengths, dims, context, _sizes(model.graph, names))
+    shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
+    if shorter is not None:
+        check_constants(graph, shorter)
+    return Growing(graph, tuple(check_pairs(graph, names)), shorter, notes)
+
+
+def _full(
+    load: Import, names: Mapping[str, str], lengths: _Lengths, dims: Mapping[str, int], context: int, sizes: Sequence[int]
+) -> tuple[gs.Graph, int]:
+    """The model with full caches, and the rows that an inference appends: one of the extents that the model or the user names."""
+    first: DeeployError | None = None
+    past, present = next(iter(names.items()))
+    for rows in dict.fromkeys((1, *sorted(dims.values()), *sizes)):
+        if not 0 < rows < context:
+            continue
+        try:
+            graph = load(_extents(lengths, dims, context, rows))
+        except DeeployError as error:
+            first = first or error
+            continue
+        before, after = next(t for t in graph.inputs if t.name == past), next(t for t in graph.outputs if t.name == present)
+        changed = [(m, n) for m, n in zip(before.shape, after.shape, strict=False) if m != n]
+        if changed == [(context - rows, context)] or len(before.shape) != len(after.shape):
+            return graph, rows
+        first = first or ModelError(
+            f"the caches grow by more rows than --context {context} has, or by {changed} (from, to)", "Give a larger --context."
+        )
+    raise first or UsageError(f"--context {context} has no room for rows before those of one inference", "Give a larger --context.")
+
+
+def _sizes(graph: onnx.GraphProto, names: Mapping[str, str]) -> list[int]:
+    """The fixed extents of inputs that are no states, smallest first."""
+    shapes = [v.type.tensor_type.shape.dim for v in graph.input if v.name not in names]
+    return sorted({int(dim.dim_value) for shape in shapes for dim in shape if dim.HasField("dim_value")})
+
+
+def _extents(lengths: _Lengths, dims: Mapping[str, int], context: int, rows: int) -> dict[str, int]:
+    return {**dict.fromkeys(lengths.total, context), **dict.fromkeys(lengths.before, context - rows), **dims}
+
+
+def _open(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    """The axes of unknown length, and what --dim calls them."""
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        unnamed = f"{value.name}:{axis}"
+        if not dim.HasField("dim_value") and dim.dim_param not in dims and unnamed not in dims:
+            yield axis, dim.dim_param or unnamed
+
+
+def _lengths(graph: onnx.GraphProto, names: Mapping[str, str], dims: Mapping[str, int]) -> _Lengths:
+    inputs, outputs = {v.name: v for v in graph.input}, {v.name: v for v in graph.output}
+    before, total = set[str](), set[str]()
+    for past, present in names.items():
+        after = dict(_open(outputs[present], dims))
+        for axis, symbol in _open(inputs[past], dims):
+            if after.get(axis) != symbol:
+                before.add(symbol)
+                total |= {after[axis]} if axis in after else set()
+    others = {symbol for v in graph.input if v.name not in names for _, symbol in _open(v, dims)}
+    named = {s for s in others - before if re.search("total|past", s)}
+    known = {dim.dim_param for v in graph.input for dim in v.type.tensor_type.shape.dim}
+    return _Lengths(frozenset(before), frozenset((total & known) | (named if before else set())))
+
+
+def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [v.name for v in graph.input if v.name not in constants]
+    outputs = [v.name for v in graph.output]
+    for past, present in declared.items():
+        for name, known, kind in ((past, inputs, "input"), (present, outputs, "output")):
+            if name not in known:
+                listed = ", ".join(shorten(n) for n in known[:10])
+                raise UsageError(
+                    f"--state {shorten(past)}={shorten(present)}: the model has no {kind} {shorten(name)}", f"Its {kind}s: {listed}."
+                )
+
+
+def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
+    """Outputs that are an input of unknown length with rows behind it, by that input; by their names where that is not seen."""
+    growing = {v.name for v in graph.input if any(True for _ in _open(v, dims))}
+    makers = {name: node for node in graph.node for name in node.output}
+    outputs = {v.name for v in graph.output}
+
+    def origin(name: str) -> str:
+        while name in makers and makers[name].op_type in CONVERSIONS:
+            name = makers[name].input[0]
+        return name
+
+    result: dict[str, str] = {}
+    for output in graph.output:
+        node = makers.get(origin(output.name))
+        if node is not None and node.op_type == "Concat" and len(node.input) == 2:
+            source = origin(node.input[0])
+            if source in growing:
+                result.setdefault(source, output.name)
+    for name in sorted(growing - result.keys()):
+        for part in ("past_key_values", "past"):
+            for other in ("present", "present_key_values"):
+                present = name.replace(part, other)
+                if present != name and present in outputs and present not in result.values():
+                    result.setdefault(name, present)
+    return {name: result[name] for name in (v.name for v in graph.input) if name in result}
+
+
+def check_constants(graph: gs.Graph, shorter: gs.Graph) -> None:
+    """Compare a model with the same one of a row less, as imported: what does not grow with the rows is equal.
+
+    Raises:
+        UnsupportedError: something in the model depends on the position itself.
+    """
+    for node, other in _paired(graph, shorter):
+        where = f"node {shorten(node.name)} ({shorten(node.op)})"
+        if node.attrs != other.attrs:
+            raise _depends(f"an attribute of {where}")
+        for a, b in zip(node.inputs, other.inputs, strict=True):
+            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
+                _check_constant(np.asarray(a.values), np.asarray(b.values), where)
+
+
+def check_shapes(graph: gs.Graph, shorter: gs.Graph, live: Mapping[str, frozenset[int]]) -> None:
+    """Compare both after lowering: the axes that changed are those that are known to be live.
+
+    Raises:
+        UnsupportedError: another axis, or not every live one.
+    """
+    for node, other in _paired(graph, shorter):
+        for a, b in zip((*node.inputs, *node.outputs), (*other.inputs, *other.outputs), strict=True):
+            if isinstance(a, gs.Constant) or a.is_empty():
+                continue
+            changed = {i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n}
+            if changed != set(live.get(a.name, ())):
+                raise _depends(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),")
+
+
+def _paired(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[gs.Node, gs.Node]]:
+    if [n.op for n in graph.nodes] != [n.op for n in shorter.nodes]:
+        raise UnsupportedError(
+            "the graph has other operators when the caches have one row less", "Try another --context, or fix the length with --dim."
+        )
+    yield from zip(graph.nodes, shorter.nodes, strict=True)
+
+
+def _check_constant(a: np.ndarray, b: np.ndarray, where: str) -> None:
+    """Constants may be longer where there are more rows, as long as those that both have are equal."""
+    if a.ndim != b.ndim or not np.array_equal(a[tuple(slice(n) for n in b.shape)], b):
+        raise _depends(f"a constant of {where}")
+
+
+def _depends(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} depends on the position in a way that is not the number of rows",
+        "Make the position (position_ids, rows of the mask) an input of the model when it is exported.",
+    )

@@ -1,0 +1,129 @@
+"""States: an input and an output of a model that are one buffer, which grows by the new rows of every inference.
+
+A pair is declared by the user, or found where the file makes it plain: an input with an axis of unknown length and an output
+that is this input with rows behind it. In the lowered graph, the concatenation of the pair becomes an ``Append``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.graph.rewrite import producer
+from deeploy.operators.views import APPEND
+
+_MOVERS = ("Transpose", "Reshape")
+_ROWWISE = ("RequantShift", "Lookup", "Clip", "Cast", "Quantize", "Dequantize", "Unary", "Copy")  # commute with appending rows
+CONVERSIONS = (*_MOVERS, *_ROWWISE, "QuantizeLinear", "DequantizeLinear", "Identity")  # may lie between a cache and its append
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``."""
+
+    past: str
+    present: str
+    axis: int
+
+
+def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
+    """The declared pairs with the axes along which they grow.
+
+    Raises:
+        ModelError: shapes or types that differ by more than new rows, pairs that grow differently.
+    """
+    inputs, outputs = {t.name: t for t in graph.inputs}, {t.name: t for t in graph.outputs}
+    result: list[Pair] = []
+    growth: dict[tuple[int, int], str] = {}
+    for past, present in names.items():
+        before, after = inputs[past], outputs[present]
+        axes = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=False)) if a != b]
+        same = len(before.shape) == len(after.shape) and np.dtype(before.dtype) == np.dtype(after.dtype)
+        if not same or len(axes) != 1 or before.shape[axes[0]] > after.shape[axes[0]]:
+            raise ModelError(
+                f"--state {shorten(past)}={shorten(present)}: {np.dtype(before.dtype).name}{list(before.shape)} and "
+                f"{np.dtype(after.dtype).name}{list(after.shape)} differ by more than new rows along one axis",
+                "Declare pairs of which the output is the input followed by new rows.",
+            )
+        growth.setdefault((before.shape[axes[0]], after.shape[axes[0]]), past)
+        result.append(Pair(past, present, axes[0]))
+    if len(growth) > 1:
+        (first, second), (a, b) = list(growth)[:2], list(growth.values())[:2]
+        raise ModelError(
+            f"states grow differently: {shorten(a)} from {first[0]} to {first[1]} rows, {shorten(b)} from {second[0]} to {second[1]}",
+            "All states of a network have the same number of rows; leave out the pairs that have not.",
+        )
+    return result
+
+
+def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
+    """Make states of pairs in a lowered graph: their concatenations become ``Append``, the inputs and outputs vanish.
+
+    Element by element functions between the concatenation and its readers are applied to the new rows, once.
+
+    Raises:
+        ModelError: an output that is not the input followed by new rows.
+    """
+    for number, pair in enumerate(pairs):
+        past = next(t for t in graph.inputs if t.name == pair.past)
+        present = next(t for t in graph.outputs if t.name == pair.present)
+        chain, tensor = list[gs.Node](), present
+        while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
+            chain.insert(0, node)
+            tensor = node.inputs[0]
+        concat = producer(tensor, "Concat")
+        if concat is None or len(concat.inputs) != 2 or not _is_alone(graph, concat.inputs[0], past):
+            raise ModelError(
+                f"--state {shorten(pair.past)}={shorten(pair.present)}: the output is not the input followed by new rows",
+                "A state is Concat(past, new), perhaps quantised or transposed; nothing else may read the input.",
+            )
+        graph.inputs = [t for t in graph.inputs if t is not past]
+        graph.outputs = [t for t in graph.outputs if t is not present]
+        rows, result = _early(graph, concat.inputs[1], tensor, chain, int(concat.attrs["axis"]))
+        axis = int(concat.attrs["axis"])
+        if result is not tensor:
+            result.inputs.clear()
+        concat.inputs.clear()
+        concat.outputs.clear()
+        name = f"{concat.name} (append)"
+        attrs = {"axis": axis, "number": number, "past": pair.past, "present": pair.present}
+        graph.nodes.append(gs.Node(APPEND, name, attrs, [rows], [result], domain=""))
+    graph.cleanup().toposort()
+    known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
+    for pair in pairs:
+        if pair.present not in known:
+            raise UnsupportedError(
+                f"--state {shorten(pair.past)}={shorten(pair.present)}: no other output of the model depends on this state",
+                "Leave the pair out.",
+            )
+
+
+def _is_alone(graph: gs.Graph, tensor: gs.Tensor, past: gs.Tensor) -> bool:
+    """Whether ``tensor`` is ``past``, reordered or converted, and nobody else reads it on the way."""
+    while len(tensor.outputs) == 1 and not any(tensor is t for t in graph.outputs):
+        if tensor is past:
+            return True
+        node = producer(tensor)
+        if node is None or node.op not in (*_MOVERS, *_ROWWISE):
+            return False
+        tensor = node.inputs[0]
+    return False
+
+
+def _early(graph: gs.Graph, rows: gs.Tensor, tensor: gs.Tensor, chain: list[gs.Node], axis: int) -> tuple[gs.Tensor, gs.Tensor]:
+    """The new rows and the tensor they are appended to, after the functions that come before all other readers."""
+    for node in chain:
+        result = node.outputs[0]
+        others = [t for t in node.inputs[1:] if len(t.shape) >= len(tensor.shape) - axis and t.shape[axis - len(tensor.shape)] > 1]
+        if node.op not in _ROWWISE or node.op == "Dequantize" or len(tensor.outputs) != 1 or not result.outputs or others:
+            break
+        early = gs.Variable(f"{result.name} (new rows)", result.dtype, list(rows.shape))
+        graph.nodes.append(
+            gs.Node(node.op, f"{node.name} (new rows)", dict(node.attrs), [rows, *node.inputs[1:]], [early], domain=node.domain)
+        )
+        rows, tensor = early, result
+    return rows, tensor

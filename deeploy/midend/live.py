@@ -1,0 +1,126 @@
+"""Which axes of which tensors only have as many rows as exist when the code runs.
+
+It begins at the axes along which states grow, and spreads over the graph in both directions: through views by position,
+through kernels by the dimensions of their loop nests. What cannot follow is an error that names the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from deeploy.errors import UnsupportedError, shorten
+from deeploy.graph.nest import Nest
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.operators.views import APPEND, VIEWS
+
+Live = dict[str, frozenset[int]]
+Declare = Callable[[Node], tuple[tuple[str, ...], Nest] | None]  # operand names of inputs then outputs, and the nest
+
+_REMEDY = "Only operators that treat rows one by one, or reduce over all of them, can follow a cache that grows."
+
+
+def spread(nodes: Sequence[Node], declare: Declare) -> Live:
+    """The live axes of every tensor.
+
+    Raises:
+        UnsupportedError: an operator that needs the number of rows to be known.
+    """
+    live: Live = {}
+    for node in nodes:
+        if node.op == APPEND:
+            live[node.outputs[0].name] = frozenset({node.attrs["axis"]})
+    changed = bool(live)
+    while changed:
+        changed = False
+        for node in nodes:
+            changed |= _view(node, live) if node.op in VIEWS else _kernel(node, declare(node), live)
+    return live
+
+
+def limited(names: Sequence[str], tensors: Sequence[Tensor | None], nest: Nest, live: Mapping[str, frozenset[int]]) -> frozenset[str]:
+    """The dimensions of a nest that run over live axes of its operands."""
+    maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
+    found = set()
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor is not None and name in maps and tensor.data is None:
+            bare = (maps[name].axes[axis].bare() for axis in live.get(tensor.name, ()))
+            found |= {dim.name for dim in bare if dim is not None}
+    return frozenset(found)
+
+
+def _add(live: Live, tensor: Tensor, axes: set[int]) -> bool:
+    known = live.get(tensor.name, frozenset())
+    if axes <= known or tensor.data is not None:
+        return False
+    live[tensor.name] = known | axes
+    return True
+
+
+def _unknown(node: Node, tensor: Tensor) -> UnsupportedError:
+    return UnsupportedError(
+        f"node {shorten(node.name)} ({shorten(node.op)}) cannot follow the rows of {shorten(tensor.name)}, whose number changes", _REMEDY
+    )
+
+
+def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, live: Live) -> bool:
+    tensors = (*node.inputs, *node.outputs)
+    if declared is None or not any(t is not None and t.name in live for t in tensors):
+        return False
+    names, nest = declared
+    maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
+    found = limited(names, tensors, nest, live)
+    changed = False
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor is None:
+            continue
+        is_read = name not in nest.writes
+        axes = set()
+        for axis, size in enumerate(tensor.shape):
+            bare = maps[name].axes[axis].bare() if name in maps else None
+            if axis in live.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
+                raise _unknown(node, tensor)
+            if size > 1 and bare is not None and bare.name in found:
+                axes.add(axis)
+        changed |= _add(live, tensor, axes)
+    return changed
+
+
+def _view(node: Node, live: Live) -> bool:
+    if node.op == APPEND:
+        return False
+    changed = False
+    for source in node.inputs:
+        for result in node.outputs:
+            if source is None:
+                continue
+            pairs = _pairs(node, source, result)
+            for axis in live.get(source.name, ()):
+                if axis not in dict(pairs):
+                    raise _unknown(node, source)
+            changed |= _add(live, result, {b for a, b in pairs if a in live.get(source.name, ())})
+            changed |= _add(live, source, {a for a, b in pairs if b in live.get(result.name, ())})
+    return changed
+
+
+def _pairs(node: Node, source: Tensor, result: Tensor) -> list[tuple[int, int]]:
+    """Axes of the input and the output of a view along which indices are the same."""
+    if node.op == "Transpose":
+        return [(a, b) for b, a in enumerate(node.attrs["perm"])]
+    if node.op == "Reshape":
+        right = _suffixes(result.shape)
+        return [
+            (a, b)
+            for a, suffix in enumerate(_suffixes(source.shape))
+            for b in range(len(result.shape))
+            if (source.shape[a], suffix) == (result.shape[b], right[b]) and source.shape[a] > 1
+        ]
+    return [(axis, axis) for axis, size in enumerate(source.shape) if size == result.shape[axis]]
+
+
+def _suffixes(shape: tuple[int, ...]) -> list[int]:
+    """Per axis the number of elements of everything to its right."""
+    result, total = [], 1
+    for size in reversed(shape):
+        result.append(total)
+        total *= size
+    return result[::-1]
