@@ -21,6 +21,7 @@ from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.growing import check_shapes
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
+from deeploy.frontend.positions import POSITION
 from deeploy.frontend.states import append
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
@@ -228,6 +229,7 @@ def compile(
         graph, is_integer, notes = clock("lower", _lower, source.graph, source, machine, inputs, types, dialect, save_after)
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
+        sources = [port for port in sources if port.name != POSITION]
         planned = _bind_and_plan(clock, prefix, graph, machine, resources, options)
         if source.shorter is not None:
             shorter, _, _ = clock("lower", _lower, source.shorter, source, machine, None, types, dialect, None)

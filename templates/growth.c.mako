@@ -1,12 +1,18 @@
 <%def name="variables()">\
 /* Rows of the states before an inference, and with its own. */
 static int32_t past_rows, live_rows;
+% if growth.position:
+static int64_t position; /* the former, as calls read it */
+% endif
 
 </%def>\
 \
 <%def name="begin()">\
     if (past_rows > ${prefix.upper()}_CONTEXT - ${prefix.upper()}_ROWS) return DEEPLOY_ERROR_CONTEXT;
     live_rows = past_rows + ${prefix.upper()}_ROWS;
+% if growth.position:
+    position = past_rows;
+% endif
 </%def>\
 \
 <%def name="functions()">\
@@ -14,9 +20,9 @@ uint32_t ${prefix}_position(void) {
     return (uint32_t)past_rows;
 }
 
-enum deeploy_status ${prefix}_seek(uint32_t position) {
-    if (position > (uint32_t)past_rows) return DEEPLOY_ERROR_CONTEXT;
-    past_rows = (int32_t)position;
+enum deeploy_status ${prefix}_seek(uint32_t rows) {
+    if (rows > (uint32_t)past_rows) return DEEPLOY_ERROR_CONTEXT;
+    past_rows = (int32_t)rows;
     return DEEPLOY_OK;
 }
 

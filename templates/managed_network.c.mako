@@ -59,6 +59,9 @@ ${tiled.call(layer)}
 #endif
 
 static void announce(void) {
+% if growth and growth.position:
+    RT_REGION(LEVEL_${outer}, &position, sizeof position, 0);
+% endif
 % for index in range(len(inputs)):
     RT_REGION(LEVEL_${outer}, inputs[${index}], ${inputs[index]["bytes"]}, 0);
 % endfor

@@ -19,7 +19,8 @@ from deeploy.graph.nest import Map
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call
 
-PAST, LIVE = "past_rows", "live_rows"  # C variables: rows of the states before an inference, and with its own
+# C variables: rows of the states before an inference, and with its own; the former as calls read it.
+PAST, LIVE, POSITION = "past_rows", "live_rows", "position"
 _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
 
 

@@ -130,6 +130,8 @@ def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
     const = "" if name in call.writes else "const "
     if buffer.role is Role.CONSTANT:
         base = f"{prefix}_{buffer.name}"
+    elif program.growth is not None and buffer.name == program.growth.position:
+        base = f"&{c.POSITION}"
     elif buffer.role is Role.INPUT:
         base = f"(const {buffer.dtype.c} *)inputs[{program.inputs.index(buffer.name)}]"
     elif buffer.role is Role.OUTPUT:

@@ -109,7 +109,9 @@ def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool
     program = plan.program
     result = {}
     for name, buffer in program.buffers.items():
-        if buffer.role is Role.INPUT:
+        if program.growth is not None and name == program.growth.position:
+            result[name] = f"(rt_address)&{c.POSITION}"
+        elif buffer.role is Role.INPUT:
             result[name] = f"(rt_address)inputs[{program.inputs.index(name)}]"
         elif buffer.role is Role.OUTPUT:
             result[name] = f"(rt_address)outputs[{program.outputs.index(name)}]"

@@ -45,7 +45,7 @@ def import_states(
 ) -> Growing:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.growing``."""
     model = read_model(path)
-    return import_growing(model, lambda extents: import_read(model, extents, custom_shapes), dims or {}, states or {}, context)
+    return import_growing(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context)
 
 
 def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:

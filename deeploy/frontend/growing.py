@@ -15,9 +15,11 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.positions import EVERY, differing, look_up, tables
 from deeploy.frontend.states import CONVERSIONS, Pair, check_pairs
 
 Import = Callable[[Mapping[str, int]], gs.Graph]
+Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,12 @@ class _Lengths:
 
 
 def import_growing(
-    model: onnx.ModelProto, load: Import, dims: Mapping[str, int], declared: Mapping[str, str], context: int | None
+    model: onnx.ModelProto, fold: Fold, dims: Mapping[str, int], declared: Mapping[str, str], context: int | None
 ) -> Growing:
     """Import a model with the pairs that are declared, or found where caches have an unknown length.
 
     Args:
-        load: imports ``model`` with the extents of its symbolic dimensions.
+        fold: imports a model, or a part of this one, with the extents of its symbolic dimensions.
         declared: outputs by input, as ``--state`` says.
         context: most rows of the caches.
 
@@ -52,6 +54,10 @@ def import_growing(
         UsageError: pairs without a length, a context without pairs or too small.
     """
     _check_names(model.graph, declared)
+
+    def load(extents: Mapping[str, int]) -> gs.Graph:
+        return fold(model, extents)
+
     found = {a: b for a, b in _found(model.graph, dims).items() if a not in declared and b not in declared.values()}
     names = {**declared, **found}
     if not names:
@@ -80,8 +86,26 @@ def import_growing(
     graph, rows = _full(load, names, lengths, dims, context, _sizes(model.graph, names))
     shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
     if shorter is not None:
+        _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
         check_constants(graph, shorter)
     return Growing(graph, tuple(check_pairs(graph, names)), shorter, notes)
+
+
+def _follow_position(
+    model: onnx.ModelProto,
+    fold: Fold,
+    graph: gs.Graph,
+    shorter: gs.Graph,
+    extents: Callable[[int], Mapping[str, int]],
+    totals: tuple[int, int],
+) -> None:
+    """Constants that are others at every position become rows of tables, in both graphs; ``totals``: fewest and most rows."""
+    names = differing(graph, shorter)
+    if not names:
+        return
+    values = tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1))
+    look_up(graph, values)
+    look_up(shorter, {name: table[:-1] for name, table in values.items()})
 
 
 def _full(
@@ -192,7 +216,7 @@ def check_constants(graph: gs.Graph, shorter: gs.Graph) -> None:
         if node.attrs != other.attrs:
             raise _depends(f"an attribute of {where}")
         for a, b in zip(node.inputs, other.inputs, strict=True):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
+            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and not a.name.endswith(EVERY):
                 _check_constant(np.asarray(a.values), np.asarray(b.values), where)
 
 

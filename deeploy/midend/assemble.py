@@ -14,6 +14,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
+from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names
@@ -187,7 +188,7 @@ class _Assembler:
             self.name,
             self.buffers,
             tuple(self.calls),
-            tuple(self.owners[t.name] for t in inputs),
+            tuple(self.owners[t.name] for t in inputs if t.name != POSITION),
             tuple(self.owners[t.name] for t in outputs),
             self.where,
             self._growth(appends),
@@ -204,7 +205,7 @@ class _Assembler:
             assert rows is not None
             count = rows.shape[axis]
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis))
-        return Growth(state.shape[axis], count, tuple(states))
+        return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION))
 
     def owner(self, root: Tensor, role: Role) -> str:
         """The buffer of a root tensor, created at first use."""

@@ -87,11 +87,15 @@ class State:
 
 @dataclass(frozen=True)
 class Growth:
-    """The states of a network hold at most ``context`` rows; every inference appends ``rows``."""
+    """The states of a network hold at most ``context`` rows; every inference appends ``rows``.
+
+    ``position`` is the buffer that the emitted code gives the number of rows before the inference, where a call reads it.
+    """
 
     context: int
     rows: int
     states: tuple[State, ...]
+    position: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,8 @@ def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None 
         b.name: np.zeros(math.prod(b.shape), b.dtype.numpy) for b in program.buffers.values() if b.role not in (Role.CONSTANT, Role.SCRATCH)
     }
     memory |= rows.memory
+    if growth is not None and growth.position is not None:
+        memory[growth.position][:] = rows.count
     for name, array in zip(program.inputs, inputs, strict=True):
         memory[name][:] = np.asarray(array, memory[name].dtype).ravel()
     for call in program.calls:

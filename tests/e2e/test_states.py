@@ -198,8 +198,9 @@ def test_wrong_declarations(tmp_path: Path, options: list[object], what: str) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_what_depends_on_the_position_itself_is_refused(tmp_path: Path) -> None:
-    """A model that adds the number of rows before the inference to its result."""
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_what_depends_on_the_position_is_looked_up(tmp_path: Path, target: str) -> None:
+    """A model that adds the cosine of the number of rows before the inference to its result."""
     model = onnx.load(decoders.decoder(tmp_path))
     make = onnx.helper.make_node
     model.graph.node[-1].output[0] = "inner"
@@ -207,12 +208,42 @@ def test_what_depends_on_the_position_itself_is_refused(tmp_path: Path) -> None:
         [
             make("Shape", ["past_key_values.0.key"], ["shape"], start=2, end=3),
             make("Cast", ["shape"], ["length"], to=onnx.TensorProto.FLOAT),
-            make("Add", ["inner", "length"], ["y"]),
+            make("Cos", ["length"], ["turn"]),
+            make("Add", ["inner", "turn"], ["y"]),
         ]
     )
-    onnx.save(model, tmp_path / "position.onnx")
+    path = tmp_path / "position.onnx"
+    onnx.save(model, path)
+    compiled = deeploy.compile(path, target, context=8)
+    assert [port.name for port in compiled.network.inputs] == ["x", "cos", "sin", "mask"]
+    verdict = verify(compiled, path, decoders.stacked(tmp_path / "in.npz", decoders.steps(8, 1, 8)), sequence=True)
+    assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
+
+
+def test_what_follows_the_position_otherwise_is_refused(tmp_path: Path) -> None:
+    """A causal mask of two rows, computed inside: it would have to move along the rows."""
+    model = onnx.load(decoders.decoder(tmp_path, rows=2))
+    make = onnx.helper.make_node
+    numbers = {"from": 0, "to": 2, "one": 1}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.int64(v), n) for n, v in numbers.items())
+    nodes = [
+        make("Shape", ["past_key_values.0.key"], ["shape"]),
+        make("Gather", ["shape", "to"], ["length"]),
+        make("Add", ["length", "to"], ["all"]),
+        make("Range", ["from", "all", "one"], ["columns"]),
+        make("Range", ["length", "all", "one"], ["own"]),
+        make("Unsqueeze", ["own", "last"], ["below"]),
+        make("Greater", ["columns", "below"], ["later"]),
+        make("Cast", ["later"], ["hidden"], to=onnx.TensorProto.FLOAT),
+    ]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "last"))
+    adder = next(node for node in model.graph.node if "mask" in node.input)
+    adder.input[list(adder.input).index("mask")] = "hidden"
+    model.graph.node.extend(nodes)
+    del model.graph.input[next(i for i, v in enumerate(model.graph.input) if v.name == "mask")]
+    onnx.save(model, tmp_path / "masked.onnx")
     with pytest.raises(DeeployError, match="depends on the position"):
-        deeploy.compile(tmp_path / "position.onnx", context=8)
+        deeploy.compile(tmp_path / "masked.onnx", context=8)
 
 
 def test_a_cache_that_fits_no_memory(tmp_path: Path) -> None:
