@@ -15,7 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend.positions import EVERY, differing, look_up, tables
+from deeploy.frontend.positions import differing, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Pair, check_pairs
 
 Import = Callable[[Mapping[str, int]], gs.Graph]
@@ -87,7 +87,6 @@ def import_growing(
     shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
     if shorter is not None:
         _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
-        check_constants(graph, shorter)
     return Growing(graph, tuple(check_pairs(graph, names)), shorter, notes)
 
 
@@ -99,13 +98,17 @@ def _follow_position(
     extents: Callable[[int], Mapping[str, int]],
     totals: tuple[int, int],
 ) -> None:
-    """Constants that are others at every position become rows of tables, in both graphs; ``totals``: fewest and most rows."""
-    names = differing(graph, shorter)
-    if not names:
-        return
-    values = tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1))
-    look_up(graph, values)
-    look_up(shorter, {name: table[:-1] for name, table in values.items()})
+    """Constants that are others at every position become rows of tables, in both graphs, and masks slide.
+
+    ``totals``: fewest and most rows in all; the fewest are those of one inference.
+    """
+    names, moving = differing(graph, shorter), sliding(graph, shorter)
+    for other in (shorter, fold(model, extents(totals[0] + 1))):
+        check_constants(graph, other, names, moving)
+    values = tables(model, names, lambda part, total: fold(part, extents(total)), range(totals[0], totals[1] + 1)) if names else {}
+    for each, table in ((graph, values), (shorter, {name: value[:-1] for name, value in values.items()})):
+        slide(each, moving, totals[0])
+        look_up(each, table)
 
 
 def _full(
@@ -205,19 +208,23 @@ def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
     return {name: result[name] for name in (v.name for v in graph.input) if name in result}
 
 
-def check_constants(graph: gs.Graph, shorter: gs.Graph) -> None:
-    """Compare a model with the same one of a row less, as imported: what does not grow with the rows is equal.
+def check_constants(graph: gs.Graph, shorter: gs.Graph, looked_up: Sequence[str], moving: Mapping[str, int]) -> None:
+    """Compare a model with the same one of fewer rows, as imported: what does not grow with the rows is equal.
+
+    Args:
+        looked_up: constants with a value for every position.
+        moving: constants that lose their first columns with rows, and the axes of these.
 
     Raises:
-        UnsupportedError: something in the model depends on the position itself.
+        UnsupportedError: something in the model depends on the position in another way.
     """
     for node, other in _paired(graph, shorter):
         where = f"node {shorten(node.name)} ({shorten(node.op)})"
         if node.attrs != other.attrs:
             raise _depends(f"an attribute of {where}")
         for a, b in zip(node.inputs, other.inputs, strict=True):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and not a.name.endswith(EVERY):
-                _check_constant(np.asarray(a.values), np.asarray(b.values), where)
+            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and a.name not in looked_up:
+                _check_constant(np.asarray(a.values), np.asarray(b.values), moving.get(a.name), where)
 
 
 def check_shapes(graph: gs.Graph, shorter: gs.Graph, live: Mapping[str, frozenset[int]]) -> None:
@@ -243,9 +250,12 @@ def _paired(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[gs.Node, gs.No
     yield from zip(graph.nodes, shorter.nodes, strict=True)
 
 
-def _check_constant(a: np.ndarray, b: np.ndarray, where: str) -> None:
-    """Constants may be longer where there are more rows, as long as those that both have are equal."""
-    if a.ndim != b.ndim or not np.array_equal(a[tuple(slice(n) for n in b.shape)], b):
+def _check_constant(a: np.ndarray, b: np.ndarray, axis: int | None, where: str) -> None:
+    """Constants may be longer where there are more rows, behind those that both have; along ``axis``, in front of them."""
+    box = [slice(n) for n in b.shape]
+    if axis is not None and a.ndim == b.ndim:
+        box[axis] = slice(a.shape[axis] - b.shape[axis], None)
+    if a.ndim != b.ndim or not np.array_equal(a[tuple(box)], b, equal_nan=a.dtype.kind == "f"):
         raise _depends(f"a constant of {where}")
 
 

@@ -1,4 +1,4 @@
-"""Constants that depend on the position: tables with a row for every position, read at the one of the inference.
+"""Constants that depend on the position: tables with a row for every position, and masks that slide along their columns.
 
 A model may compute the position from the shape of a cache: rows of cosines, position ids. With fixed shapes that folds into
 constants, which are other ones at every position. The part of the model that computes them is imported once per position.
@@ -13,9 +13,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
+from deeploy.frontend.lower.build import DOMAIN
+from deeploy.operators.views import SLIDE
 
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
-EVERY = " (every position)"  # ends the names of tables
 Fold = Callable[[onnx.ModelProto, int], gs.Graph]  # imports a model with caches of so many rows in all
 
 
@@ -79,6 +80,44 @@ def _unsupported(name: str) -> UnsupportedError:
     )
 
 
+def sliding(graph: gs.Graph, shorter: gs.Graph) -> dict[str, int]:
+    """Constants that lose their first column with a row, by name, and the axis of the columns: masks of several rows."""
+    found: dict[str, int] = {}
+    for node, other in zip(graph.nodes, shorter.nodes, strict=False):
+        for a, b in zip(node.inputs, other.inputs, strict=False):
+            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
+                x, y = np.asarray(a.values), np.asarray(b.values)
+                axis = _lost(x, y)
+                if axis is not None and not np.array_equal(np.delete(x, -1, axis), y) and np.array_equal(np.delete(x, 0, axis), y):
+                    found[a.name] = axis
+    return found
+
+
+def slide(graph: gs.Graph, found: Mapping[str, int], rows: int) -> None:
+    """Read sliding constants at the end of their columns, as many as there are rows; an inference appends ``rows``."""
+    made: dict[str, gs.Variable] = {}
+    for node in list(graph.nodes):
+        for place, tensor in enumerate(node.inputs):
+            if not isinstance(tensor, gs.Constant) or tensor.name not in found:
+                continue
+            if tensor.name not in made:
+                made[tensor.name] = gs.Variable(f"{tensor.name} (sliding)", tensor.dtype, list(tensor.shape))
+                attrs = {"axis": found[tensor.name], "start": tensor.shape[found[tensor.name]] - rows}
+                source = gs.Constant(f"{tensor.name} (full context)", np.asarray(tensor.values))
+                graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [made[tensor.name]], domain=DOMAIN))
+            node.inputs[place] = made[tensor.name]
+    if made:
+        graph.toposort()
+
+
+def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
+    """The only axis along which y is one shorter than x."""
+    if x.ndim != y.ndim:
+        return None
+    axes = [i for i, (m, n) in enumerate(zip(x.shape, y.shape, strict=True)) if m != n]
+    return axes[0] if len(axes) == 1 and x.shape[axes[0]] == y.shape[axes[0]] + 1 else None
+
+
 def look_up(graph: gs.Graph, values: Mapping[str, np.ndarray]) -> None:
     """Replace constants by the rows of their tables at the position, which becomes an input of the graph."""
     position = gs.Variable(POSITION, np.int64, [1])
@@ -91,7 +130,7 @@ def look_up(graph: gs.Graph, values: Mapping[str, np.ndarray]) -> None:
             if tensor.name not in made:
                 found = gs.Variable(f"{tensor.name} (row)", table.dtype, [1, *table.shape[1:]])
                 result = gs.Variable(f"{tensor.name} (at the position)", table.dtype, list(table.shape[1:]))
-                source = gs.Constant(f"{tensor.name}{EVERY}", table)
+                source = gs.Constant(f"{tensor.name} (every position)", table)
                 graph.nodes.append(gs.Node("Gather", f"{tensor.name} (look up)", {"axis": 0}, [source, position], [found], domain=""))
                 graph.nodes.append(gs.Node("Reshape", f"{tensor.name} (shape)", {}, [found], [result], domain=""))
                 made[tensor.name] = result

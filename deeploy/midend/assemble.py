@@ -29,11 +29,12 @@ from deeploy.operators.views import APPEND, MATERIALISE, VIEWS, Access, Place, b
 
 @dataclass(frozen=True)
 class _Follow:
-    """``tensor`` lies inside ``source``, at the place that ``place`` computes."""
+    """``tensor`` lies inside ``source``, at the place that ``place`` computes; it ``slides`` back along an axis with every row."""
 
     source: Tensor
     tensor: Tensor
     place: Place
+    slides: int | None = None
 
 
 def _copy(source: Tensor, result: Tensor) -> Node:
@@ -134,7 +135,7 @@ def _place_backwards(
             part = sides[side][position]
             assert part is not None
             if part.name not in placed:
-                steps.append(_Follow(container, part, place))
+                steps.append(_Follow(container, part, place, view.slides))
                 continue
             target = placed[part.name]
             whole = view.inverse(target.access) if view.inverse is not None and free(container) else None
@@ -143,7 +144,7 @@ def _place_backwards(
             else:
                 alias = Tensor(f"{part.name} (view)", part.shape, part.dtype)
                 steps.append(_copy(alias, part))
-                steps.append(_Follow(container, alias, place))
+                steps.append(_Follow(container, alias, place, view.slides))
     steps.reverse()
     return steps, placed, roots
 
@@ -237,7 +238,8 @@ class _Assembler:
             source = self._locate(self._dense_copy(step.source))
             access = step.place(source.access)
             assert access is not None, "every view of a dense container can be expressed"
-        self.where[step.tensor.name] = Operand(source.buffer, access, source.step)
+        back = source.access.strides[step.slides] if step.slides is not None else 0
+        self.where[step.tensor.name] = Operand(source.buffer, access, source.step - back)
 
     def _dense_copy(self, tensor: Tensor) -> Tensor:
         """A densely stored copy of ``tensor``, shared by all who need one."""

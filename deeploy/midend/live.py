@@ -1,6 +1,6 @@
 """Which axes of which tensors only have as many rows as exist when the code runs.
 
-It begins at the axes along which states grow, and spreads over the graph in both directions: through views by position,
+It begins at the axes along which states grow and constants slide, and spreads over the graph in both directions: through views by position,
 through kernels by the dimensions of their loop nests. What cannot follow is an error that names the node.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph.nest import Nest
 from deeploy.graph.nodes import Node, Tensor
-from deeploy.operators.views import APPEND, VIEWS
+from deeploy.operators.views import APPEND, SLIDE, VIEWS
 
 Live = dict[str, frozenset[int]]
 Declare = Callable[[Node], tuple[tuple[str, ...], Nest] | None]  # operand names of inputs then outputs, and the nest
@@ -27,7 +27,7 @@ def spread(nodes: Sequence[Node], declare: Declare) -> Live:
     """
     live: Live = {}
     for node in nodes:
-        if node.op == APPEND:
+        if node.op in (APPEND, SLIDE):
             live[node.outputs[0].name] = frozenset({node.attrs["axis"]})
     changed = bool(live)
     while changed:
@@ -86,7 +86,7 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, live: Liv
 
 
 def _view(node: Node, live: Live) -> bool:
-    if node.op == APPEND:
+    if node.op in (APPEND, SLIDE):
         return False
     changed = False
     for source in node.inputs:

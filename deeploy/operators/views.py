@@ -82,6 +82,8 @@ Place = Callable[[Access], Access | None]  # where a part lies, given where the 
 class View:
     """The container and the parts of one view operator; tensors are named ``("in" | "out", position)``.
 
+    A part of a container that ``slides`` along an axis begins as many indices before its place as rows exist.
+
     ``inverse`` gives the container's access from the only part's, where the view covers all of the container. Parts of a
     container that ``grows`` along an axis lie as many indices further along it as rows exist when the code runs.
     """
@@ -90,6 +92,7 @@ class View:
     parts: tuple[tuple[tuple[str, int], Place], ...]
     inverse: Place | None = None
     grows: int | None = None
+    slides: int | None = None
 
 
 def _reshape(node: Node) -> View:
@@ -138,6 +141,12 @@ def _append(node: Node) -> View:
     return View(("out", 0), ((("in", 0), _box_place((0,) * len(rows.shape), rows.shape)),), grows=node.attrs["axis"])
 
 
+def _slide(node: Node) -> View:
+    shape, axis = node.outputs[0].shape, node.attrs["axis"]
+    starts = tuple(node.attrs["start"] if i == axis else 0 for i in range(len(shape)))
+    return View(("in", 0), ((("out", 0), _box_place(starts, shape)),), slides=axis)
+
+
 def by_rows(shape: tuple[int, ...], axis: int) -> Access:
     """The layout of a tensor that grows along ``axis``: that axis is the last but one, so that an append is one run per head."""
     inner = max((i for i, size in enumerate(shape) if i != axis and size > 1), default=axis)
@@ -150,6 +159,8 @@ def by_rows(shape: tuple[int, ...], axis: int) -> Access:
 
 APPEND = "Append"  # the operator that writes rows into a state, behind those that exist
 
+SLIDE = "Slide"  # the operator that reads a constant at the end of its columns, as many as there are rows
+
 VIEWS: Mapping[str, Callable[[Node], View]] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
@@ -157,4 +168,5 @@ VIEWS: Mapping[str, Callable[[Node], View]] = {
     "Concat": _concat,
     "Split": _split,
     APPEND: _append,
+    SLIDE: _slide,
 }

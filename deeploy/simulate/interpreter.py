@@ -95,7 +95,9 @@ def _execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: 
             arrays[name] = tensor.data
         else:
             tensor = replace(tensor, shape=places[name].shape)
-            arrays[name] = window(memory[call.operands[name].buffer], places[name]).copy()
+            buffer = program.buffers[call.operands[name].buffer]
+            flat = buffer.data.ravel() if buffer.data is not None else memory[buffer.name]
+            arrays[name] = window(flat, places[name]).copy()
         inputs.append(tensor)
     results = tuple(replace(t, shape=places[name].shape) for name, t in zip(call.kernel.outputs, call.node.outputs, strict=True))
     live = replace(call, node=replace(call.node, inputs=tuple(inputs), outputs=results))

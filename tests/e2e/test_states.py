@@ -220,30 +220,56 @@ def test_what_depends_on_the_position_is_looked_up(tmp_path: Path, target: str) 
     assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
 
 
-def test_what_follows_the_position_otherwise_is_refused(tmp_path: Path) -> None:
-    """A causal mask of two rows, computed inside: it would have to move along the rows."""
-    model = onnx.load(decoders.decoder(tmp_path, rows=2))
+@pytest.mark.parametrize("where", ["generic", "siracusa", "far"])
+def test_masks_that_the_model_computes_slide(tmp_path: Path, where: str) -> None:
+    """A causal mask of three rows, from the length of a cache."""
+    model = onnx.load(decoders.decoder(tmp_path, rows=3))
     make = onnx.helper.make_node
-    numbers = {"from": 0, "to": 2, "one": 1}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.int64(v), n) for n, v in numbers.items())
+    numbers = {
+        "none": np.int64(0),
+        "two": np.int64(2),
+        "three": np.int64(3),
+        "one": np.int64(1),
+        "last": np.array([1]),
+        "far": np.float32(-9),
+    }
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in numbers.items())
     nodes = [
         make("Shape", ["past_key_values.0.key"], ["shape"]),
-        make("Gather", ["shape", "to"], ["length"]),
-        make("Add", ["length", "to"], ["all"]),
-        make("Range", ["from", "all", "one"], ["columns"]),
+        make("Gather", ["shape", "two"], ["length"]),
+        make("Add", ["length", "three"], ["all"]),
+        make("Range", ["none", "all", "one"], ["columns"]),
         make("Range", ["length", "all", "one"], ["own"]),
         make("Unsqueeze", ["own", "last"], ["below"]),
         make("Greater", ["columns", "below"], ["later"]),
         make("Cast", ["later"], ["hidden"], to=onnx.TensorProto.FLOAT),
+        make("Mul", ["hidden", "far"], ["mask"]),
     ]
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "last"))
-    adder = next(node for node in model.graph.node if "mask" in node.input)
-    adder.input[list(adder.input).index("mask")] = "hidden"
     model.graph.node.extend(nodes)
     del model.graph.input[next(i for i, v in enumerate(model.graph.input) if v.name == "mask")]
-    onnx.save(model, tmp_path / "masked.onnx")
+    path = tmp_path / "masked.onnx"
+    onnx.save(model, path)
+    target, options = TARGETS[where]
+    compiled = deeploy.compile(path, target, context=CONTEXT, options=options)
+    assert [port.name for port in compiled.network.inputs] == ["x", "cos", "sin"]
+    steps = [{name: array for name, array in step.items() if name != "mask"} for step in decoders.steps(CONTEXT // 3, 3, CONTEXT)]
+    verdict = verify(compiled, path, decoders.stacked(tmp_path / "in.npz", steps), sequence=True)
+    assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
+
+
+def test_what_follows_the_position_otherwise_is_refused(tmp_path: Path) -> None:
+    """A mask input that is cut at the position: the slice begins elsewhere in every step."""
+    model = onnx.load(decoders.decoder(tmp_path))
+    make = onnx.helper.make_node
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.array([v]), n) for n, v in (("axis", 3), ("end", 1 << 40)))
+    adder = next(node for node in model.graph.node if "mask" in node.input)
+    adder.input[list(adder.input).index("mask")] = "own"
+    model.graph.node.extend(
+        [make("Shape", ["past_key_values.0.key"], ["shape"], start=2, end=3), make("Slice", ["mask", "shape", "end", "axis"], ["own"])]
+    )
+    onnx.save(model, tmp_path / "cut.onnx")
     with pytest.raises(DeeployError, match="depends on the position"):
-        deeploy.compile(tmp_path / "masked.onnx", context=8)
+        deeploy.compile(tmp_path / "cut.onnx", context=8)
 
 
 def test_a_cache_that_fits_no_memory(tmp_path: Path) -> None:
