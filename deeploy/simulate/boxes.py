@@ -157,7 +157,7 @@ def boxes_of(plan: Plan) -> list[list[StreamBoxes]]:
         tiling = plan.tiling(step)
         maps = tuple(str(access) for phase in (call.geometry.nest, *call.geometry.nest.phases) for access in phase.maps().values())
         operands = tuple((o.access, plan.program.buffers[o.buffer].dtype) for o in call.operands.values())
-        key = (id(call.kernel), maps, tuple(call.geometry.extents.items()), operands, tiling)
+        key = (id(call.kernel), maps, tuple(call.geometry.extents.items()), call.geometry.limited, operands, tiling)
         if key not in known:
             known[key] = [StreamBoxes(plan, step, stream) for stream in tiling.streams]
         result.append(known[key])

@@ -90,7 +90,7 @@ def _execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: 
         if tensor is None:
             arrays[name] = None
         elif tensor.data is not None:
-            box = tuple(slice(size) for size in _live(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
+            box = tuple(slice(size) for size in live_shape(call, name, tensor.shape, rows)) if name not in call.kernel.layouts else ()
             tensor = replace(tensor, data=tensor.data[box], shape=tensor.data[box].shape)
             arrays[name] = tensor.data
         else:
@@ -105,7 +105,7 @@ def _execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: 
         window(memory[call.operands[name].buffer], places[name])[...] = value
 
 
-def _live(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
+def live_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """The shape of an operand, cut to the rows that exist."""
     nest, limited = call.geometry.nest, call.geometry.limited
     access = next((phase.maps()[name] for phase in (nest, *nest.phases) if name in phase.maps()), None)
@@ -119,7 +119,9 @@ def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:
     """What a call sees of an operand's buffer when ``past`` rows exist before the inference."""
     operand = call.operands[name]
     rows = past + program.growth.rows if program.growth is not None else 0
-    return replace(operand.access, offset=operand.access.offset + past * operand.step, shape=_live(call, name, operand.access.shape, rows))
+    return replace(
+        operand.access, offset=operand.access.offset + past * operand.step, shape=live_shape(call, name, operand.access.shape, rows)
+    )
 
 
 def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.ndarray, ...]:

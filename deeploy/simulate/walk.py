@@ -182,7 +182,7 @@ class _CallWalk:
         engine = plan.target.engine(call.kernel.engine)
         self.cores = min(plan.machine.cores, engine.cores) if self.tiling.core_dim is not None else 1
         self.work = cost.work(call, plan.target)
-        self.computed: dict[tuple[bool, ...], float] = {}
+        self.computed: dict[tuple[int, ...], float] = {}
 
     # ---- pieces
 
@@ -225,17 +225,18 @@ class _CallWalk:
     def compute(self, tile: int) -> float:
         """Cycles of the core with the largest part of a tile, by the tile's share of all iterations."""
         extents, rest = self.call.geometry.extents, self.last + 1
-        key = []
+        key: list[int] = []
         for loop in self.tiling.loops:  # tiles differ in size only where a loop is in its last trip
             rest //= loop.trips
             key.append(tile // rest % loop.trips == loop.trips - 1)
+        key += [tile] if self.call.geometry.limited else []  # rows may end in any trip
         if tuple(key) not in self.computed:
             spans = self.tiling.spans(extents, tile)
             share = 1.0
             for dim, (first, last) in spans.items():
-                share *= (last - first + 1) / extents[dim]
+                share *= max(0, last - first + 1) / extents[dim]
             core = self.tiling.core_dim
-            if core is not None:
+            if core is not None and share:
                 first, last = spans.get(core, (0, extents[core] - 1))
                 share *= -(-(last - first + 1) // self.cores) / (last - first + 1)
             self.computed[tuple(key)] = self.work * share

@@ -17,6 +17,8 @@ from deeploy.backend import host, host_model, project
 from deeploy.cli import app
 from deeploy.errors import DeeployError, UsageError
 from deeploy.simulate.interpreter import Rows, outputs
+from deeploy.simulate.position import at_position
+from deeploy.simulate.walk import walk
 from deeploy.verify import verify
 from tests.e2e import decoders
 
@@ -83,11 +85,19 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
     for count in (20, 40, 60):
         counters = tmp_path / "counters.json"
         host_model.execute(application, folder, entry, samples[:count], "--sequence", "1", "--counters", str(counters))
-        moved.append(json.loads(counters.read_text())["engines"]["L2_L1"]["bytes_to_near"])
+        counted = json.loads(counters.read_text())["engines"]["L2_L1"]
+        traffic = walk(at_position(compiled.plan, count - 1)).traffic["L2_L1"]
+        assert (traffic.bytes_in, traffic.bytes_out) == (counted["bytes_to_near"], counted["bytes_to_far"])
+        assert (traffic.transfers, traffic.rows) == (counted["transfers"], counted["rows"])
+        moved.append(counted["bytes_to_near"])
     # Of keys and values 2 heads of 8 floats per row, of the mask one float, and of the scores as often as they move.
     assert moved[1] - moved[0] == moved[2] - moved[1]
     assert moved[1] - moved[0] >= 20 * (2 * 2 * 8 * 4 + 4)
     assert moved[0] < moved[2] / 1.5
+    cycles = [walk(at_position(compiled.plan, past)).cycles for past in (0, 64, 127)]
+    assert cycles[0] < cycles[1] < cycles[2] == walk(compiled.plan).cycles
+    with pytest.raises(UsageError, match="position 128"):
+        at_position(compiled.plan, 128)
 
 
 def _library(folder: Path) -> ctypes.CDLL:
