@@ -11,6 +11,7 @@ import numpy as np
 from deeploy.backend.calls import c_float, c_int
 from deeploy.graph import names
 from deeploy.graph.types import DType
+from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Role
 
 ALIGNMENT = 16  # bytes, of every constant in weights.bin
@@ -60,6 +61,26 @@ def blob(buffers: Any) -> bytes:
             data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % ALIGNMENT))
     return b"".join(parts)
+
+
+def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """What the templates of a network are told on every kind of machine.
+
+    Args:
+        prefix: begins the network's names in C.
+        description: what is known of its tensors beyond the plan (see ``deeploy.backend.describe``).
+    """
+    program = plan.program
+    return {
+        "prefix": prefix,
+        "version": version,
+        "model": names.comment(str(description["model"])),
+        "constants": constants(prefix, program.buffers.values()),
+        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
+        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        "macs": sum(call.geometry.macs() for call in program.calls),
+        "growth": program.growth,
+    }
 
 
 def descriptor(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,9 @@ from mako.lookup import TemplateLookup
 from deeploy import __version__
 from deeploy.backend import calls as c
 from deeploy.backend import managed
-from deeploy.backend.constants import blob, constants, descriptor
+from deeploy.backend.constants import blob, context
 from deeploy.backend.describe import describe
 from deeploy.errors import TargetError
-from deeploy.graph import names
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role
@@ -82,23 +81,12 @@ def _network(
     description: Mapping[str, Any],
     version: str,
 ) -> dict[str, str | bytes]:
-    program = plan.program
-    own = constants(prefix, program.buffers.values())
-    layers = [_layer(prefix, plan, call, lookup, instances) for call in program.calls]
     use = plan.memory[plan.target.memories[0].name]
-    context = {
-        "prefix": prefix,
-        "version": version,
-        "model": names.comment(str(description["model"])),
-        "layers": layers,
-        "constants": own,
+    values = context(prefix, plan, description, version) | {
+        "layers": [_layer(prefix, plan, call, lookup, instances) for call in plan.program.calls],
         "arena_bytes": use.peak,
         "alignment": use.alignment,
         "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
-        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
-        "macs": sum(call.geometry.macs() for call in program.calls),
-        "growth": program.growth,
     }
     render = {
         f"include/{prefix}.h": "network.h.mako",
@@ -106,8 +94,8 @@ def _network(
         f"src/{prefix}_weights.h": "weights.h.mako",
         f"src/{prefix}_weights.c": "weights.c.mako",
     }
-    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**context) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = blob(program.buffers.values())
+    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
+    files[f"{prefix}_weights.bin"] = blob(plan.program.buffers.values())
     return files
 
 

@@ -13,9 +13,8 @@ from typing import Any
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
-from deeploy.backend.constants import ALIGNMENT, blob, constants, descriptor
+from deeploy.backend.constants import ALIGNMENT, blob, context
 from deeploy.backend.tiles import TiledCall, macro
-from deeploy.graph import names
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Role
@@ -67,15 +66,10 @@ def network(
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
     is_far = plan.machine is not None and target.memory(plan.machine.default_memory).is_far
-    own = constants(prefix, program.buffers.values())
-    addresses = _addresses(prefix, plan, {k.name: k.offset for k in own}, is_far)
-    layers = [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))]
-    context = {
-        "prefix": prefix,
-        "version": version,
-        "model": names.comment(str(description["model"])),
-        "layers": layers,
-        "constants": own,
+    shared = context(prefix, plan, description, version)
+    addresses = _addresses(prefix, plan, {k.name: k.offset for k in shared["constants"]}, is_far)
+    values = shared | {
+        "layers": [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))],
         "is_far": is_far,
         "outer": target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory if plan.machine else "",
@@ -87,10 +81,6 @@ def network(
         "offsets": sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
         "blocks": _blocks(plan),
         "steps": len(program.calls),
-        "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
-        "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
-        "macs": sum(call.geometry.macs() for call in program.calls),
-        "growth": program.growth,
     }
     render = {
         f"include/{prefix}.h": "network.h.mako",
@@ -99,7 +89,7 @@ def network(
     }
     if not is_far:
         render |= {f"src/{prefix}_weights.h": "weights.h.mako", f"src/{prefix}_weights.c": "weights.c.mako"}
-    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**context) for path, name in render.items()}
+    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
     files[f"{prefix}_weights.bin"] = blob(program.buffers.values())
     return files
 
@@ -201,8 +191,8 @@ def machine(plan: Plan, arenas: Mapping[str, int], lookup: TemplateLookup) -> di
         for memory in plan.target.memories
         if memory.is_far and memory.name == plan.machine.default_memory
     }
-    context = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
+    values = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
     return {
-        "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**context),
-        "src/machine.c": lookup.get_template("machine.c.mako").render(**context),
+        "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**values),
+        "src/machine.c": lookup.get_template("machine.c.mako").render(**values),
     }
