@@ -2,7 +2,4 @@
 ${kernel}(&(struct softmax){
     .x = ${x.ptr}, .y = ${y.ptr},
     ${loops(x.extent, keep_last=True, x=x, y=y)},
-% if not x.dtype.is_float:
-    .table = table, .levels = ${attrs["levels"]}, .zero_point = ${attrs["zero_point"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
-% endif
 });

@@ -18,7 +18,6 @@ from deeploy.backend import host
 from deeploy.errors import BuildError
 
 ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for seed in (1, 2))
-VIOLATION = 70  # exit status of an application that broke a rule of the machine
 
 
 def run(

@@ -353,11 +353,6 @@ class Geometry:
             tuple(max(0, high - size + 1) for (_, high), size in zip(spans, shape, strict=True)),
         )
 
-    def volume(self, tile: Mapping[str, Span] | None = None) -> int:
-        """Iterations of the first phase within ``tile``."""
-        box = self.box(tile)
-        return math.prod(box[name][1] - box[name][0] + 1 for name in self.nest.dims())
-
     def macs(self, tile: Mapping[str, Span] | None = None) -> int:
         """Multiply-accumulates within ``tile``: the volume of every phase that sums a product of two operands."""
         box = self.box(tile)

@@ -1,4 +1,4 @@
-"""Operators along rows of the last axis (docs/integer-form.md): softmaxes and norms of the dialect and of QDQ graphs.
+"""Operators along rows of the last axis (docs/integer-form.md): softmaxes and norms.
 
 Rows are independent; along a row every output depends on all of it, so that no row is ever cut.
 """
@@ -42,6 +42,12 @@ def truncated(n: np.ndarray, d: np.ndarray) -> np.ndarray:
 def integer_root(values: np.ndarray) -> np.ndarray:
     """floor(sqrt(v)) of non-negative integers."""
     return np.asarray([math.isqrt(int(v)) for v in values.ravel()], np.int64).reshape(values.shape)
+
+
+def softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """exp(x - max) / sum in float32."""
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
 
 
 def softmax_is_wide(node: Node) -> bool:

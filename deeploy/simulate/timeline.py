@@ -8,14 +8,13 @@ from typing import Any
 from deeploy.simulate.timing import Interval, Run
 
 MOST_EVENTS = 12_000
-FIELDS = ("lane", "kind", "start", "cycles", "step", "owner", "label", "tile", "bytes")
 MANY = "many"  # the kind of an event that stands for others
 
 
 def timeline(run: Run, most: int = MOST_EVENTS) -> Mapping[str, Any]:
-    """Lanes, kinds and labels, and the events as lists of ``FIELDS``; lane, kind and label are numbers.
+    """Lanes, kinds and labels, and the events as lists ``[lane, kind, start, cycles, step, owner, label, tile, bytes]``.
 
-    There are about ``most`` events at most; see ``thinned``.
+    Lane, kind and label are numbers. There are about ``most`` events at most; see ``thinned``.
     """
     shown = thinned(run, most)
     kinds = list(dict.fromkeys(interval.kind for interval in shown))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import movement, softmax
+from deeploy.operators import movement, rows
 from deeploy.target import DType, Kernel, Node, types
 
 BYTES = types("s8", "u8")
@@ -139,29 +139,15 @@ KERNELS = (
     Kernel(
         name="softmax",
         op="Softmax",
-        inputs=("x", "table"),
-        types={"x": BYTES, "table": types("u32"), "y": BYTES},
-        constants=("table",),
-        nest=softmax.nest,
-        accepts=ew.fits_loops,
-        strided={"x": ROW, "y": ROW},
-        overwrites=(("y", "x"),),
-        source="portable/softmax.c",
-        template="softmax.mako",
-        reference=softmax.reference,
-    ),
-    Kernel(
-        name="softmax",
-        op="Softmax",
         inputs=("x",),
         types={"x": FLOAT, "y": FLOAT},
-        nest=softmax.nest,
+        nest=rows.nest(),
         accepts=ew.fits_loops,
         strided={"x": ROW, "y": ROW},
         overwrites=(("y", "x"),),
         source="portable/softmax.c",
         template="softmax.mako",
-        reference=softmax.float_reference,
+        reference=rows.softmax_reference,
     ),
     Kernel(
         name="pad",

@@ -7,10 +7,12 @@ import itertools
 import pytest
 
 from deeploy.midend.machine import Options
-from deeploy.simulate.timeline import FIELDS, MANY, thinned, timeline
+from deeploy.simulate.timeline import MANY, thinned, timeline
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 from tests.simulate.nets import convolutions
+
+FIELDS = ("lane", "kind", "start", "cycles", "step", "owner", "label", "tile", "bytes")  # of an event, by position
 
 
 @pytest.fixture(scope="module")
