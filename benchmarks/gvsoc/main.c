@@ -7,6 +7,7 @@
 #include "console.h"
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
+#include "measure.h"
 #include "siracusa.h"
 
 static uint32_t forked;
@@ -20,23 +21,14 @@ void __wrap_rt_fork(int cores, void (*body)(void *), void *argument) {
     forked += rt_cycles() - begin;
 }
 
-static uint32_t allocate(void **arrays, const struct deeploy_tensor *tensors, int count) {
-    uint32_t bytes = 0;
-    for (int i = 0; i < count; i++) {
-        arrays[i] = bare_allocate(tensors[i].bytes);
-        bytes += tensors[i].bytes;
-    }
-    return bytes;
-}
-
 int controller_main(void) {
     bare_set_up();
     bare_load_constants("weights.bin");
     const struct deeploy_network *const net = deeploy_networks[0];
     void **const inputs = bare_allocate((uint32_t)(net->input_count + 1) * sizeof *inputs);
     void **const outputs = bare_allocate((uint32_t)(net->output_count + 1) * sizeof *outputs);
-    const uint32_t bytes = allocate(inputs, net->inputs, net->input_count);
-    allocate(outputs, net->outputs, net->output_count);
+    const uint32_t bytes = allocate_tensors(inputs, net->inputs, net->input_count, bare_allocate);
+    allocate_tensors(outputs, net->outputs, net->output_count, bare_allocate);
     if (net->init(0, 0) != DEEPLOY_OK) return 2;
     const int in = file_open("inputs.bin", 0), out = file_open("outputs.bin", 1);
     if (in < 0 || out < 0 || !bytes) return 3;

@@ -8,6 +8,7 @@
  *     total SAMPLE CYCLES
  *     stack CORE USED BYTES              once, at the end
  */
+#include "../measure.h"
 #include "bare.h"
 #include "cluster.h"
 #include "console.h"
@@ -24,22 +25,6 @@ static void print_line(const char *what, const int32_t *numbers, int count) {
 }
 
 #ifdef DEEPLOY_PROFILE
-enum { LAYERS = 1024 };
-
-static struct {
-    const char *name;
-    uint32_t begin, cycles;
-} layers[LAYERS];
-
-/* On core 0. A layer that is called several times gets the sum. */
-void deeploy_profile(const char *layer, int index, int end) {
-    if (index >= LAYERS) return;
-    const uint32_t now = rt_cycles();
-    if (end) layers[index].cycles += now - layers[index].begin;
-    layers[index].name = layer;
-    layers[index].begin = now;
-}
-
 static void print_layers(int32_t sample) {
     for (int32_t i = 0; i < LAYERS; i++) {
         if (!layers[i].name) continue;
@@ -53,15 +38,6 @@ static void print_layers(int32_t sample) {
     }
 }
 #endif
-
-static uint32_t allocate(void **arrays, const struct deeploy_tensor *tensors, int count) {
-    uint32_t bytes = 0;
-    for (int i = 0; i < count; i++) {
-        arrays[i] = bare_allocate(tensors[i].bytes);
-        bytes += tensors[i].bytes;
-    }
-    return bytes;
-}
 
 static void run_sample(const struct deeploy_network *net, void **inputs, void **outputs, int32_t sample) {
     const uint32_t begin = rt_cycles();
@@ -79,8 +55,8 @@ int controller_main(void) {
     const struct deeploy_network *const net = deeploy_networks[0];
     void **const inputs = bare_allocate((uint32_t)(net->input_count + 1) * sizeof *inputs);
     void **const outputs = bare_allocate((uint32_t)(net->output_count + 1) * sizeof *outputs);
-    const uint32_t bytes = allocate(inputs, net->inputs, net->input_count);
-    allocate(outputs, net->outputs, net->output_count);
+    const uint32_t bytes = allocate_tensors(inputs, net->inputs, net->input_count, bare_allocate);
+    allocate_tensors(outputs, net->outputs, net->output_count, bare_allocate);
     if (net->init(0, 0) != DEEPLOY_OK) bare_fail("init failed");
 
     const int in = bytes ? file_open("inputs.bin", 0) : -1, out = file_open("outputs.bin", 1);

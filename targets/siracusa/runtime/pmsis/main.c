@@ -8,6 +8,7 @@
  *     total SAMPLE CYCLES
  *     stack CORE USED BYTES              once, at the end
  */
+#include "../measure.h"
 #include "bsp/fs.h"
 #include "bsp/fs/hostfs.h"
 #include "deeploy_network.h"
@@ -17,22 +18,6 @@
 static struct pi_device files;
 
 #ifdef DEEPLOY_PROFILE
-enum { LAYERS = 1024 };
-
-static struct {
-    const char *name;
-    uint32_t begin, cycles;
-} layers[LAYERS];
-
-/* On core 0. A layer that is called several times gets the sum. */
-void deeploy_profile(const char *layer, int index, int end) {
-    if (index >= LAYERS) return;
-    const uint32_t now = rt_cycles();
-    if (end) layers[index].cycles += now - layers[index].begin;
-    layers[index].name = layer;
-    layers[index].begin = now;
-}
-
 static void print_layers(int sample) {
     for (int i = 0; i < LAYERS; i++) {
         if (layers[i].name) printf("layer %d %d %s %d\n", sample, i, layers[i].name, (int)layers[i].cycles);
@@ -65,15 +50,6 @@ static void load_constants(void) {
     pi_l2_free(piece, PIECE);
 }
 
-static uint32_t allocate(void **arrays, const struct deeploy_tensor *tensors, int count) {
-    uint32_t bytes = 0;
-    for (int i = 0; i < count; i++) {
-        arrays[i] = sdk_allocate(tensors[i].bytes);
-        bytes += tensors[i].bytes;
-    }
-    return bytes;
-}
-
 /* The next sample; 0 when there is none. */
 static int read_sample(pi_fs_file_t *file, void **arrays, const struct deeploy_tensor *tensors, int count) {
     uint32_t wanted = 0, there = 0;
@@ -98,8 +74,8 @@ static void run_sample(const struct deeploy_network *net, void **inputs, void **
 static void run_samples(const struct deeploy_network *net) {
     void **const inputs = sdk_allocate((uint32_t)net->input_count * sizeof *inputs);
     void **const outputs = sdk_allocate((uint32_t)net->output_count * sizeof *outputs);
-    const uint32_t bytes = allocate(inputs, net->inputs, net->input_count);
-    allocate(outputs, net->outputs, net->output_count);
+    const uint32_t bytes = allocate_tensors(inputs, net->inputs, net->input_count, sdk_allocate);
+    allocate_tensors(outputs, net->outputs, net->output_count, sdk_allocate);
     if (net->init(0, 0) != DEEPLOY_OK) sdk_fail("init failed");
 
     pi_fs_file_t *const in = bytes ? open_file("inputs.bin", PI_FS_FLAGS_READ) : 0;
