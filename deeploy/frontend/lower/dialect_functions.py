@@ -167,9 +167,10 @@ def functions(graph: gs.Graph, node: gs.Node) -> bool:
 
 def _scalars(node: gs.Node) -> tuple[int, int] | None:
     """Multiplier and summand of a requantisation with one of each."""
-    values = [constant(t) for t in node.inputs[1:3]]
-    sizes = [v is not None and v.size == 1 for v in values]
-    return None if not all(sizes) else (int(values[0].ravel()[0]), int(values[1].ravel()[0]))  # type: ignore[union-attr]
+    mul, add = (constant(t) for t in node.inputs[1:3])
+    if mul is None or add is None or mul.size != 1 or add.size != 1:
+        return None
+    return int(mul.item()), int(add.item())
 
 
 @rule("RequantShift")
