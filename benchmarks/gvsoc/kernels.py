@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cases import CASES
 from common import cpu
-from layer import Case, Measured, SimulationError, launcher, measure
+from layer import Case, Measured, SimulationError, check_and_measure, launcher
 
 COLUMNS = "{:<46}{:<26}{:>11}{:>10}{:>8}{:>8}{:>8}{:>10}"
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         if words and not any(word in case.name for word in words):
             continue
         try:
-            one, eight = measure(case, 1), measure(case, 8)
+            one, eight = check_and_measure(case, 1), check_and_measure(case, 8)
         except SimulationError as error:
             print(f"{case.name}: {error}", file=sys.stderr)
             failed = True

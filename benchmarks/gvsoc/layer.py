@@ -151,7 +151,7 @@ def simulate(program: Path, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def measure(
+def check_and_measure(
     case: Case, cores: int = 8, flags: str = "", compiler: str = "gcc", target: Target | None = None, keep: Path | None = None
 ) -> Measured:
     """Simulate the case twice in one run and compare both results, bit for bit.

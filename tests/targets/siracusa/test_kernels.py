@@ -44,7 +44,7 @@ def epilogue(rng: np.random.Generator, stages: tuple[str, ...], channels: int, s
     return given, staged({}, *stages, **attrs)
 
 
-def matmul(shape: tuple[int, int, int], stages: str, x: str, strided: bool = True) -> None:
+def check_matmul(shape: tuple[int, int, int], stages: str, x: str, strided: bool = True) -> None:
     rows, depth, columns = shape
     rng = np.random.default_rng(rows * 1000 + depth)
     given, attrs = epilogue(rng, STAGES[stages], columns, 4000 * depth, x, False)
@@ -56,18 +56,18 @@ def matmul(shape: tuple[int, int, int], stages: str, x: str, strided: bool = Tru
 
 @pytest.mark.parametrize("shape", PRODUCTS)
 def test_matmul(shape: tuple[int, int, int]) -> None:
-    matmul(shape, "requantised", "u8")
+    check_matmul(shape, "requantised", "u8")
 
 
 @pytest.mark.parametrize("x", ["s8", "u8"])
 @pytest.mark.parametrize("stages", STAGES)
 def test_stages_and_types(stages: str, x: str) -> None:
-    matmul((5, 12, 9), stages, x)
+    check_matmul((5, 12, 9), stages, x)
 
 
 @pytest.mark.parametrize("shape", [(9, 16, 8), (4, 64, 5), (7, 4, 4), (6, 20, 7)])
 def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
-    matmul(shape, "requantised", "s8", strided=False)
+    check_matmul(shape, "requantised", "s8", strided=False)
 
 
 # x shape, filters, kernel, strides, dilations, pads, group

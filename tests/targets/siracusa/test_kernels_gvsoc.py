@@ -37,20 +37,20 @@ CASES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_reference(simulate: Simulate, name: str, flags: str) -> None:
     case = CASES[name]()
-    assert layer.measure(case, 8, flags).kernel.startswith("pulp_")
+    assert layer.check_and_measure(case, 8, flags).kernel.startswith("pulp_")
 
 
 @pytest.mark.gvsoc
 @pytest.mark.parametrize("cores", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("name", ["matmul, odd", "conv, dense", "depthwise"])
 def test_any_number_of_cores(simulate: Simulate, name: str, cores: int) -> None:
-    layer.measure(CASES[name](), cores)
+    layer.check_and_measure(CASES[name](), cores)
 
 
 @pytest.mark.gvsoc
 @pytest.mark.parametrize("name", ["conv, odd channels", "pointwise", "depthwise"])
 def test_built_by_clang(simulate: Simulate, name: str) -> None:
-    layer.measure(CASES[name](), compiler="clang")
+    layer.check_and_measure(CASES[name](), compiler="clang")
 
 
 @pytest.mark.gvsoc
@@ -63,7 +63,7 @@ def test_speed(simulate: Simulate) -> None:
     }
     rates = {}
     for name, (case, _) in floors.items():
-        measured = layer.measure(case)
+        measured = layer.check_and_measure(case)
         rates[name] = measured.macs / measured.cycles
     assert all(rates[name] >= floor for name, (_, floor) in floors.items()), rates
 
