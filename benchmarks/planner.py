@@ -28,6 +28,7 @@ from common import MODELS, PACKAGES, ROOT, cpu, print_machine, version
 import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.machine import Options
+from deeploy.midend.plan import Buffering
 
 TARGET = "siracusa"
 BUDGET = 64_000  # bytes of L1 for times and code size
@@ -86,8 +87,8 @@ def growth(folder: Path, repeats: int) -> list[Row]:
     return rows
 
 
-def compiled(model: Path, l1: int, buffering: str = "auto", default_memory: str = "L2") -> deeploy.Compiled:
-    options = Options({"l1": l1}, None, buffering, default_memory)  # type: ignore[arg-type]
+def compiled(model: Path, l1: int, buffering: Buffering = "auto", default_memory: str = "L2") -> deeploy.Compiled:
+    options = Options({"l1": l1}, None, buffering, default_memory)
     return deeploy.compile(model, TARGET, inputs=model.parent / "inputs.npz", options=options)
 
 

@@ -2,7 +2,8 @@
 
 What is decided elsewhere is given: from which memory each operand comes, as the number of paths between it and the engine's
 own memory (``hops``; 0: the kernel works in place). Candidates are pruned only against those with equal hops: one stays when
-no other needs at most its bytes and at most its cycles, with and without its first constants fetched early.
+no other needs at most its bytes and at most its cycles, with and without its first constants fetched early. Those that need the
+fewest bytes always stay, in every memory: what fits little memory is among what is offered where there is more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 MOST_KEPT = 16  # candidates per hops
-MOST_STAGED = 6  # of them that are tried with windows in a memory further out
 ORDERS = 6  # loop orders tried
 
 Hops = Mapping[str, int]
+_T = TypeVar("_T", "_Cell", "Candidate")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,17 @@ class Candidate:
     tail: int
     far: int
     is_double: bool
+
+
+class _Cell(NamedTuple):
+    """A combination of tile sizes (by number), an order of loops and a number of slots, measured."""
+
+    bytes: int
+    cycles: int
+    early: int
+    number: int
+    order: tuple[str, ...]
+    depth: int
 
 
 class Tiler:
@@ -180,21 +192,34 @@ class Tiler:
 
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
-        if len(self.paths) and max(hops.values(), default=0) > 1:
-            return self._staged(hops, depths)
-        found: list[tuple[int, int, int, int, tuple[str, ...], int]] = []
         compute, which = self._compute()
-        for order, depth in itertools.product(self._orders(), sorted(depths)):
-            cells = self._measure(hops, order, depth, compute)
-            if cells is not None:
-                used, cycles, early, keep = cells
-                found += [(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth) for i in keep]
+        found = []
+        for depth in sorted(depths):
+            used, around = self._used(hops, depth)
+            fits = np.flatnonzero((used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
+            for order in self._orders() if len(fits) else ():
+                found += self._measure(hops, order, depth, compute, used, fits)
         front = _front(found)
-        return [self._candidate(hops, order, depth, i, int(which[i])) for _, _, _, i, order, depth in front]
+        if max(hops.values(), default=0) > 1:
+            return self._staged(hops, depths, front, which)
+        return [self._candidate(hops, cell, int(which[cell.number])) for cell in front]
 
-    def _measure(self, hops: Hops, order: Sequence[str], depth: int, compute: Any) -> tuple[Any, Any, Any, Any] | None:
-        """Bytes, cycles and early cycles of every combination under one loop order, and which of them are worth keeping."""
+    def _used(self, hops: Hops, depth: int) -> tuple[Any, Any]:
+        """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it."""
         used: Any = np.full(len(self.tiles), self.scratch)
+        around: Any = np.zeros(len(self.tiles), np.int64)
+        for name in self.moving:
+            slots: Any = np.ones(len(self.tiles), np.int64)
+            for dim in self.relevant(name):
+                slots = np.where(self.trips[dim] > 1, depth, slots)
+            if hops[name]:
+                used = used + self._aligned(self.volumes[name][0], 0) * slots
+            if hops[name] > 1:
+                around = around + self._aligned(self.volumes[name][0], 1) * slots
+        return used, around
+
+    def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[_Cell]:
+        """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
         issue: Any = np.zeros(len(self.tiles))
         early: Any = np.zeros(len(self.tiles))
         data: Any = np.zeros(len(self.tiles))
@@ -204,26 +229,22 @@ class Tiler:
             if not hops[name]:
                 continue
             timing = self._timing(0)
-            widest, total, rows, commands = self.volumes[name]
+            _, total, rows, commands = self.volumes[name]
             moves, rounds = self._moves(name, order)
             is_output = name in self.call.writes
-            used = used + self._aligned(widest, 0) * np.where(moves > 1, depth, 1)
             cycles = timing.data(total * rounds, rows * rounds, commands * rounds, is_output)
             one = cycles / moves
             data, issue = data + cycles, issue + commands * rounds * timing.issue
             first, last = first + (0 if is_output else one), last + (one if is_output else 0)
             early = early + (one if self.is_constant(name) else 0)
-        fits = np.flatnonzero(used <= self.capacities[self.levels[0]])
-        if not len(fits):
-            return None
         cycles = cost.total(compute, issue, {"": cost.Load(data, first, last)}, depth > 1)
         ranked = fits[np.lexsort((used[fits], cycles[fits]))]
         keep, smallest = [], math.inf
         for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
             if used[i] < smallest:
                 smallest = used[i]
-                keep.append(i)
-        return used, cycles, early, keep
+                keep.append(_Cell(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth))
+        return keep
 
     def is_constant(self, name: str) -> bool:
         return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
@@ -232,9 +253,10 @@ class Tiler:
         assert self.target.timing is not None
         return self.target.timing.paths[self.paths[hop].name]
 
-    def _candidate(self, hops: Hops, order: tuple[str, ...], depth: int, index: int, core: int) -> Candidate:
-        loops = tuple(Loop(d, int(self.trips[d][index]), int(self.size[d][index])) for d in order if self.trips[d][index] > 1)
-        return self.build(hops, loops, len(loops), depth, self.core_dims[core] if core >= 0 else None)
+    def _candidate(self, hops: Hops, cell: _Cell, core: int) -> Candidate:
+        number = cell.number
+        loops = tuple(Loop(d, int(self.trips[d][number]), int(self.size[d][number])) for d in cell.order if self.trips[d][number] > 1)
+        return self.build(hops, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
 
     def build(self, hops: Hops, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
         """The candidate with these loops; the outermost ``outer`` of them move the windows of memories further out."""
@@ -243,8 +265,7 @@ class Tiler:
             for hop in range(hops[name]):
                 count = len(loops) if hop == 0 else outer
                 streams.append(self._stream(name, hop, loops, count, depth, hop + 1 < hops[name]))
-        placed = tuple(name for name in self.call.operands if not hops[name] or name not in self.moving)
-        tiling = Tiling(loops, tuple(streams), placed, core_dim)
+        tiling = Tiling(loops, tuple(streams), core_dim)
         return self.measured(tiling, tuple(hops[name] for name in self.call.operands), depth)
 
     def _stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
@@ -325,12 +346,11 @@ class Tiler:
         rounds = stream.moves // positions if positions <= stream.moves else 1
         return total * rounds, rows * rounds, commands * rounds
 
-    def _staged(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
+    def _staged(self, hops: Hops, depths: Sequence[int], front: Sequence[_Cell], which: Any) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
-        near = {name: min(hop, 1) for name, hop in hops.items()}
         far = [name for name in self.moving if hops[name] > 1]
         found: list[Candidate] = []
-        for base in self.candidates(near, depths)[:MOST_STAGED]:
+        for base in (self._candidate(hops, cell, int(which[cell.number])) for cell in front):
             depth = 2 if base.is_double else 1
             loops = base.tiling.loops
             splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
@@ -340,12 +360,34 @@ class Tiler:
                 candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
                 if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
                     found.append(candidate)
-        found.sort(key=lambda c: (c.cycles, c.bytes))
-        kept: list[Candidate] = []
-        for candidate in found:
-            if not any(all(a <= b for a, b in zip(k.bytes, candidate.bytes, strict=True)) for k in kept):
-                kept.append(candidate)
-        return _thinned(kept)
+        kept = _thinned(_undominated(found))
+        return kept + [c for c in self._smallest(hops, min(depths), which) if not any(_beats(k, c) for k in kept)]
+
+    def _smallest(self, hops: Hops, depth: int, which: Any) -> list[Candidate]:
+        """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
+        used, around = self._used(hops, depth)
+        fits = np.flatnonzero((used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
+        found: list[Candidate] = []
+        least = math.inf
+        for i in fits[np.lexsort((around[fits], used[fits]))]:
+            if around[i] < least:
+                least = around[i]
+                cells = (_Cell(0, 0, 0, int(i), order, depth) for order in self._orders())
+                found.append(min((self._candidate(hops, cell, int(which[i])) for cell in cells), key=lambda c: c.cycles))
+        return found
+
+
+def _beats(a: Candidate, b: Candidate) -> bool:
+    return a.cycles <= b.cycles and all(x <= y for x, y in zip(a.bytes, b.bytes, strict=True))
+
+
+def _undominated(found: list[Candidate]) -> list[Candidate]:
+    """Those that no other beats in cycles and bytes, the cheapest first."""
+    kept: list[Candidate] = []
+    for candidate in sorted(found, key=lambda c: (c.cycles, c.bytes)):
+        if not any(_beats(k, candidate) for k in kept):
+            kept.append(candidate)
+    return kept
 
 
 def _divisors(count: int) -> list[int]:
@@ -353,25 +395,27 @@ def _divisors(count: int) -> list[int]:
     return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]
 
 
-def _front(found: list[tuple[int, int, int, int, tuple[str, ...], int]]) -> list[tuple[int, int, int, int, tuple[str, ...], int]]:
+def _front(found: list[_Cell]) -> list[_Cell]:
     """The cells that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     kept = set()
     for saved in (0, 1):
         smallest: float = math.inf
-        for cell in sorted(found, key=lambda c: (c[1] - saved * c[2], c[0], c[3], c[4], c[5])):
-            if cell[0] < smallest:
-                smallest = cell[0]
+        for cell in sorted(found, key=lambda c: (c.cycles - saved * c.early, c.bytes, *c[3:])):
+            if cell.bytes < smallest:
+                smallest = cell.bytes
                 kept.add(cell)
-    return _thinned(sorted(kept, key=lambda c: (c[1], c[0], c[3], c[4], c[5])))
+    return _thinned(sorted(kept, key=lambda c: (c.cycles, c.bytes, *c[3:])))
 
 
-def _thinned(ordered: list[Any]) -> list[Any]:
-    """At most ``MOST_KEPT`` of a front, both ends among them."""
+def _thinned(ordered: list[_T]) -> list[_T]:
+    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, with the smallest."""
     if len(ordered) <= MOST_KEPT:
         return ordered
     half = MOST_KEPT // 2
-    rest = ordered[half:]
-    return ordered[:half] + [rest[round(i * (len(rest) - 1) / (half - 1))] for i in range(half)]
+    smallest = [entry.bytes for entry in ordered].index(min(entry.bytes for entry in ordered))
+    rest = [i for i in range(half, len(ordered)) if i != smallest]
+    spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
+    return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
 
 
 def with_early(candidate: Candidate, is_early: bool) -> Candidate:

@@ -287,7 +287,8 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
 
 def _forbid(model: _Model, choice: Choice) -> None:
     literals = [picks[i] for picks, i in zip(model.pick, choice.picks, strict=True)]
-    literals += [row[i] for row, i, on in zip(model.early, choice.picks, choice.early, strict=True) if on and row[i] is not None]  # type: ignore[misc]
+    begun = [row[i] for row, i, on in zip(model.early, choice.picks, choice.early, strict=True) if on]
+    literals += [literal for literal in begun if literal is not None]
     literals += [model.home[name][hop] for name, hop in choice.homes.items()]
     model.model.add_bool_or([literal.negated() for literal in literals])
 

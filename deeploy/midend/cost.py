@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deeploy.graph.target import PathTiming, Target
+from deeploy.graph.target import Target
 from deeploy.midend.program import Call
 
 
@@ -41,11 +41,6 @@ def fork(call: Call, target: Target) -> float:
     """Cycles to start a team for a tile and to join it."""
     assert target.timing is not None
     return target.timing.fork.get(call.kernel.engine, 0.0)
-
-
-def window(timing: PathTiming, count: Any, rows: Any, commands: Any, is_store: bool) -> Any:
-    """Cycles on a path for windows of ``count`` bytes in all, in ``rows`` rows and ``commands`` transfers."""
-    return timing.data(count, rows, commands, is_store)
 
 
 def total(compute: Any, issue: Any, loads: Mapping[str, Load], is_double: bool) -> Any:

@@ -2,7 +2,8 @@
 
 First the constants are all kept in the memory around the engines' own, where reading them costs least. Only when that does not
 fit, further homes enter the problem: activations and constants that stay far away and are streamed through, and constants
-that are fetched for the calls that use them. A choice that cannot be packed is forbidden and the problem solved again.
+that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
+cannot be packed is forbidden and the problem solved again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import IntEnum
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
@@ -25,9 +27,17 @@ from deeploy.midend.reduce import bundled, coarse, settled
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
-MOST_CANDIDATES = 3000  # of problems with far homes that are solved in one piece
+MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far homes
 LARGE_GAP = 0.01  # that is good enough for those solved in two
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
+
+
+class Far(IntEnum):
+    """Which buffers may live in the far memory and be streamed from there."""
+
+    NONE = 0
+    LARGE = 1
+    ALL = 2
 
 
 Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
@@ -72,24 +82,24 @@ class Planner:
         """Bytes of constants that lie beside the arena of a memory, for ever."""
         return sum(self.aligned(b.bytes, hop) for b in self.constants) if hop == (2 if self.is_far else 1) else 0
 
-    def capacities(self, is_spread: bool) -> list[int]:
-        """Bytes per hop that a choice may fill; unless ``is_spread``, copies of all far constants are there already."""
-        copies = self.constant_bytes() if self.is_far and not is_spread else 0
+    def capacities(self, far: Far) -> list[int]:
+        """Bytes per hop that a choice may fill; with ``Far.NONE``, copies of all far constants are there already."""
+        copies = self.constant_bytes() if self.is_far and far is Far.NONE else 0
         return [self.room[level] - self.beside(hop) - (copies if hop == 1 else 0) for hop, level in enumerate(self.levels)]
 
-    def homes(self, is_spread: bool) -> list[Home]:
-        """The buffers to be placed, and where they may live; far homes only if ``is_spread``."""
+    def homes(self, far: Far) -> list[Home]:
+        """The buffers to be placed, and where they may live."""
         result = []
         for block in self.blocks:
-            may_leave = is_spread and self.is_far and self._is_large(block.size)
+            may_leave = self.is_far and self._may_leave(block.size, far)
             hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
             if any(self._is_indirect(step, name) for step in range(steps[0], steps[1] + 1) for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
-        return result + (self._far_constants() if is_spread and self.is_far else [])
+        return result + (self._far_constants(far) if far and self.is_far else [])
 
-    def _far_constants(self) -> list[Home]:
+    def _far_constants(self, far: Far) -> list[Home]:
         uses: dict[str, list[int]] = {}
         for step, call in enumerate(self.program.calls):
             for operand in call.operands.values():
@@ -97,30 +107,33 @@ class Planner:
         path = self.target.paths[1]
         assert self.target.timing is not None
         timing = self.target.timing.paths[path.name]
-        result = []
+        large: list[Home] = []
+        small: list[Home] = []
         for buffer in self.constants:
             steps = uses[buffer.name]
             commands = max(1, -(-buffer.bytes // path.max_total))
             fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
-            hops = (1, 2) if self._is_large(buffer.bytes) and not is_indirect else (1,)
-            result.append(Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch))
-        return bundled(result)
+            hops = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
+            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch)
+            (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(home)
+        return large + bundled(small)
 
-    def _is_large(self, size: int) -> bool:
-        """Whether a buffer is worth streaming from a far memory rather than holding whole in the one before it."""
-        return size > self.room[self.levels[1]] * WORTH_STREAMING
+    def _may_leave(self, size: int, far: Far) -> bool:
+        """Whether a buffer may be streamed from a far memory: first those for which that is better than to hold them whole."""
+        return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * WORTH_STREAMING)
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
         call = self.program.calls[step]
         return any(call.operands[name].buffer == buffer for name in call.geometry.nest.indirect)
 
-    def problem(self, is_spread: bool) -> Problem:
+    def problem(self, far: Far) -> Problem:
         """What is to be chosen; see ``deeploy.midend.choose``."""
-        homes = {home.name: home for home in self.homes(is_spread)}
+        homes = {home.name: home for home in self.homes(far)}
+        bundles = {member: home.name for home in homes.values() if len(home.hops) > 1 for member in home.members}
         candidates, operands = [], []
         for call in self.program.calls:
-            names = {name: self._home_of(operand.buffer, homes) for name, operand in call.operands.items()}
+            names = {name: self._home_of(operand.buffer, homes, bundles) for name, operand in call.operands.items()}
             found: list[Candidate] = []
             distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
             for hops in itertools.product(*(homes[home].hops for home in distinct)):
@@ -128,10 +141,10 @@ class Planner:
                 found += self._candidates(call, {name: 1 if home is None else given[home] for name, home in names.items()})
             candidates.append(found)
             operands.append(list(names.values()))
-        return Problem(candidates, operands, list(homes.values()), self.capacities(is_spread))
+        return Problem(candidates, operands, list(homes.values()), self.capacities(far))
 
-    def _home_of(self, buffer: str, homes: Mapping[str, Home]) -> str | None:
-        name = self.group.get(buffer, buffer)
+    def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
+        name = bundles.get(buffer, self.group.get(buffer, buffer))
         return name if name in homes else None
 
     def _candidates(self, call: Call, hops: Mapping[str, int]) -> list[Candidate]:
@@ -152,24 +165,25 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        problem = self.problem(False)
+        problem = self.problem(Far.NONE)
         solved = self._solve_repeated(problem) if min(problem.capacities) >= 0 else None
-        if solved is None and self.is_far:
-            problem = self.problem(True)
-            solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
+        for far in (Far.LARGE, Far.ALL) if self.is_far else ():
+            if solved is None:
+                problem = self.problem(far)
+                solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None:
-            raise misfit(self._misfit(problem))
+            raise misfit(self._misfit())
         return self._finish(*solved)
 
-    def _misfit(self, problem: Problem) -> Misfit:
-        def at(capacity: int) -> Problem:
+    def _misfit(self) -> Misfit:
+        def at(hop: int, capacity: int) -> Problem:
             planner = Planner(self.program, self.target, self.machine)
-            planner.room[self.levels[1]] = capacity
-            return planner.problem(self.is_far)
+            planner.room[self.levels[hop]] = capacity
+            return planner.problem(Far.ALL if self.is_far else Far.NONE)
 
         beside = [self.beside(hop) for hop in range(len(self.levels))]
         room = [self.room[level] for level in self.levels]
-        return Misfit(self.program, self.target, self.machine, self.levels, problem, at, beside, room, self.io)
+        return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io)
 
     def _solve_repeated(self, problem: Problem) -> Solved | None:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
@@ -199,7 +213,7 @@ class Planner:
             return self._solve(problem)
         solved = self._solve(settled(problem, first), replace(self.search, gap=LARGE_GAP))
         if solved is None:
-            return None
+            return self._solve(problem)
         choice, placements, packings, reduced = solved
         return replace(choice, bound=_least(problem)), placements, packings, reduced
 

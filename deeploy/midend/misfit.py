@@ -13,7 +13,6 @@ from deeploy.midend.plan import Machine
 from deeploy.midend.program import Program, Role
 
 _ENOUGH = 2**40
-_ROUNDS = 8  # of looking for a plan in even less memory
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,7 @@ class Misfit:
     """What did not fit; memories by hop, that is their distance from the engines' own.
 
     Attributes:
-        problem: the one without a solution.
-        at: the problem for another capacity of the memory around the engines' own: less of it offers other choices.
+        at: the problem for another capacity of one memory, with every home and candidate that could help.
         beside: bytes of constants beside the arena of every memory.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
@@ -32,8 +30,7 @@ class Misfit:
     target: Target
     machine: Machine
     levels: Sequence[str]
-    problem: Problem
-    at: Callable[[int], Problem]
+    at: Callable[[int, int], Problem]
     beside: Sequence[int]
     room: Sequence[int]
     io: int
@@ -71,7 +68,7 @@ def _network_too_large(case: Misfit) -> FitError:
         needed, beside, level = _least(case, hop), case.beside[hop], case.levels[hop]
         if needed is None or needed + beside <= case.room[hop]:
             continue
-        step, names = _fullest(case.at(_ENOUGH))
+        step, names = _fullest(case.at(1, _ENOUGH))
         call = case.program.calls[step]
         rest = f" beside {beside} bytes of constants" if beside else ""
         rest += f" and {case.io} of inputs and outputs" if hop == 1 and case.room[hop] < case.machine.capacities[level] else ""
@@ -85,15 +82,7 @@ def _network_too_large(case: Misfit) -> FitError:
 
 def _least(case: Misfit, hop: int) -> int | None:
     """The smallest arena with which a choice exists, the other memories as they are; None where they are too small."""
-    if hop != 1:
-        return smallest(_unlimited(case.problem), hop)
-    found, capacity = None, _ENOUGH
-    for _ in range(_ROUNDS):
-        needed = smallest(_unlimited(case.at(capacity)), hop)
-        if needed is None or (found is not None and needed >= found):
-            break
-        found, capacity = needed, needed + case.beside[hop] - 1
-    return found
+    return smallest(_unlimited(case.at(hop, _ENOUGH)), hop)
 
 
 def _unlimited(problem: Problem) -> Problem:

@@ -12,18 +12,15 @@ FEW = 2  # candidates per combination of sources
 
 
 def bundled(homes: Sequence[Home]) -> list[Home]:
-    """Constants that are never streamed and have the same uses are fetched or kept together."""
-    result: list[Home] = []
-    bundles: dict[tuple[int, int], list[Home]] = {}
+    """Small constants that have the same uses are fetched, kept or streamed together."""
+    bundles: dict[tuple[tuple[int, int], tuple[int, ...]], list[Home]] = {}
     for home in homes:
-        if home.hops == (1,):
-            bundles.setdefault(home.steps, []).append(home)
-        else:
-            result.append(home)
-    for steps, members in bundles.items():
+        bundles.setdefault((home.steps, home.hops), []).append(home)
+    result = []
+    for (steps, hops), members in bundles.items():
         names = tuple(home.name for home in members)
         fetch = sum(home.fetch or 0 for home in members)
-        result.append(Home(names[0], sum(home.size for home in members), steps, (1,), fetch, names))
+        result.append(Home(names[0], sum(home.size for home in members), steps, hops, fetch, names))
     return result
 
 
@@ -42,7 +39,7 @@ def settled(problem: Problem, choice: Choice) -> Problem:
 
 
 def _possible(problem: Problem, homes: Sequence[Home], most: int | None) -> list[list[Candidate]]:
-    """The candidates that the homes allow; of each combination of sources the ``most`` cheapest ones and the smallest."""
+    """The candidates that the homes allow; of each combination of sources the ``most`` cheapest ones and those smallest in a memory."""
     hops = {home.name: home.hops for home in homes}
     result = []
     for candidates, operands in zip(problem.candidates, problem.operands, strict=True):
@@ -58,5 +55,9 @@ def _few(group: list[Candidate], most: int | None) -> list[Candidate]:
     if most is None or len(group) <= most + 1:
         return group
     kept = sorted(group, key=lambda c: c.cycles)[:most]
-    smallest = min(group, key=lambda c: c.bytes)
-    return kept if smallest in kept else [*kept, smallest]
+    for hop in range(len(group[0].bytes)):
+        order = [(c.bytes[hop], c.bytes, c.cycles) for c in group]
+        smallest = group[order.index(min(order))]
+        if smallest not in kept:
+            kept.append(smallest)
+    return kept

@@ -65,13 +65,11 @@ class Tiling:
     Attributes:
         loops: outermost first; none where the call is one tile.
         streams: windows in the engine's own memory and in those around it, in the order of the operands.
-        in_place: operands that the kernel reaches where their buffers lie.
         core_dim: the dimension that is divided over the cores, None where one core does the work.
     """
 
     loops: tuple[Loop, ...]
     streams: tuple[Stream, ...]
-    in_place: tuple[str, ...]
     core_dim: str | None
 
     @cached_property

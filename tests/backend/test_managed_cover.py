@@ -13,7 +13,7 @@ import deeploy
 from deeploy.backend.tiles import TiledCall
 from deeploy.backend.windows import window_text
 from deeploy.midend.machine import Options
-from deeploy.midend.plan import Plan
+from deeploy.midend.plan import Buffering, Plan
 from deeploy.resources import resource
 from tests.simulate import nets
 
@@ -46,10 +46,10 @@ def counter(plan: Plan, step: int, output: str) -> list[str]:
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_element_is_written_once(name: str, buffering: str, memory: str, tmp_path: Path) -> None:
+def test_every_element_is_written_once(name: str, buffering: Buffering, memory: str, tmp_path: Path) -> None:
     build, l1, l2 = NETWORKS[name]
     little = {"l2": l2} if memory == "L3" else {}
-    plan = build(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan  # type: ignore[arg-type]
+    plan = build(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan
     assert max(candidate.tiling.tiles for candidate in plan.calls) > 2
     assert any(candidate.tiling.core_dim is not None for candidate in plan.calls)
     source = ["#include <stdint.h>", "#include <stdio.h>", '#include "deeploy_tile.h"', "static int core;", "#define rt_core() core"]

@@ -16,7 +16,7 @@ from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
 
 EXACT = Search(gap=0.0)
-NO_TILING = Tiling((), (), (), None)
+NO_TILING = Tiling((), (), None)
 
 
 def candidate(

@@ -12,7 +12,7 @@ import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.choose import Choice, Problem
 from deeploy.midend.machine import Options
-from deeploy.midend.managed import Planner
+from deeploy.midend.managed import Far, Planner
 from deeploy.midend.place import Overfull
 from deeploy.midend.plan import Machine
 from tests.midend import exhaustive
@@ -56,8 +56,8 @@ class Exact(Planner):
         self.search = replace(self.search, gap=0.0)
         self.few = few
 
-    def problem(self, is_spread: bool) -> Problem:
-        full = super().problem(is_spread)
+    def problem(self, far: Far) -> Problem:
+        full = super().problem(far)
         kept = []
         for candidates in full.candidates:
             groups: dict[tuple[int, ...], list[object]] = {}
@@ -99,7 +99,7 @@ def test_the_plan_is_the_best_of_all(name: str, l1: int, tmp_path: Path) -> None
     machine = whole.plan.machine
     assert machine is not None
     planner = Exact(whole, replace(machine, capacities={**machine.capacities, "L1": l1}))
-    problem = planner.problem(False)
+    problem = planner.problem(Far.NONE)
     best = cheapest_packed(planner, problem)
     if best is None:
         with pytest.raises(FitError):
@@ -130,8 +130,8 @@ def test_with_far_memories_too(name: str, l1: int, l2: int, tmp_path: Path) -> N
     machine = whole.plan.machine
     assert machine is not None
     planner = Exact(whole, replace(machine, capacities={**machine.capacities, "L1": l1, "L2": l2}), few=3)
-    assert planner._solve(planner.problem(False)) is None
-    best = cheapest_packed(planner, planner.problem(True))
+    assert planner._solve(planner.problem(Far.NONE)) is None
+    best = cheapest_packed(planner, planner.problem(Far.LARGE))
     plan = planner.plan()
     assert plan.prediction is not None
     assert plan.prediction.cycles == plan.prediction.bound == best

@@ -11,7 +11,7 @@ from deeploy.midend.choose import Home, Problem, choose
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
 from deeploy.midend.tiling import Tiling
 
-TILING = Tiling((), (), (), None)
+TILING = Tiling((), (), None)
 
 
 def test_the_repetition_that_leaves_out_most_is_found() -> None:

@@ -44,7 +44,7 @@ def tilings(draw: st.DrawFn) -> tuple[Tiling, dict[str, int]]:
         outer += [Loop(name, outers, tile * inners)] if outers > 1 else []
         inner += [Loop(name, inners, tile)] if inners > 1 else []
     loops = (*draw(st.permutations(outer)), *draw(st.permutations(inner)))
-    return Tiling(loops, (), (), None), extents
+    return Tiling(loops, (), None), extents
 
 
 def boxes(spans: dict[str, tuple[int, int]], extents: dict[str, int]) -> Iterator[tuple[int, ...]]:
