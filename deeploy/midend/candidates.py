@@ -26,7 +26,7 @@ MOST_KEPT = 16  # candidates per hops
 ORDERS = 6  # loop orders tried
 
 Hops = Mapping[str, int]
-_T = TypeVar("_T", "_Cell", "Candidate")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,8 @@ class Tiler:
                 candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
                 if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
                     found.append(candidate)
-        kept = _thinned(_undominated(found))
+        kept = _undominated(found)
+        kept = _thinned(kept, len(kept) - 1)
         return kept + [c for c in self._smallest(hops, min(depths), which) if not any(_beats(k, c) for k in kept)]
 
     def _smallest(self, hops: Hops, depth: int, which: Any) -> list[Candidate]:
@@ -404,15 +405,16 @@ def _front(found: list[_Cell]) -> list[_Cell]:
             if cell.bytes < smallest:
                 smallest = cell.bytes
                 kept.add(cell)
-    return _thinned(sorted(kept, key=lambda c: (c.cycles, c.bytes, *c[3:])))
+    ordered = sorted(kept, key=lambda c: (c.cycles, c.bytes, *c[3:]))
+    sizes = [cell.bytes for cell in ordered]
+    return _thinned(ordered, sizes.index(min(sizes))) if ordered else []
 
 
-def _thinned(ordered: list[_T]) -> list[_T]:
-    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, with the smallest."""
+def _thinned(ordered: list[_T], smallest: int) -> list[_T]:
+    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
     if len(ordered) <= MOST_KEPT:
         return ordered
     half = MOST_KEPT // 2
-    smallest = [entry.bytes for entry in ordered].index(min(entry.bytes for entry in ordered))
     rest = [i for i in range(half, len(ordered)) if i != smallest]
     spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
     return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
