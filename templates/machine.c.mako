@@ -1,4 +1,7 @@
-<% number = {memory.name: index for index, memory in enumerate(target.memories)} %>\
+<%
+number = {memory.name: index for index, memory in enumerate(target.memories)}
+accelerators = [engine for engine in target.engines if engine.accelerator]
+%>\
 /* The machine that this project was planned for. */
 #include "deeploy_rt.h"
 
@@ -14,4 +17,12 @@ static const struct rt_engine engines[] = {
 % endfor
 };
 
-const struct rt_machine rt_machine = {"${target.name}", ${cores}, ${len(target.memories)}, ${len(target.paths)}, levels, engines, 0, 0};
+% if accelerators:
+static const struct rt_accelerator accelerators[] = {
+% for engine in accelerators:
+    {"${engine.accelerator}", ${number[engine.memory]}, -1, ${engine.jobs}},
+% endfor
+};
+
+% endif
+const struct rt_machine rt_machine = {"${target.name}", ${cores}, ${len(target.memories)}, ${len(target.paths)}, levels, engines, ${len(accelerators)}, ${"accelerators" if accelerators else 0}};

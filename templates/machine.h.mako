@@ -14,4 +14,12 @@ enum {
 % endfor
 };
 
+% if any(engine.accelerator for engine in target.engines):
+enum {
+% for index, engine in enumerate(e for e in target.engines if e.accelerator):
+    ACCELERATOR_${engine.name} = ${index},
+% endfor
+};
+
+% endif
 #endif

@@ -53,6 +53,28 @@ ${simple(layer)}\
 }
 </%def>\
 \
+<%def name="begun(layer, t, indent)">\
+% if layer.accelerator:
+${indent}team(1, ${layer.name}_body, ${layer.closure}, ${t});
+% endif
+</%def>\
+\
+<%def name="finished(layer, t, indent)">\
+% if layer.accelerator:
+${indent}rt_job_wait(ACCELERATOR_${layer.accelerator});
+% else:
+${indent}team(${layer.cores}, ${layer.name}_body, ${layer.closure}, ${t});
+% endif
+</%def>\
+\
+<%def name="computed(layer, t, indent, condition='')">\
+${begun(layer, t, indent)}\
+% if layer.following:
+${indent}${condition}${layer.following}_early();
+% endif
+${finished(layer, t, indent)}\
+</%def>\
+\
 <%def name="once(layer)">\
 % if layer.stages:
     ${layer.name}_stage();
@@ -62,10 +84,7 @@ ${simple(layer)}\
     ${layer.name}_fetch();
     rt_wait(DMA_${layer.near}, IN);
 % endif
-% if layer.following:
-    ${layer.following}_early();
-% endif
-    team(${layer.cores}, ${layer.name}_body, ${layer.closure}, 0);
+${computed(layer, "0", "    ")}\
 % if layer.stores:
     ${layer.name}_store();
     rt_wait(DMA_${layer.near}, OUT);
@@ -88,10 +107,7 @@ ${simple(layer)}\
         ${layer.name}_fetch(t);
         rt_wait(DMA_${layer.near}, IN);
 % endif
-% if layer.following:
-        if (t == ${layer.tiles - 1}) ${layer.following}_early();
-% endif
-        team(${layer.cores}, ${layer.name}_body, ${layer.closure}, t);
+${computed(layer, "t", "        ", f"if (t == {layer.tiles - 1}) ")}\
 % if layer.stores:
         ${layer.name}_store(t);
         rt_wait(DMA_${layer.near}, OUT);
@@ -120,6 +136,9 @@ ${simple(layer)}\
     for (int32_t t = 0; t < ${layer.tiles}; t++) {
 % if layer.fetches:
         rt_wait(DMA_${layer.near}, IN);
+% endif
+${begun(layer, "t", "        ")}\
+% if layer.fetches:
         if (t < ${last}) {
 % if layer.stages:
             if ((t + 1) % ${layer.group} == 0) rt_wait(DMA_${layer.far}, IN);
@@ -133,7 +152,7 @@ ${simple(layer)}\
 % if layer.following:
         if (t == ${last}) ${layer.following}_early();
 % endif
-        team(${layer.cores}, ${layer.name}_body, ${layer.closure}, t);
+${finished(layer, "t", "        ")}\
 % if layer.stores:
         rt_wait(DMA_${layer.near}, OUT);
         ${layer.name}_store(t);

@@ -128,6 +128,8 @@ def initialiser(call: Call) -> str:
     attrs = call.node.attrs
     fields: list[str] = []
     for name in epilogue.operands(stages):
+        if name not in call.operands:
+            continue
         extent = math.prod(call.operands[name].access.shape)
         fields += [f".{name} = {name}", f".{name}_step = {int(extent > 1)}"]
     if "requantise" in stages:
@@ -160,6 +162,7 @@ def render(
         c_int=c_int,
         product=product,
         scratch=scratch,
+        **(call.kernel.settings(call.node) if call.kernel.settings is not None else {}),
         **views,
     )
     return text.strip()

@@ -145,7 +145,7 @@ def _prototypes(instances: Mapping[str, c.Instance]) -> str:
 
 
 def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
-    """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in."""
+    """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in; the runtime's are there."""
     files: dict[str, str | bytes] = {}
     waiting = [source, str(Path(source).with_suffix(".h"))]
     while waiting:
@@ -160,5 +160,6 @@ def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
             )
         text = path.read_text()
         files[f"kernels/{name}"] = text
-        waiting += [str(Path(name).parent / include) for include in _INCLUDE.findall(text)]
+        own = [include for include in _INCLUDE.findall(text) if not any((folder / include).is_file() for folder in target.runtime)]
+        waiting += [str(Path(name).parent / include) for include in own]
     return files

@@ -28,6 +28,7 @@ class TiledLayer:
     """One call as the template sees it; the lists hold lines of C.
 
     Attributes:
+        accelerator: what works on while the first core goes on: it is waited for where others return; None where cores work.
         group: tiles between two moves of the windows in memories further out; 0 where there are none.
         loads: whole constants that are fetched as the call begins; ``awaited`` those it has to wait for: their ticket.
         following: the next call, when its first windows are fetched while this one runs.
@@ -41,6 +42,7 @@ class TiledLayer:
     is_double: bool
     cores: int
     closure: str
+    accelerator: str | None
     near: str
     far: str | None
     fetches: list[str]
@@ -157,6 +159,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
         is_double=plan.calls[step].is_double,
         cores=tiled.cores,
         closure=f"{tiled.engine.memory.lower()} + {macro(call.name + '.closure')}",
+        accelerator=tiled.engine.name if tiled.engine.accelerator else None,
         near=tiled.paths[0].name,
         far=tiled.paths[1].name if len(tiled.paths) > 1 else None,
         fetches=tiled.fetches(0, IN),

@@ -31,11 +31,11 @@ def types(*names: str) -> Types:
 class Layout:
     """How a constant is stored for a kernel.
 
-    ``encode`` takes the array as the graph has it and the node, and returns the array to store; a nest's map for the
-    operand describes the stored axes. Cuts along an encoded axis are multiples of ``block``.
+    ``encode`` takes the array as the graph has it and the node, and returns the array to store, or None where others hold what the
+    kernel needs of it; a nest's map for the operand describes the stored axes. Cuts along an encoded axis are multiples of ``block``.
     """
 
-    encode: Callable[[np.ndarray, Node], np.ndarray]
+    encode: Callable[[np.ndarray, Node], np.ndarray | None]
     block: int = 1
 
 
@@ -73,6 +73,7 @@ class Kernel:
         strided: operands whose outer axes may have any stride; the number is how many trailing axes must be dense.
         scratch: bytes of working memory per call, by name.
         macros: further macros of the instance that a node needs; their values become part of its name.
+        settings: further values that the template of the call sees, by name.
         cores: dimensions that may be divided over the cores of an engine, best first.
     """
 
@@ -93,6 +94,7 @@ class Kernel:
     strided: Mapping[str, int] = field(default_factory=dict)
     scratch: Mapping[str, Callable[[Geometry], int]] = field(default_factory=dict)
     macros: Callable[[Node], Mapping[str, str]] | None = None
+    settings: Callable[[Node], Mapping[str, Any]] | None = None
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     engine: str = "core"

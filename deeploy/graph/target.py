@@ -59,11 +59,16 @@ class DmaPath:
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs kernels: ``cores`` equal cores whose kernels work in ``memory``."""
+    """What runs kernels: ``cores`` equal cores whose kernels work in ``memory``.
+
+    Where ``accelerator`` names one (as ``deeploy_rt.h`` does), the first core of the team gives it jobs, of which it holds ``jobs``.
+    """
 
     name: str
     memory: str
     cores: int = 1
+    accelerator: str = ""
+    jobs: int = 0
 
 
 @dataclass(frozen=True)

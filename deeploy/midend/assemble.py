@@ -265,6 +265,8 @@ class _Assembler:
             if tensor.data is not None:
                 layout = kernel.layouts.get(name)
                 array = tensor.data if layout is None else layout.encode(tensor.data, node)
+                if array is None:
+                    continue
                 stored[name] = array
                 operands[name] = Operand(self._constant(tensor, array), Access.dense(array.shape))
             else:

@@ -24,7 +24,7 @@ TARGET = Target(
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
     memories=(L1, L2, L3),
     paths=(CLUSTER_DMA, HYPERRAM),
-    engines=(Engine("cluster", "L1", cores=8),),
+    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2)),
     timing=load_timing(HERE / "timing.toml"),
     default_memory="L2",
     kernels=KERNELS,
