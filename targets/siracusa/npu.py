@@ -7,7 +7,7 @@ The facts are those of GVSoC's model of the engine (revision edfcd839). A job co
 
 with 8-bit x and unsigned weights w of 2 to 8 bits, as a 1x1, a dense 3x3 or a depthwise 3x3 convolution of stride 1 (1x1:
 of any stride, by the distances of its inputs). It works on 6x6 pixels, 32 output channels and 32 (3x3: 28) input channels
-at a time; depthwise on 28 channels. ``kernels/neureka/neureka.c`` fills the registers of a tile in C; ``job`` is the same.
+at a time; depthwise on 28 channels. ``kernels/neureka/neureka.h`` fills the registers of a tile in C; ``job`` is the same.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 ROOT = Path(__file__).resolve().parents[3]
 NETWORK = ROOT / "tests" / "targets" / "siracusa" / "npu" / "network.c"
-SOURCES = [NETWORK, ROOT / "kernels" / "neureka" / "neureka.c"]
+SOURCES = [NETWORK]
 HAL = ROOT / "kernels" / "hal"
 BYTES, ROOM = 48 * 1024, 24 * 1024  # of an input and of an output
 GAP = 0x5A  # what lies between pixels of y
@@ -152,10 +152,10 @@ def headers(folder: Path) -> Path:
 
 @functools.cache
 def _host_objects(flags: tuple[str, ...]) -> tuple[Path, ...]:
-    """The objects of the host machine model and of the registers."""
+    """The objects of the host machine model."""
     folder = Path(_scratch.name) / "-".join(["host", *flags]).replace("=", "-").replace(",", "-")
     folder.mkdir()
-    sources = [ROOT / "kernels" / "neureka" / "neureka.c", *sorted((HAL / "host").glob("*.c"))]
+    sources = sorted((HAL / "host").glob("*.c"))
     for source in sources:
         _compile([*flags, "-c", str(source), "-o", str(folder / f"{source.stem}.o")])
     return tuple(folder / f"{source.stem}.o" for source in sources)

@@ -17,6 +17,11 @@ from targets.siracusa.npu import Layer, Mode, Tile
 from .conftest import BARE, Simulate, build
 from .neureka_jobs import HAL, ROOT, SOURCES, case, headers, split, sweep
 
+REGISTERS = """
+#include "neureka.h"
+void rt_job(int a, const uint32_t *r, int n) { (void)a, (void)r, (void)n; }
+void fill(const struct neureka_layer *l, const struct neureka_tile *t, uint32_t *r) { neureka_registers(l, t, r); }
+"""
 CLIP = {"u8": (0, 255), "s8": (-128, 127)}
 
 
@@ -34,12 +39,12 @@ class CTile(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """kernels/neureka, and an rt_job that is never called."""
+    """What neureka.h computes, and an rt_job that is never called."""
     folder = tmp_path_factory.mktemp("library")
-    (folder / "none.c").write_text('#include "deeploy_rt.h"\nvoid rt_job(int a, const uint32_t *r, int n) { (void)a, (void)r, (void)n; }\n')
+    (folder / "registers.c").write_text(REGISTERS)
     includes = [f"-I{HAL}", f"-I{ROOT / 'kernels' / 'neureka'}"]
     command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-shared", "-fPIC", *includes]
-    subprocess.run([*command, SOURCES[1], folder / "none.c", "-o", folder / "lib.so"], check=True)
+    subprocess.run([*command, folder / "registers.c", "-o", folder / "lib.so"], check=True)
     return ctypes.CDLL(str(folder / "lib.so"))
 
 
@@ -52,7 +57,7 @@ def test_registers_are_the_same_in_c(library: ctypes.CDLL) -> None:
         registers = (ctypes.c_uint32 * npu.REGISTERS)()
         c_layer = CLayer(layer.config, layer.weight_offset, layer.padding_value)
         c_tile = CTile(**{field.name: getattr(tile, field.name) for field in fields(Tile)})
-        library.neureka_registers(ctypes.byref(c_layer), ctypes.byref(c_tile), registers)
+        library.fill(ctypes.byref(c_layer), ctypes.byref(c_tile), registers)
         np.testing.assert_array_equal(list(registers), npu.job(layer, tile), err_msg=f"{layer} {tile}")
     assert len({astuple(tile)[:4] for _, tile in cases}) > 40
 

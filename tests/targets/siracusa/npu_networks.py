@@ -1,0 +1,88 @@
+"""Networks of independent nodes of the integer form, compiled for Siracusa with chosen kernels, and run on the host machine model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.api import Compiled, Network
+from deeploy.backend import host, host_model
+from deeploy.frontend.io import ports
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.managed import plan_managed
+from deeploy.operators import conv, matmul
+from deeploy.target import Kernel, Target
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or a product: what it reads, its constants in node order, and the type of its output."""
+
+    op: str
+    x: Array
+    constants: tuple[Array, ...]
+    y: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def node(self) -> Node:
+        """The node, with the shape of its output."""
+        shape = self._sums().shape
+        tensors = (Tensor(f"c{i}", a.shape, DType.of(a.dtype), a) for i, a in enumerate(self.constants))
+        return Node(
+            "layer",
+            self.op,
+            (Tensor("x", self.x.shape, DType.of(self.x.dtype)), *tensors),
+            (Tensor("y", shape, DType(self.y)),),
+            self.attrs,
+        )
+
+    def _sums(self) -> Array:
+        first = Tensor("x", self.x.shape, DType.of(self.x.dtype))
+        weights = Tensor("w", self.constants[0].shape, DType.of(self.constants[0].dtype), self.constants[0])
+        node = Node("layer", self.op, (first, weights), (), self.attrs)
+        reference = conv.reference if self.op == "Conv" else matmul.reference
+        return np.asarray(reference(node, self.x, self.constants[0]))
+
+
+def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compiled:
+    """One network in which every layer has an input and an output of its own."""
+    nodes, inputs, outputs = [], [], []
+    for number, layer in enumerate(layers):
+        x = gs.Variable(f"x{number}", dtype=layer.x.dtype, shape=list(layer.x.shape))
+        y = gs.Variable(f"y{number}", dtype=DType(layer.y).numpy, shape=list(layer.node().outputs[0].shape))
+        constants = [gs.Constant(f"c{number}_{i}", a) for i, a in enumerate(layer.constants)]
+        nodes.append(gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y]))
+        inputs.append(x)
+        outputs.append(y)
+    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    machine = machine_of(target, options)
+    assert machine is not None, "siracusa has managed memories"
+    plan = plan_managed(assemble("network", graph, target.kernels), target, machine, options.seconds)
+    sources, results = ports(graph, True, {})
+    return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), True, ())}, {})
+
+
+def kernels_of(made: Compiled) -> list[Kernel]:
+    """The kernel of every call."""
+    return [call.kernel for call in made.plan.program.calls]
+
+
+def check(made: Compiled, layers: Sequence[Layer], folder: Path, sanitize: bool = False) -> None:
+    """Assert that every output is what the references give, whatever the machine does that it does not promise."""
+    made.write(folder)
+    entry = host.select_network(json.loads((folder / "deploy.json").read_text()))
+    sample = [layer.x for layer in layers]
+    got = host_model.run(folder, entry, [sample], sanitize=sanitize)
+    for number, (have, want) in enumerate(zip(got, made.interpret(sample), strict=True)):
+        np.testing.assert_array_equal(have[0], want, err_msg=f"layer {number}: {layers[number].op} of {layers[number].x.shape}")

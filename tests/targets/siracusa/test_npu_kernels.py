@@ -1,0 +1,123 @@
+"""N-EUREKA's kernels as the compiler uses them: tiles, borders, strides and encodings against the references, on the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeploy.midend.bind import mismatch
+from deeploy.midend.machine import Options
+from deeploy.target import Target, load
+from targets.siracusa.npu_kernels import KERNELS
+
+from .npu_networks import Array, Layer, check, compiled, kernels_of
+
+IMAGE: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0), "group": 1, "zero_point": 0}
+PRODUCT: dict[str, Any] = {"trans_a": False, "trans_b": True, "a_zero_point": 0, "b_zero_point": 0}
+RANGES = {"s8": (-128, 127), "u8": (0, 255)}
+
+
+def only_npu() -> Target:
+    """Siracusa with N-EUREKA's kernels before all others."""
+    target = load("siracusa")
+    return replace(target, kernels=(*KERNELS, *(kernel for kernel in target.kernels if kernel.engine != "npu")))
+
+
+def requantised(random: np.random.Generator, channels: int, depth: int, y: str) -> tuple[tuple[Array, ...], dict[str, Any]]:
+    """A bias and a requantisation that spreads sums of ``depth`` products over the type of y."""
+    low, high = RANGES[y]
+    bias = random.integers(-2000, 2000, channels).astype(np.int32)
+    mul = random.integers(1 << 9, 1 << 10, channels).astype(np.int32)
+    shift = 9 + max(4, int(np.log2(max(1, depth)) / 2) + 5)
+    add = np.full(channels, 1 << (shift - 1), np.int32)
+    return (bias, mul, add), {"epilogue": ("bias", "requantise"), "shift": shift, "low": low, "high": high}
+
+
+def draw(random: np.random.Generator, kind: str, *shape: int) -> Array:
+    info = np.iinfo(np.int8 if kind == "s8" else np.uint8)
+    return np.asarray(random.integers(info.min, info.max + 1, shape).astype(info.dtype))
+
+
+def image(shape: tuple[int, ...], filters: int, taps: int, x: str = "u8", y: str = "s8", spread: int = 30, **attrs: Any) -> Layer:
+    """A convolution of ``shape`` [N,H,W,C]; ``group`` = C makes it depthwise; y of "s32" leaves the sums."""
+    random = np.random.default_rng([*shape, filters, taps])
+    attrs = {**IMAGE, **attrs}
+    w = random.integers(-spread, spread, (filters, shape[3] // attrs["group"], taps, taps)).astype(np.int8)
+    constants, epilogue = requantised(random, filters, w[0].size * spread * spread, y) if y != "s32" else ((), {})
+    return Layer("Conv", draw(random, x, *shape), (w, *constants), y, attrs | epilogue)
+
+
+def product(shape: tuple[int, ...], columns: int, x: str = "s8", y: str = "s8", **attrs: Any) -> Layer:
+    """A product of ``shape`` [..., M, K] with a constant."""
+    random = np.random.default_rng([*shape, columns])
+    b = random.integers(-60, 60, (columns, shape[-1])).astype(np.int8)
+    constants, epilogue = requantised(random, columns, shape[-1] * 3600, y) if y != "s32" else ((), {})
+    return Layer("MatMul", draw(random, x, *shape), (b, *constants), y, {**PRODUCT, **attrs} | epilogue)
+
+
+ONE = (1, 1, 1, 1)
+LAYERS = [
+    image((1, 7, 9, 33), 35, 1),
+    image((1, 25, 5, 64), 64, 1, y="u8"),
+    image((1, 9, 11, 17), 40, 1, "s8", strides=(2, 2)),
+    image((2, 5, 4, 8), 70, 1, strides=(1, 2)),
+    image((1, 13, 8, 40), 33, 1, "s8", "s32"),
+    image((1, 1, 1, 1), 1, 1),
+    image((1, 12, 12, 29), 33, 3, pads=ONE),
+    image((1, 8, 15, 3), 16, 3, "s8", "u8", pads=ONE, zero_point=-7),
+    image((2, 7, 7, 30), 9, 3, pads=(1, 0, 0, 1), spread=2),
+    image((1, 14, 6, 12), 70, 3, "u8", "s32", pads=(0, 1, 1, 0)),
+    image((1, 3, 3, 5), 4, 3),
+    image((1, 20, 5, 64), 64, 3, y="u8", pads=ONE, group=64),
+    image((1, 11, 13, 29), 29, 3, "s8", pads=ONE, group=29, zero_point=3),
+    image((1, 9, 8, 57), 57, 3, "u8", "s32", pads=(1, 1, 0, 0), group=57),
+    product((37, 40), 65),
+    product((1, 6, 100), 33, "u8", "u8"),
+    product((3, 5, 31), 8),
+    product((1, 130), 128, y="s32"),
+]
+
+
+@pytest.mark.parametrize("l1", [240_000, 14_000])
+def test_layers_are_what_the_references_give(tmp_path: Path, l1: int) -> None:
+    made = compiled(LAYERS, only_npu(), Options({"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
+    assert all(kernel.engine == "npu" for kernel in kernels_of(made))
+    tiles = [made.plan.tiling(step).tiles for step in range(len(LAYERS))]
+    assert max(tiles) == 1 if l1 > 200_000 else sum(n > 1 for n in tiles) >= 6, tiles
+    check(made, LAYERS, tmp_path)
+
+
+def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
+    layers = [layer for number, layer in enumerate(LAYERS) if number % 3 == 0]
+    check(compiled(layers, only_npu(), Options({"l1": 14_000}, buffering="single")), layers, tmp_path, sanitize=True)
+
+
+def test_multiply_accumulates_are_the_nodes_own() -> None:
+    made = compiled(LAYERS, only_npu(), Options())
+    macs = [call.geometry.macs() for call in made.plan.program.calls]
+    wanted = []
+    for layer in LAYERS:
+        w, outputs = layer.constants[0], layer.node().outputs[0].elements
+        wanted.append(outputs * w.size // w.shape[0])
+    assert macs == wanted
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (image((1, 8, 8, 4), 4, 5, pads=(2, 2, 2, 2)), "1x1"),
+        (image((1, 8, 8, 4), 4, 1, pads=ONE), "without padding"),
+        (image((1, 9, 9, 4), 4, 3, dilations=(2, 2)), "dilation"),
+        (image((1, 9, 9, 8), 8, 3, group=2, pads=ONE), "one group"),
+        (product((2, 3, 5, 8), 4), "batch"),
+    ],
+)
+def test_what_is_not_accepted_has_a_reason(layer: Layer, reason: str) -> None:
+    node = layer.node()
+    found = [mismatch(kernel, node) for kernel in KERNELS if kernel.op == node.op]
+    assert all(found), "some kernel takes it"
+    assert any(reason in text for problems in found for text in problems), found
