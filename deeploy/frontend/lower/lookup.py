@@ -140,6 +140,30 @@ def elementwise(node: gs.Node) -> Callable[[np.ndarray], np.ndarray] | None:
     return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
 
 
+def joined_sum(tensor: gs.Tensor, y: Quantised) -> _Values | None:
+    """The steps of ``y`` that onnxruntime's sum of a quantised tensor and a quantised number makes of every value, before rounding.
+
+    It multiplies the integers by ratios of scales in float32, all zero points in one summand. Where scales are nearly multiples of
+    each other, as those of a function's range and of its sum with 1 are, every second value is almost a tie, which this decides.
+    An int8 result that is dequantised again becomes uint8 there, of another type than the number: that sum stays in floats.
+    """
+    node = producer(tensor, "Add")
+    if node is None or node.domain == DOMAIN or np.dtype(y.tensor.dtype) != np.uint8:
+        return None
+    parts = [dequantised(t) for t in node.inputs]
+    if any(p is None or not (p.is_scalar and p.is_byte) for p in parts):
+        return None
+    number, x = sorted((p for p in parts if p is not None), key=lambda p: not isinstance(p.tensor, gs.Constant))
+    value = constant(number.tensor)
+    if value is None or value.size != 1 or isinstance(x.tensor, gs.Constant) or list(x.tensor.shape) != list(tensor.shape):
+        return None
+    ratio, other = (np.float32(p.s) / np.float32(y.s) for p in (x, number))
+    zeros = ratio * np.float32(x.z) + other * np.float32(number.z)
+    fixed = other * np.float32(value.ravel()[0]) + (np.float32(y.z) - zeros)
+    first, last = limits(x.tensor)
+    return x, np.asarray(ratio * np.arange(first, last + 1).astype(np.float32) + fixed, np.float32)
+
+
 def _reals(x: Quantised) -> np.ndarray:
     info = np.iinfo(x.tensor.dtype)
     return (np.arange(info.min, info.max + 1, dtype=np.int64) - x.z).astype(np.float32) * np.float32(x.s)

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build, choice, norms
-from deeploy.frontend.lower.lookup import real_constant, tabulate
+from deeploy.frontend.lower.lookup import joined_sum, real_constant, tabulate
 from deeploy.frontend.lower.products import PRODUCTS, append, biased
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, limits, multiplier, narrow, quantise_values, quantised, summand, ties
 from deeploy.graph.rewrite import Pass, producer, rule
@@ -103,11 +103,13 @@ def operator(graph: gs.Graph, node: gs.Node) -> bool:
 
 def _lookup(graph: gs.Graph, node: gs.Node, y: Quantised) -> bool:
     """An expression of one dequantised 8-bit tensor alone: a table, or nothing where it is the identity."""
-    found = tabulate(node.inputs[0])
+    joined = joined_sum(node.inputs[0], y)
+    found = joined or tabulate(node.inputs[0])
     x, reals = found if found is not None else (None, np.zeros(0))
     if x is None or isinstance(x.tensor, gs.Constant):
         return False
-    values = quantise_values(reals, y.s, y.z, *limits(y.tensor)).astype(y.tensor.dtype)
+    unit = (1.0, 0) if joined is not None else (y.s, y.z)
+    values = quantise_values(reals, *unit, *limits(y.tensor)).astype(y.tensor.dtype)
     result = node.outputs[0]
     node.outputs.clear()
     first, last = limits(x.tensor)

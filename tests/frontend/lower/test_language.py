@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 import deeploy
+from deeploy.simulate.interpreter import outputs
 from tests.frontend.lower import nets_transformer as t
 from tests.frontend.lower.nets import Net
 from tests.frontend.lower.test_constructs import _Samples
@@ -121,3 +122,21 @@ def test_quantised(build: Callable[[Net], str], kind: QuantType, tmp_path: Path)
     floats = [c.node.op for c in compiled.network.program.calls if any(o.dtype.is_float for o in c.node.outputs)]
     mask = ["Cast", "Sub"] if build is encoder else ["Cast"]  # of the caller's integers, before the first quantisation
     assert floats == [*mask, "Dequantize"]
+
+
+@pytest.mark.parametrize(("unsigned", "above"), [(True, 0), (False, 0), (True, 3), (False, 3)])
+def test_a_function_plus_one_is_rounded_as_onnxruntime_does(unsigned: bool, above: int, tmp_path: Path) -> None:
+    """Scales of an erf and of its sum with 1 are nearly one: every second value is a tie up to the noise of float32."""
+    dtype, low = (np.uint8, 0) if unsigned else (np.int8, -128)
+    zero, n = 127 + low, Net()
+    n.inputs.append(helper.make_tensor_value_info("q", TensorProto.INT8 if low else TensorProto.UINT8, [256]))
+    x = n.DequantizeLinear("q", n.c(np.float32(0.007843123748898506)), n.c(zero, dtype))
+    one = n.DequantizeLinear(n.c([255 + low], dtype), n.c(np.float32(0.003921568859368563)), n.c(low, dtype))
+    scale, offset = n.c(np.float32(0.007843133062124252)), n.c(low + above, dtype)
+    path = tmp_path / "m.onnx"
+    onnx.save(n.model([n.DequantizeLinear(n.QuantizeLinear(n.Add(x, one), scale, offset), scale, offset)]), path)
+    sample = np.arange(low, low + 256).astype(dtype)
+    expected = onnxruntime.InferenceSession(path).run(None, {"q": sample})[0]
+    program = deeploy.compile(path).network.program
+    assert [call.node.op for call in program.calls] == ["Lookup", "Dequantize"]
+    np.testing.assert_array_equal(outputs(program, [sample])[0], expected)
