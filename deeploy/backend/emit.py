@@ -6,6 +6,7 @@ A Project is a mapping from relative paths to contents; nothing is written here.
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -147,6 +148,7 @@ def _prototypes(instances: Mapping[str, c.Instance]) -> str:
 def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
     """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in; the runtime's are there."""
     files: dict[str, str | bytes] = {}
+    runtime = {path.name for folder in target.runtime for path in folder.glob("*.h")}
     waiting = [source, str(Path(source).with_suffix(".h"))]
     while waiting:
         name = waiting.pop()
@@ -160,6 +162,6 @@ def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
             )
         text = path.read_text()
         files[f"kernels/{name}"] = text
-        own = [include for include in _INCLUDE.findall(text) if not any((folder / include).is_file() for folder in target.runtime)]
-        waiting += [str(Path(name).parent / include) for include in own]
+        own = [include for include in _INCLUDE.findall(text) if include not in runtime]
+        waiting += [posixpath.normpath(f"{Path(name).parent}/{include}") for include in own]
     return files

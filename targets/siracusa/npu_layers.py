@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,9 +25,29 @@ class Lowered:
     normalisation: Normalisation | None
 
 
-def lower(node: Node, in_weight_memory: bool = False) -> Lowered | str:
+Convolution = tuple[Mode, Array, Array, int]  # mode, weights [K, C, FH, FW], what is added to the sums [K], padding
+
+
+def lower(node: Node) -> Lowered | str:
     """The node for the engine, or what the engine would need instead."""
-    convolution = _convolution(node) if node.op == "Conv" else _product(node) if node.op == "MatMul" else "a convolution or a product"
+    return _lowered(
+        node, _convolution(node) if node.op == "Conv" else _product(node) if node.op == "MatMul" else "a convolution or a product"
+    )
+
+
+def lower_windows(node: Node) -> Lowered | str:
+    """A convolution as a product of its windows, which hold row after row of taps; or what the engine would need instead."""
+    return _lowered(node, _windows(node) if node.op == "Conv" else "a convolution")
+
+
+def lower_thinned(node: Node) -> Lowered | str:
+    """A 3x3 convolution of stride 2 with all the outputs that stride 1 has; or what the engine would need instead."""
+    if node.op != "Conv" or sorted(set(conv.window(node).strides)) not in ([2], [1, 2]) or node.outputs[0].dtype.bytes != 1:
+        return "a convolution of stride 2 with 8-bit outputs"
+    return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
+
+
+def _lowered(node: Node, convolution: Convolution | str) -> Lowered | str:
     if isinstance(convolution, str):
         return convolution
     mode, weights, offset, padding = convolution
@@ -40,16 +60,13 @@ def lower(node: Node, in_weight_memory: bool = False) -> Lowered | str:
         return f"weights within 8 bits, not {weights.min()} to {weights.max()}"
     settings = (mode, x.dtype.value, y.dtype.value, *found)
     if not node.epilogue and y.dtype.value == "s32" and not offset.any():
-        layer = Layer(*settings, padding_value=padding, in_weight_memory=in_weight_memory)
+        layer = Layer(*settings, padding_value=padding)
         return Lowered(layer, encode(weights, layer), None)
     norm = _normalisation(node, weights, offset)
     if isinstance(norm, str):
         return norm
-    layer = Layer(*settings, 8 * norm.scale.itemsize, norm.shift, padding, in_weight_memory)
+    layer = Layer(*settings, 8 * norm.scale.itemsize, norm.shift, padding)
     return Lowered(layer, encode(weights, layer), norm)
-
-
-Convolution = tuple[Mode, Array, Array, int]  # mode, weights [K, C, FH, FW], what is added to the sums [K], padding
 
 
 def _constant(tensor: Tensor | None) -> Array | None:
@@ -69,6 +86,17 @@ def _convolution(node: Node) -> Convolution | str:
     if g.groups > 1 and not conv.is_depthwise(node):
         return "one group, or one channel in each"
     return Mode.DENSE if g.groups == 1 else Mode.DEPTHWISE, w, none, g.zero_point
+
+
+def _windows(node: Node) -> Convolution | str:
+    w = _constant(node.inputs[1])
+    if w is None:
+        return "constant weights"
+    g = conv.window(node, w.shape)
+    if g.groups > 1:
+        return "one group"
+    rows = w.transpose(0, 2, 3, 1).reshape(w.shape[0], -1, 1, 1)
+    return Mode.POINTWISE, rows, np.zeros(w.shape[0], np.int64), g.zero_point
 
 
 def _product(node: Node) -> Convolution | str:
