@@ -342,6 +342,30 @@ def quantize(
     print(f"wrote {output}")
 
 
+@app.command()
+def explore(
+    models: Annotated[list[Path], typer.Argument(help="ONNX files, or lists of layers (.json): one suite.", show_default=False)],
+    hardware: Annotated[Path, typer.Option("--hardware", help="TOML file of the accelerator (docs/exploration.md).", show_default=False)],
+    configs: Annotated[int, typer.Option("--configs", help="Unrollings that the datapath supports.")] = 2,
+    objective: Annotated[str, typer.Option("--objective", metavar="edp|latency|energy", help="What the suite minimises.")] = "edp",
+    prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Drop unrollings by the paper's rule, where layers are square.")] = True,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for report.html and explore.json.")] = None,
+    vary: Annotated[list[str] | None, typer.Option("--vary", metavar="FIELD=V,V", help="Sweep over a field of the hardware file.")] = None,
+    results: Annotated[Path | None, typer.Option("--results", help="Folder that keeps a sweep's results, to resume it.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes of a sweep.")] = None,
+    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler that runs a sweep.")] = None,
+    target: Annotated[str, typer.Option("--target", "-t", help="Target whose kernels declare the loop nests.")] = "generic",
+    dim: DimOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the spatial unrollings that an accelerator for these networks should support."""
+    from deeploy import target as registry
+    from deeploy.explore.command import Options, run
+
+    options = Options(configs, objective, prune, output, tuple(vary or ()), results, workers, dask, as_json)
+    print(run(models, hardware, registry.load(target), _dims(dim), options))
+
+
 def main() -> None:
     """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]

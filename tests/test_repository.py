@@ -28,6 +28,7 @@ ARROWS = {
     "backend": {*BASE, "graph", "target", "operators", "frontend", "midend"},
     "simulate": {*BASE, "graph", "target", "operators", "midend"},
     "report": {*BASE, "graph", "target", "operators", "midend"},
+    "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
 TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}
 
@@ -118,5 +119,5 @@ except SystemExit as end:
 """
     result = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.stdout.splitlines()[-1] == "loaded: [] status: 0", result.stderr
-    for command in ("compile", "run", "verify", "report", "inspect", "targets", "quantize"):
+    for command in ("compile", "run", "verify", "report", "inspect", "targets", "quantize", "explore"):
         assert command in result.stdout

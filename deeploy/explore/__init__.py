@@ -1,0 +1,1 @@
+"""Exploration: which spatial unrollings an accelerator for given networks should support."""

@@ -1,0 +1,108 @@
+"""``deeploy explore``: options, files and printing around a study or a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeploy.errors import UsageError, shorten
+from deeploy.explore.choose import OBJECTIVES, Objective
+from deeploy.explore.hardware import load
+from deeploy.explore.layers import Layer, distinct
+from deeploy.explore.networks import read
+from deeploy.explore.study import describe, study
+from deeploy.graph.target import Target
+
+MOST_CONFIGS = 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says.
+
+    Attributes:
+        vary: fields of the hardware file and their values, for a sweep.
+        results: folder of a sweep's results; points that lie there already are not computed again.
+        dask: address of a scheduler; None for processes on this machine.
+    """
+
+    configs: int = 2
+    objective: str = "edp"
+    prune: bool = True
+    output: Path | None = None
+    vary: tuple[str, ...] = ()
+    results: Path | None = None
+    workers: int | None = None
+    dask: str | None = None
+    as_json: bool = False
+
+
+def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: Options) -> str:
+    """Explore and write what was asked for; returns what to print."""
+    objective = _objective(options)
+    accelerator = load(hardware)
+    layers = distinct([layer for model in models for layer in read(model, target, dims)])
+    if options.vary:
+        return _sweep(layers, hardware, objective, options)
+    if options.results is not None or options.dask is not None:
+        raise UsageError("--results and --dask belong to a sweep", "Say what to vary, for example: --vary pes=256,1024")
+    found = study(layers, accelerator, options.configs, objective, options.prune)
+    description = {"models": [model.name for model in models], **describe(found)}
+    if options.output is not None:
+        from deeploy.explore.report import page
+
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "report.html").write_text(page(description))
+        (options.output / "explore.json").write_text(json.dumps(description, indent=1) + "\n")
+    if options.as_json:
+        return json.dumps(description, indent=1)
+    written = [] if options.output is None else [f"wrote {options.output / 'report.html'}"]
+    return "\n".join([summary(description), *written])
+
+
+def _objective(options: Options) -> Objective:
+    found = next((o for o in OBJECTIVES if o == options.objective), None)
+    if found is None:
+        raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
+    if not 1 <= options.configs <= MOST_CONFIGS:
+        raise UsageError(f"--configs {options.configs} is out of range", f"Give a number from 1 to {MOST_CONFIGS}.")
+    return found
+
+
+def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, options: Options) -> str:
+    from deeploy.explore.sweep import grid, sweep
+
+    if options.output is not None:
+        raise UsageError("--output shows one accelerator, --vary many", "Leave out one or the other.")
+    points = grid(options.vary)
+    rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results, options.workers, options.dask)
+    if options.as_json:
+        return json.dumps(rows, indent=1)
+    lines = []
+    for row in rows:
+        at = ", ".join(f"{field} {value:g}" for field, value in row["point"].items())
+        best = row["sets"][-1]
+        names = " + ".join(u["label"] for u in best["unrollings"])
+        lines.append(f"{at}: EDP {best['edp']:.4g} pJ cycles, gain {best['gain']:.3f}, {names}")
+    return "\n".join(lines)
+
+
+def summary(description: Mapping[str, Any]) -> str:
+    """A study for a terminal."""
+    counts = description["factorisations"]
+    pruned = f", {counts['evaluated']} after pruning" if counts["pruned"] else ", not pruned"
+    lines = [
+        f"{description['hardware']}: {description['pes']} elements, {len(description['layers'])} different layers",
+        f"{counts['all']} factorisations, {counts['useful']} that fit the layers{pruned}; {description['pairs']} pairs evaluated",
+    ]
+    for entry in description["sets"]:
+        figures = f"{entry['cycles']:.4g} cycles, {entry['energy_pj'] / 1e6:.4g} uJ, EDP {entry['edp']:.4g}"
+        lines.append(f"{entry['configs']} unrolling{'s' * (entry['configs'] > 1)}: {figures}, gain {entry['gain']:.3f}")
+        for u in entry["unrollings"]:
+            inner = ", ".join(f"{kind} for {loop}" for kind, loop in u["inner"].items() if loop)
+            lines.append(f"  {u['label']:32} {u['layers']:4} layers; innermost: {inner or 'unused'}")
+        lines.append(f"  {entry['multiplexer_inputs']} multiplexer inputs")
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""Layers of a network: from an ONNX file, through the compiler's own declarations, or from a list saved before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deeploy.errors import ModelError, shorten
+from deeploy.explore.layers import LOOPS, Layer, distinct, from_program
+from deeploy.frontend import import_states
+from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.lower import assign_types
+from deeploy.frontend.states import append
+from deeploy.graph.target import Target
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import custom_type, inferred_shapes
+
+_FORMAT = 1
+
+
+def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> list[Layer]:
+    """The layers of a network, repeated ones counted.
+
+    Args:
+        file: an ONNX model, or a list that ``save`` wrote (its name ends in ``.json``).
+        target: whose lowering and kernels declare the loop nests.
+
+    Raises:
+        ModelError, UnsupportedError: a file that cannot be read, an operator without a loop nest, a network without products.
+    """
+    return load(file) if file.suffix == ".json" else distinct(_from_model(file, target, dims or {}))
+
+
+def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Layer]:
+    source = import_states(file, dims, lambda node: inferred_shapes(target.kernels, node))
+    graph = source.graph
+    if is_dialect(graph):
+        types, _ = resolve_input_types(graph, {}, True)
+        assign_types(graph, types, lambda node: custom_type(target.kernels, node))
+    for step in target.passes:
+        step(graph)
+    if source.pairs:
+        append(graph, source.pairs)
+    return from_program(assemble(file.name, graph, target.kernels))
+
+
+def save(file: Path, layers: Sequence[Layer], about: str) -> None:
+    """Write a list of layers; ``about`` says which network, and how the list can be made again."""
+    entries = [_entry(layer) for layer in layers]
+    lines = ",\n  ".join(json.dumps(entry) for entry in entries)
+    file.write_text(f'{{"format": {_FORMAT}, "about": {json.dumps(about)}, "layers": [\n  {lines}\n]}}\n')
+
+
+def _entry(layer: Layer) -> dict[str, Any]:
+    sizes = dict(zip(LOOPS, layer.sizes, strict=True))
+    return {"name": layer.name, "count": layer.count, **sizes, "strides": layer.strides, "dilations": layer.dilations}
+
+
+def load(file: Path) -> list[Layer]:
+    """Read a list of layers.
+
+    Raises:
+        ModelError: not such a list, or a layer with a field that is missing or wrong; it is named.
+    """
+    remedy = "Write the list again with benchmarks/exploration.py, or explore the ONNX model."
+    try:
+        data = json.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"{shorten(str(file))} cannot be read: {shorten(str(error), 120)}", remedy) from error
+    entries = data.get("layers") if isinstance(data, dict) and data.get("format") == _FORMAT else None
+    if not isinstance(entries, list) or not entries:
+        raise ModelError(f"{shorten(str(file))} is no list of layers of format {_FORMAT}", remedy)
+    layers = []
+    for position, entry in enumerate(entries):
+        name = str(entry.get("name", position)) if isinstance(entry, dict) else str(position)
+        fields = {field: entry.get(field) if isinstance(entry, dict) else None for field in (*LOOPS, "count")}
+        wrong = [field for field, value in fields.items() if not _is_count(value)]
+        pairs = [entry.get(field, [1, 1]) if isinstance(entry, dict) else None for field in ("strides", "dilations")]
+        wrong += [
+            f
+            for f, v in zip(("strides", "dilations"), pairs, strict=True)
+            if not (isinstance(v, list) and len(v) == 2 and all(map(_is_count, v)))
+        ]
+        if wrong:
+            raise ModelError(
+                f"{shorten(str(file))}: layer {shorten(name)} has no valid {wrong[0]}", "Give a positive whole number, or two of them."
+            )
+        sizes = tuple(fields[loop] for loop in LOOPS)
+        layers.append(Layer(name, sizes, tuple(pairs[0]), tuple(pairs[1]), fields["count"]))  # type: ignore[arg-type]
+    return layers
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

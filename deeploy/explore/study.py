@@ -1,0 +1,178 @@
+"""A study: all pairs evaluated, the best set of every size, what each layer does with it, and what it costs the datapath."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deeploy.explore import overhead
+from deeploy.explore.choose import Choice, Objective, best_set, evaluate_set, undominated
+from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
+from deeploy.explore.hardware import Hardware
+from deeploy.explore.layers import LOOPS, Layer, distinct
+from deeploy.explore.unrollings import Unrollings, unrollings
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was found for a suite of networks on one accelerator.
+
+    Attributes:
+        layers: without repetition, each with its number.
+        costs: of one layer of each kind.
+        choices: the best set of one unrolling, of two, and so on.
+        seconds: "pairs" to evaluate all pairs, "choice" to find the sets.
+    """
+
+    hardware: Hardware
+    objective: Objective
+    layers: tuple[Layer, ...]
+    unrollings: Unrollings
+    costs: Costs
+    choices: tuple[Choice, ...]
+    seconds: Mapping[str, float]
+
+    def totals(self) -> tuple[Array, Array]:
+        """Cycles and picojoule of all layers of each kind: float64[N, L] each."""
+        return totals(self.costs, self.layers)
+
+
+def totals(costs: Costs, layers: Sequence[Layer]) -> tuple[Array, Array]:
+    """Cycles and picojoule, times how many such layers there are."""
+    count = np.array([layer.count for layer in layers], np.float64)
+    return costs.cycles * count, costs.energy * count
+
+
+def study(
+    layers: Sequence[Layer],
+    hardware: Hardware,
+    configs: int = 2,
+    objective: Objective = "edp",
+    prune: bool = True,
+    assumptions: Assumptions | None = None,
+) -> Study:
+    """Evaluate every pair and choose the best 1, 2, ... ``configs`` unrollings."""
+    start = time.perf_counter()
+    kinds = distinct(layers)
+    found = unrollings(hardware.pes, kinds, prune)
+    costs = evaluate(found.factors, kinds, hardware, assumptions)
+    middle = time.perf_counter()
+    cycles, energy = totals(costs, kinds)
+    sizes = range(1, min(configs, len(found)) + 1)
+    choices = tuple(best_set(cycles, energy, size, objective) for size in sizes)
+    seconds = {"pairs": middle - start, "choice": time.perf_counter() - middle}
+    return Study(hardware, objective, tuple(kinds), found, costs, choices, seconds)
+
+
+def tradeoff(result: Study) -> list[dict[str, Any]]:
+    """The front of the objective over multiplexer inputs, from no configurability on.
+
+    Pairs are formed of the unrollings that no other beats in every layer, each layer's cost being energy plus cycles at the
+    rate of the best pair; larger sets enter as the best of their size.
+    """
+    cycles, energy = result.totals()
+    best = result.choices[min(1, len(result.choices) - 1)]
+    weight = {"edp": (1.0, best.energy / best.cycles), "latency": (0.0, 1.0), "energy": (1.0, 0.0)}[result.objective]
+    cost = weight[0] * energy + weight[1] * cycles
+    kept = undominated(cost)
+    between = overhead.of_pairs(result.unrollings.factors[kept])
+    i, j = np.triu_indices(len(kept), 1)
+    sums = np.concatenate([_pair_sums(cost[kept], row) for row in range(len(kept) - 1)]) if len(kept) > 1 else np.empty(0)
+    points = [choice.rows for choice in result.choices]
+    points += (
+        [(int(kept[i[k]]), int(kept[j[k]])) for k in overhead.front(list(sums), list(between[i, j]))] if len(result.choices) > 1 else []
+    )
+    found = [evaluate_set(cycles, energy, rows, result.objective) for rows in points]
+    inputs = [overhead.multiplexer_inputs(result.unrollings.factors[list(rows)]) for rows in points]
+    kept_points = overhead.front([choice.value(result.objective) for choice in found], inputs)
+    return [
+        {"unrollings": [result.unrollings.labels[row] for row in points[k]], "multiplexer_inputs": inputs[k], **_figures(found[k])}
+        for k in kept_points
+    ]
+
+
+def _pair_sums(cost: Array, row: int) -> Array:
+    return np.asarray(np.minimum(cost[row], cost[row + 1 :]).sum(axis=1))
+
+
+def _figures(choice: Choice) -> dict[str, float]:
+    return {"cycles": choice.cycles, "energy_pj": choice.energy, "edp": choice.edp}
+
+
+def describe(result: Study) -> dict[str, Any]:
+    """The study as plain data, for JSON and for the report."""
+    sets = []
+    for choice in result.choices:
+        factors = result.unrollings.factors[list(choice.rows)]
+        sets.append(
+            {
+                "configs": len(choice.rows),
+                **_figures(choice),
+                "bound": choice.bound,
+                "gain": result.choices[0].value(result.objective) / choice.value(result.objective),
+                "multiplexer_inputs": overhead.multiplexer_inputs(factors),
+                "unrollings": [_unrolling(result, choice, position) for position in range(len(choice.rows))],
+                "layers": _layers(result, choice),
+            }
+        )
+    found = result.unrollings
+    return {
+        "hardware": result.hardware.name,
+        "pes": result.hardware.pes,
+        "objective": result.objective,
+        "factorisations": {"all": found.complete, "useful": found.useful, "evaluated": len(found), "pruned": found.is_pruned},
+        "pairs": len(found) * len(result.layers),
+        "layers": [
+            {"name": y.name, "count": y.count, "macs": y.macs, "loops": dict(zip(LOOPS, y.sizes, strict=True))} for y in result.layers
+        ],
+        "sets": sets,
+        "tradeoff": tradeoff(result),
+    }
+
+
+def _unrolling(result: Study, choice: Choice, position: int) -> dict[str, Any]:
+    """One unrolling of a set: its factors, and the innermost loop that most of its layers choose, depthwise ones apart."""
+    row = choice.rows[position]
+    inner: dict[str, dict[str, int]] = {"depthwise": {}, "other": {}}
+    for at, layer in enumerate(result.layers):
+        if choice.uses[at] == position:
+            kind = inner["depthwise" if is_depthwise(layer) else "other"]
+            name = INNER[int(result.costs.inner[row, at])]
+            kind[name] = kind.get(name, 0) + layer.count
+    most = {kind: max(counts, key=lambda name: counts[name]) if counts else None for kind, counts in inner.items()}
+    factors = {loop: int(u) for loop, u in zip(LOOPS, result.unrollings.factors[row], strict=True)}
+    return {
+        "factors": factors,
+        "label": result.unrollings.labels[row],
+        "inner": most,
+        "layers": sum(map(sum, (c.values() for c in inner.values()))),
+    }
+
+
+def is_depthwise(layer: Layer) -> bool:
+    """Whether a layer has groups, and neither input nor output channels inside them."""
+    size = dict(zip(LOOPS, layer.sizes, strict=True))
+    return size["G"] > 1 and size["C"] == size["K"] == 1
+
+
+def _layers(result: Study, choice: Choice) -> list[dict[str, Any]]:
+    costs, entries = result.costs, []
+    for at, use in enumerate(choice.uses):
+        row = choice.rows[use]
+        entries.append(
+            {
+                "unrolling": use,
+                "inner": INNER[int(costs.inner[row, at])],
+                "utilisation": float(costs.utilisation[row, at]),
+                "temporal": float(costs.temporal[row, at]),
+                "cycles": float(costs.cycles[row, at]),
+                "energy_pj": float(costs.energy[row, at]),
+            }
+        )
+    return entries

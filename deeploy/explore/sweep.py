@@ -1,0 +1,136 @@
+"""Sweeps: one study for every point of a grid of hardware parameters, in processes or on Dask, resumed where they stopped.
+
+A point's result is a file in the folder of results, named after a digest of all that decides it and written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from deeploy import __version__
+from deeploy.errors import UsageError, shorten
+from deeploy.explore.choose import Objective
+from deeploy.explore.hardware import Hardware, load
+from deeploy.explore.layers import Layer
+from deeploy.explore.study import describe, study
+
+Point = Mapping[str, float]
+Task = tuple[Sequence[Layer], Hardware, int, Objective, bool]
+
+
+def grid(vary: Sequence[str]) -> list[dict[str, float]]:
+    """All combinations of ``FIELD=VALUE,VALUE,...``."""
+    fields: dict[str, list[float]] = {}
+    for text in vary:
+        field, equals, values = text.partition("=")
+        try:
+            numbers = [float(value) for value in values.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not field or not numbers or field in fields:
+            raise UsageError(f"--vary {shorten(text)} is not of the form FIELD=NUMBER,NUMBER,...", "For example: --vary pes=256,1024")
+        fields[field] = numbers
+    return [dict(zip(fields, values, strict=True)) for values in itertools.product(*fields.values())]
+
+
+def sweep(
+    layers: Sequence[Layer],
+    hardware: Path,
+    points: Sequence[Point],
+    configs: int,
+    objective: Objective,
+    prune: bool,
+    results: Path | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+) -> list[dict[str, Any]]:
+    """The studies of all points, in order, each with its ``point``.
+
+    Args:
+        results: folder that keeps results; those that are there are not computed again.
+        workers: processes; the machine's cores by default.
+        dask: address of a Dask scheduler to use instead of processes.
+    """
+    tasks = [(list(layers), load(hardware, point), configs, objective, prune) for point in points]
+    files = [results / f"{digest(task)}.json" if results is not None else None for task in tasks]
+    if results is not None:
+        results.mkdir(parents=True, exist_ok=True)
+    found = {index: known for index, file in enumerate(files) if (known := _read(file)) is not None}
+    missing = [index for index in range(len(tasks)) if index not in found]
+    run = _on_dask(dask) if dask is not None else _in_processes(workers or os.cpu_count() or 1)
+    for position, description in run([tasks[index] for index in missing]):
+        index = missing[position]
+        found[index] = description
+        _write(files[index], description)
+    return [{"point": dict(point), **found[index]} for index, point in enumerate(points)]
+
+
+def digest(task: Task) -> str:
+    """Everything that decides a result, in 24 hexadecimal digits."""
+    layers, hardware, configs, objective, prune = task
+    decides = [__version__, [asdict(layer) for layer in layers], asdict(hardware), configs, objective, prune]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def compute(task: Task) -> dict[str, Any]:
+    """One point; runs in a process of its own."""
+    return describe(study(*task))
+
+
+Runner = Callable[[Sequence[Task]], Iterator[tuple[int, dict[str, Any]]]]
+
+
+def _in_processes(workers: int) -> Runner:
+    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, dict[str, Any]]]:
+        if min(workers, len(tasks)) <= 1:
+            yield from ((position, compute(task)) for position, task in enumerate(tasks))
+            return
+        with ProcessPoolExecutor(min(workers, len(tasks))) as pool:
+            futures = {pool.submit(compute, task): position for position, task in enumerate(tasks)}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+
+    return run
+
+
+def _on_dask(address: str) -> Runner:
+    try:
+        from distributed import Client
+        from distributed import as_completed as completed
+    except ImportError as error:
+        raise UsageError("--dask needs the package distributed", "Install the extra: pip install 'deeploy-compiler[dask]'") from error
+
+    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, dict[str, Any]]]:
+        try:
+            client = Client(address, timeout=10)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"no Dask scheduler answers at {shorten(address)}", "Start one with: dask scheduler") from error
+        with client:
+            futures = {client.submit(compute, task, pure=False): position for position, task in enumerate(tasks)}
+            for future in completed(list(futures)):
+                yield futures[future], future.result()
+
+    return run
+
+
+def _read(file: Path | None) -> dict[str, Any] | None:
+    if file is None or not file.is_file():
+        return None
+    description: dict[str, Any] = json.loads(file.read_text())
+    return description
+
+
+def _write(file: Path | None, description: Mapping[str, Any]) -> None:
+    """Whole or not at all: an interrupted sweep leaves no half file."""
+    if file is not None:
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(description))
+        part.replace(file)

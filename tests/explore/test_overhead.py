@@ -1,0 +1,47 @@
+"""Multiplexer inputs: counted by hand on arrays of a few elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.explore.layers import LOOPS
+from deeploy.explore.overhead import front, lanes, multiplexer_inputs, of_pairs
+
+
+def row(**factors: int) -> list[int]:
+    return [factors.get(loop, 1) for loop in LOOPS]
+
+
+def test_lanes_of_one_unrolling() -> None:
+    weights, inputs, outputs = lanes(np.array(row(K=2, OX=2, FX=2))).tolist()
+    # Elements: K outermost, then FX, then OX.
+    assert weights == [0, 0, 1, 1, 2, 2, 3, 3]  # (k, fx)
+    assert inputs == [0, 1, 1, 2, 0, 1, 1, 2]  # ox + fx
+    assert outputs == [0, 1, 0, 1, 2, 3, 2, 3]  # (k, ox)
+
+
+def test_one_unrolling_needs_wires_only() -> None:
+    assert multiplexer_inputs(np.array([row(K=4, C=2)])) == 0
+
+
+def test_two_unrollings() -> None:
+    """K2 and C2 on two elements: weights agree; element 1 has input lane 0 or 1, and output lane 1 or 0."""
+    assert multiplexer_inputs(np.array([row(K=2), row(C=2)])) == 2 + 2
+
+
+def test_pairs_agree_with_sets() -> None:
+    factors = np.array([row(K=8), row(C=8), row(OX=4, OY=2), row(G=2, FX=4), row(K=2, C=2, OX=2)])
+    table = of_pairs(factors)
+    for i in range(len(factors)):
+        for j in range(len(factors)):
+            assert table[i, j] == (0 if i == j else multiplexer_inputs(factors[[i, j]]))
+
+
+def test_three_unrollings_count_different_lanes() -> None:
+    factors = np.array([row(K=2), row(C=2), row(OX=2)])
+    # Element 1: weight lanes 1, 1, 0; input lanes 0, 1, 1; output lanes 1, 0, 1. Element 0: always lane 0.
+    assert multiplexer_inputs(factors) == 2 + 2 + 2
+
+
+def test_front() -> None:
+    assert front([5.0, 4.0, 4.5, 3.0, 3.0], [0, 2, 1, 4, 5]) == [0, 2, 1, 3]
