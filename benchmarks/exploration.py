@@ -1,0 +1,300 @@
+"""Accelerators for MobileViT-S: the paper's Tables I and III beside ours, what holds of its conclusions, what moves the gains.
+
+The network is examples/layers/mobilevit_s.json (benchmarks/mobilevit.py makes it), the accelerators are those of examples/hardware.
+Section ``zigzag`` needs the extra of that name and takes seconds per pair. Exit status 1 when a conclusion that docs/exploration.md
+states does not hold, or all pairs at 8192 elements take more than a minute.
+
+    python benchmarks/exploration.py [--only SECTION ...] [--pairs N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from common import ROOT, print_machine
+
+from deeploy.errors import UsageError
+from deeploy.explore import zigzag
+from deeploy.explore.choose import Choice, best_set
+from deeploy.explore.cost import INNER, Assumptions, evaluate
+from deeploy.explore.hardware import Hardware, load
+from deeploy.explore.layers import LOOPS, Layer
+from deeploy.explore.networks import load as load_layers
+from deeploy.explore.study import Study, describe, study
+from deeploy.explore.unrollings import unrollings
+
+LAYERS = ROOT / "examples" / "layers" / "mobilevit_s.json"
+HARDWARE = ROOT / "examples" / "hardware"
+
+TABLE_1 = {  # accelerator: gain, best single unrolling as the paper gives it
+    "array256_bw128": (1.557, "Ku 8, OxyU 32"),
+    "array256_bw512": (1.409, "Ku 8, OxyU 32"),
+    "array256_bw2048": (1.415, "Ku 4, OxyU 64"),
+    "array8192_bw2048": (4.124, "Cu 2, Ku 16, OxyU 256"),
+    "array8192_bw8192": (3.839, "Cu 4, Ku 8, OxyU 256"),
+}
+TABLE_3 = (  # Gu, Cu, Ku, Fxyu, Oxyu, innermost loop of other and of depthwise layers
+    ("1 SU", (1, 1, 16, 4, 128), "C", "Fx"),
+    ("2 SUs, nr 1", (1, 64, 2, 1, 64), "K", "Fx"),
+    ("2 SUs, nr 2", (1, 2, 4, 16, 64), "C", "Ox"),
+)
+TABLE_2 = ("architecture1", "architecture2", "architecture3", "architecture4")
+TOLERANCE = 0.25  # of a gain, above which the sensitivity table has to say what moves it
+SLOWEST = 60.0  # seconds for all pairs at 8192 elements
+
+# Read and write energy of one access in picojoule, CACTI 7.0 as in examples/hardware: by bytes, bits, kind of transistors.
+CACTI = {
+    (1 << 20, 128, "itrs-lop"): (35.8, 28.9),
+    (1 << 20, 512, "itrs-lop"): (111.9, 110.5),
+    (1 << 20, 2048, "itrs-lop"): (409.7, 502.1),
+    (1 << 20, 8192, "itrs-lop"): (2645.6, 3606.3),
+    (1 << 17, 1024, "itrs-lop"): (42.3, 89.4),
+    (1 << 17, 2048, "itrs-lop"): (113.6, 158.6),
+    (1 << 17, 4096, "itrs-lop"): (391.6, 434.1),
+    (1 << 19, 2048, "itrs-hp"): (294.7, 771.6),
+    (1 << 21, 2048, "itrs-hp"): (879.7, 1252.9),
+}
+
+Variant = Callable[[Hardware], tuple[Hardware, Assumptions] | None]
+
+
+def cacti(kind: str, top: int | None = None) -> Variant:
+    """Other transistors, or another size of the memory for all operands; None where CACTI was not run for it."""
+
+    def change(hardware: Hardware) -> tuple[Hardware, Assumptions] | None:
+        stores = []
+        for store in hardware.memories:
+            capacity = top if top is not None and len(store.operands) == 3 else store.capacity
+            if (top is not None) and capacity == store.capacity:
+                stores.append(store)
+                continue
+            known = CACTI.get((capacity or 0, int(store.bandwidth), kind))
+            if known is None:
+                return None
+            read, write = (energy / store.bandwidth for energy in known)
+            stores.append(dataclasses.replace(store, capacity=capacity, read_pj_per_bit=read, write_pj_per_bit=write))
+        return dataclasses.replace(hardware, memories=tuple(stores)), Assumptions()
+
+    return change
+
+
+def assuming(**changes: bool) -> Variant:
+    return lambda hardware: (hardware, Assumptions(**changes))
+
+
+VARIANTS: dict[str, Variant] = {
+    "as stated": assuming(),
+    "idle lanes need no bandwidth": assuming(idle_lanes_need_bandwidth=False),
+    "idle lanes cost energy": assuming(idle_lanes_cost_energy=True),
+    "stationary needs no bandwidth": assuming(stationary_needs_bandwidth=False),
+    "inputs move to neighbours": lambda hardware: (dataclasses.replace(hardware, shifts_inputs=True), Assumptions()),
+    "whole words cost energy": assuming(whole_words=True),
+    "a port per operand": assuming(port_per_operand=True),
+    "memory energy only": assuming(array_energy=False),
+    "low operating power SRAM": cacti("itrs-lop"),
+    "top memory of 512 KiB": cacti("itrs-hp", 1 << 19),
+    "top memory of 2 MiB": cacti("itrs-hp", 1 << 21),
+}
+
+
+def accelerator(name: str) -> Hardware:
+    return load(HARDWARE / f"{name}.toml")
+
+
+def short(result: Study, choice: Choice) -> list[str]:
+    """Unrollings as the paper writes them: products over both directions."""
+    texts = []
+    for row in choice.rows:
+        u = dict(zip(LOOPS, (int(f) for f in result.unrollings.factors[row]), strict=True))
+        parts = {"Gu": u["G"], "Cu": u["C"], "Ku": u["K"], "FxyU": u["FX"] * u["FY"], "OxyU": u["OX"] * u["OY"]}
+        texts.append(", ".join(f"{name} {factor}" for name, factor in parts.items() if factor > 1))
+    return texts
+
+
+def gains(layers: list[Layer]) -> bool:
+    """Table I, and the gains of Table II's accelerators; which conclusions hold."""
+    print("Table I: EDP of one unrolling over EDP of two\n")
+    print(f"{'accelerator':18} {'paper':>6} {'ours':>6} {'ratio':>6}   best single unrolling, paper | ours | pair, ours")
+    found = {name: study(layers, accelerator(name), 2) for name in (*TABLE_1, *TABLE_2)}
+    ours = {name: result.choices[0].edp / result.choices[1].edp for name, result in found.items()}
+    for name, (gain, single) in TABLE_1.items():
+        one, two = (short(found[name], choice) for choice in found[name].choices)
+        mark = " " if abs(ours[name] / gain - 1) <= TOLERANCE else "*"
+        print(f"{name:18} {gain:6.3f} {ours[name]:6.3f} {ours[name] / gain:6.2f}{mark}  {single} | {one[0]} | {' + '.join(two)}")
+    print("  * differs by more than 25 %: see the section sensitivity\n\nTable II: accelerators with a memory per operand\n")
+    for name in TABLE_2:
+        one, two = (short(found[name], choice) for choice in found[name].choices)
+        print(f"{name:18} {'':6} {ours[name]:6.3f} {'':6}   {one[0]} | {' + '.join(two)}")
+    return conclusions(found, ours)
+
+
+def windows(result: Study, choice: Choice) -> list[bool]:
+    """Whether each unrolling of a set unrolls FX or FY."""
+    taps = [LOOPS.index("FX"), LOOPS.index("FY")]
+    return [bool(result.unrollings.factors[row][taps].max() > 1) for row in choice.rows]
+
+
+def conclusions(found: dict[str, Study], ours: dict[str, float]) -> bool:
+    """The paper's conclusions, one by one."""
+    pixels = [LOOPS.index("OX"), LOOPS.index("OY")]
+    singles = {name: result.unrollings.factors[result.choices[0].rows[0]] for name, result in found.items()}
+    dominant = {name: math.prod(row[pixels]) >= np.delete(row, pixels).max() for name, row in singles.items()}
+    small = [ours[name] for name in TABLE_1 if "256" in name]
+    large = [ours[name] for name in TABLE_1 if "8192" in name]
+    has = {name: windows(result, result.choices[0])[0] for name, result in found.items()}
+    split = {name: sorted(windows(result, result.choices[1])) == [False, True] for name, result in found.items()}
+    checks = {
+        f"OX OY are the largest factor of the single unrolling: {sum(dominant.values())} of {len(dominant)}": all(dominant.values()),
+        f"the gain is larger for 8192 elements: {min(large):.2f} to {max(large):.2f} against {min(small):.2f} to {max(small):.2f}": min(
+            large
+        )
+        > max(small),
+        "single unrollings have FX or FY where inputs have 1024 bits (architectures 2 and 4)": has["architecture2"]
+        and has["architecture4"],
+        "and not where they have 4096 bits (architecture 3)": not has["architecture3"],
+        f"of two unrollings one has FX or FY and one has not: {sum(split.values())} of {len(split)}": all(split.values()),
+    }
+    print("\nConclusions of the paper\n")
+    for text, holds in checks.items():
+        print(f"  {'holds' if holds else 'FAILS'}  {text}")
+    return all(checks.values())
+
+
+def table3(layers: list[Layer]) -> bool:
+    """Table III: factors and innermost loops of the sets of one and two."""
+    result = study(layers, accelerator("table3"), 2)
+    print("Table III: 8192 elements, 1024 bits per cycle for every operand\n")
+    print(f"{'':22} {'Gu':>4} {'Cu':>4} {'Ku':>4} {'Fxyu':>5} {'Oxyu':>5}  innermost, depthwise")
+    for name, factors, other, depthwise in TABLE_3:
+        print(
+            f"{'paper ' + name:22} {factors[0]:4} {factors[1]:4} {factors[2]:4} {factors[3]:5} {factors[4]:5}  for {other}, for {depthwise}"
+        )
+    for entry in describe(result)["sets"]:
+        for position, unrolling in enumerate(entry["unrollings"], 1):
+            u = unrolling["factors"]
+            label = f"ours {entry['configs']} SU" + (f"s, nr {position}" if entry["configs"] > 1 else "")
+            other, depthwise = (
+                f"for {unrolling['inner'][kind]}" if unrolling["inner"][kind] else "unused" for kind in ("other", "depthwise")
+            )
+            factors = (u["G"], u["C"], u["K"], u["FX"] * u["FY"], u["OX"] * u["OY"])
+            print(f"{label:22} " + " ".join(f"{factor:{width}}" for factor, width in zip(factors, (4, 4, 4, 5, 5), strict=True)), end="")
+            print(f"  {other}, {depthwise}")
+    return True
+
+
+def sensitivity(layers: list[Layer]) -> bool:
+    """The gain of every accelerator under every assumption, alone; and with EDP summed over layers."""
+    names = list(TABLE_1)
+    print("Sensitivity: EDP of one unrolling over EDP of two, one change at a time\n")
+    print(f"{'':32} " + " ".join(f"{name.removeprefix('array'):>12}" for name in names))
+    print(f"{'paper':32} " + " ".join(f"{TABLE_1[name][0]:12.3f}" for name in names))
+    for text, variant in VARIANTS.items():
+        cells = []
+        for name in names:
+            changed = variant(accelerator(name))
+            if changed is None:
+                cells.append(f"{'-':>12}")
+                continue
+            one, two = (c.edp for c in study(layers, changed[0], 2, assumptions=changed[1]).choices)
+            cells.append(f"{one / two:12.3f}")
+        print(f"{text:32} {' '.join(cells)}", flush=True)
+    cells = []
+    for name in names:
+        hardware = accelerator(name)
+        costs = evaluate(unrollings(hardware.pes, layers).factors, layers, hardware)
+        product = costs.cycles * costs.energy * np.array([layer.count for layer in layers])
+        one, two = (best_set(product, product, size, "energy").energy for size in (1, 2))
+        cells.append(f"{one / two:12.3f}")
+    print(f"{'EDP summed over layers':32} {' '.join(cells)}")
+    return True
+
+
+def speed(layers: list[Layer]) -> bool:
+    """Seconds for all pairs, and whether pruning changes the optimum."""
+    print("All pairs at 8192 elements (the paper's ZigZag: about 0.2 CPU seconds for each)\n")
+    slowest = 0.0
+    optima = []
+    for prune in (True, False):
+        hardware = accelerator("array8192_bw2048")
+        start = time.perf_counter()
+        result = study(layers, hardware, 2, prune=prune)
+        seconds = time.perf_counter() - start
+        slowest = max(slowest, result.seconds["pairs"])
+        optima.append([choice.edp for choice in result.choices])
+        words = "pruned" if prune else "all that fit the layers"
+        print(f"  {words:24} {len(result.unrollings):6} unrollings, {len(result.unrollings) * len(layers):7} pairs", end="")
+        print(f" in {result.seconds['pairs']:.2f} s, the best pair of unrollings in {seconds - result.seconds['pairs']:.1f} s more")
+    agree = np.allclose(*optima, rtol=1e-6)
+    print(f"  optimum without pruning: {'the same' if agree else 'better by ' + str([a / b - 1 for a, b in zip(*optima, strict=True)])}")
+    return slowest < SLOWEST
+
+
+def sample(count: int, layers: list[Layer], total: int) -> Iterator[tuple[int, int]]:
+    """Layers and unrollings, spread evenly over both by a fixed seed."""
+    random = np.random.default_rng(1)
+    for index in range(count):
+        yield index * len(layers) // count, int(random.integers(total))
+
+
+def against_zigzag(layers: list[Layer], count: int = 40) -> bool:
+    """Cycles and energy of a sample of pairs in both models: rank correlation and error."""
+    hardware = accelerator("table3")
+    found = unrollings(hardware.pes, layers)
+    at_rest = evaluate(found.factors, layers, hardware, Assumptions(idle_lanes_need_bandwidth=False))
+    stated = evaluate(found.factors, layers, hardware)
+    rows = []
+    print(f"ZigZag: {count} of {len(found) * len(layers)} pairs on {hardware.name}; ours / ZigZag's\n")
+    start = time.perf_counter()
+    for layer, row in sample(count, layers, len(found)):
+        cycles, energy = zigzag.evaluate(layers[layer], found.factors[row], hardware)
+        ours = stated.cycles[row, layer], at_rest.cycles[row, layer], at_rest.energy[row, layer]
+        rows.append((*ours, cycles, energy))
+        inner = INNER[int(at_rest.inner[row, layer])]
+        print(f"  {layers[layer].loops:36} {found.labels[row]:36} for {inner:2}", end="")
+        print(f"  cycles {ours[1] / cycles:5.2f} (idle lanes fed {ours[0] / cycles:6.2f})  energy {ours[2] / energy:5.2f}", flush=True)
+    fed, cycles, energy, theirs, their_energy = np.array(rows).T
+    for name, a, b in (("cycles", cycles, theirs), ("cycles, idle lanes fed", fed, theirs), ("energy", energy, their_energy)):
+        error = np.abs(a / b - 1)
+        product = f"median error {100 * np.median(error):.1f} %, within 10 %: {np.count_nonzero(error <= 0.1)} of {count}"
+        print(f"  {name:24} rank correlation {rank_correlation(a, b):.3f}, {product}")
+    edp = rank_correlation(cycles * energy, theirs * their_energy)
+    print(f"  {'EDP':24} rank correlation {edp:.3f}; {(time.perf_counter() - start) / count:.1f} s per pair in ZigZag")
+    return edp > 0.9
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's: the correlation of ranks, ties sharing their mean rank."""
+    ranks = [np.array([(np.sum(x < v) + np.sum(x <= v) - 1) / 2 for v in x]) for x in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+SECTIONS: dict[str, Callable[[list[Layer]], bool]] = {"gains": gains, "table3": table3, "sensitivity": sensitivity, "speed": speed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=[*SECTIONS, "zigzag"], default=list(SECTIONS))
+    parser.add_argument("--pairs", type=int, default=40, help="pairs that ZigZag evaluates too")
+    parser.add_argument("--layers", type=Path, default=LAYERS)
+    options = parser.parse_args()
+    print_machine()
+    layers = load_layers(options.layers)
+    fine = True
+    for name in options.only:
+        try:
+            fine &= against_zigzag(layers, options.pairs) if name == "zigzag" else SECTIONS[name](layers)
+        except UsageError as error:
+            print(f"  skipped: {error.what}")
+        print()
+    sys.exit(0 if fine else 1)
+
+
+if __name__ == "__main__":
+    main()
