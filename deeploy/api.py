@@ -14,7 +14,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
-from deeploy.errors import FitError, UsageError, shorten
+from deeploy.errors import UsageError, shorten
 from deeploy.frontend import Growing, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -23,12 +23,11 @@ from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.states import append
-from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
@@ -241,20 +240,9 @@ def compile(
 
 
 def _bind_and_plan(clock: _Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:
-    """Where memory is too small for kernels that need working memory, those without are bound."""
-
-    def attempt(kernels: Sequence[Kernel]) -> tuple[Program, Plan | FitError]:
-        program: Program = clock("bind", assemble, prefix, graph, kernels)
-        try:
-            return program, clock("plan", _plan, program, target, machine, options)
-        except FitError as error:
-            return program, error
-
-    program, result = attempt(target.kernels)
-    if isinstance(result, FitError) and any(call.scratch for call in program.calls):
-        _, result = attempt([kernel for kernel in target.kernels if not kernel.scratch])
-    if isinstance(result, FitError):
-        raise result
+    on, off = kernels_of(target, machine)
+    program = clock("bind", assemble, prefix, graph, on, off)
+    result: Plan = clock("plan", _plan, program, target, machine, options)
     return result
 
 

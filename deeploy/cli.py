@@ -43,6 +43,7 @@ ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with th
 ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
 LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
 LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
+EnginesOption = Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")]
 CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
 BufferingOption = Annotated[
     str, typer.Option("--buffering", metavar="auto|double|single", help="Whether the next tile is fetched while one is computed.")
@@ -132,13 +133,20 @@ def _compiled(
 
 
 def _machine(
-    l1: int | None, l2: int | None, cores: int | None, buffering: str, default_memory: str | None, seconds: float | None
+    l1: int | None,
+    l2: int | None,
+    cores: int | None,
+    engines: str | None,
+    buffering: str,
+    default_memory: str | None,
+    seconds: float | None,
 ) -> dict[str, Any]:
     """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
     capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None}
     if seconds is not None and seconds <= 0:
         raise UsageError(f"--seconds {seconds:g} leaves no time to plan", "Give a positive number.")
-    return {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
+    chosen = {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
+    return {**chosen, "engines": None if engines is None else tuple(engines.split(","))}
 
 
 class _Progress:
@@ -172,6 +180,7 @@ def compile(
     l1: LevelOne = None,
     l2: LevelTwo = None,
     cores: CoresOption = None,
+    engines: EnginesOption = None,
     buffering: BufferingOption = "auto",
     default_memory: MemoryOption = None,
     seconds: SecondsOption = None,
@@ -185,7 +194,7 @@ def compile(
 
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-    machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
+    machine = _machine(l1, l2, cores, engines, buffering, default_memory, seconds)
     compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
     compiled.write(output)
     from deeploy.report import text
@@ -250,6 +259,7 @@ def verify(
     l1: LevelOne = None,
     l2: LevelTwo = None,
     cores: CoresOption = None,
+    engines: EnginesOption = None,
     buffering: BufferingOption = "auto",
     default_memory: MemoryOption = None,
     seconds: SecondsOption = None,
@@ -258,7 +268,7 @@ def verify(
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
     from deeploy import verify as checks
 
-    machine = _machine(l1, l2, cores, buffering, default_memory, seconds)
+    machine = _machine(l1, l2, cores, engines, buffering, default_memory, seconds)
     compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:

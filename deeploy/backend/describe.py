@@ -120,6 +120,7 @@ def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
     is_far = plan.target.memory(machine.default_memory).is_far
     return {
         "cores": machine.cores,
+        "engines": list(machine.engines),
         "buffering": machine.buffering,
         "default_memory": machine.default_memory,
         "constants": f"{prefix}_weights.bin" if is_far else None,

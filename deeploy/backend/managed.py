@@ -109,9 +109,8 @@ def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool
             result[name] = f"(rt_address)outputs[{program.outputs.index(name)}]"
         elif buffer.role is Role.CONSTANT and name not in plan.fetched:
             result[name] = f"constants + {offsets[f'{prefix}_{name}']}" if is_far else f"(rt_address){prefix}_{name}"
-        elif name in plan.offsets:
-            level = plan.homes.get(name, plan.target.engines[0].memory)
-            result[name] = f"{level.lower()} + {macro(name)}"
+        elif name in plan.offsets and name in plan.homes:
+            result[name] = f"{plan.homes[name].lower()} + {macro(name)}"
     for name in plan.fetched:
         result[f"{name} far"] = f"constants + {offsets[f'{prefix}_{name}']}"
     return result

@@ -3,6 +3,7 @@
 Decides where every tensor lies. Walking backwards, the parts of a container that is already placed (a graph output, a
 Concat) are placed inside it when nothing else claims them; walking forwards, the remaining views follow their source. A
 copy is inserted only where a view cannot be expressed, a caller's buffer is involved, or a kernel cannot follow strides.
+The first kernel of a node decides that; others become alternatives of its call where they can work on what was so placed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names
-from deeploy.graph.nest import Nest
+from deeploy.graph.nest import Geometry, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
+from deeploy.midend.lifetime import overwrites, united
 from deeploy.midend.live import limited, spread
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
 from deeploy.operators.views import APPEND, MATERIALISE, VIEWS, Access, Place, by_rows
@@ -41,22 +43,22 @@ def _copy(source: Tensor, result: Tensor) -> Node:
     return Node(f"copy of {result.name}", MATERIALISE, (source,), (result,))
 
 
-def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel]) -> Program:
-    """Bind every node of ``graph`` to a kernel and every tensor to a buffer.
+def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequence[Kernel] = ()) -> Program:
+    """Bind every node of ``graph`` to its kernels and every tensor to a buffer; ``off`` are kernels that are not to be used.
 
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
     nodes = [view_node(node) for node in graph.nodes]
     inputs = [view_tensor(t) for t in graph.inputs]
-    selected = iter(select(kernels, [node for node in nodes if node.op not in VIEWS]))
+    selected = iter(select(kernels, [node for node in nodes if node.op not in VIEWS], off))
     bindings = {id(node): next(selected) for node in nodes if node.op not in VIEWS}
     outputs = [view_tensor(t) for t in graph.outputs]
-    live = spread(nodes, lambda node: _declared(bindings.get(id(node)), node))
+    live = spread(nodes, lambda node: _declared(bindings.get(id(node), (None,))[0], node))
     states = [node.outputs[0] for node in nodes if node.op == APPEND]
     nodes, outputs = _own_outputs(nodes, [*inputs, *states], outputs)
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
-    assembler = _Assembler(name, kernels, bindings, placed, roots, live)
+    assembler = _Assembler(name, (kernels, off), bindings, placed, roots, live)
     for state in states:
         assembler.owner(state, Role.STATE)
     return assembler.run(steps, inputs, outputs, [node for node in nodes if node.op == APPEND])
@@ -155,14 +157,14 @@ class _Assembler:
     def __init__(
         self,
         name: str,
-        kernels: Sequence[Kernel],
-        bindings: dict[int, Kernel],
+        kernels: tuple[Sequence[Kernel], Sequence[Kernel]],
+        bindings: dict[int, tuple[Kernel, ...]],
         placed: dict[str, Operand],
         roots: dict[str, Tensor],
         live: Mapping[str, frozenset[int]],
     ) -> None:
         self.name = name
-        self.kernels = kernels
+        self.kernels = kernels  # those to choose from, and those not to be used
         self.bindings = bindings
         self.placed = placed
         self.roots = roots
@@ -174,6 +176,7 @@ class _Assembler:
         self.dense: dict[str, Tensor] = {}  # tensor -> dense copy of it
         self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.calls: list[Call] = []
+        self.others: list[tuple[Kernel, ...]] = []  # per call the kernels that may replace its own
 
     def run(self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node]) -> Program:
         for tensor in inputs:
@@ -185,7 +188,7 @@ class _Assembler:
                 self._follow(step)
             elif any(t.elements for t in step.outputs):
                 self._call(step)
-        return Program(
+        program = Program(
             self.name,
             self.buffers,
             tuple(self.calls),
@@ -195,6 +198,12 @@ class _Assembler:
             self._growth(appends),
             self.live,
         )
+        shared = united(program)
+        found = []
+        for number, (call, kernels) in enumerate(zip(self.calls, self.others, strict=True)):
+            ways = [self._alternative(program, call, kernel, shared.get(number)) for kernel in kernels]
+            found.append(tuple(way for way in ways if way is not None))
+        return replace(program, alternatives=tuple(found))
 
     def _growth(self, appends: list[Node]) -> Growth | None:
         """What grows, where something does; all states have equally many rows (``deeploy.frontend.states``)."""
@@ -254,7 +263,7 @@ class _Assembler:
         return Operand(self.owner(self.roots.get(place.buffer, tensor), Role.LOCAL), place.access, place.step)
 
     def _call(self, node: Node) -> None:
-        kernel = self.bindings.get(id(node)) or select(self.kernels, [node])[0]
+        kernel, *others = self.bindings.get(id(node)) or select(self.kernels[0], [node], self.kernels[1])[0]
         names = operand_names(kernel, node)
         assert names is not None
         operands: dict[str, Operand] = {}
@@ -263,8 +272,7 @@ class _Assembler:
             if tensor is None:
                 continue
             if tensor.data is not None:
-                layout = kernel.layouts.get(name)
-                array = tensor.data if layout is None else layout.encode(tensor.data, node)
+                array = _encoded(kernel, node, name, tensor.data)
                 if array is None:
                     continue
                 stored[name] = array
@@ -288,38 +296,86 @@ class _Assembler:
                 f"node {shorten(node.name)} ({node.op}) does not fit the loop nest of kernel {kernel.name}: {error}",
                 "Check the shapes of the node's operands, or the kernel's declaration.",
             ) from error
-        names, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
-        self._check_packed(kernel, node, names, tensors)
-        geometry = replace(geometry, limited=geometry.limited | limited(names, tensors, geometry.nest, self.live))
+        geometry, loose = self._grown(kernel, node, names, geometry)
+        if loose is not None:
+            raise UnsupportedError(
+                f"node {shorten(node.name)} ({node.op}): kernel {kernel.name} wants the rows of {shorten(loose.name)} packed, "
+                "whose number changes",
+                "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
+            )
         call = self.names.unique(node.name)
-        scratch = {key: self._scratch(f"{call}_{key}", size(geometry)) for key, size in kernel.scratch.items()}
-        self.calls.append(Call(call, node, kernel, geometry, operands, scratch))
+        self.calls.append(Call(call, node, kernel, geometry, operands, self._scratch(call, kernel, geometry)))
+        self.others.append(tuple(others))
         for copy in copies:
             self._call(copy)
 
-    def _check_packed(self, kernel: Kernel, node: Node, names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
-        """Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a live one."""
-        for name, tensor in zip(names, tensors, strict=True):
+    def _alternative(self, program: Program, call: Call, kernel: Kernel, shared: tuple[str, str] | None) -> Call | None:
+        """The call by another kernel; None where that cannot work on the operands as they were placed.
+
+        Args:
+            shared: the buffers of which the call writes the first over the second.
+        """
+        node = call.node
+        names = operand_names(kernel, node)
+        own = operand_names(call.kernel, node)
+        assert names is not None and own is not None
+        places = [call.operands.get(name) for name in (*own, *call.kernel.outputs)]
+        operands = list(zip((*names, *kernel.outputs), (*node.inputs, *node.outputs), places, strict=True))
+        moving = {name: place for name, tensor, place in operands if place is not None and (tensor is None or tensor.data is None)}
+        if not all(_follows(kernel, name, place.access) for name, place in moving.items()):
+            return None
+        encoded = {name: _encoded(kernel, node, name, t.data) for name, t, _ in operands if t is not None and t.data is not None}
+        stored = {name: array for name, array in encoded.items() if array is not None}
+        try:
+            geometry, loose = self._grown(kernel, node, names, bound_geometry(kernel, node, stored))
+        except ValueError:
+            return None
+        way = Call(call.name, node, kernel, geometry, moving, {})
+        if loose is not None or (shared is not None and shared not in overwrites(program, way)):
+            return None
+        every: dict[str, Operand] = {}
+        for name, tensor, _ in operands:
+            if tensor is not None and name in stored:
+                every[name] = Operand(self._constant(tensor, stored[name]), Access.dense(stored[name].shape))
+            elif name in moving:
+                every[name] = moving[name]
+        return replace(way, operands=every, scratch=self._scratch(call.name, kernel, geometry))
+
+    def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
+        """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.
+
+        Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a live one.
+        """
+        operands, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
+        geometry = replace(geometry, limited=geometry.limited | limited(operands, tensors, geometry.nest, self.live))
+        for name, tensor in zip(operands, tensors, strict=True):
             axes = self.live.get(tensor.name, frozenset()) if tensor is not None else frozenset()
             rank = len(tensor.shape) if tensor is not None else 0
             outermost = rank - min(kernel.strided.get(name, rank), rank)
             if tensor is not None and any(tensor.shape[a] > 1 for axis in axes for a in range(outermost, axis)):
-                raise UnsupportedError(
-                    f"node {shorten(node.name)} ({node.op}): kernel {kernel.name} wants the rows of {shorten(tensor.name)} packed, "
-                    "whose number changes",
-                    "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
-                )
+                return geometry, tensor
+        return geometry, None
 
-    def _scratch(self, name: str, size: int) -> str:
-        unique = self.names.unique(name)
-        self.buffers[unique] = Buffer(unique, name, Role.SCRATCH, DType.UINT8, (size,))
-        return unique
+    def _scratch(self, call: str, kernel: Kernel, geometry: Geometry) -> dict[str, str]:
+        """Buffers of a call's scratch memory, by the kernel's names for it."""
+        result = {}
+        for key, size in kernel.scratch.items():
+            unique = self.names.unique(f"{call}_{key}")
+            self.buffers[unique] = Buffer(unique, f"{call}_{key}", Role.SCRATCH, DType.UINT8, (size(geometry),))
+            result[key] = unique
+        return result
 
     def _readable(self, kernel: Kernel, name: str, tensor: Tensor) -> Operand:
         place = self._locate(tensor)
         if _follows(kernel, name, place.access):
             return place
         return self._locate(self._dense_copy(tensor))
+
+
+def _encoded(kernel: Kernel, node: Node, name: str, data: np.ndarray) -> np.ndarray | None:
+    """A constant operand as the kernel wants it stored; None where it does not."""
+    layout = kernel.layouts.get(name)
+    return data if layout is None else layout.encode(data, node)
 
 
 def _follows(kernel: Kernel, operand: str, access: Access) -> bool:

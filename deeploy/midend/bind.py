@@ -1,4 +1,4 @@
-"""Kernel selection: every node takes the first kernel of the target whose signature fits.
+"""Kernel selection: the kernels of the target whose signature fits a node, and the few of them worth planning with.
 
 There is no backtracking: element types are fixed by lowering, so a node either has a kernel or has none. All nodes
 without one are reported together.
@@ -82,24 +82,31 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
     return problems
 
 
-def select(kernels: Sequence[Kernel], nodes: Sequence[Node]) -> list[Kernel]:
-    """The kernel of every node.
+def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:
+    """The kernels of every node that a plan may choose from: of each engine the first that fits, and the first that fits without
+    scratch memory; in order of preference.
+
+    Args:
+        off: kernels of engines that are not to be used.
 
     Raises:
         UnsupportedError: lists every node that has no kernel, with what the closest one would need.
     """
-    chosen: list[Kernel] = []
+    chosen: list[tuple[Kernel, ...]] = []
     failures: list[str] = []
     for node in nodes:
         candidates = [kernel for kernel in kernels if kernel.op == node.op]
         attempts = [(mismatch(kernel, node), kernel) for kernel in candidates]
-        fitting = next((kernel for problems, kernel in attempts if not problems), None)
-        if fitting is not None:
-            chosen.append(fitting)
+        fitting = [kernel for problems, kernel in attempts if not problems]
+        if fitting:
+            chosen.append(_worth(fitting))
             continue
         found = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
         what = f"{shorten(node.name)} ({shorten(node.op)}): {found}"
-        if attempts:
+        able = list(dict.fromkeys(kernel.engine for kernel in off if kernel.op == node.op and not mismatch(kernel, node)))
+        if able:
+            failures.append(f"{what}; only {' or '.join(able)} could run it, which --engines leaves out")
+        elif attempts:
             problems, kernel = min(attempts, key=lambda attempt: len(attempt[0]))
             failures.append(f"{what}; closest kernel {kernel.name} needs {'; '.join(problems)}")
         else:
@@ -110,6 +117,16 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node]) -> list[Kernel]:
             "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
         )
     return chosen
+
+
+def _worth(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    first: dict[tuple[str, bool], Kernel] = {}
+    for kernel in fitting:
+        first.setdefault((kernel.engine, True), kernel)
+        if not kernel.scratch:
+            first.setdefault((kernel.engine, False), kernel)
+    kept = list(first.values())
+    return tuple(kernel for kernel in fitting if kernel in kept)
 
 
 def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) -> Geometry:

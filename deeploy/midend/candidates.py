@@ -34,12 +34,15 @@ class Candidate:
     """One way to run a call.
 
     Attributes:
+        hops: per operand, where it comes from or goes to.
         bytes: in the engine's memory, and then in every memory further out: windows, scratch and closures.
         cycles: predicted, when nothing was fetched before the call.
         early: cycles saved when the early windows are there already.
         early_bytes: of these windows, in the engine's memory.
         tail: cycles of computing the last tile, in which early windows of the next call arrive.
         far: cycles in which its own windows occupy the path from the far memory.
+        alternative: which way to run the call (``Program.ways``).
+        own: the engine's own memory, as the number that ``hops`` and ``bytes`` count memories by.
     """
 
     tiling: Tiling
@@ -51,6 +54,8 @@ class Candidate:
     tail: int
     far: int
     is_double: bool
+    alternative: int = 0
+    own: int = 0
 
 
 class _Cell(NamedTuple):
@@ -84,6 +89,7 @@ class Tiler:
         self.fork = cost.fork(call, target)
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
+        self._moved: dict[tuple[str, tuple[str, ...]], tuple[Any, Any, Any]] = {}
         self._grid()
 
     def _aligned(self, count: Any, level: int) -> Any:
@@ -177,6 +183,16 @@ class Tiler:
                 rounds = np.where(seen, rounds * trips, rounds)
         return moves, rounds
 
+    def _transfers(self, name: str, order: tuple[str, ...]) -> tuple[Any, Any, Any]:
+        """Per combination, over the nearest path: cycles of an operand's transfers, those of one window, and cycles to start them."""
+        if (name, order) not in self._moved:
+            timing = self._timing(0)
+            _, total, rows, commands = self.volumes[name]
+            moves, rounds = self._moves(name, order)
+            cycles = timing.data(total * rounds, rows * rounds, commands * rounds, name in self.call.writes)
+            self._moved[name, order] = cycles, cycles / moves, commands * rounds * timing.issue
+        return self._moved[name, order]
+
     def _compute(self) -> tuple[Any, Any]:
         """Per combination: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
         best = np.full(len(self.tiles), float(self.work))
@@ -228,13 +244,9 @@ class Tiler:
         for name in self.moving:
             if not hops[name]:
                 continue
-            timing = self._timing(0)
-            _, total, rows, commands = self.volumes[name]
-            moves, rounds = self._moves(name, order)
             is_output = name in self.call.writes
-            cycles = timing.data(total * rounds, rows * rounds, commands * rounds, is_output)
-            one = cycles / moves
-            data, issue = data + cycles, issue + commands * rounds * timing.issue
+            cycles, one, starts = self._transfers(name, order)
+            data, issue = data + cycles, issue + starts
             first, last = first + (0 if is_output else one), last + (one if is_output else 0)
             early = early + (one if self.is_constant(name) else 0)
         cycles = cost.total(compute, issue, {"": cost.Load(data, first, last)}, depth > 1)

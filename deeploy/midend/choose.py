@@ -1,8 +1,9 @@
 """Choose: one candidate for every call and a home for every buffer, so that the network takes the fewest cycles.
 
-Problem. A call has candidates for every combination of homes of its operands. A home is a number of paths between the buffer
-and the engine's own memory: 0 keeps an activation where kernels work, 1 in the memory around it, 2 one further out. The bytes of
-all homes, windows and scratch alive in one step may not exceed a memory's capacity.
+Problem. A call has candidates for every combination of homes of its operands, and for every kernel that may run it. A home is a
+memory by its number: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are
+own memories of other engines. The bytes of all homes, windows and scratch alive in one step may not exceed a memory's capacity,
+together with the constants that only the chosen kernels need.
 
 Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
 it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
@@ -27,6 +28,18 @@ DETERMINISTIC_SECONDS = 20.0
 MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
 
 
+Users = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Bytes that a memory holds for ever if one of some (step, alternative) is chosen: constants that only these need."""
+
+    hop: int
+    size: int
+    users: Users
+
+
 @dataclass(frozen=True)
 class Home:
     """A buffer (or several that share an address) whose home is to be chosen.
@@ -36,6 +49,7 @@ class Home:
         steps: first and last step in which it is alive.
         hops: the homes to choose from.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
+        users: (step, alternative) of the calls that need it, where it is there only if one of them is chosen.
     """
 
     name: str
@@ -44,6 +58,7 @@ class Home:
     hops: tuple[int, ...]
     fetch: int | None = None
     members: tuple[str, ...] = ()
+    users: Users = ()
 
     @property
     def buffers(self) -> tuple[str, ...]:
@@ -52,12 +67,13 @@ class Home:
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to choose; ``candidates[step]`` and ``operands[step]`` (name of the home or None, per operand) of each call."""
+    """What there is to choose: per call its candidates, and per alternative and operand the name of the home, or None."""
 
     candidates: Sequence[Sequence[Candidate]]
-    operands: Sequence[Sequence[str | None]]
+    operands: Sequence[Sequence[Sequence[str | None]]]
     homes: Sequence[Home]
     capacities: Sequence[int]  # per hop
+    shares: Sequence[Share] = ()
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
@@ -68,7 +84,7 @@ class Choice:
     """What was chosen: per call the number of its candidate, per buffer its home, and which constants are kept or prefetched.
 
     ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
-    the objective and what no choice can go below.
+    the objective and what no choice can go below. Homes that nobody needs are left out.
     """
 
     picks: tuple[int, ...]
@@ -91,8 +107,10 @@ class _Model:
         self.home: dict[str, dict[int, cp_model.IntVar]] = {}
         self.fetched: dict[str, cp_model.IntVar] = {}
         self.ahead: dict[int, cp_model.IntVar] = {}
+        self.used: dict[Users, cp_model.IntVar] = {}
         self._homes()
         self._calls()
+        self._users()
         self._late()
         self._fetches()
         self._equalities()
@@ -101,7 +119,10 @@ class _Model:
         for home in self.problem.homes:
             literals = {hop: self.model.new_bool_var(f"{home.name}@{hop}") for hop in home.hops}
             self.home[home.name] = literals
-            self.model.add_exactly_one(literals.values())
+            if home.users:
+                self.model.add(sum(literals.values()) == self._used(home.users))
+            else:
+                self.model.add_exactly_one(literals.values())
             for hop, literal in literals.items():
                 if home.fetch is None:
                     for step in range(home.steps[0], home.steps[1] + 1):
@@ -123,11 +144,38 @@ class _Model:
                     self.model.add_implication(literal, pick)
                     early[i] = literal
                     cycles.append((literal, -candidate.early))
-                    self.load[0][step - 1].append((literal, candidate.early_bytes))
+                    self.load[candidate.own][step - 1].append((literal, candidate.early_bytes))
             self._tie(picks, candidates, operands)
             self.pick.append(picks)
             self.early.append(early)
             self.cycles.append(cycles)
+
+    def _used(self, users: Users) -> cp_model.IntVar:
+        """Whether one of some (step, alternative) is chosen."""
+        if users not in self.used:
+            self.used[users] = self.model.new_bool_var(f"used {users}")
+        return self.used[users]
+
+    def _users(self) -> None:
+        """What constants that only some kernels need take for ever; and which of them are there."""
+        shares: list[list[tuple[cp_model.IntVar, int]]] = [[] for _ in self.problem.capacities]
+        for share in self.problem.shares:
+            shares[share.hop].append((self._used(share.users), share.size))
+        self.shares = [self._total(terms) for terms in shares]
+        self.most_shares = [sum(size for _, size in terms) for terms in shares]
+        for users, literal in self.used.items():
+            picks = [[p for p, c in zip(self.pick[s], self.problem.candidates[s], strict=True) if c.alternative == a] for s, a in users]
+            for group in picks:
+                self.model.add(sum(group) <= literal)
+            self.model.add(sum(pick for group in picks for pick in group) >= literal)
+
+    def _total(self, terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | int:
+        """The sum of terms as one variable, as it is added to every step."""
+        if not terms:
+            return 0
+        total = self.model.new_int_var(0, sum(size for _, size in terms), "shares")
+        self.model.add(total == _sum(terms))
+        return total
 
     def _late(self) -> None:
         """Early windows that do not arrive while the last tile of the call before is computed are waited for."""
@@ -159,14 +207,21 @@ class _Model:
     def _weight(self, step: int) -> int:
         return self.problem.weights[step] if self.problem.weights else 1
 
-    def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[str | None]) -> None:
-        """A candidate implies the homes that it assumes."""
-        for position, name in enumerate(operands):
-            if name is None:
-                continue
+    def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[Sequence[str | None]]) -> None:
+        """A candidate implies the homes that it assumes; where every alternative has a home among its operands, the converse holds too."""
+        for name in dict.fromkeys(name for names in operands for name in names if name is not None):
+            positions = [names.index(name) if name in names else None for names in operands]
+            is_certain = None not in positions
             for hop, literal in self.home[name].items():
-                group = [pick for pick, c in zip(picks, candidates, strict=True) if c.hops[position] == hop]
-                self.model.add(sum(group) == literal) if group else self.model.add(literal == 0)
+                group = []
+                for pick, c in zip(picks, candidates, strict=True):
+                    position = positions[c.alternative]
+                    if position is not None and c.hops[position] == hop:
+                        group.append(pick)
+                if is_certain:
+                    self.model.add(sum(group) == literal) if group else self.model.add(literal == 0)
+                elif group:
+                    self.model.add(sum(group) <= literal)
 
     def _fetches(self) -> None:
         """Constants from a far memory: kept for ever, fetched for their first use (perhaps a step ahead), or streamed."""
@@ -214,8 +269,8 @@ class _Model:
     def capacities(self, capacities: Sequence[int]) -> None:
         for hop, capacity in enumerate(capacities):
             for terms in self.load[hop]:
-                if sum(count for _, count in terms) > capacity:
-                    self.model.add(_sum(terms) <= capacity)
+                if sum(count for _, count in terms) + self.most_shares[hop] > capacity:
+                    self.model.add(_sum(terms) + self.shares[hop] <= capacity)
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self._weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
@@ -225,7 +280,7 @@ class _Model:
         """Minimise the largest load of one memory instead."""
         peak = self.model.new_int_var(0, 2**40, "peak")
         for terms in self.load[hop]:
-            self.model.add(_sum(terms) <= peak)
+            self.model.add(_sum(terms) + self.shares[hop] <= peak)
         self.model.minimize(peak)
 
 
@@ -276,7 +331,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     picks = tuple(next(i for i, literal in enumerate(literals) if solver.value(literal)) for literals in model.pick)
     chosen = [literals[i] for literals, i in zip(model.early, picks, strict=True)]
     early = tuple(literal is not None and bool(solver.value(literal)) for literal in chosen)
-    homes = {name: next(hop for hop, literal in literals.items() if solver.value(literal)) for name, literals in model.home.items()}
+    homes = {name: hop for name, literals in model.home.items() for hop, literal in literals.items() if solver.value(literal)}
     steps = {home.name: home.steps[0] for home in problem.homes}
     fetched = {
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)

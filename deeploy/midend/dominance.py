@@ -22,36 +22,44 @@ def undominated(problem: Problem) -> list[list[int]]:
 
 def _step(problem: Problem, step: int) -> list[int]:
     candidates = problem.candidates[step]
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for number, candidate in enumerate(candidates):
-        groups.setdefault(candidate.hops, []).append(number)
+        pairs = zip(problem.operands[step][candidate.alternative], candidate.hops, strict=True)
+        groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
     is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
-    before = problem.capacities[0] - _most(problem, step - 1) if step else 0
+    sharing = {alternative for share in problem.shares for used, alternative in share.users if used == step}
+    before = [capacity - _most(problem, step - 1, hop) if step else 0 for hop, capacity in enumerate(problem.capacities)]
+
+    def replaces(a: Candidate, b: Candidate) -> bool:
+        return (a.alternative == b.alternative or a.alternative not in sharing) and _replaces(a, b, before[a.own], is_awaited)
+
     kept: list[int] = []
-    for hops, group in groups.items():
-        room = problem.capacities[0] - _beside(problem, step, hops)
-        roomy = [n for n in group if candidates[n].bytes[0] <= room]
+    for group in groups.values():
+        owns = {candidates[n].own for n in group}
+        room = {own: problem.capacities[own] - _beside(problem, step, candidates[group[0]], own) for own in owns}
+        roomy = {n for n in group if candidates[n].bytes[candidates[n].own] <= room[candidates[n].own]}
         for n in group:
-            rivals = [m for m in roomy if m != n and _replaces(candidates[m], candidates[n], before, is_awaited)]
-            if not any(m < n or n not in roomy or not _replaces(candidates[n], candidates[m], before, is_awaited) for m in rivals):
+            rivals = [m for m in roomy if m != n and replaces(candidates[m], candidates[n])]
+            if not any(m < n or n not in roomy or not replaces(candidates[n], candidates[m]) for m in rivals):
                 kept.append(n)
     return sorted(kept)
 
 
-def _beside(problem: Problem, step: int, hops: tuple[int, ...]) -> int:
-    """The most bytes that could be alive in the engines' own memory beside a candidate with these hops."""
-    elsewhere = {name for name, hop in zip(problem.operands[step], hops, strict=True) if hop}
+def _beside(problem: Problem, step: int, candidate: Candidate, own: int) -> int:
+    """The most bytes that could be alive in an engine's own memory beside a candidate with these homes of operands."""
+    names = problem.operands[step][candidate.alternative]
+    elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if hop != own}
     alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
     following = problem.candidates[step + 1] if step + 1 < len(problem.candidates) else ()
-    early = max((candidate.early_bytes for candidate in following), default=0)
-    return sum(home.size for home in alive if 0 in home.hops and home.name not in elsewhere) + early
+    early = max((c.early_bytes for c in following if c.own == own), default=0)
+    return sum(home.size for home in alive if own in home.hops and home.name not in elsewhere) + early
 
 
-def _most(problem: Problem, step: int) -> int:
-    """The most bytes that could be alive there in a step, without early windows of the next call."""
+def _most(problem: Problem, step: int, hop: int) -> int:
+    """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
     alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
-    largest = max((candidate.bytes[0] for candidate in problem.candidates[step]), default=0)
-    return sum(home.size for home in alive if 0 in home.hops) + largest
+    largest = max((candidate.bytes[hop] for candidate in problem.candidates[step]), default=0)
+    return sum(home.size for home in alive if hop in home.hops) + largest
 
 
 def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool) -> bool:
@@ -62,6 +70,7 @@ def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool) -> bool
     """
     gained = min(b.cycles - a.cycles, (b.cycles - b.early) - (a.cycles - a.early))
     lost = max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0
-    if gained < lost or a.tail < b.tail or any(x > y for x, y in zip(a.bytes[1:], b.bytes[1:], strict=True)):
+    others = (x > y for hop, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if hop != a.own)
+    if gained < lost or a.tail < b.tail or any(others):
         return False
-    return not a.early or a.early_bytes <= before or (bool(b.early) and a.early_bytes <= b.early_bytes)
+    return not a.early or a.early_bytes <= before or (bool(b.early) and a.own == b.own and a.early_bytes <= b.early_bytes)

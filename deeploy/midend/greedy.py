@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
-from deeploy.midend.choose import Home, Problem
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.choose import Home, Problem, Share
 
 
 def greedy_cycles(problem: Problem) -> int | None:
     """Predicted cycles when every call takes the largest tiles that fit; None where that ends in a dead end.
 
-    Nothing stays in the engines' own memory between calls and nothing is fetched ahead. A buffer lives in the memory next to
-    it if there is room when it comes up, else further out; far constants are fetched whole when they are first used.
+    Calls are run by the first kernel that fits. Nothing stays in the engines' own memories between calls and nothing is fetched
+    ahead. A buffer lives in the memory next to it if there is room when it comes up, else further out; far constants are fetched
+    whole when they are first used.
     """
-    capacity = problem.capacities
     load = [0] * len(problem.candidates)
     placed: dict[str, int] = {}
+    shared: set[Share] = set()
     total = 0
-    for step, (candidates, operands) in enumerate(zip(problem.candidates, problem.operands, strict=True)):
-        for home in problem.homes:
-            if home.steps[0] == step:
-                placed[home.name] = _place(home, load, capacity[1])
-                total += (home.fetch or 0) if placed[home.name] == 1 else 0
-        wanted = tuple(1 if name is None else placed[name] for name in operands)
-        fitting = [c for c in candidates if c.hops == wanted and c.bytes[0] <= capacity[0] and c.bytes[1] + load[step] <= capacity[1]]
-        if not fitting:
+    for step in range(len(problem.candidates)):
+        total += _place(problem, step, None, placed, load)
+        for alternative in range(len(problem.operands[step])):
+            there, taken = dict(placed), list(load)
+            needed = shared | {share for share in problem.shares if (step, alternative) in share.users}
+            fetched = _place(problem, step, alternative, there, taken)
+            fitting = _fitting(problem, step, alternative, there, taken, needed)
+            if fitting:
+                placed, load, shared = there, taken, needed
+                total += fetched + max(fitting, key=lambda c: (c.bytes[c.own], -c.cycles)).cycles
+                break
+        else:
             return None
-        total += max(fitting, key=lambda c: (c.bytes[0], -c.cycles)).cycles
     return total
 
 
-def _place(home: Home, load: list[int], capacity: int) -> int:
-    """The nearest hop with room, not the engines' own memory; its load is added."""
+def _fitting(problem: Problem, step: int, alternative: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[Candidate]:
+    """The candidates of an alternative with these homes and loads of the memory around the engines' own."""
+    room = [capacity - sum(share.size for share in shared if share.hop == hop) for hop, capacity in enumerate(problem.capacities)]
+    wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][alternative])
+    alike = (c for c in problem.candidates[step] if c.alternative == alternative and c.hops == wanted and max(load) <= room[1])
+    return [c for c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
+
+
+def _place(problem: Problem, step: int, alternative: int | None, placed: dict[str, int], load: list[int]) -> int:
+    """Place what comes up with a step, or with one alternative of it; returns cycles of fetching."""
+    fetched = 0
+    for home in problem.homes:
+        is_due = home.steps[0] == step and not home.users if alternative is None else (step, alternative) in home.users
+        if is_due and home.name not in placed:
+            placed[home.name] = _nearest(home, load, problem.capacities[1])
+            fetched += (home.fetch or 0) if placed[home.name] == 1 else 0
+    return fetched
+
+
+def _nearest(home: Home, load: list[int], capacity: int) -> int:
+    """The nearest memory with room, no engine's own one; its load is added."""
     steps = range(home.steps[0], home.steps[1] + 1)
     if 1 in home.hops and all(load[step] + home.size <= capacity for step in steps):
         for step in steps:
             load[step] += home.size
         return 1
-    return max(home.hops)
+    return max(hop for hop in home.hops if hop < 3)

@@ -37,16 +37,7 @@ def spans(program: Program) -> dict[str, tuple[int, int]]:
 def lifetimes(program: Program) -> list[Lifetime]:
     """The blocks to be packed: buffers united where a call may overwrite a dying operand."""
     alive = spans(program)
-    successor: dict[str, str] = {}
-    for step, call in enumerate(program.calls):
-        for output, source in call.kernel.overwrites:
-            pair = _overwritten(program, call, output, source)
-            if pair is None:
-                continue
-            y, x = pair
-            if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step and y not in successor.values():
-                successor[x] = y
-                break
+    successor = {x: y for y, x in united(program).values()}
     end = len(program.calls)
     states = [Lifetime((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
@@ -58,6 +49,26 @@ def lifetimes(program: Program) -> list[Lifetime]:
         size = max(program.buffers[name].bytes for name in chain)
         result.append(Lifetime(tuple(chain), alive[head][0], alive[chain[-1]][1], size))
     return states + result
+
+
+def united(program: Program) -> dict[int, tuple[str, str]]:
+    """The buffers (written, read) that share an address since the call of a step writes the one over the other."""
+    alive = spans(program)
+    found: dict[int, tuple[str, str]] = {}
+    written: set[str] = set()
+    for step, call in enumerate(program.calls):
+        for y, x in overwrites(program, call):
+            if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step and y not in written:
+                found[step] = (y, x)
+                written.add(y)
+                break
+    return found
+
+
+def overwrites(program: Program, call: Call) -> list[tuple[str, str]]:
+    """The pairs of buffers of which the call may write the first over the second."""
+    pairs = (_overwritten(program, call, output, source) for output, source in call.kernel.overwrites)
+    return [pair for pair in pairs if pair is not None]
 
 
 def _overwritten(program: Program, call: Call, output: str, source: str) -> tuple[str, str] | None:

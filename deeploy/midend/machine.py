@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deeploy.errors import UsageError
+from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.midend.choose import DETERMINISTIC_SECONDS
 from deeploy.midend.plan import Buffering, Machine
@@ -20,6 +21,7 @@ class Options:
         cores: of every team.
         buffering: ``auto`` lets the plan choose per call.
         default_memory: where constants lie.
+        engines: that may run calls; all of them by default.
         seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
 
@@ -28,6 +30,13 @@ class Options:
     buffering: Buffering = "auto"
     default_memory: str | None = None
     seconds: float = DETERMINISTIC_SECONDS
+    engines: tuple[str, ...] | None = None
+
+
+def levels_of(target: Target) -> tuple[str, ...]:
+    """The memories by the numbers that a choice calls them: the first engine's own, those further out, and other engines' own."""
+    first = target.engines[0].memory
+    return tuple(dict.fromkeys((first, *(path.far for path in target.outward(first)), *(engine.memory for engine in target.engines))))
 
 
 def machine_of(target: Target, options: Options) -> Machine | None:
@@ -37,8 +46,10 @@ def machine_of(target: Target, options: Options) -> Machine | None:
         UsageError: an option that the target does not have, or that is out of range.
     """
     if not target.paths:
-        if options.capacities or options.cores is not None or options.default_memory or options.buffering != "auto":
-            raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --buffering.")
+        if options.capacities or options.cores is not None or options.default_memory or options.buffering != "auto" or options.engines:
+            raise UsageError(
+                f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --engines, --buffering."
+            )
         return None
     names = {memory.name.lower(): memory for memory in target.memories}
     capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
@@ -62,4 +73,23 @@ def machine_of(target: Target, options: Options) -> Machine | None:
     default = options.default_memory or target.default_memory
     if default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
-    return Machine(capacities, cores, options.buffering, default.upper())
+    return Machine(capacities, cores, options.buffering, default.upper(), _engines(target, options))
+
+
+def _engines(target: Target, options: Options) -> tuple[str, ...]:
+    known = tuple(engine.name for engine in target.engines)
+    wanted = known if options.engines is None else options.engines
+    unknown = [name for name in wanted if name not in known]
+    if unknown or not wanted:
+        raise UsageError(
+            f"--engines {','.join(wanted)}: target {target.name} has no engine {unknown[0]}" if unknown else "--engines names no engine",
+            f"Its engines: {', '.join(known)}.",
+        )
+    return tuple(name for name in known if name in wanted)
+
+
+def kernels_of(target: Target, machine: Machine | None) -> tuple[list[Kernel], list[Kernel]]:
+    """The kernels that a plan may choose from, and those of engines that are not to be used."""
+    engines = machine.engines if machine is not None else ()
+    on = [kernel for kernel in target.kernels if not engines or kernel.engine in engines]
+    return on, [kernel for kernel in target.kernels if kernel not in on]

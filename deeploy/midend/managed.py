@@ -9,21 +9,22 @@ cannot be packed is forbidden and the problem solved again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
-from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, choose
+from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
 from deeploy.midend.greedy import greedy_cycles
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
+from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
-from deeploy.midend.program import Call, Program, Role
-from deeploy.midend.reduce import bundled, coarse, settled
+from deeploy.midend.program import Call, Program, Role, chosen
+from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
@@ -51,20 +52,24 @@ class Planner:
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
-        engine = target.engines[0]
-        self.levels = (engine.memory, *(path.far for path in target.outward(engine.memory)))
+        self.levels = levels_of(target)
+        self.reach = {
+            engine.name: tuple(self.levels.index(level) for level in (engine.memory, *(path.far for path in target.outward(engine.memory))))
+            for engine in target.engines
+        }
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
         self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_far = target.memory(machine.default_memory).is_far
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
+        self.users = _users(program)
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
 
     def _room(self, hop: int, level: str) -> int:
-        """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engine's own."""
+        """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
         memory = self.target.memory(level)
         if memory.capacity is None or hop != 1:
             return self.machine.capacities[level]
@@ -74,18 +79,31 @@ class Planner:
         unit = self.target.memory(self.levels[hop]).alignment
         return -(-size // unit) * unit
 
-    def constant_bytes(self) -> int:
-        """Bytes of all constants in the memory next to the engine's own."""
-        return sum(self.aligned(b.bytes, 1) for b in self.constants)
+    def beside(self, hop: int, program: Program | None = None) -> int:
+        """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
+        constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
+        is_beside = hop == (2 if self.is_far else 1)
+        return sum(self.aligned(b.bytes, hop) for b in constants if b.role is Role.CONSTANT) if is_beside else 0
 
-    def beside(self, hop: int) -> int:
-        """Bytes of constants that lie beside the arena of a memory, for ever."""
-        return sum(self.aligned(b.bytes, hop) for b in self.constants) if hop == (2 if self.is_far else 1) else 0
+    def _resident(self, far: Far) -> tuple[int, ...]:
+        """The memories that hold all constants for ever: where they lie, and with ``Far.NONE`` also where far ones are copied to."""
+        return ((1, 2) if far is Far.NONE else (2,)) if self.is_far else (1,)
 
     def capacities(self, far: Far) -> list[int]:
-        """Bytes per hop that a choice may fill; with ``Far.NONE``, copies of all far constants are there already."""
-        copies = self.constant_bytes() if self.is_far and far is Far.NONE else 0
-        return [self.room[level] - self.beside(hop) - (copies if hop == 1 else 0) for hop, level in enumerate(self.levels)]
+        """Bytes per hop that a choice may fill beside the constants that it needs in any case."""
+        certain = [b for b in self.constants if not self.users.get(b.name)]
+        resident = self._resident(far)
+        taken = [sum(self.aligned(b.bytes, hop) for b in certain) if hop in resident else 0 for hop in range(len(self.levels))]
+        return [self.room[level] - taken[hop] for hop, level in enumerate(self.levels)]
+
+    def shares(self, far: Far) -> list[Share]:
+        """The constants that are there only if a call runs in a certain way."""
+        found: dict[tuple[int, Users], int] = {}
+        for buffer in self.constants:
+            for hop in self._resident(far) if self.users.get(buffer.name) else ():
+                key = hop, self.users[buffer.name]
+                found[key] = found.get(key, 0) + self.aligned(buffer.bytes, hop)
+        return [Share(hop, size, users) for (hop, users), size in found.items()]
 
     def homes(self, far: Far) -> list[Home]:
         """The buffers to be placed, and where they may live."""
@@ -94,17 +112,28 @@ class Planner:
             may_leave = self.is_far and self._may_leave(block.size, far)
             hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
-            if any(self._is_indirect(step, name) for step in range(steps[0], steps[1] + 1) for name in block.buffers):
+            uses = [step for step in range(steps[0], steps[1] + 1) if any(self._is_used(step, name) for name in block.buffers)]
+            if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
+            hops += [hop for hop in self._private(uses) if block.size <= self.room[self.levels[hop]]]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
         return result + (self._far_constants(far) if far and self.is_far else [])
 
+    def _is_used(self, step: int, buffer: str) -> bool:
+        return any(operand.buffer == buffer for operand in self.program.calls[step].operands.values())
+
+    def _private(self, steps: Sequence[int]) -> list[int]:
+        """Own memories of further engines that could run all of these calls."""
+        able = [{self.reach[call.kernel.engine][0] for call in self.program.ways(step)} for step in steps]
+        common = self.reach[self.target.engines[0].name]
+        return [hop for hop in range(len(self.levels)) if hop not in common and all(hop in numbers for numbers in able)]
+
     def _far_constants(self, far: Far) -> list[Home]:
         uses: dict[str, list[int]] = {}
-        for step, call in enumerate(self.program.calls):
-            for operand in call.operands.values():
+        for step in range(len(self.program.calls)):
+            for operand in (operand for call in self.program.ways(step) for operand in call.operands.values()):
                 uses.setdefault(operand.buffer, []).append(step)
-        path = self.target.paths[1]
+        path = self.target.outward(self.levels[0])[1]
         assert self.target.timing is not None
         timing = self.target.timing.paths[path.name]
         large: list[Home] = []
@@ -115,7 +144,8 @@ class Planner:
             fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
             hops = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
-            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch)
+            users = self.users.get(buffer.name, ())
+            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch, (), users)
             (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(home)
         return large + bundled(small)
 
@@ -124,40 +154,52 @@ class Planner:
         return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * WORTH_STREAMING)
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
-        call = self.program.calls[step]
-        return any(call.operands[name].buffer == buffer for name in call.geometry.nest.indirect)
+        return any(call.operands[name].buffer == buffer for call in self.program.ways(step) for name in call.geometry.nest.indirect)
 
     def problem(self, far: Far) -> Problem:
         """What is to be chosen; see ``deeploy.midend.choose``."""
         homes = {home.name: home for home in self.homes(far)}
         bundles = {member: home.name for home in homes.values() if len(home.hops) > 1 for member in home.members}
         candidates, operands = [], []
-        for call in self.program.calls:
-            names = {name: self._home_of(operand.buffer, homes, bundles) for name, operand in call.operands.items()}
+        for step in range(len(self.program.calls)):
             found: list[Candidate] = []
-            distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
-            for hops in itertools.product(*(homes[home].hops for home in distinct)):
-                given = dict(zip(distinct, hops, strict=True))
-                found += self._candidates(call, {name: 1 if home is None else given[home] for name, home in names.items()})
+            named = []
+            for number, call in enumerate(self.program.ways(step)):
+                names = {name: self._home_of(operand.buffer, homes, bundles) for name, operand in call.operands.items()}
+                distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
+                reach = self.reach[call.kernel.engine]
+                for hops in itertools.product(*([hop for hop in homes[home].hops if hop in reach] for home in distinct)):
+                    given = dict(zip(distinct, hops, strict=True))
+                    found += self._candidates(call, number, {name: 1 if home is None else given[home] for name, home in names.items()})
+                named.append(list(names.values()))
             candidates.append(found)
-            operands.append(list(names.values()))
-        return Problem(candidates, operands, list(homes.values()), self.capacities(far))
+            operands.append(named)
+        return without_harmless(Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far)))
 
     def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))
         return name if name in homes else None
 
-    def _candidates(self, call: Call, hops: Mapping[str, int]) -> list[Candidate]:
-        """The candidates of a call; equal calls share them."""
+    def _candidates(self, call: Call, number: int, hops: Mapping[str, int]) -> list[Candidate]:
+        """The candidates of a way to run a call; equal calls share them."""
+        reach = self.reach[call.kernel.engine]
         key = _kind(call, self.program)
         if key not in self._tilers:
             capacities = self.room
             cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
             self._tilers[key] = Tiler(call, self.program.buffers, self.target, capacities, cores)
-        wanted = (key, tuple(hops.values()))
+        wanted = (key, number, tuple(hops.values()))
         if wanted not in self._found:
-            self._found[wanted] = self._tilers[key].candidates(hops, self.depths)
+            found = self._tilers[key].candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
+            self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
+
+    def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
+        """A candidate that counts memories as all engines do, and not from its own engine outwards."""
+        sizes = dict(zip(reach, candidate.bytes, strict=True))
+        every = tuple(sizes.get(hop, 0) for hop in range(len(self.levels)))
+        hops = tuple(reach[hop] for hop in candidate.hops)
+        return replace(candidate, hops=hops, bytes=every, alternative=number, own=reach[0])
 
     def plan(self) -> Plan:
         """The plan with the fewest predicted cycles.
@@ -191,8 +233,11 @@ class Planner:
             return self._solve(problem)
         hops = {home.name: home.hops for home in problem.homes}
         signatures = [
-            (_kind(call, self.program), tuple(None if name is None else hops[name] for name in operands))
-            for call, operands in zip(self.program.calls, problem.operands, strict=True)
+            tuple(
+                (_kind(call, self.program), tuple(None if name is None else hops[name] for name in names))
+                for call, names in zip(self.program.ways(step), problem.operands[step], strict=True)
+            )
+            for step in range(len(problem.candidates))
         ]
         blocks = repetition(signatures)
         short = shortened(problem, blocks) if blocks is not None else None
@@ -235,10 +280,15 @@ class Planner:
                     problem = _tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
 
     def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
+        program = self._program(problem, choice)
         tilings = [c.tiling for c in self._chosen(problem, choice)]
-        room = {level: self.room[level] - self.beside(hop) for hop, level in enumerate(self.levels)}
-        everything = tenants(self.program, self.target, tilings, self._levels_of(problem, choice), self.blocks, self._kept(problem, choice))
-        return place(everything, self.target, room)
+        room = {level: self.room[level] - self.beside(hop, program) for hop, level in enumerate(self.levels)}
+        homes, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
+        return place(tenants(program, self.target, tilings, homes, self.blocks, kept), self.target, room)
+
+    def _program(self, problem: Problem, choice: Choice) -> Program:
+        """The program with the calls that were chosen."""
+        return chosen(self.program, [row[pick].alternative for row, pick in zip(problem.candidates, choice.picks, strict=True)])
 
     def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
         return [
@@ -246,40 +296,52 @@ class Planner:
             for candidates, pick, early in zip(problem.candidates, choice.picks, choice.early, strict=True)
         ]
 
-    def _levels_of(self, problem: Problem, choice: Choice) -> dict[str, str]:
+    def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is at home."""
-        levels = {b.name: self.levels[1] for b in self.constants}
+        levels = {b.name: self.levels[1] for b in program.buffers.values() if b.role is Role.CONSTANT}
         for home in problem.homes:
-            levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
+            if home.name in choice.homes:
+                levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
         return levels
 
-    def _kept(self, problem: Problem, choice: Choice) -> dict[str, tuple[int, int]]:
+    def _kept(self, problem: Problem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
         """The steps in which copies of far constants are there."""
-        last = len(self.program.calls)
+        last = len(program.calls)
         if self.is_far and not any(home.fetch is not None for home in problem.homes):
-            return {b.name: (FOR_EVER, last) for b in self.constants}
+            return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT}
         kept: dict[str, tuple[int, int]] = {}
         for home in problem.homes:
-            if home.fetch is not None and choice.homes[home.name] == 1:
+            if home.fetch is not None and choice.homes.get(home.name) == 1:
                 steps = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
                 kept |= dict.fromkeys(home.buffers, steps)
         return kept
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
-        chosen = self._chosen(problem, choice)
-        homes = self._levels_of(problem, choice)
+        program = self._program(problem, choice)
+        homes = self._levels_of(problem, choice, program)
         level = homes | {name: homes[head] for name, head in self.group.items()}
-        fetched = {name: first for name, (first, _) in self._kept(problem, choice).items()}
+        fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         prediction = Prediction(choice.cycles, choice.bound, greedy_cycles(problem))
         offered = tuple(tuple(candidates) for candidates in problem.candidates)
-        plan = Plan(self.program, self.target, placements, {}, self.machine, tuple(chosen), level, fetched, prediction, offered)
-        return replace(plan, memory=self._use(packings))
+        return Plan(
+            program,
+            self.target,
+            placements,
+            self._use(packings, program),
+            self.machine,
+            tuple(self._chosen(problem, choice)),
+            level,
+            fetched,
+            prediction,
+            offered,
+            tuple(self.program.ways(step) for step in range(len(program.calls))),
+        )
 
-    def _use(self, packings: Mapping[str, Packing]) -> dict[str, LevelUse]:
+    def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
         for hop, level in enumerate(self.levels):
             memory, packing = self.target.memory(level), packings[level]
-            beside = self.beside(hop)
+            beside = self.beside(hop, program)
             result[level] = LevelUse(
                 self.room[level],
                 memory.alignment,
@@ -290,6 +352,19 @@ class Planner:
                 memory.reserved,
             )
         return result
+
+
+def _users(program: Program) -> dict[str, Users]:
+    """The (step, alternative) that need each constant, for those that another choice does without."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    certain = set()
+    for step in range(len(program.calls)):
+        ways = [{operand.buffer for operand in call.operands.values()} for call in program.ways(step)]
+        certain |= set.intersection(*ways)
+        for number, names in enumerate(ways):
+            for name in sorted(names):
+                found.setdefault(name, []).append((step, number))
+    return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}
 
 
 def _least(problem: Problem) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError, shorten
 from deeploy.graph.target import Target
-from deeploy.midend.candidates import Tiler
+from deeploy.midend.candidates import Candidate, Tiler
 from deeploy.midend.choose import Problem, smallest
 from deeploy.midend.plan import Machine
-from deeploy.midend.program import Program, Role
+from deeploy.midend.program import Call, Program, Role
 
 _ENOUGH = 2**40
 
@@ -45,10 +45,13 @@ def _call_too_large(program: Program, target: Target, machine: Machine, levels: 
     """The first memory is too small for the smallest tile of some call."""
     depths = {"auto": (1,), "double": (2,), "single": (1,)}[machine.buffering]
     worst: tuple[int, str, str] | None = None
-    for call in program.calls:
-        cores = min(machine.cores, target.engine(call.kernel.engine).cores)
-        tiler = Tiler(call, program.buffers, target, {**machine.capacities, levels[0]: _ENOUGH}, cores)
-        needed = min(tiler.candidates(dict.fromkeys(call.operands, 1), depths), key=lambda c: c.bytes[0])
+    for step, call in enumerate(program.calls):
+        ways = [way for way in program.ways(step) if target.engine(way.kernel.engine).memory == levels[0]]
+        if len(ways) < len(program.ways(step)) and any(_fits(way, program, target, machine, depths) for way in program.ways(step)):
+            continue
+        if not ways:
+            continue
+        needed = min((_smallest_tile(way, program, target, machine, depths) for way in ways), key=lambda c: c.bytes[0])
         if needed.bytes[0] > machine.capacities[levels[0]] and (worst is None or needed.bytes[0] > worst[0]):
             largest = max(needed.tiling.streams, key=lambda s: s.bytes)
             what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed.bytes[0]} bytes of {levels[0]} for its smallest tile"
@@ -60,6 +63,18 @@ def _call_too_large(program: Program, target: Target, machine: Machine, levels: 
         f"{worst[1]} ({worst[2]}), {machine.capacities[levels[0]]} are there",
         f"The smallest that would do is --{levels[0].lower()} {worst[0]}{lever}.",
     )
+
+
+def _smallest_tile(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> Candidate:
+    """The candidate that needs the least of its engine's memory, from operands in the memory around it."""
+    engine = target.engine(call.kernel.engine)
+    tiler = Tiler(call, program.buffers, target, {**machine.capacities, engine.memory: _ENOUGH}, min(machine.cores, engine.cores))
+    return min(tiler.candidates(dict.fromkeys(call.operands, 1), depths), key=lambda c: c.bytes[0])
+
+
+def _fits(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> bool:
+    capacity = machine.capacities[target.engine(call.kernel.engine).memory]
+    return _smallest_tile(call, program, target, machine, depths).bytes[0] <= capacity
 
 
 def _network_too_large(case: Misfit) -> FitError:
@@ -102,7 +117,8 @@ def _remedy(case: Misfit, level: str, size: int) -> str:
 
 def _fullest(problem: Problem) -> tuple[int, list[str]]:
     """The step with the most bytes of buffers that may live in a memory, and the largest of them."""
-    loads = [sum(h.size for h in problem.homes if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]
+    homes = [home for home in problem.homes if not home.users]
+    loads = [sum(h.size for h in homes if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]
     step = max(range(len(loads)), key=loads.__getitem__)
-    alive = sorted((h for h in problem.homes if h.steps[0] <= step <= h.steps[1]), key=lambda h: (-h.size, h.name))
+    alive = sorted((h for h in homes if h.steps[0] <= step <= h.steps[1]), key=lambda h: (-h.size, h.name))
     return step, [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.lifetime import Lifetime, lifetimes
 from deeploy.midend.pack import Block, pack
 from deeploy.midend.place import Placement
-from deeploy.midend.program import Program, Role
+from deeploy.midend.program import Call, Program, Role, chosen
 from deeploy.midend.tiling import Tiling
 
 __all__ = ["LevelUse", "Machine", "Placement", "Plan", "Prediction", "plan_flat"]
@@ -33,12 +34,14 @@ class Machine:
         capacities: bytes of every level's arena; constants that live beside it are counted in it.
         cores: of every engine's team, at most.
         default_memory: where constants lie.
+        engines: that may run calls; all of the target's where none are named.
     """
 
     capacities: Mapping[str, int]
     cores: int
     buffering: Buffering
     default_memory: str
+    engines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Plan:
 
     On a machine with several memories also: ``calls``, the candidate of every call; ``homes``, the level of every buffer;
     ``fetched``, the step in which the fetch of a far constant begins (-1: once, before the first inference); ``offered``, the
-    candidates that every call could choose from.
+    candidates that every call could choose from, and ``ways``, the calls that their numbers of alternatives mean.
     """
 
     program: Program
@@ -85,6 +88,7 @@ class Plan:
     fetched: Mapping[str, int] = field(default_factory=dict)
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
+    ways: tuple[tuple[Call, ...], ...] = ()
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:
@@ -109,11 +113,22 @@ class Plan:
 
 
 def plan_flat(program: Program, target: Target) -> Plan:
-    """Place every buffer of ``program`` in the one memory of ``target``.
+    """Place every buffer of ``program`` in the one memory of ``target``; kernels without scratch memory run where others do not fit.
 
     Raises:
         FitError: the arena does not fit the level's capacity.
     """
+    ways = [program.ways(step) for step in range(len(program.calls))]
+    lean = [next((number for number, call in enumerate(calls) if not call.scratch), 0) for calls in ways]
+    try:
+        return _flat(chosen(program, [0] * len(ways)), target)
+    except FitError:
+        if not any(lean):
+            raise
+    return _flat(chosen(program, lean), target)
+
+
+def _flat(program: Program, target: Target) -> Plan:
     level = target.memories[0]
     blocks = lifetimes(program)
     packing = pack([_block(b) for b in blocks], level.alignment, level.capacity)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -104,6 +104,8 @@ class Program:
 
     ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
     ``growth`` describes what outlives an inference, ``live`` the axes of tensors that only have as many rows as exist.
+    ``alternatives`` are further ways to run each call, by other kernels on the same activations; their constants and scratch memory
+    are among the buffers until one way is chosen (``chosen``).
     """
 
     name: str
@@ -114,6 +116,11 @@ class Program:
     tensors: Mapping[str, Operand]
     growth: Growth | None = None
     live: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    alternatives: tuple[tuple[Call, ...], ...] = ()
+
+    def ways(self, step: int) -> tuple[Call, ...]:
+        """The call of a step and its alternatives, by the number that candidates carry."""
+        return (self.calls[step], *(self.alternatives[step] if self.alternatives else ()))
 
     def __str__(self) -> str:
         lines = [f"program {self.name}"]
@@ -123,6 +130,20 @@ class Program:
             operands = ", ".join(f"{name}={_operand(operand)}" for name, operand in call.operands.items())
             lines.append(f"  {call.name}: {call.kernel.name}({operands})")
         return "\n".join(lines)
+
+
+def chosen(program: Program, numbers: Sequence[int]) -> Program:
+    """The program with one way to run each call, without what only the other ways need."""
+    calls = tuple(program.ways(step)[number] for step, number in enumerate(numbers))
+    kept = {name for call in calls for name in _named(call)}
+    offered = {name for step in range(len(calls)) for call in program.ways(step) for name in _named(call)}
+    own = (Role.CONSTANT, Role.SCRATCH)
+    buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in kept or n not in offered}
+    return replace(program, calls=calls, buffers=buffers, alternatives=())
+
+
+def _named(call: Call) -> list[str]:
+    return [*(operand.buffer for operand in call.operands.values()), *call.scratch.values()]
 
 
 def _operand(operand: Operand) -> str:

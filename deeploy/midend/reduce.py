@@ -6,22 +6,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem
+from deeploy.midend.choose import Choice, Home, Problem, Users
 
 FEW = 2  # candidates per combination of sources
 
 
 def bundled(homes: Sequence[Home]) -> list[Home]:
     """Small constants that have the same uses are fetched, kept or streamed together."""
-    bundles: dict[tuple[tuple[int, int], tuple[int, ...]], list[Home]] = {}
+    bundles: dict[tuple[tuple[int, int], tuple[int, ...], Users], list[Home]] = {}
     for home in homes:
-        bundles.setdefault((home.steps, home.hops), []).append(home)
+        bundles.setdefault((home.steps, home.hops, home.users), []).append(home)
     result = []
-    for (steps, hops), members in bundles.items():
+    for (steps, hops, users), members in bundles.items():
         names = tuple(home.name for home in members)
         fetch = sum(home.fetch or 0 for home in members)
-        result.append(Home(names[0], sum(home.size for home in members), steps, hops, fetch, names))
+        result.append(Home(names[0], sum(home.size for home in members), steps, hops, fetch, names, users))
     return result
+
+
+def without_harmless(problem: Problem) -> Problem:
+    """The problem without the shares of memories that hold everything that could be chosen at once."""
+    tight = set()
+    for hop, capacity in enumerate(problem.capacities):
+        shares = sum(share.size for share in problem.shares if share.hop == hop)
+        kept = sum(home.size for home in problem.homes if hop in home.hops and home.fetch is not None)
+        for step, candidates in enumerate(problem.candidates):
+            alive = (h for h in problem.homes if hop in h.hops and h.fetch is None and h.steps[0] <= step <= h.steps[1])
+            most = sum(home.size for home in alive) + max((c.bytes[hop] for c in candidates), default=0)
+            if shares + kept + most > capacity:
+                tight.add(hop)
+                break
+    return replace(problem, shares=[share for share in problem.shares if share.hop in tight])
 
 
 def coarse(problem: Problem) -> Problem:
@@ -33,7 +48,10 @@ def settled(problem: Problem, choice: Choice) -> Problem:
     """The problem with the far homes that were chosen for a coarse one."""
     homes = []
     for home in problem.homes:
-        hop = choice.homes[home.name]
+        hop = choice.homes.get(home.name)
+        if hop is None:
+            homes.append(home)
+            continue
         homes.append(replace(home, hops=(hop,) if hop > 1 else tuple(h for h in home.hops if h < 2)))
     return replace(problem, homes=homes, candidates=_possible(problem, homes, None))
 
@@ -43,10 +61,11 @@ def _possible(problem: Problem, homes: Sequence[Home], most: int | None) -> list
     hops = {home.name: home.hops for home in homes}
     result = []
     for candidates, operands in zip(problem.candidates, problem.operands, strict=True):
-        found: dict[tuple[int, ...], list[Candidate]] = {}
+        found: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
         for candidate in candidates:
-            if all(name is None or hop in hops[name] for name, hop in zip(operands, candidate.hops, strict=True)):
-                found.setdefault(candidate.hops, []).append(candidate)
+            names = operands[candidate.alternative]
+            if all(name is None or hop in hops[name] for name, hop in zip(names, candidate.hops, strict=True)):
+                found.setdefault((candidate.alternative, candidate.hops), []).append(candidate)
         result.append([c for group in found.values() for c in _few(group, most)])
     return result
 

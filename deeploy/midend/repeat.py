@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.midend.choose import Choice, Home, Problem
+from deeploy.midend.choose import Choice, Home, Problem, Share, Users
 
 LEAST = 4  # blocks that are worth it
 
@@ -57,6 +57,8 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
 def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
     gap, steps = blocks.gap, range(len(problem.candidates))
+    if any(home.users for home in problem.homes):
+        return None
     homes = {home.name: home for home in problem.homes}
     kept: list[Home] = []
     for home in problem.homes:
@@ -70,13 +72,17 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     operands = []
     for step in steps:
         if step not in gap:
-            names = [_shortened_operand(problem, homes, blocks, step, j) for j in range(len(problem.operands[step]))]
-            if any(name == "" for name in names):
+            ways = [
+                [_shortened_operand(problem, homes, blocks, step, way, j) for j in range(len(names))]
+                for way, names in enumerate(problem.operands[step])
+            ]
+            if any(name == "" for names in ways for name in names):
                 return None
-            operands.append(names)
+            operands.append(ways)
     twins = []
     for step in gap[: blocks.period]:
-        for before, name in zip(problem.operands[step - blocks.period], problem.operands[step], strict=True):
+        pairs = zip(problem.operands[step - blocks.period], problem.operands[step], strict=True)
+        for before, name in ((b, n) for first, second in pairs for b, n in zip(first, second, strict=True)):
             if name is not None and before is not None and name != before and homes[name].steps[0] < gap.start:
                 twins.append((before, name))
     return replace(
@@ -87,7 +93,19 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
         weights=tuple(blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps if s not in gap),
         equal_homes=tuple(dict.fromkeys(twins)),
         equal_steps=((blocks.middle, gap.start),),
+        shares=_shortened_shares(problem, blocks),
     )
+
+
+def _shortened_shares(problem: Problem, blocks: Repetition) -> list[Share]:
+    """What constants of the gap take is taken where the middle block takes its own."""
+    found: dict[tuple[int, Users], int] = {}
+    gap = blocks.gap
+    for share in problem.shares:
+        steps = [(blocks.model(s) if s in gap else s - len(gap) if s >= gap.stop else s, way) for s, way in share.users]
+        key = share.hop, tuple(dict.fromkeys(steps))
+        found[key] = found.get(key, 0) + share.size
+    return [Share(hop, size, users) for (hop, users), size in found.items()]
 
 
 def _shortened_last(home: Home, blocks: Repetition) -> int | None:
@@ -102,15 +120,15 @@ def _shortened_last(home: Home, blocks: Repetition) -> int | None:
     return gap.start + (last - gap.start) if crosses_once else None
 
 
-def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, position: int) -> str | None:
+def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, way: int, position: int) -> str | None:
     """The home of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
-    name, gap = problem.operands[step][position], blocks.gap
+    name, gap = problem.operands[step][way][position], blocks.gap
     if name is None or homes[name].steps[0] not in gap:
         return name
     model = step - len(gap)
     if model >= gap.start + blocks.period:
         return ""
-    twin = problem.operands[model][position]
+    twin = problem.operands[model][way][position]
     if twin is None or homes[twin].steps[1] != homes[name].steps[1] - len(gap) or not blocks.middle <= homes[twin].steps[0] < gap.start:
         return ""
     return twin
@@ -128,8 +146,9 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
     homes = dict(choice.homes)
     for home in problem.homes:
         if home.steps[0] in gap:
-            position = list(problem.operands[home.steps[0]]).index(home.name)
-            twin = problem.operands[blocks.model(home.steps[0])][position]
+            ways = problem.operands[home.steps[0]]
+            way = next(number for number, names in enumerate(ways) if home.name in names)
+            twin = problem.operands[blocks.model(home.steps[0])][way][list(ways[way]).index(home.name)]
             if twin is None:
                 return None
             homes[home.name] = choice.homes[twin]
@@ -143,12 +162,16 @@ def _fits(problem: Problem, choice: Choice) -> bool:
     for home in problem.homes:
         for step in range(home.steps[0], home.steps[1] + 1):
             load[choice.homes[home.name]][step] += home.size
-    for step, (candidates, pick) in enumerate(zip(problem.candidates, choice.picks, strict=True)):
-        candidate = candidates[pick]
-        if any(n is not None and choice.homes[n] != hop for n, hop in zip(problem.operands[step], candidate.hops, strict=True)):
+    chosen = [candidates[pick] for candidates, pick in zip(problem.candidates, choice.picks, strict=True)]
+    for share in problem.shares:
+        if any(chosen[step].alternative == way for step, way in share.users):
+            load[share.hop] = [count + share.size for count in load[share.hop]]
+    for step, candidate in enumerate(chosen):
+        names = problem.operands[step][candidate.alternative]
+        if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
             return False
         for hop, count in enumerate(candidate.bytes):
             load[hop][step] += count
         if choice.early[step]:
-            load[0][step - 1] += candidate.early_bytes
+            load[candidate.own][step - 1] += candidate.early_bytes
     return all(count <= capacity for row, capacity in zip(load, problem.capacities, strict=True) for count in row)

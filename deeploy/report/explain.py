@@ -11,6 +11,7 @@ from typing import Any
 
 from deeploy.midend.candidates import Candidate, with_early
 from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.machine import levels_of
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role
@@ -26,7 +27,7 @@ def explanations(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         entry: the network's entry of ``deploy.json``.
     """
-    levels = [plan.target.engines[0].memory, *(path.far for path in plan.target.outward(plan.target.engines[0].memory))]
+    levels = list(levels_of(plan.target))
     schedule = _Schedule(plan)
     calls = [_Explanation(plan, schedule, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
     return {"levels": levels, "calls": calls}
@@ -69,6 +70,7 @@ class _Explanation:
         self.entry = entry
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
+        self.ways: Sequence[Call] = plan.ways[step] if plan.ways else (self.call,)
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
@@ -89,18 +91,34 @@ class _Explanation:
     # ---- reasons
 
     def engine(self) -> str:
+        """Who computes, and what the best of each other way would cost."""
         target, call = self.plan.target, self.call
         able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
-        others = [name for name in able if name != call.kernel.engine]
+        others = [name for name in able if name not in {way.kernel.engine for way in self.ways}]
         only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
         dim = self.chosen.tiling.core_dim
         cores = self.plan.machine.cores if self.plan.machine is not None else 1
         team = f"{min(cores, target.engine(call.kernel.engine).cores)} cores share {dim}" if dim is not None else "one core does the work"
-        return f"Engine: {call.kernel.engine}, by {call.kernel.name}, the first kernel of {target.name} that fits the node{only}; {team}."
+        compared = [f" {self.by(best)}: {self.verdict(best)}." for best in self.rivals()]
+        why = "" if compared else ", the only kernel that fits the node"
+        return f"Engine: {call.kernel.engine}, by {call.kernel.name}{why}{only}; {team}.{''.join(compared)}"
+
+    def rivals(self) -> list[Candidate]:
+        """The fastest candidate of every other way to run the call."""
+        best: dict[int, Candidate] = {}
+        for candidate in sorted(self.offered, key=lambda c: (self.cycles(c), c.bytes)):
+            if candidate.alternative != self.plain.alternative:
+                best.setdefault(candidate.alternative, candidate)
+        return [best[number] for number in sorted(best)]
+
+    def by(self, candidate: Candidate) -> str:
+        """The kernel and the engine of a candidate."""
+        kernel = self.ways[candidate.alternative].kernel
+        return f"{kernel.name} on {kernel.engine}"
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
-        alike = [c for c in self.offered if c.hops == self.chosen.hops]
+        alike = [c for c in self.offered if (c.alternative, c.hops) == (self.chosen.alternative, self.chosen.hops)]
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
@@ -113,7 +131,7 @@ class _Explanation:
 
     def residence(self) -> str:
         """What bound the memories that operands live in."""
-        others = [c for c in self.offered if c.hops != self.chosen.hops]
+        others = [c for c in self.offered if c.alternative == self.chosen.alternative and c.hops != self.chosen.hops]
         best = min(others, key=self.cycles, default=self.plain)
         if self.cycles(best) >= self.cycles(self.plain):
             return f"Residence: {self.sources(self.plain)}. No other is faster for this call."
@@ -199,17 +217,21 @@ class _Explanation:
         return candidate.cycles - (candidate.early if self.is_early else 0)
 
     def shown(self) -> list[Candidate]:
-        """The chosen candidate, the next best with its residences, and the best of some other residences."""
-        ranked = sorted((c for c in self.offered if c != self.plain), key=lambda c: (self.cycles(c), c.bytes))
+        """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""
+        alike = (c for c in self.offered if c != self.plain and c.alternative == self.plain.alternative)
+        ranked = sorted(alike, key=lambda c: (self.cycles(c), c.bytes))
         same = [c for c in ranked if c.hops == self.plain.hops][:SAME]
         others: dict[tuple[int, ...], Candidate] = {}
         for candidate in ranked:
             if candidate.hops != self.plain.hops:
                 others.setdefault(candidate.hops, candidate)
-        return sorted([self.plain, *same, *list(others.values())[:OTHER]], key=lambda c: (self.cycles(c), c != self.plain))
+        shown = [self.plain, *same, *list(others.values())[:OTHER], *self.rivals()]
+        return sorted(shown, key=lambda c: (self.cycles(c), c != self.plain))
 
     def candidate(self, candidate: Candidate) -> dict[str, Any]:
         return {
+            "kernel": self.ways[candidate.alternative].kernel.name,
+            "engine": self.ways[candidate.alternative].kernel.engine,
             "loops": _loops(candidate),
             "is_double": candidate.is_double,
             "core_dim": candidate.tiling.core_dim,
@@ -223,7 +245,7 @@ class _Explanation:
     def sources(self, candidate: Candidate) -> str:
         """The operands by the memory that they come from or go to."""
         places: dict[int, list[str]] = {}
-        for name, hop in zip(self.call.operands, candidate.hops, strict=True):
+        for name, hop in zip(self.ways[candidate.alternative].operands, candidate.hops, strict=True):
             places.setdefault(hop, []).append(name)
         return "; ".join(f"{self.levels[hop]}: {' '.join(names)}" for hop, names in sorted(places.items()))
 
@@ -239,10 +261,11 @@ class _Explanation:
 
     def homeless(self, candidate: Candidate) -> str | None:
         """A buffer that would have to live nearer than it does, where there is no room for it."""
-        for name, hop, now in zip(self.call.operands, candidate.hops, self.plain.hops, strict=True):
-            if hop >= now or hop >= len(self.levels):
+        now = dict(zip((operand.buffer for operand in self.call.operands.values()), self.plain.hops, strict=True))
+        for (name, operand), hop in zip(self.ways[candidate.alternative].operands.items(), candidate.hops, strict=True):
+            if hop == now.get(operand.buffer, hop) or (0 < hop < 3 and hop > now[operand.buffer]):
                 continue
-            first, last, size = self.life(self.call.operands[name].buffer)
+            first, last, size = self.life(operand.buffer)
             free = max(0, min(self.free(hop, step) for step in range(first, last + 1)))
             if size > free:
                 return f"{name} needs {spaced(size)} bytes of {self.levels[hop]} in steps {first} to {last}, {spaced(free)} are free"

@@ -32,7 +32,12 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
     """Bytes per hop and step."""
     count = len(problem.candidates)
     result = [[0] * count for _ in problem.capacities]
+    for share in problem.shares:
+        if any(rows[step].candidate.alternative == way for step, way in share.users):
+            result[share.hop] = [count + share.size for count in result[share.hop]]
     for home in problem.homes:
+        if home.name not in state:
+            continue
         hop, is_fetched = state[home.name]
         first, last = home.steps
         if home.fetch is not None:
@@ -45,7 +50,7 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
         for hop, size in enumerate(row.candidate.bytes):
             result[hop][step] += size
         if row.is_early:
-            result[0][step - 1] += row.candidate.early_bytes
+            result[row.candidate.own][step - 1] += row.candidate.early_bytes
     return result
 
 
@@ -56,25 +61,30 @@ def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[
         before = rows[step - 1].candidate if step else None
         if before is not None and rows[step].is_early:
             total += max(0, rows[step].candidate.early - before.tail)
-        fetch = sum(h.fetch or 0 for h in problem.homes if h.fetch is not None and h.steps[0] == step and state[h.name][1])
+        due = (h for h in problem.homes if h.fetch is not None and h.steps[0] == step and h.name in state)
+        fetch = sum(h.fetch or 0 for h in due if state[h.name][1])
         hidden = max(0, before.cycles - before.far) if before is not None and ahead[step] else 0
         total += max(0, fetch - hidden)
     return total
 
 
-def _states(homes: Sequence[Home]) -> Iterator[State]:
-    options = [[(hop, False) for hop in h.hops] + [(1, True)] * (h.fetch is not None and 1 in h.hops) for h in homes]
+def _states(problem: Problem, homes: Sequence[Home], ways: Sequence[int]) -> Iterator[State]:
+    """Where every home is; those that none of the calls needs, run in these ways, are nowhere."""
+    there = [h for h in homes if not h.users or any(ways[step] == way for step, way in h.users)]
+    options = [[(hop, False) for hop in h.hops] + [(1, True)] * (h.fetch is not None and 1 in h.hops) for h in there]
     for combination in itertools.product(*options):
-        yield {home.name: option for home, option in zip(homes, combination, strict=True)}
+        yield {home.name: option for home, option in zip(there, combination, strict=True)}
 
 
-def _rows(problem: Problem, step: int, state: State) -> list[Row]:
-    """What a call may do under these homes; of what needs the same bytes, the fastest."""
-    wanted = problem.operands[step]
-    is_arriving = any(h.fetch is not None and h.steps[0] == step and state[h.name][1] for h in problem.homes)
+def _rows(problem: Problem, step: int, state: State, way: int) -> list[Row]:
+    """What a call may do under these homes, run in one way."""
+    wanted = problem.operands[step][way]
+    is_arriving = any(h.fetch is not None and h.steps[0] == step and state.get(h.name, (0, False))[1] for h in problem.homes)
     result = []
     for number, candidate in enumerate(problem.candidates[step]):
-        if all(name is None or state[name][0] == hop for name, hop in zip(wanted, candidate.hops, strict=True)):
+        if candidate.alternative == way and all(
+            name is None or state[name][0] == hop for name, hop in zip(wanted, candidate.hops, strict=True)
+        ):
             result.append(Row(number, candidate, False))
             if step and candidate.early and not is_arriving:
                 result.append(Row(number, candidate, True))
@@ -84,9 +94,10 @@ def _rows(problem: Problem, step: int, state: State) -> list[Row]:
 def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
     """All choices within the capacities, with their cycles."""
     count = len(problem.candidates)
-    for state in _states(problem.homes):
-        arriving = {h.steps[0] for h in problem.homes if h.fetch is not None and state[h.name][1]} - {0}
-        options = [_rows(problem, step, state) for step in range(count)]
+    every_way = itertools.product(*(range(len(names)) for names in problem.operands))
+    for ways, state in ((chosen, state) for chosen in every_way for state in _states(problem, problem.homes, chosen)):
+        arriving = {h.steps[0] for h in problem.homes if h.fetch is not None and state.get(h.name, (0, False))[1]} - {0}
+        options = [_rows(problem, step, state, ways[step]) for step in range(count)]
         for early_fetch in itertools.product(*([False, True] if step in arriving else [False] for step in range(count))):
             for rows in itertools.product(*options):
                 used = loads(problem, state, rows, early_fetch)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem, Search, choose, smallest
+from deeploy.midend.choose import Choice, Home, Problem, Search, Share, choose, smallest
 from deeploy.midend.dominance import undominated
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
@@ -52,7 +52,7 @@ def random_problem(seed: int) -> Problem:
     numbers = random.Random(seed)
     calls, is_far = numbers.randint(2, 3), seed % 2 == 0
     every = {home.name: home for home in homes(numbers, calls, is_far)}
-    operands: list[list[str | None]] = []
+    operands: list[list[list[str | None]]] = []
     candidates: list[list[Candidate]] = []
     for step in range(calls):
         names = [h.name for h in every.values() if step in h.steps or (h.fetch is not None and h.steps[0] <= step <= h.steps[1])]
@@ -60,7 +60,7 @@ def random_problem(seed: int) -> Problem:
         for combination in itertools.product(*[every[name].hops for name in names]):
             for _ in range(numbers.randint(1, 2)):
                 found.append(random_candidate(numbers, combination))
-        operands.append([*names, None])
+        operands.append([[*names, None]])
         candidates.append(found)
     return Problem(candidates, operands, list(every.values()), [numbers.randint(8, 22), numbers.randint(8, 24), 1000])
 
@@ -73,6 +73,53 @@ def test_the_cheapest_choice_is_found(seeds: range) -> None:
     assert solved > len(seeds) // 2
 
 
+def with_alternatives(seed: int) -> Problem:
+    """A random problem whose calls may also run in a second way: with another constant, by an engine with a memory of its own."""
+    numbers = random.Random(seed)
+    problem = random_problem(seed)
+    is_far = seed % 2 == 0
+    every = {home.name: home for home in problem.homes if home.fetch is None}
+    homes, shares, operands, candidates = list(problem.homes), [], [], []
+    for step, row in enumerate(problem.candidates):
+        (names,) = problem.operands[step]
+        moving = [name for name in names if name in every]
+        found = [replace(c, bytes=(*c.bytes, 0)) for c in row]
+        own = f"v{step}"
+        if is_far:
+            homes.append(Home(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),)))
+            homes = [replace(h, users=((step, 0),)) if h.name == f"w{step}" and h.steps == (step, step) else h for h in homes]
+        else:
+            shares += [Share(1, numbers.randint(1, 6), ((step, 1),)), Share(1, numbers.randint(1, 6), ((step, 0), (0, 0)))]
+        level = numbers.choice([0, 3])
+        for hops in itertools.product(*[[level, 1] for _ in moving]):
+            c = random_candidate(numbers, hops)
+            sizes = [0, c.bytes[1], 0, 0]
+            sizes[level] = c.bytes[0]
+            hops = (*hops, *([1] if is_far else []))
+            found.append(replace(c, hops=hops, bytes=tuple(sizes), alternative=1, own=level))
+        operands.append([names, [*moving, *([own] if is_far else [])]])
+        candidates.append(found)
+    homes = [replace(h, hops=(*h.hops, 3)) if h.name in every else h for h in homes]
+    return Problem(candidates, operands, homes, [*problem.capacities, numbers.randint(4, 20)], shares)
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 160, 20)], ids=str)
+def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
+    solved = second = 0
+    for seed in seeds:
+        problem = with_alternatives(seed)
+        solved += check_against_everything(problem)
+        found = choose(problem, (), EXACT)
+        second += found is not None and any(row[pick].alternative for row, pick in zip(problem.candidates, found.picks, strict=True))
+    assert solved > len(seeds) // 2
+    assert second > len(seeds) // 4
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_smallest_capacity_counts_the_constants_of_the_chosen_way(seed: int) -> None:
+    check_smallest(with_alternatives(seed))
+
+
 def check_against_everything(problem: Problem) -> bool:
     """Whether there is a choice; if so, it has the fewest cycles and fits."""
     best = min((cycles for cycles, _ in exhaustive.every(problem)), default=None)
@@ -80,7 +127,7 @@ def check_against_everything(problem: Problem) -> bool:
     assert (found.cycles if found is not None else None) == best
     if found is not None:
         assert found.bound == best
-        state = {h.name: (found.homes[h.name], h.name in found.fetched) for h in problem.homes}
+        state = {name: (hop, name in found.fetched) for name, hop in found.homes.items()}
         ahead = [any(found.fetched.get(h.name) == step - 1 and h.steps[0] == step for h in problem.homes) for step in range(3)]
         rows = [exhaustive.Row(pick, problem.candidates[step][pick], found.early[step]) for step, pick in enumerate(found.picks)]
         assert exhaustive.cycles(problem, state, rows, ahead) == best
@@ -91,7 +138,10 @@ def check_against_everything(problem: Problem) -> bool:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_smallest_capacity_is_the_smallest(seed: int) -> None:
-    problem = random_problem(seed)
+    check_smallest(random_problem(seed))
+
+
+def check_smallest(problem: Problem) -> None:
     for hop in (0, 1):
         needed = smallest(problem, hop, EXACT)
         others = replace(problem, capacities=[10_000 if i == hop else c for i, c in enumerate(problem.capacities)])
@@ -109,7 +159,7 @@ def test_a_forbidden_choice_does_not_come_back() -> None:
     home = Home("a", 4, (0, 1), (0, 1))
     calls = [[candidate((hop, 1), (2, 0, 0), 10 * step + hop + 3) for hop in (0, 1)] for step in (0, 1)]
     calls[1].append(candidate((1, 1), (1, 0, 0), 50))
-    problem = Problem(calls, [["a", None], ["a", None]], [home], [100, 100, 100])
+    problem = Problem(calls, [[["a", None]], [["a", None]]], [home], [100, 100, 100])
     cuts: list[Choice] = []
     while (choice := choose(problem, cuts, EXACT)) is not None:
         cuts.append(choice)
@@ -123,7 +173,7 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
     calls = [[candidate((1, 1), (1, 0, 0), before)], [candidate((1, 1), (1, 0, 0), 30)]]
     third = Home("a", 7, (2, 2), (1,))
     calls.append([candidate((1, 1), (1, 0, 0), 0)])
-    problem = Problem(calls, [["w0", None], ["w1", None], ["a", None]], [first, second, third], [10, 11, 100])
+    problem = Problem(calls, [[["w0", None]], [["w1", None]], [["a", None]]], [first, second, third], [10, 11, 100])
     choice = choose(problem, (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
@@ -134,7 +184,7 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
 def test_early_windows_take_room_in_the_step_before() -> None:
     """The second call's first window is fetched early exactly when it fits beside the first call."""
     calls = [[candidate((1,), (6, 0, 0), 10, tail=9)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
-    problem = Problem(calls, [[None], [None]], [], [10, 10, 10])
+    problem = Problem(calls, [[[None]], [[None]]], [], [10, 10, 10])
     assert choose(problem, (), EXACT) == Choice((0, 0), (False, True), {}, {}, 23, 23)
     assert choose(replace(problem, capacities=[9, 10, 10]), (), EXACT) == Choice((0, 0), (False, False), {}, {}, 30, 30)
 
@@ -142,7 +192,7 @@ def test_early_windows_take_room_in_the_step_before() -> None:
 @pytest.mark.parametrize(("tail", "expected"), [(0, 30), (3, 27), (7, 23), (8, 23)])
 def test_early_windows_hide_behind_the_last_tile_only(tail: int, expected: int) -> None:
     calls = [[candidate((1,), (6, 0, 0), 10, tail=tail)], [candidate((1,), (5, 0, 0), 20, early=7, early_bytes=4)]]
-    choice = choose(Problem(calls, [[None], [None]], [], [10, 10, 10]), (), EXACT)
+    choice = choose(Problem(calls, [[[None]], [[None]]], [], [10, 10, 10]), (), EXACT)
     assert choice is not None
     assert choice.cycles == expected
 

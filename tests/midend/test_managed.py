@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.choose import Choice, Problem
 from deeploy.midend.machine import Options
-from deeploy.midend.managed import Far, Planner
+from deeploy.midend.managed import Far, Planner, plan_managed
 from deeploy.midend.place import Overfull
-from deeploy.midend.plan import Machine
+from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.program import Program
 from tests.midend import exhaustive
 from tests.simulate.nets import compiled, node
 
@@ -51,8 +53,8 @@ NETWORKS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {"residual": 
 class Exact(Planner):
     """The planner without a tolerated gap, and with few candidates so that everything can be tried."""
 
-    def __init__(self, whole: deeploy.Compiled, machine: Machine, few: int = FEW) -> None:
-        super().__init__(whole.network.program, whole.plan.target, machine)
+    def __init__(self, whole: deeploy.Compiled, machine: Machine, few: int = FEW, program: Program | None = None) -> None:
+        super().__init__(program or whole.network.program, whole.plan.target, machine)
         self.search = replace(self.search, gap=0.0)
         self.few = few
 
@@ -60,10 +62,10 @@ class Exact(Planner):
         full = super().problem(far)
         kept = []
         for candidates in full.candidates:
-            groups: dict[tuple[int, ...], list[object]] = {}
+            groups: dict[object, list[object]] = {}
             for candidate in candidates:
-                groups.setdefault(candidate.hops, []).append(candidate)
-            kept.append([c for c in candidates if _is_few(groups[c.hops], c, self.few)])
+                groups.setdefault((candidate.alternative, candidate.hops), []).append(candidate)
+            kept.append([c for c in candidates if _is_few(groups[c.alternative, c.hops], c, self.few)])
         return replace(full, candidates=kept)
 
 
@@ -133,5 +135,57 @@ def test_with_far_memories_too(name: str, l1: int, l2: int, tmp_path: Path) -> N
     assert planner._solve(planner.problem(Far.NONE)) is None
     best = cheapest_packed(planner, planner.problem(Far.LARGE))
     plan = planner.plan()
+    assert plan.prediction is not None
+    assert plan.prediction.cycles == plan.prediction.bound == best
+
+
+ARRAY = Path(__file__).parents[1] / "targets" / "array"
+
+
+def chain(folder: Path, options: Options) -> deeploy.Compiled:
+    """A copy and two convolutions that two engines could run, with their filters in different orders."""
+    nodes = [node("Conv", "x w1", "a"), node("Conv", "a w2", "b", pads=[1, 1, 1, 1])]
+    weights = {"w1": [24, 6, 1, 1], "w2": [12, 24, 3, 3]}
+    return compiled(folder, nodes, {"x": [1, 6, 6, 6]}, {"b": [1, 12, 6, 6]}, weights, options, ARRAY)
+
+
+def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patch: pytest.MonkeyPatch) -> tuple[deeploy.Compiled, Program]:
+    """A network, and its program before kernels were chosen."""
+    seen: list[Program] = []
+
+    def recorded(program: Program, *others: Any) -> Plan:
+        seen.append(program)
+        return plan_managed(program, *others)
+
+    patch.setattr("deeploy.api.plan_managed", recorded)
+    return build(folder, Options()), seen[0]
+
+
+@pytest.mark.parametrize(
+    ("l1", "pad", "l2", "engines"),
+    [
+        (4000, 16_000, 40_000, "cores array"),
+        (9000, 15_000, 17_000, "cores array"),
+        (20_000, 13_000, 12_900, "cores cores"),
+        (2000, 16_000, 15_000, "array array"),
+        (9000, 1500, 15_000, "cores cores"),
+        (3000, 9000, 12_000, None),
+    ],
+)
+def test_with_two_engines_too(l1: int, pad: int, l2: int, engines: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs each call, with which constants: as cheap as the cheapest of all ways that have addresses."""
+    whole, program = bound(tmp_path, chain, monkeypatch)
+    assert [len(program.ways(step)) for step in range(len(program.calls))] == [1, 2, 2, 1]
+    machine = whole.plan.machine
+    assert machine is not None
+    planner = Exact(whole, replace(machine, capacities={**machine.capacities, "L1": l1, "PAD": pad, "L2": l2}), 2, program)
+    best = cheapest_packed(planner, planner.problem(Far.NONE))
+    assert (best is None) == (engines is None)
+    if best is None:
+        with pytest.raises(FitError):
+            planner.plan()
+        return
+    plan = planner.plan()
+    assert " ".join(call.kernel.engine for call in plan.program.calls[1:3]) == engines
     assert plan.prediction is not None
     assert plan.prediction.cycles == plan.prediction.bound == best

@@ -49,7 +49,7 @@ def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
         at = 3 * block
         homes += [Home(f"a{block}", sizes[0], (at, at + 1), (0, 1)), Home(f"b{block}", sizes[1], (at + 1, at + 2), (0, 1))]
         homes.append(Home(f"x{block + 1}", sizes[2], (at + 2, at + 5 if block + 1 < blocks else at + 2), (0, 1)))
-        operands_of += [[f"x{block}", f"a{block}"], [f"a{block}", f"b{block}"], [f"b{block}", f"x{block}", f"x{block + 1}"]]
+        operands_of += [[[f"x{block}", f"a{block}"]], [[f"a{block}", f"b{block}"]], [[f"b{block}", f"x{block}", f"x{block + 1}"]]]
         candidates += kinds
     return Problem(candidates, operands_of, homes, (capacity, 500))
 

@@ -19,6 +19,7 @@ from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
+from deeploy.midend.program import chosen
 from deeploy.operators import conv, matmul
 from deeploy.target import Kernel, Target
 
@@ -56,7 +57,7 @@ class Layer:
 
 
 def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compiled:
-    """One network in which every layer has an input and an output of its own."""
+    """One network in which every layer has an input and an output of its own, and is run by the first kernel that fits."""
     nodes, inputs, outputs = [], [], []
     for number, layer in enumerate(layers):
         x = gs.Variable(f"x{number}", dtype=layer.x.dtype, shape=list(layer.x.shape))
@@ -68,7 +69,8 @@ def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compi
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    plan = plan_managed(assemble("network", graph, target.kernels), target, machine, options.seconds)
+    program = assemble("network", graph, target.kernels)
+    plan = plan_managed(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), True, ())}, {})
 
