@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.ends import bind_outputs, check_types, read_inputs
+from deeploy.frontend.ends import bind_outputs, check_tensors, read_inputs
 from deeploy.frontend.growing import Growing, import_growing
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
@@ -67,5 +67,5 @@ def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, c
         opset=version,
         import_domains=list(model.opset_import),
     )
-    check_types(graph)
+    check_tensors(graph)
     return graph

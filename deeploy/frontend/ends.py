@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.rules import Context
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.graph.types import DType
+
+MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 
 
 def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable]:
@@ -97,13 +100,18 @@ def bind_outputs(
     return added
 
 
-def check_types(graph: gs.Graph) -> None:
-    """Raise UnsupportedError for the first tensor whose element type the generated code does not have."""
+def check_tensors(graph: gs.Graph) -> None:
+    """Raise UnsupportedError for the first tensor whose elements the generated code cannot count or does not have."""
     seen: set[int] = set()
     for tensor in (*graph.inputs, *(t for node in graph.nodes for t in (*node.inputs, *node.outputs))):
         if id(tensor) in seen or tensor.is_empty():
             continue
         seen.add(id(tensor))
+        if math.prod(tensor.shape) > MOST_ELEMENTS:
+            raise UnsupportedError(
+                f"tensor '{shorten(tensor.name)}' has {math.prod(tensor.shape)} elements, the generated code counts to {MOST_ELEMENTS}",
+                "check the shapes, or pin smaller dimensions: --dim NAME=VALUE",
+            )
         try:
             DType.of(tensor.dtype)
         except (KeyError, TypeError) as error:

@@ -157,6 +157,15 @@ def with_axis(node: gs.Node, context: Context) -> Result:
     return None
 
 
+def gather(node: gs.Node, context: Context) -> Result:
+    """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis."""
+    with_axis(node, context)
+    size, indices = node.inputs[0].shape[node.attrs["axis"]], operand(node, 1)
+    if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
+        raise broken(node, f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")
+    return None
+
+
 def concat(node: gs.Node, context: Context) -> Result:
     """Concat and QLinearConcat, whose axis is that of the output; one input alone is copied by nobody."""
     node.attrs["axis"] = axis_of(node, integer(node, "axis", 0), len(node.outputs[0].shape))

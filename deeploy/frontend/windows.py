@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError
+from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.rules import Context, Result, broken, describe, integer, integers
 
 WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
@@ -73,12 +73,31 @@ def _share(totals: list[int], upper: bool) -> list[int]:
     return begins + [t - b for t, b in zip(totals, begins, strict=True)]
 
 
+def _groups(node: gs.Node, weight: gs.Tensor) -> int:
+    """The number of groups, with which the channels of the input and the shape of the weight agree."""
+    groups, channels, shape = integer(node, "group", 1), node.inputs[0].shape[1], list(weight.shape)
+    fits = groups > 0 and shape[0] % groups == 0 and channels == (shape[0] if node.op == "ConvTranspose" else shape[1] * groups)
+    if not fits:
+        raise broken(node, f"has {channels} input channels in {groups} groups, which its weight of shape {shape} does not fit")
+    return groups
+
+
 def convolution(node: gs.Node, context: Context) -> Result:
     """Conv, QLinearConv, ConvInteger: every attribute present, padding explicit."""
-    window = _window(node, node.inputs[WEIGHT_INPUT[node.op]])
+    weight = node.inputs[WEIGHT_INPUT[node.op]]
+    window = _window(node, weight)
+    groups = _groups(node, weight)
     pads = _explicit_pads(node, window)
-    _store(node, window, pads, group=integer(node, "group", 1))
+    begins, ends = pads[: len(window.sizes)], pads[len(window.sizes) :]
+    spans = [n + b + e - r for n, b, e, r in zip(window.sizes, begins, ends, window.reach, strict=True)]
+    if min(spans) < 0 or [span // s + 1 for span, s in zip(spans, window.strides, strict=True)] != window.outputs:
+        raise _impossible(node, window)
+    _store(node, window, pads, group=groups)
     return None
+
+
+def _impossible(node: gs.Node, window: _Window) -> ModelError:
+    return broken(node, f"has an output of {window.outputs} elements, which its window cannot produce")
 
 
 def transposed_convolution(node: gs.Node, context: Context) -> Result:
@@ -100,7 +119,7 @@ def transposed_convolution(node: gs.Node, context: Context) -> Result:
         node.attrs.pop("auto_pad", None)
     else:
         pads = _explicit_pads(node, window)
-    _store(node, window, pads, group=integer(node, "group", 1), output_padding=extra)
+    _store(node, window, pads, group=_groups(node, node.inputs[1]), output_padding=extra)
     return None
 
 
@@ -123,7 +142,7 @@ def pool(node: gs.Node, context: Context) -> Result:
         ends = [max(want - end, 0) for want, end in zip(ends, pads[rank:], strict=True)]
         pads, counts = [0] * (2 * rank), 0
     if any(end < 0 for end in ends):
-        raise broken(node, f"has an output of {window.outputs} elements, which its window cannot produce")
+        raise _impossible(node, window)
     _store(node, window, pads[:rank] + ends)
     for name in ("ceil_mode", "channels_last", "count_include_pad"):
         node.attrs.pop(name, None)

@@ -42,12 +42,36 @@ def test_convolution(tmp_path: Path, attributes: dict[str, Any], pads: list[int]
         ({"kernel_shape": [2, 2]}, "kernel_shape"),
         ({"strides": [0, 1]}, "the node"),
         ({"pads": [1, 1]}, "pads"),
+        ({"group": 0}, "2 input channels in 0 groups"),
+        ({"group": 2}, r"2 input channels in 2 groups, which its weight of shape \[4, 2, 3, 3\]"),
     ],
 )
 def test_convolutions_that_are_refused(tmp_path: Path, attributes: dict[str, Any], words: str) -> None:
     with pytest.raises((ModelError, UnsupportedError), match=words) as caught:
         one(tmp_path, "Conv", (1, 2, 8, 7), W, **attributes)
     assert "the node" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "channels", "shape", "group"),
+    [
+        ("Conv", 3, (4, 2, 3, 3), 1),
+        ("Conv", 4, (4, 2, 3, 3), 1),
+        ("Conv", 4, (5, 2, 3, 3), 2),
+        ("Conv", 6, (4, 1, 3, 3), 4),
+        ("ConvTranspose", 3, (4, 2, 3, 3), 1),
+    ],
+)
+def test_channels_that_disagree(tmp_path: Path, op: str, channels: int, shape: tuple[int, ...], group: int) -> None:
+    with pytest.raises(ModelError, match=f"{channels} input channels in {group} groups"):
+        one(tmp_path, op, (1, channels, 8, 8), np.ones(shape, np.float32), group=group)
+
+
+@pytest.mark.parametrize("index", [2, -3])
+def test_constant_indices_beyond_the_axis(tmp_path: Path, index: int) -> None:
+    assert one(tmp_path, "Gather", (2, 3), ints(1, -2)).outputs[0].shape == [2, 3]
+    with pytest.raises(ModelError, match="of an axis that has 2"):
+        one(tmp_path, "Gather", (2, 3), ints(0, index))
 
 
 @pytest.mark.parametrize(
