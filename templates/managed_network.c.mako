@@ -15,6 +15,7 @@
 #include "deeploy_kernels.h"
 #include "deeploy_tile.h"
 
+% if offsets:
 /* Where everything lies in the arena of its memory, in bytes. */
 enum {
 % for offset, name in offsets:
@@ -22,6 +23,7 @@ enum {
 % endfor
 };
 
+% endif
 /* Tickets of a call's own transfers. */
 enum { IN = 0, OUT = 1, EARLY = 2 };
 

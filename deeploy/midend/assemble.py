@@ -238,6 +238,8 @@ class _Assembler:
             return Operand(self._constant(tensor, tensor.data), Access.dense(tensor.shape))
         if tensor.name not in self.where and tensor.name in self.placed:
             return self._output(tensor)  # a container, whose parts were written one by one
+        if tensor.elements == 0 and tensor.name not in self.where:
+            return self._output(tensor)  # nobody writes it, since there is nothing to write
         return self.where[tensor.name]
 
     def _follow(self, step: _Follow) -> None:

@@ -51,13 +51,14 @@ def _rows(node: Node, x: np.ndarray) -> np.ndarray:
     """x as a matrix: one row per result, the elements it combines in row-major order of the reduced axes."""
     axes = tuple(node.attrs["axes"])
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    return x.transpose(kept + axes).reshape(-1, math.prod(x.shape[axis] for axis in axes))
+    return x.transpose(kept + axes).reshape(math.prod(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes))
 
 
 def sum_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """The sum: int64, or float32 in row-major order of the reduced axes."""
     rows = _rows(node, x)
-    total = np.add.accumulate(rows, axis=1)[:, -1] if x.dtype.kind == "f" else rows.sum(axis=1, dtype=np.int64)
+    in_order = x.dtype.kind == "f" and rows.shape[1] > 0
+    total = np.add.accumulate(rows, axis=1)[:, -1] if in_order else rows.sum(axis=1, dtype=x.dtype if x.dtype.kind == "f" else np.int64)
     return np.asarray(total.reshape(_shape(node, x.shape)))
 
 

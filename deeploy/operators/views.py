@@ -7,7 +7,7 @@ reshaping of the whole of it. Placement decides whether a part really lies insid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deeploy.graph.nest import strides
 from deeploy.graph.nodes import Node
@@ -50,6 +50,8 @@ class Access:
 
     def reshaped(self, shape: tuple[int, ...]) -> Access | None:
         """The same elements in the same order under another shape, or None where no strides express that."""
+        if 0 in shape:
+            return replace(Access.dense(shape), offset=self.offset)
         old = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n != 1]
         merged: list[tuple[int, int]] = []
         for size, stride in old:

@@ -1,0 +1,43 @@
+"""Tensors without elements: they take no bytes, nobody computes them, and what is computed from them is what ONNX says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import deeploy
+from tests.e2e.test_bad_input import node, save
+
+Net = tuple[Sequence[onnx.NodeProto], tuple[int, ...], tuple[int, ...], dict[str, np.ndarray]]
+
+
+def net(x: tuple[int, ...], y: tuple[int, ...], *nodes: onnx.NodeProto, **constants: np.ndarray) -> Net:
+    return nodes, x, y, constants
+
+
+ONES = np.ones((2, 2, 2, 2), np.float32)
+NETS: dict[str, Net] = {
+    "reshape of a result": net((0, 6), (0, 2, 3), node("Neg", "x", "a"), node("Reshape", "a s", "y"), s=np.array([0, 2, 3])),
+    "reshape of the input": net((2, 0, 3), (6, 0), node("Reshape", "x s", "a"), node("Neg", "a", "y"), s=np.array([6, -1])),
+    "transpose": net((0, 3), (3, 0), node("Transpose", "x", "a", perm=[1, 0]), node("Neg", "a", "y")),
+    "pool of nothing": net((0, 2, 4, 4), (0, 2, 3, 3), node("Relu", "x", "a"), node("MaxPool", "a", "y", kernel_shape=[2, 2])),
+    "convolution of nothing": net((0, 2, 4, 4), (0, 2, 3, 3), node("Conv", "x w", "y"), w=ONES),
+    "joined with something": net((0, 3), (2, 3), node("Concat", "x w", "y", axis=0), w=np.full((2, 3), 5, np.float32)),
+    "sum of nothing": net((2, 0), (1, 1), node("ReduceSum", "x", "y", keepdims=1)),
+    "product over nothing": net((2, 0), (2, 3), node("MatMul", "x w", "y"), w=np.ones((0, 3), np.float32)),
+}
+
+
+@pytest.mark.parametrize(("name", "target"), [*((name, "generic") for name in NETS), *((name, "siracusa") for name in list(NETS)[:5:4])])
+def test_nothing_is_computed_from_nothing(name: str, target: str, tmp_path: Path) -> None:
+    nodes, x, y, constants = NETS[name]
+    path = save(tmp_path / "model.onnx", nodes, x, y, constants=[numpy_helper.from_array(a, n) for n, a in constants.items()])
+    compiled = deeploy.compile(path, target)
+    expected = constants["w"] if name == "joined with something" else np.zeros(y, np.float32)
+    for got in (compiled.interpret([np.ones(x, np.float32)])[0], compiled.run([np.ones(x, np.float32)])[0]):
+        np.testing.assert_array_equal(got, expected)
