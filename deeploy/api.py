@@ -14,7 +14,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import FitError, UsageError, shorten
 from deeploy.frontend import Growing, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Dialect = Literal["integer", "standard"]
 Stage = Callable[[str], None]
+
+MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +220,8 @@ def compile(
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
     resources = machine_of(machine, options)
+    if inputs is not None and not Path(inputs).is_file():
+        raise UsageError(f"there is no file {shorten(str(inputs))}", "Give the path of an npz file.")
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
     seconds: dict[str, float] = {}
@@ -247,7 +251,16 @@ def _bind_and_plan(clock: _Clock, prefix: str, graph: gs.Graph, target: Target, 
 
 
 def _plan(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
-    return plan_flat(program, target) if machine is None else plan_managed(program, target, machine, options.seconds)
+    if machine is not None:
+        return plan_managed(program, target, machine, options.seconds)
+    plan = plan_flat(program, target)
+    peak = max(use.peak for use in plan.memory.values())
+    if peak > MOST_BYTES:
+        raise FitError(
+            f"the arena takes {peak} bytes, addresses in the generated code go up to {MOST_BYTES}",
+            "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
+        )
+    return plan
 
 
 class _Clock:
@@ -303,13 +316,13 @@ def _lower(
 
 def _save(graph: gs.Graph, path: Path) -> None:
     """Save a graph between two passes for a viewer; open limits and empty lists have no ONNX attribute and are left out."""
-    import onnx
+    from deeploy.backend import project
 
     copy = graph.copy()
     for node in copy.nodes:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
         node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
-    onnx.save(gs.export_onnx(copy, do_type_check=False), path)
+    project.write_file(path, gs.export_onnx(copy, do_type_check=False).SerializeToString(), "--save-after")
 
 
 def _shape_rule(target: Target) -> Callable[[gs.Node], list[list[int]] | None]:

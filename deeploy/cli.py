@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,22 +15,47 @@ import typer
 from deeploy import __version__
 from deeploy.errors import DeeployError, UsageError
 
+_STATUS = (
+    "Exit status: 0 done, and equal where compared; 1 outputs differ; 2 wrong usage or a model that cannot be compiled; 3 it does not fit."
+)
+
 app = typer.Typer(
     help="Compile quantised ONNX networks to C for machines whose memories software manages itself.",
+    epilog=_STATUS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Model = Annotated[Path, typer.Argument(help="The ONNX file.", show_default=False)]
-Project = Annotated[Path, typer.Argument(help="A folder that deeploy compile wrote.", show_default=False)]
-TargetOption = Annotated[str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).")]
+
+def _words(*choices: str) -> Any:
+    """What a shell may complete an option with; these are not all the values that it takes."""
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+def _targets(incomplete: str) -> list[str]:
+    from deeploy.target import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
+Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
+TargetOption = Annotated[
+    str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).", autocompletion=_targets)
+]
 InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
 TypeOption = Annotated[
     list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
 ]
 DialectOption = Annotated[
-    str | None, typer.Option("--dialect", metavar="integer|standard", help="What the graph is, where its operators do not say.")
+    str | None,
+    typer.Option(
+        "--dialect",
+        metavar="integer|standard",
+        help="What the graph is, where its operators do not say.",
+        autocompletion=_words("integer", "standard"),
+    ),
 ]
 DimOption = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension.")]
 StateOption = Annotated[
@@ -46,9 +73,18 @@ LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Are
 EnginesOption = Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")]
 CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
 BufferingOption = Annotated[
-    str, typer.Option("--buffering", metavar="auto|double|single", help="Whether the next tile is fetched while one is computed.")
+    str,
+    typer.Option(
+        "--buffering",
+        metavar="auto|double|single",
+        help="Whether the next tile is fetched while one is computed.",
+        autocompletion=_words("auto", "double", "single"),
+    ),
 ]
-MemoryOption = Annotated[str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.")]
+MemoryOption = Annotated[
+    str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=_words("L2", "L3"))
+]
+NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project.")]
 SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -90,6 +126,12 @@ def _context(rows: int | None) -> int | None:
     if rows is not None and rows < 2:
         raise UsageError(f"--context {rows}: states need room for at least two rows", "For example: --context 256")
     return rows
+
+
+def _above(value: float | None, least: float, option: str) -> None:
+    """Refuse a number that is no number, infinite, or not above ``least``."""
+    if value is not None and not (math.isfinite(value) and value > least):
+        raise UsageError(f"{option} {value:g} is not a number above {least:g}", f"For example: {option} 10")
 
 
 def _note(text: str) -> None:
@@ -143,8 +185,7 @@ def _machine(
 ) -> dict[str, Any]:
     """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
     capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None}
-    if seconds is not None and seconds <= 0:
-        raise UsageError(f"--seconds {seconds:g} leaves no time to plan", "Give a positive number.")
+    _above(seconds, 0, "--seconds")
     chosen = {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
     return {**chosen, "engines": None if engines is None else tuple(engines.split(","))}
 
@@ -212,20 +253,25 @@ def run(
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
-    on: Annotated[str, typer.Option("--on", metavar="host|gvsoc", help="Where to run.")] = "host",
+    on: Annotated[str, typer.Option("--on", metavar="host|gvsoc", help="Where to run.", autocompletion=_words("host", "gvsoc"))] = "host",
     time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
-    network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
+    network: NetworkOption = None,
     sequence: SequenceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Build a project, run it on inputs, and compare the outputs."""
     from deeploy import verify as checks
+    from deeploy.backend import project as files
 
     if on not in ("host", "gvsoc"):
         raise UsageError(f"--on {on}: projects run on host or gvsoc", "Leave --on out, or name one of them.")
     if on == "gvsoc" and sanitize:
         raise UsageError("--sanitize: the simulator has no sanitizers", "Leave --sanitize out, or --on.")
+    _check_tolerance(tolerance)
+    _above(time_limit, 0, "--time-limit")
+    if save is not None:
+        files.check_file(save, "--save")
     with _Progress() as progress:
         result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence)
     for note in result.notes:
@@ -235,7 +281,7 @@ def run(
     from deeploy.report import text
 
     lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {'the host' if on == 'host' else on}"]
-    _finish(result.comparisons, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
+    _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
 
 
 @app.command()
@@ -268,30 +314,34 @@ def verify(
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
     from deeploy import verify as checks
 
+    _check_tolerance(tolerance)
     machine = _machine(l1, l2, cores, engines, buffering, default_memory, seconds)
     compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:
         _note(note)
-    _finish(result.comparisons, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
+    _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 
 
-def _finish(comparisons: list[tuple[str, Any]], as_json: bool, headline: str) -> None:
+def _check_tolerance(tolerance: float | None) -> None:
+    if tolerance is not None and not tolerance >= 0:
+        raise UsageError(f"--tolerance {tolerance:g} is not a number from 0 on", "For example: --tolerance 0.001")
+
+
+def _finish(verdict: Any, as_json: bool, headline: str) -> None:
     """Print what was compared and leave with status 1 where something differs."""
-    from dataclasses import asdict
-
     if as_json:
-        print(json.dumps([{"against": against, **asdict(c)} for against, c in comparisons], indent=1))
+        print(json.dumps(verdict.contents(), indent=1))
     else:
         print(headline)
-        for against, comparison in comparisons:
+        for against, comparison in verdict.comparisons:
             print(f"  against {against}: {comparison}")
-    if not all(c.passed for _, c in comparisons):
+    if not verdict.passed:
         raise typer.Exit(1)
 
 
 @app.command()
-def report(project: Project, as_json: JsonOption = False, network: Annotated[str | None, typer.Option("--network")] = None) -> None:
+def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
     """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
     from deeploy.backend.host import select_network
     from deeploy.backend.project import read_manifest
@@ -304,9 +354,11 @@ def report(project: Project, as_json: JsonOption = False, network: Annotated[str
 @app.command()
 def explain(
     project: Project,
-    node: Annotated[str, typer.Argument(help="A layer, by the name of its node or of its function in C.", show_default=False)],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="A layer, by the name of its node or of its function in C.", show_default=False)
+    ],
     as_json: JsonOption = False,
-    network: Annotated[str | None, typer.Option("--network", help="Which network of the project.")] = None,
+    network: NetworkOption = None,
 ) -> None:
     """Say why a layer has its tile, its engine and the homes of its operands, and what else there was."""
     from deeploy.backend.host import select_network
@@ -328,7 +380,10 @@ def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) ->
 
 
 @app.command()
-def targets(name: Annotated[str | None, typer.Argument(help="Show one target in detail.")] = None, as_json: JsonOption = False) -> None:
+def targets(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show one target in detail.", autocompletion=_targets)] = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the targets, or show the memories, kernels and passes of one."""
     from deeploy import target as registry
     from deeploy.report import text
@@ -340,7 +395,7 @@ def targets(name: Annotated[str | None, typer.Argument(help="Show one target in 
 
 @app.command()
 def quantize(
-    model: Annotated[Path, typer.Argument(help="A float ONNX file.", show_default=False)],
+    model: Annotated[Path, typer.Argument(metavar="FLOAT", help="A float ONNX file.", show_default=False)],
     calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of one per channel.")] = False,
@@ -379,8 +434,9 @@ def explore(
 def main() -> None:
     """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that unfinished files are removed
     try:
-        app(args=arguments)
+        app(args=arguments, prog_name="deeploy")
     except DeeployError as error:
         if "--debug" in sys.argv:
             raise

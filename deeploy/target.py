@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from deeploy.errors import TargetError, UsageError
+from deeploy.errors import DeeployError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel, Layout, Tiling, permuted, types
 from deeploy.graph.nest import MAX, SUM, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
@@ -101,9 +101,14 @@ def _package(folder: Path) -> ModuleType:
         sys.modules[f"{package}.target"] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             del sys.modules[f"{package}.target"]
-            raise
+            if isinstance(error, DeeployError | KeyboardInterrupt):
+                raise
+            raise TargetError(
+                f"{folder / 'target.py'} cannot be imported: {type(error).__name__}: {shorten(str(error), 200)}",
+                "Correct the target; --debug shows where it fails.",
+            ) from error
     return sys.modules[f"{package}.target"]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,25 @@ class Verdict:
     cycles: tuple[int, ...] = ()  # of each sample, where a simulator counts them
     layers: tuple[tuple[str, int], ...] = ()  # of the first sample
 
+    @property
+    def passed(self) -> bool:
+        return all(comparison.passed for _, comparison in self.comparisons)
+
     def save(self, path: Path) -> None:
         """Write the outputs by name; without the axis of samples where the inputs had none."""
         arrays = {name: array if self.stacked else array[0] for name, array in zip(self.names, self.outputs, strict=True)}
-        with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        data = io.BytesIO()
+        np.savez(data, allow_pickle=False, **arrays)
+        project.write_file(path, data.getvalue(), "--save")
+
+    def contents(self) -> dict[str, Any]:
+        """For scripts; a difference that is no number is null."""
+        compared = [{"against": against, **asdict(comparison)} for against, comparison in self.comparisons]
+        for entry in compared:
+            entry["worst"] = entry["worst"] if math.isfinite(entry["worst"]) else None
+        layers = [{"name": name, "cycles": cycles} for name, cycles in self.layers]
+        head = {"samples": self.samples, "passed": self.passed, "comparisons": compared, "notes": self.notes}
+        return head | ({"cycles": list(self.cycles), "layers": layers} if self.cycles else {})
 
 
 def run_project(

@@ -104,12 +104,15 @@ def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], Non
     alarm.start()
     lines = []
     assert process.stdout is not None
-    for line in process.stdout:
-        lines.append(line.rstrip())
-        if on_line is not None:
-            on_line(lines[-1])
-    status = process.wait()
-    alarm.cancel()
+    try:
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if on_line is not None:
+                on_line(lines[-1])
+        status = process.wait()
+    finally:  # whoever interrupts is not kept waiting, and nothing stays behind
+        alarm.cancel()
+        process.kill()
     if is_late.is_set():
         raise BuildError(f"the simulation did not end within {seconds:g} seconds", "Give it more with --time-limit, or fewer samples.")
     if status:

@@ -3,28 +3,76 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deeploy.backend.describe import GENERATOR
-from deeploy.errors import UsageError
+from deeploy.backend.describe import GENERATOR, SCHEMA
+from deeploy.errors import UsageError, shorten
 
 MANIFEST = "deploy.json"
+_PARTS = {"name": str, "model": str, "memory": dict, "inputs": list, "outputs": list, "calls": list, "buffers": list}
+
+_ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
+
+
+@contextmanager
+def _writing(path: Path, remedy: str) -> Iterator[None]:
+    """Turn what the system has against writing ``path`` into an error of two lines."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{shorten(str(path), 160)} cannot be written: {error.strerror or error}", remedy) from error
 
 
 def check_destination(folder: Path) -> None:
-    """Raise UsageError unless ``folder`` is absent, empty, or a project of ours."""
+    """Raise UsageError unless ``folder`` is absent, empty, or a project of ours, and can be written."""
+    with _writing(folder, _ANOTHER_FOLDER):
+        _check_destination(folder)
+
+
+def _check_destination(folder: Path) -> None:
     if not folder.exists():
         ancestor = next(p for p in folder.resolve().parents if p.exists())
         if not ancestor.is_dir():
             raise UsageError(f"{folder} cannot be created: {ancestor} is not a folder", "Name another output folder (-o).")
+        _check_permission(folder, ancestor)
         return
     if not folder.is_dir():
         raise UsageError(f"{folder} exists and is not a folder", "Name another output folder (-o).")
     if any(folder.iterdir()) and not _is_ours(folder):
         raise UsageError(f"{folder} exists and was not written by {GENERATOR}", "Name another output folder (-o), or empty this one.")
+    _check_permission(folder, folder.resolve().parent)
+
+
+def _check_permission(folder: Path, around: Path) -> None:
+    if not os.access(around, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder} cannot be written: there is no permission to write in {around}", _ANOTHER_FOLDER)
+
+
+def check_file(path: Path, option: str) -> None:
+    """Raise UsageError unless a file can be put at ``path``, which ``option`` names."""
+    with _writing(path, f"Give {option} a file in a folder that exists."):
+        if path.is_dir() or not path.parent.is_dir():
+            problem = "it is a folder" if path.is_dir() else "its folder does not exist"
+            raise UsageError(f"{option} {path} cannot be written: {problem}", f"Give {option} a file in a folder that exists.")
+
+
+def write_file(path: Path, data: bytes, option: str) -> None:
+    """Put ``data`` in place of whatever file ``path`` was before; a failure leaves the old one untouched."""
+    check_file(path, option)
+    with _writing(path, f"Give {option} a file in a folder that you may write to."):
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_bytes(data)
+            return
+        target = path.resolve()
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:40]}.", dir=target.parent) as scratch:
+            fresh = Path(scratch) / "new"
+            fresh.write_bytes(data)
+            fresh.replace(target)
 
 
 def _is_ours(folder: Path) -> bool:
@@ -38,7 +86,11 @@ def _is_ours(folder: Path) -> bool:
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Put ``files`` in place of whatever project ``folder`` held before; a failure leaves the old one untouched."""
     check_destination(folder)
-    folder = folder.resolve()
+    with _writing(folder, _ANOTHER_FOLDER):
+        _write(folder.resolve(), files)
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name[:40]}.", dir=folder.parent) as scratch:
         fresh = Path(scratch) / "new"
@@ -60,11 +112,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The parsed ``deploy.json`` of a project.
 
     Raises:
-        UsageError: ``folder`` is no project of ours.
+        UsageError: ``folder`` is no project of ours, was written by another version, or lost a part.
     """
     if not folder.is_dir() or not _is_ours(folder):
         raise UsageError(
             f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT"
         )
     result: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    again = "Compile the project again."
+    if result.get("schema") != SCHEMA:
+        raise UsageError(f"{folder / MANIFEST} has schema {shorten(str(result.get('schema')))}, this version reads {SCHEMA}", again)
+    for entry in result.get("networks") or [result]:
+        lost = [name for name, kind in _PARTS.items() if not isinstance(entry, dict) or not isinstance(entry.get(name), kind)]
+        if lost:
+            raise UsageError(f"{folder / MANIFEST} was changed: it has no usable {', '.join(lost)}", again)
     return result

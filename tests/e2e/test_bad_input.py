@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.cli import main
 
 FLOAT = TensorProto.FLOAT
 
@@ -39,6 +44,10 @@ def save(
 
 def node(op: str, inputs: str, outputs: str, **attrs: Any) -> onnx.NodeProto:
     return helper.make_node(op, inputs.split(), outputs.split(), name=f"{op} of {inputs}", **attrs)
+
+
+def ones(*shape: int) -> TensorProto:
+    return numpy_helper.from_array(np.ones(shape, np.float32), "w")
 
 
 def external(path: Path, location: str) -> Path:
@@ -89,6 +98,18 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "opset 6": (lambda p: save(p, [node("Neg", "x", "y")], opset=6), "uses opset 6"),
     "unsupported operator": (lambda p: save(p, [node("Det", "x", "y")], (3, 3), ()), "(Det): f32[3,3]"),
     "double": (lambda p: save(p, [node("Neg", "x", "y")], type=TensorProto.DOUBLE), "float64"),
+    "more elements than can be counted": (
+        lambda p: save(p, [node("Neg", "x", "y")], (2**31, 2**31), (2**31, 2**31)),
+        "has 4611686018427387904 elements, the generated code counts to 2147483647",
+    ),
+    "window beyond the image": (
+        lambda p: save(p, [node("Conv", "x w", "y")], (1, 1, 8, 8), (1, 1, 1, 1), constants=[ones(1, 1, 9, 9)]),
+        "elements, which its window cannot produce",
+    ),
+    "channels that disagree": (
+        lambda p: save(p, [node("Conv", "x w", "y")], (1, 3, 8, 8), (1, 4, 6, 6), constants=[ones(4, 5, 3, 3)]),
+        "has 3 input channels in 1 groups, which its weight of shape [4, 5, 3, 3] does not fit",
+    ),
     "run-time axes": (
         lambda p: save(p, [node("Shape", "x", "s"), node("Cast", "x", "i", to=7), node("Reshape", "x i", "y")]),
         "run-time values",
@@ -125,6 +146,8 @@ OPTIONS: dict[str, tuple[list[str], str]] = {
     "type of no input": (["--input-type", "z=int8"], "--input-type z: the model has no input of that name"),
     "unknown dialect": (["--dialect", "latin"], "--dialect latin is unknown"),
     "unknown pass": (["--save-after", "nothing"], "there is no pass nothing"),
+    "samples that are not there": (["--inputs", "nowhere.npz"], "there is no file nowhere.npz"),
+    "no time": (["--seconds", "nan"], "--seconds nan is not a number above 0"),
 }
 
 
@@ -191,3 +214,144 @@ def test_an_npz_that_cannot_be_read(content: bytes | None, model: Path, tmp_path
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     done = deeploy_cli("compile", tmp_path / "none.onnx", "-o", tmp_path / "out", "--debug")
     assert done.returncode != 0 and "Traceback" in done.stderr
+
+
+def test_an_arena_beyond_all_addresses(tmp_path: Path) -> None:
+    shape = (2**15, 2**15)
+    path = save(tmp_path / "model.onnx", [node("Neg", "x", "a"), node("Abs", "a", "y")], shape, shape)
+    done = deeploy_cli("compile", path, "-o", tmp_path / "out")
+    assert done.returncode == 3 and "the arena takes 4294967296 bytes" in done.stderr and len(done.stderr.strip().splitlines()) == 2
+
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs the command line in this process; returns exit status, stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["deeploy", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+def is_refused(result: tuple[int, str, str], message: str) -> bool:
+    status, out, err = result
+    return (status, out, len(err.strip().splitlines())) == (2, "", 2) and err.startswith("error: ") and message in err
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_folder_that_cannot_be_written(model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_refused(cli("compile", model, "-o", tmp_path / ("x" * 300)), "cannot be written: File name too long")
+    assert is_refused(cli("compile", model, "-o", "/proc/nowhere/out"), "/proc/nowhere/out cannot be written")
+    assert cli("compile", model, "-o", tmp_path / "out")[0] == 0
+    before = {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+        for folder in (tmp_path / "new", tmp_path / "out"):
+            assert is_refused(cli("compile", model, "-o", folder), f"there is no permission to write in {tmp_path}")
+    for name in ("write_bytes", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, no_space)
+            assert is_refused(cli("compile", model, "-o", tmp_path / "out"), "out cannot be written: No space left on device")
+    assert {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "out"]
+
+
+def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    deeploy.compile(model).write(tmp_path / "out")
+    np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
+    run = ("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--save")
+    with monkeypatch.context() as patch:
+        patch.setattr("deeploy.verify.run_project", no_space)  # nothing runs before the place is known to be good
+        assert is_refused(cli(*run, tmp_path), "it is a folder")
+        assert is_refused(cli(*run, tmp_path / "none" / "got.npz"), "its folder does not exist")
+        assert is_refused(cli(*run, tmp_path / ("x" * 300)), "File name too long")
+    (tmp_path / "got.npz").write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", no_space)
+        assert is_refused(cli(*run, tmp_path / "got.npz"), "got.npz cannot be written: No space left on device")
+    assert (tmp_path / "got.npz").read_text() == "old"
+    assert cli(*run, tmp_path / "got.npz")[0] == 0 and np.array_equal(np.load(tmp_path / "got.npz")["y"], np.full((2, 3), -1, np.float32))
+    assert cli(*run, "/dev/null")[0] == 0 and Path("/dev/null").is_char_device()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["got.npz", "in.npz", "model.onnx", "out"]
+
+
+def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path, cli: Cli) -> None:
+    run = ("run", tmp_path, "--inputs", tmp_path / "in.npz")
+    assert is_refused(cli(*run, "--tolerance", "-1"), "--tolerance -1 is not a number from 0 on")
+    assert is_refused(cli(*run, "--tolerance", "nan"), "--tolerance nan is not a number from 0 on")
+    assert is_refused(cli(*run, "--time-limit", "0"), "--time-limit 0 is not a number above 0")
+    assert is_refused(cli("verify", model, "--tolerance", "nan"), "--tolerance nan")
+
+
+TARGETS = {
+    "def (": "SyntaxError: invalid syntax",
+    "import nothing_there": "ModuleNotFoundError: No module named 'nothing_there'",
+    "raise SystemExit(0)": "SystemExit: 0",
+    "TARGET = 3": "defines no TARGET of type deeploy.target.Target",
+}
+
+
+@pytest.mark.parametrize("text", TARGETS)
+def test_a_target_that_is_broken(text: str, model: Path, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "target.py").write_text(text)
+    assert is_refused(cli("compile", model, "-t", tmp_path / "mine", "-o", tmp_path / "out"), TARGETS[text])
+    assert is_refused(cli("targets", tmp_path / "mine"), TARGETS[text])
+    assert not (tmp_path / "out").exists()
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing else": ({"schema": None}, "deploy.json has schema None, this version reads 1"),
+    "another version": ({"schema": 99}, "deploy.json has schema 99, this version reads 1"),
+    "no calls": ({"calls": None}, "was changed: it has no usable calls"),
+    "a network without parts": ({"networks": [{"name": "network"}]}, "no usable model, memory, inputs, outputs, calls, buffers"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path, cli: Cli) -> None:
+    changes, message = CHANGES[name]
+    deeploy.compile(model).write(tmp_path / "out")
+    manifest = tmp_path / "out" / "deploy.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+    for command in (("report",), ("explain", "Neg"), ("run", "--inputs", "in.npz")):
+        assert is_refused(cli(command[0], tmp_path / "out", *command[1:]), message)
+    assert cli("compile", model, "-o", tmp_path / "out")[0] == 0 and cli("report", tmp_path / "out")[0] == 0
+
+
+def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path, cli: Cli) -> None:
+    deeploy.compile(model).write(tmp_path / "out")
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32), more=np.ones(1))
+    np.savez(tmp_path / "bad.npz", y=np.full((2, 3), np.inf, np.float32))
+    status, out, _ = cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--expect", tmp_path / "bad.npz", "--json")
+    told = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    (compared,) = told["comparisons"]
+    assert (status, told["samples"], told["passed"], compared["against"], compared["worst"]) == (1, 1, False, "bad.npz", None)
+    assert told["notes"] == ["in.npz: the last 1 array(s) are not inputs and are ignored"]
+
+
+def test_a_compilation_that_is_stopped_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    code = """
+import os, signal, pathlib
+from deeploy.cli import main
+write = pathlib.Path.write_bytes
+def stop(path, data):
+    write(path, data)
+    os.kill(os.getpid(), signal.SIGTERM)
+pathlib.Path.write_bytes = stop
+main()
+"""
+    command = [sys.executable, "-c", code, "compile", str(model), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
