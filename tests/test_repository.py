@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deeploy", "targets", "kernels", "templates", "tests", "benchmarks", "examples")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".c", ".h", ".mako"})
 PYTHON = [path for path in SOURCES if path.suffix == ".py"]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 LONGEST_FILE = 500  # lines
 LONGEST_FUNCTION = 60  # lines
@@ -121,3 +123,35 @@ except SystemExit as end:
     assert result.stdout.splitlines()[-1] == "loaded: [] status: 0", result.stderr
     for command in ("compile", "run", "verify", "report", "inspect", "targets", "quantize", "explore"):
         assert command in result.stdout
+
+
+def links(page: Path) -> list[str]:
+    """Targets of the links of a page that lead to files or to headings; code is left out."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", target)]
+
+
+def headings(page: Path) -> set[str]:
+    """How links name the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_of_the_documentation_lead_somewhere() -> None:
+    found = [(page, *target.partition("#")[::2]) for page in PAGES for target in links(page)]
+    assert len(found) > 10
+    broken = []
+    for page, file, heading in found:
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or not target.is_relative_to(ROOT) or (heading and heading not in headings(target)):
+            broken.append((page.name, file, heading))
+    assert broken == []
+
+
+def test_every_page_is_in_the_index_and_every_page_that_is_named_exists() -> None:
+    index = {(ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(ROOT / "docs" / "README.md")}
+    pages = set((ROOT / "docs").glob("*.md"))
+    assert pages - index == {ROOT / "docs" / "README.md"}
+    named = {name for path in (*SOURCES, *PAGES) for name in re.findall(r"docs/[\w-]+\.md", path.read_text())}
+    assert len(named) > 5
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
