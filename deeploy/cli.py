@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from deeploy import __version__
-from deeploy.errors import DeeployError, UsageError
+from deeploy.errors import DeeployError, UsageError, shorten
 
 _STATUS = (
     "Exit status: 0 done, and equal where compared; 1 outputs differ; 2 wrong usage or a model that cannot be compiled; 3 it does not fit."
@@ -442,3 +442,12 @@ def main() -> None:
             raise
         print(f"error: {error.what}\n{error.remedy}", file=sys.stderr)
         sys.exit(error.exit_status)
+    except OSError as error:  # what the system refuses: a path that cannot be, a full disk, a program that cannot be started
+        if "--debug" in sys.argv:
+            raise
+        path = f"{shorten(str(error.filename), 160)}: " if error.filename else ""
+        print(
+            f"error: {path}{error.strerror or error}\nCheck paths, permissions and disks; --debug shows what was attempted.",
+            file=sys.stderr,
+        )
+        sys.exit(2)

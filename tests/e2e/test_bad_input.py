@@ -293,6 +293,13 @@ def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path, cli: Cl
     assert is_refused(cli("verify", model, "--tolerance", "nan"), "--tolerance nan")
 
 
+def test_what_the_system_refuses_elsewhere(tmp_path: Path, cli: Cli) -> None:
+    path = save(tmp_path / "model.onnx", [node("Conv", "x w", "y")], (1, 64, 16, 16), (1, 64, 16, 16), constants=[ones(64, 64, 1, 1)])
+    hardware = Path(__file__).parents[2] / "examples" / "hardware" / "array256_bw512.toml"
+    explore = ("explore", path, "--hardware", hardware, "--configs", "1", "-o", "/proc/nowhere/study")
+    assert is_refused(cli(*explore), "/proc/nowhere: No such file or directory")
+
+
 TARGETS = {
     "def (": "SyntaxError: invalid syntax",
     "import nothing_there": "ModuleNotFoundError: No module named 'nothing_there'",
