@@ -63,7 +63,10 @@ def split(node: gs.Node, context: Context) -> Result:
 
 
 def slice_(node: gs.Node, context: Context) -> Result:
-    """Slice: ``starts``, ``ends``, ``steps`` for every axis, clamped; element i of an axis is the i-th of range(start, end, step)."""
+    """Slice: ``starts``, ``ends``, ``steps`` for every axis, clamped; element i of an axis is the i-th of range(start, end, step).
+
+    Axes that are walked backwards are gathered: no transfer engine reads memory in that order.
+    """
     x = node.inputs[0]
     starts, ends = setting(node, "starts", 1), setting(node, "ends", 2)
     if starts is None or ends is None:
@@ -83,8 +86,30 @@ def slice_(node: gs.Node, context: Context) -> Result:
         raise broken(node, f"takes {[len(span) for span in spans]} elements, but its output has the shape {list(node.outputs[0].shape)}")
     keep_first_input(node)
     node.attrs.clear()
+    backwards = {axis: span for axis, span in enumerate(spans) if span.step < 0}
+    spans = [range(extent) if axis in backwards else span for axis, (extent, span) in enumerate(zip(x.shape, spans, strict=True))]
     node.attrs.update(starts=[s.start for s in spans], ends=[s.stop for s in spans], steps=[s.step for s in spans])
-    return x if list(x.shape) == list(node.outputs[0].shape) and min(node.attrs["steps"], default=1) > 0 else None
+    is_whole = all(span == range(extent) for extent, span in zip(x.shape, spans, strict=True))
+    if backwards:
+        return _gathered(node, context, backwards, is_whole)
+    return x if is_whole else None
+
+
+def _gathered(node: gs.Node, context: Context, axes: dict[int, range], is_whole: bool) -> list[gs.Node]:
+    """A Slice that leaves some axes whole, and a Gather for each of those; only these where the Slice would take everything."""
+    result = node.outputs[0]
+    nodes = [] if is_whole else [node]
+    last: gs.Tensor = node.inputs[0]
+    shape = [len(range(*box)) for box in zip(node.attrs["starts"], node.attrs["ends"], node.attrs["steps"], strict=True)]
+    if nodes:
+        last = node.outputs[0] = context.like(result, "forwards", shape)
+    for axis, span in axes.items():
+        shape = [len(span) if i == axis else size for i, size in enumerate(shape)]
+        to = result if axis == max(axes) else context.like(result, f"backwards_{axis}", shape)
+        places = gs.Constant(context.fresh(f"{result.name}_places_{axis}"), np.array(span, np.int64))
+        nodes.append(context.node("Gather", node, {"axis": axis}, [last, places], to))
+        last = to
+    return nodes
 
 
 def pad(node: gs.Node, context: Context) -> Result:

@@ -189,7 +189,8 @@ def _is_bare(axis: Affine, dim: str) -> bool:
 def cut_dims(call: Call) -> dict[str, int]:
     """The dimensions along which the call may be cut, with the multiple that cuts must keep.
 
-    At most one dimension of every axis is cut: the windows of two that meet in one axis are no boxes of both.
+    At most one dimension of every axis is cut: the windows of two that meet in one axis are no boxes of both. What walks an
+    operand that is read by index is never cut: such an operand is read whole.
     """
     geometry, rules = call.geometry, call.kernel.tiling
     dims: dict[str, Dim] = geometry.dims()
@@ -198,6 +199,7 @@ def cut_dims(call: Call) -> dict[str, int]:
     for name, operand in call.operands.items():
         windows = Windows(geometry, name, operand)
         if not windows.is_mapped:
+            tied |= {d.name for access in windows.maps for d in access.dims()}
             continue
         for axis, chosen in enumerate(windows.dims):
             names = {d.name for access in windows.maps for d in access.axes[axis].dims()}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.graph.nest import Dim, Expr, Map, Nest, parallel
+from deeploy.graph.nest import Dim, Expr, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 
 
 def pad_nest(node: Node) -> Nest:
-    """Every output reads one input, or the value outside its borders."""
-    x = node.inputs[0]
+    """Every output reads one input, or the value outside its borders; what borders repeat or mirror may lie anywhere along an axis."""
+    x, pads = node.inputs[0], node.attrs["pads"]
     assert x is not None
-    dims: tuple[Dim, ...] = parallel(*(f"d{axis}" for axis in range(len(x.shape))))
+    rank = len(x.shape)
+    is_anywhere = [node.attrs["mode"] != "constant" and (pads[axis] != 0 or pads[axis + rank] != 0) for axis in range(rank)]
+    dims: tuple[Dim, ...] = tuple((coupled if far else parallel)(f"d{axis}")[0] for axis, far in enumerate(is_anywhere))
     return Nest(
         reads={"x": Map(*(d - before for d, before in zip(dims, node.attrs["pads"], strict=False)), outside=node.attrs["value"])},
         writes={"y": Map(*dims)},

@@ -169,8 +169,18 @@ def test_reductions_without_axes(tmp_path: Path) -> None:
 
 def test_slices_backwards_and_empty(tmp_path: Path) -> None:
     graph = one(tmp_path, "Slice", (5,), ints(-1), ints(-100), ints(0), ints(-2))
-    assert graph.nodes[0].attrs == {"starts": [4], "ends": [-1], "steps": [-2]}
+    assert [(n.op, n.attrs, n.inputs[1].values.tolist()) for n in graph.nodes] == [("Gather", {"axis": 0}, [4, 2, 0])]
     assert graph.outputs[0].shape == [3]
+    graph = one(tmp_path, "Slice", (5, 6), ints(-1, 1), ints(-4, 5))
+    assert [n.op for n in graph.nodes] == ["Slice"]
+    graph = one(tmp_path, "Slice", (5, 6, 4), ints(-1, 1, 2), ints(-4, 5, -9), ints(0, 1, 2), ints(-1, 2, -1))
+    assert [(n.op, n.attrs) for n in graph.nodes] == [
+        ("Slice", {"starts": [0, 1, 0], "ends": [5, 5, 4], "steps": [1, 2, 1]}),
+        ("Gather", {"axis": 0}),
+        ("Gather", {"axis": 2}),
+    ]
+    assert [n.inputs[1].values.tolist() for n in graph.nodes[1:]] == [[4, 3, 2], [2, 1, 0]]
+    assert [n.outputs[0].shape for n in graph.nodes] == [[5, 2, 4], [3, 2, 4], [3, 2, 3]]
     graph = one(tmp_path, "Slice", (5,), ints(4), ints(2))
     assert (graph.nodes[0].attrs, graph.outputs[0].shape) == ({"starts": [0], "ends": [0], "steps": [1]}, [0])
     with pytest.raises(ModelError, match="the node"):

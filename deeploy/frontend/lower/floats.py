@@ -248,8 +248,6 @@ def _movement(graph: gs.Graph, node: gs.Node) -> bool:
     if node.op == "Gather":
         node.inputs[1] = _indices(graph, node.inputs[1])
     attrs = {name: tuple(value) if isinstance(value, list) else value for name, value in node.attrs.items()}
-    if node.op == "Slice" and any(step < 1 for step in attrs["steps"]):
-        return False
     if node.op == "Pad" and attrs["mode"] not in ("constant", "reflect", "edge"):
         return False
     return _replace(graph, node, node.op, node.inputs, **{k: v for k, v in attrs.items() if k != "to"})
