@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import le
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -81,6 +82,7 @@ class Tiler:
         self.engine = target.engine(call.kernel.engine)
         self.paths: tuple[DmaPath, ...] = target.outward(self.engine.memory)
         self.levels = (self.engine.memory, *(path.far for path in self.paths))
+        self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
         self.windows = {name: Windows(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = cut_dims(call)
         self.core_dims = tuple(d for d in core_dims(call))
@@ -89,7 +91,10 @@ class Tiler:
         self.fork = cost.fork(call, target)
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
+        self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
         self._moved: dict[tuple[str, tuple[str, ...]], tuple[Any, Any, Any]] = {}
+        self._streams: dict[tuple[object, ...], Stream] = {}
+        self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
         self._grid()
 
     def _aligned(self, count: Any, level: int) -> Any:
@@ -119,7 +124,7 @@ class Tiler:
 
     def relevant(self, name: str) -> set[str]:
         """The cut dimensions that an operand's window depends on."""
-        return {d for d in self.windows[name].dims if d is not None and d in self.dims}
+        return self._relevant[name]
 
     def _volume(self, name: str) -> tuple[Any, Any, Any, Any]:
         """Of an operand's windows, per combination: widest bytes; and summed over one round: bytes, rows, transfers."""
@@ -281,6 +286,12 @@ class Tiler:
         return self.measured(tiling, tuple(hops[name] for name in self.call.operands), depth)
 
     def _stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+        key = (name, hop, loops, count, depth, inner)
+        if key not in self._streams:
+            self._streams[key] = self._new_stream(name, hop, loops, count, depth, inner)
+        return self._streams[key]
+
+    def _new_stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
         moving = period(loops, self.relevant(name), count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
@@ -307,7 +318,7 @@ class Tiler:
         issue = early = 0.0
         early_bytes = 0
         for stream in tiling.streams:
-            hop = next(i for i, path in enumerate(self.paths) if path.name == stream.path)
+            hop = self.hops[stream.path]
             used[hop] += stream.bytes * stream.depth
             timing = self._timing(hop)
             count, rows, commands = self._traffic(tiling, stream)
@@ -338,8 +349,14 @@ class Tiler:
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""
-        windows = self.windows[stream.operand]
         loops = tiling.loops[: stream.loops]
+        key = (stream.operand, stream.moves, loops)
+        if key not in self._traffics:
+            self._traffics[key] = self._new_traffic(stream, loops)
+        return self._traffics[key]
+
+    def _new_traffic(self, stream: Stream, loops: tuple[Loop, ...]) -> tuple[int, int, int]:
+        windows = self.windows[stream.operand]
         tile = {loop.dim: loop.tile for loop in loops}
         total: int = self.buffers[self.call.operands[stream.operand].buffer].dtype.bytes
         rows, commands, expected, positions = 1, 1, 1, 1
@@ -391,14 +408,16 @@ class Tiler:
 
 
 def _beats(a: Candidate, b: Candidate) -> bool:
-    return a.cycles <= b.cycles and all(x <= y for x, y in zip(a.bytes, b.bytes, strict=True))
+    return a.cycles <= b.cycles and all(map(le, a.bytes, b.bytes))
 
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:
     """Those that no other beats in cycles and bytes, the cheapest first."""
     kept: list[Candidate] = []
+    front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
     for candidate in sorted(found, key=lambda c: (c.cycles, c.bytes)):
-        if not any(_beats(k, candidate) for k in kept):
+        if not any(all(map(le, sizes, candidate.bytes)) for sizes in front):
+            front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
             kept.append(candidate)
     return kept
 

@@ -1,0 +1,89 @@
+"""Further ways to run a call: which kernels are offered, and that little memory takes slower kernels only where it has to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+import deeploy
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.target import Target
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import select, view_node
+from deeploy.midend.machine import Options
+from deeploy.midend.program import Program, Role, chosen
+from deeploy.target import load
+
+GENERIC: Target = load("generic")
+RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"
+
+
+def sums() -> gs.Graph:
+    """y = ((x + x) + x) + x: what the second sum writes may lie over what it reads."""
+    x, a, b, y = (gs.Variable(name, np.float32, [4, 5]) for name in "xaby")
+    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to]) for source, to in ((x, a), (a, b), (b, y))]
+    return gs.Graph(nodes=nodes, inputs=[x], outputs=[y])
+
+
+def kernels(*changes: dict[str, Any]) -> list[Kernel]:
+    plain = next(kernel for kernel in GENERIC.kernels if kernel.name == "add" and "f32" in {t.value for t in kernel.types["a"]})
+    return [replace(plain, **{"name": f"add{number}", "overwrites": (), **change}) for number, change in enumerate(changes)]
+
+
+def offered(*changes: dict[str, Any]) -> list[str]:
+    (ways,) = select(kernels(*changes), [view_node(sums().nodes[0])])
+    return [kernel.name for kernel in ways]
+
+
+SCRATCH: dict[str, Any] = {"scratch": {"room": lambda geometry: 64}}
+NPU: dict[str, Any] = {"engine": "npu"}
+OVER: dict[str, Any] = {"overwrites": (("y", "a"),)}
+
+
+def test_of_every_engine_the_first_and_the_first_without_scratch_memory() -> None:
+    assert offered({}, {}) == ["add0"]
+    assert offered(SCRATCH, SCRATCH, {}, {}) == ["add0", "add2"]
+    assert offered({}, SCRATCH, NPU, NPU) == ["add0", "add2"]
+    assert offered(SCRATCH, {**NPU, **SCRATCH}, NPU, {}) == ["add0", "add1", "add2", "add3"]
+
+
+def assembled(*changes: dict[str, Any]) -> Program:
+    return assemble("network", sums(), kernels(*changes))
+
+
+def ways(program: Program) -> list[list[str]]:
+    return [[call.kernel.name for call in program.ways(step)] for step in range(len(program.calls))]
+
+
+def test_what_could_not_overwrite_is_no_alternative() -> None:
+    assert ways(assembled({}, NPU)) == [["add0", "add1"]] * 3
+    assert ways(assembled(OVER, {**NPU, **OVER})) == [["add0", "add1"]] * 3
+    assert ways(assembled(OVER, NPU)) == [["add0", "add1"], ["add0"], ["add0", "add1"]]
+
+
+def test_only_what_the_chosen_ways_need_is_left() -> None:
+    program = assembled(SCRATCH, {})
+    assert [b.name for b in program.buffers.values() if b.role is Role.SCRATCH] == ["sum_a_room", "sum_b_room", "sum_y_room"]
+    mixed = chosen(program, [0, 1, 0])
+    assert [call.kernel.name for call in mixed.calls] == ["add0", "add1", "add0"]
+    assert [b.name for b in mixed.buffers.values() if b.role is Role.SCRATCH] == ["sum_a_room", "sum_y_room"]
+    assert {b.name for b in program.buffers.values() if b.role is not Role.SCRATCH} < set(mixed.buffers)
+
+
+@pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
+def test_little_memory_takes_slower_kernels_only_where_it_has_to() -> None:
+    """Windows of 64 channels do not fit 16 KB, those of 16 and 32 do; with much memory every convolution is a fast one."""
+    fast: dict[int, int] = {}
+    for l1 in (64_000, 16_000, 4_000):
+        plan = deeploy.compile(
+            RESIDUAL / "network.onnx", "siracusa", inputs=RESIDUAL / "inputs.npz", options=Options({"l1": l1}, engines=("cluster",))
+        ).plan
+        convolutions = [call.kernel.name for call in plan.program.calls if call.node.op == "Conv"]
+        fast[l1] = sum(name.startswith("pulp") for name in convolutions)
+        assert plan.memory["L1"].peak <= l1
+    assert fast[64_000] == len(convolutions) > fast[16_000] > fast[4_000]
