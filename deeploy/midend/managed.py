@@ -174,7 +174,7 @@ class Planner:
                 named.append(list(names.values()))
             candidates.append(found)
             operands.append(named)
-        return without_harmless(Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far)))
+        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far))
 
     def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))
@@ -207,11 +207,11 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        problem = self.problem(Far.NONE)
+        problem = without_harmless(self.problem(Far.NONE))
         solved = self._solve_repeated(problem) if min(problem.capacities) >= 0 else None
         for far in (Far.LARGE, Far.ALL) if self.is_far else ():
             if solved is None:
-                problem = self.problem(far)
+                problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None:
             raise misfit(self._misfit())

@@ -11,13 +11,16 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import deeploy
+from deeploy.errors import FitError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import select, view_node
 from deeploy.midend.machine import Options
+from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program, Role, chosen
 from deeploy.target import load
+from tests.midend.test_misfit import stated
 
 GENERIC: Target = load("generic")
 RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models" / "MLPerf" / "ImageClassification"
@@ -75,15 +78,30 @@ def test_only_what_the_chosen_ways_need_is_left() -> None:
     assert {b.name for b in program.buffers.values() if b.role is not Role.SCRATCH} < set(mixed.buffers)
 
 
+def residual(l1: int, l2: int | None = None) -> Plan:
+    options = Options({"l1": l1} | ({} if l2 is None else {"l2": l2}), engines=("cluster",))
+    return deeploy.compile(RESIDUAL / "network.onnx", "siracusa", inputs=RESIDUAL / "inputs.npz", options=options).plan
+
+
 @pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
 def test_little_memory_takes_slower_kernels_only_where_it_has_to() -> None:
     """Windows of 64 channels do not fit 16 KB, those of 16 and 32 do; with much memory every convolution is a fast one."""
     fast: dict[int, int] = {}
     for l1 in (64_000, 16_000, 4_000):
-        plan = deeploy.compile(
-            RESIDUAL / "network.onnx", "siracusa", inputs=RESIDUAL / "inputs.npz", options=Options({"l1": l1}, engines=("cluster",))
-        ).plan
+        plan = residual(l1)
         convolutions = [call.kernel.name for call in plan.program.calls if call.node.op == "Conv"]
         fast[l1] = sum(name.startswith("pulp") for name in convolutions)
         assert plan.memory["L1"].peak <= l1
     assert fast[64_000] == len(convolutions) > fast[16_000] > fast[4_000]
+
+
+@pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
+@pytest.mark.parametrize("l1", [4_000, 16_000, 64_000])
+def test_the_stated_smallest_memory_holds_the_constants_of_some_kernels(l1: int) -> None:
+    """Beside what every way needs there are constants that only the chosen ways need."""
+    with pytest.raises(FitError) as error:
+        residual(l1, 100)
+    least = stated(error.value, "L2")
+    assert residual(l1, least).memory["L2"].peak <= least
+    with pytest.raises(FitError):
+        residual(l1, least - 8)
