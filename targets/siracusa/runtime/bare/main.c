@@ -1,8 +1,8 @@
 /* Runs the project's first network on the simulator, with the controller in charge.
  *
  * In the simulator's working directory: `inputs.bin` holds the inputs of any number of samples one after the other, as
- * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, if
- * there are any. What is measured comes as lines, in cycles of the cluster:
+ * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, then
+ * those of the weight memory, if there are any. What is measured comes as lines, in cycles of the cluster:
  *
  *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
  *     total SAMPLE CYCLES

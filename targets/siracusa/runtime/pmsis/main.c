@@ -2,7 +2,8 @@
  *
  * The SDK's host file system is the simulator's working directory: `inputs.bin` holds the inputs of any number of
  * samples one after the other, as raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds
- * the constants of HyperRAM, if there are any. What is measured comes as lines, in cycles of the cluster:
+ * the constants of HyperRAM, then those of the weight memory, if there are any. What is measured comes as lines, in
+ * cycles of the cluster:
  *
  *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
  *     total SAMPLE CYCLES
@@ -32,6 +33,15 @@ static pi_fs_file_t *open_file(const char *path, int flags) {
     return file;
 }
 
+static void load_level(pi_fs_file_t *file, int level, uint8_t *piece, uint32_t most) {
+    const uint32_t bytes = rt_machine.level[level].constants;
+    for (uint32_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < most ? bytes - done : most;
+        if (pi_fs_read(file, piece, n) != (int32_t)n) sdk_fail("weights.bin is shorter than the constants");
+        sdk_store_constants(level, done, piece, n);
+    }
+}
+
 static void load_constants(void) {
     enum { PIECE = 16384 };
     uint32_t bytes = 0;
@@ -40,11 +50,7 @@ static void load_constants(void) {
     uint8_t *const piece = pi_l2_malloc(PIECE);
     if (!piece) sdk_fail("no room in L2 to load constants through");
     pi_fs_file_t *const file = open_file("weights.bin", PI_FS_FLAGS_READ);
-    for (uint32_t done = 0, n; done < bytes; done += n) {
-        n = bytes - done < PIECE ? bytes - done : PIECE;
-        if (pi_fs_read(file, piece, n) != (int32_t)n) sdk_fail("weights.bin is shorter than the constants");
-        sdk_store_constants(done, piece, n);
-    }
+    for (int i = 0; i < rt_machine.levels; i++) load_level(file, i, piece, PIECE);
     if (pi_fs_read(file, piece, 1) != 0) sdk_fail("weights.bin is longer than the constants");
     pi_fs_close(file);
     pi_l2_free(piece, PIECE);

@@ -37,6 +37,11 @@ static void set_level(int i, const struct rt_level *level) {
         if (constants + level->capacity == 0) return;
         place[i].constants = ram_open(constants + level->capacity);
         place[i].arena = place[i].constants + constants;
+    } else if (strcmp(level->name, "WM") == 0) {
+        place[i].constants = WEIGHT_MEMORY;
+        place[i].arena =
+            WEIGHT_MEMORY + (level->constants + level->alignment - 1) / level->alignment * level->alignment;
+        if (level->constants > WEIGHT_MEMORY_BYTES) sdk_fail("constants are larger than the weight memory");
     } else {
         sdk_fail("the machine has a level that this runtime does not know");
     }
@@ -55,12 +60,19 @@ void sdk_set_up(void) {
             sdk_fail("the machine has an engine that this runtime does not know");
         if (engine->tickets > TICKETS) sdk_fail("the machine has more tickets than this runtime");
     }
+    for (int i = 0; i < rt_machine.accelerators; i++) {
+        if (strcmp(rt_machine.accelerator[i].name, "neureka"))
+            sdk_fail("the machine has an accelerator that this runtime does not know");
+        neureka_power_up();
+    }
 }
 
-void sdk_store_constants(uint32_t offset, void *from, uint32_t bytes) {
-    for (int i = 0; i < rt_machine.levels; i++) {
-        if (rt_machine.level[i].constants) ram_store(place[i].constants + offset, from, bytes);
-    }
+void sdk_store_constants(int level, uint32_t offset, void *from, uint32_t bytes) {
+    const rt_address to = place[level].constants + offset;
+    if (to < ON_CHIP)
+        ram_store(to, from, bytes);
+    else
+        memcpy((void *)to, from, bytes);
 }
 
 void *sdk_allocate(uint32_t bytes) {

@@ -16,6 +16,10 @@ enum { TICKETS = 8 };
 /* Addresses in HyperRAM lie below this one, those of every memory on the chip do not. */
 #define ON_CHIP 0x10000000u
 
+/* The weight memory of N-EUREKA; cores and DMA reach it, too. */
+#define WEIGHT_MEMORY 0x10400000u
+#define WEIGHT_MEMORY_BYTES 0x00800000u
+
 /* Nothing moves across this; the cores themselves keep their accesses in order. */
 static inline void order_memory(void) {
     __asm__ volatile("" ::: "memory");
@@ -27,8 +31,8 @@ void sdk_fail(const char *what) __attribute__((noreturn));
 /* Opens the devices, checks the machine's table against them and makes the arenas; before any call of deeploy_rt.h. */
 void sdk_set_up(void);
 
-/* Copies bytes from L2 to where the constants of the far level lie, at an offset; before the network is initialised. */
-void sdk_store_constants(uint32_t offset, void *from, uint32_t bytes);
+/* Copies bytes from L2 to where the constants of a far level lie, at an offset; before the network is initialised. */
+void sdk_store_constants(int level, uint32_t offset, void *from, uint32_t bytes);
 
 /* Memory in L2 beside the arena; never given back. */
 void *sdk_allocate(uint32_t bytes);
@@ -45,6 +49,9 @@ uint32_t cluster_stack_bytes(int core);
 /* The cluster DMA, between the L1 arena and anything else; core 0. */
 void dma_start(int ticket, const struct rt_transfer *transfer, int is_to_l1);
 void dma_wait(int ticket);
+
+/* N-EUREKA; jobs are begun and waited for by core 0. */
+void neureka_power_up(void);
 
 /* HyperRAM, to and from L2; core 0. */
 void ram_start(int ticket, const struct rt_transfer *transfer, int is_read);
