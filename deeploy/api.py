@@ -27,7 +27,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.machine import Options, kernels_of, machine_of, shared
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
@@ -223,6 +223,8 @@ def compile(
     if inputs is not None and not Path(inputs).is_file():
         raise UsageError(f"there is no file {shorten(str(inputs))}", "Give the path of an npz file.")
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
+    if resources is not None and len(models) > 1:
+        resources = shared(resources, machine)
     types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
     seconds: dict[str, float] = {}
     networks = {}

@@ -70,6 +70,9 @@ ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with th
 ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
 LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
 LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
+CapacityOption = Annotated[
+    list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of any memory; 0: constants do not live there.")
+]
 EnginesOption = Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")]
 CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
 BufferingOption = Annotated[
@@ -120,6 +123,14 @@ def _dims(texts: list[str] | None) -> dict[str, int]:
         if not value.isdigit() or int(value) < 1:
             raise UsageError(f"--dim {name}={value}: {value} is not a positive whole number", "For example: --dim batch=1")
     return {name: int(value) for name, value in pairs.items()}
+
+
+def _bytes(memory: list[str] | None) -> dict[str, int]:
+    pairs = _pairs(memory, "--memory")
+    for name, value in pairs.items():
+        if not value.isdigit():
+            raise UsageError(f"--memory {name}={value}: {value} is no number of bytes", "For example: --memory L1=128000")
+    return {name.lower(): int(value) for name, value in pairs.items()}
 
 
 def _context(rows: int | None) -> int | None:
@@ -177,6 +188,7 @@ def _compiled(
 def _machine(
     l1: int | None,
     l2: int | None,
+    memory: list[str] | None,
     cores: int | None,
     engines: str | None,
     buffering: str,
@@ -184,7 +196,7 @@ def _machine(
     seconds: float | None,
 ) -> dict[str, Any]:
     """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
-    capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None}
+    capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None} | _bytes(memory)
     _above(seconds, 0, "--seconds")
     chosen = {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
     return {**chosen, "engines": None if engines is None else tuple(engines.split(","))}
@@ -220,6 +232,7 @@ def compile(
     quantised_io: QuantisedOption = False,
     l1: LevelOne = None,
     l2: LevelTwo = None,
+    memory: CapacityOption = None,
     cores: CoresOption = None,
     engines: EnginesOption = None,
     buffering: BufferingOption = "auto",
@@ -235,7 +248,7 @@ def compile(
 
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-    machine = _machine(l1, l2, cores, engines, buffering, default_memory, seconds)
+    machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
     compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
     compiled.write(output)
     from deeploy.report import text
@@ -304,6 +317,7 @@ def verify(
     quantised_io: QuantisedOption = False,
     l1: LevelOne = None,
     l2: LevelTwo = None,
+    memory: CapacityOption = None,
     cores: CoresOption = None,
     engines: EnginesOption = None,
     buffering: BufferingOption = "auto",
@@ -315,7 +329,7 @@ def verify(
     from deeploy import verify as checks
 
     _check_tolerance(tolerance)
-    machine = _machine(l1, l2, cores, engines, buffering, default_memory, seconds)
+    machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
     compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:

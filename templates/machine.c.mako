@@ -20,7 +20,7 @@ static const struct rt_engine engines[] = {
 % if accelerators:
 static const struct rt_accelerator accelerators[] = {
 % for engine in accelerators:
-    {"${engine.accelerator}", ${number[engine.memory]}, -1, ${engine.jobs}},
+    {"${engine.accelerator}", ${number[engine.memory]}, ${number.get(engine.weights, -1)}, ${engine.jobs}},
 % endfor
 };
 

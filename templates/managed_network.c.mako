@@ -115,7 +115,7 @@ ${states.begin()}\
 static int prepare(void *argument) {
     (void)argument;
 % for level in levels:
-    ${level.lower()} = rt_arena(LEVEL_${level});
+    ${level.lower()} = rt_${"constants" if level in resident else "arena"}(LEVEL_${level});
 % endfor
 % if is_far and constants:
     constants = rt_constants(LEVEL_${default});

@@ -6,7 +6,7 @@ scale, bias = (f"(rt_address){context[name].ptr}" if is_requantised else 0 for n
 right = f"({y.extent[2]} - 1) * {stride_w} + 3 - ({x.before[2]}) - {x.extent[2]}"
 %>\
 const struct neureka_thinned call = {
-    .accelerator = ACCELERATOR_npu,
+    .accelerator = ACCELERATOR_npu, .cores = rt_machine.cores,
     .layer = {${", ".join(f".{name} = {value}" for name, value in layer.items())}},
     .tile = {
         .x = (rt_address)${x.ptr}, .y = (rt_address)${y.ptr}, .weights = (rt_address)${w.ptr}, .scale = ${scale}, .bias = ${bias}, .shifts = 0,

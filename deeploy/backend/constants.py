@@ -30,11 +30,12 @@ class Constant:
     values: str
 
 
-def constants(prefix: str, buffers: Any) -> list[Constant]:
+def constants(prefix: str, buffers: Any, memory: str = "") -> list[Constant]:
+    """The constants that lie in a memory for good, or all others, in the order of the program."""
     result = []
     offset = 0
     for buffer in buffers:
-        if buffer.role is Role.CONSTANT:
+        if buffer.role is Role.CONSTANT and buffer.memory == memory:
             name = f"{prefix}_{buffer.name}"
             result.append(Constant(name, names.comment(buffer.tensor), buffer.dtype.c, max(1, buffer.data.size), offset, _values(buffer)))
             offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
@@ -53,11 +54,11 @@ def _plain(value: int) -> str:
     return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
 
 
-def blob(buffers: Any) -> bytes:
-    """All constants, little endian, each at a multiple of ALIGNMENT bytes, in the order of the program."""
+def blob(buffers: Any, memory: str = "") -> bytes:
+    """The constants that lie in a memory for good, or all others, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
     parts = []
     for buffer in buffers:
-        if buffer.role is Role.CONSTANT:
+        if buffer.role is Role.CONSTANT and buffer.memory == memory:
             data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % ALIGNMENT))
     return b"".join(parts)
@@ -81,6 +82,11 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
         "macs": sum(call.geometry.macs() for call in program.calls),
         "growth": program.growth,
     }
+
+
+def stored_bytes(buffers: Any, memory: str = "") -> int:
+    """The length of ``blob``."""
+    return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 
 def descriptor(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:

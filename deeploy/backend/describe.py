@@ -106,7 +106,8 @@ def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
 def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
     if plan.machine is not None:
-        entry |= {"stored": plan.machine.default_memory, "read_from": plan.homes.get(buffer.name, plan.machine.default_memory)}
+        stored = buffer.memory or plan.machine.default_memory
+        entry |= {"stored": stored, "read_from": plan.homes.get(buffer.name, stored)}
     if buffer.name in plan.fetched:
         entry["fetched"] = plan.fetched[buffer.name]
     return entry
@@ -123,7 +124,7 @@ def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
         "engines": list(machine.engines),
         "buffering": machine.buffering,
         "default_memory": machine.default_memory,
-        "constants": f"{prefix}_weights.bin" if is_far else None,
+        "constants": f"{prefix}_weights.bin" if is_far or any(b.memory for b in plan.program.buffers.values()) else None,
         "mhz": timing.mhz if timing is not None else None,
         "paths": {path.name: {"near": path.near, "far": path.far} for path in plan.target.paths},
     }

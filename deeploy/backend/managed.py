@@ -13,7 +13,7 @@ from typing import Any
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
-from deeploy.backend.constants import ALIGNMENT, blob, context
+from deeploy.backend.constants import blob, constants, context, stored_bytes
 from deeploy.backend.tiles import TiledCall, macro
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
@@ -69,10 +69,13 @@ def network(
     program, target = plan.program, plan.target
     is_far = plan.machine is not None and target.memory(plan.machine.default_memory).is_far
     shared = context(prefix, plan, description, version)
-    addresses = _addresses(prefix, plan, {k.name: k.offset for k in shared["constants"]}, is_far)
+    resident = {m.name: constants(prefix, program.buffers.values(), m.name) for m in target.memories}
+    offsets = {k.name: k.offset for kept in (shared["constants"], *resident.values()) for k in kept}
+    addresses = _addresses(prefix, plan, offsets, is_far)
     values = shared | {
         "layers": [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))],
         "is_far": is_far,
+        "resident": [name for name, kept in resident.items() if kept],
         "outer": target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory if plan.machine else "",
         "levels": [memory.name for memory in target.memories],
@@ -92,8 +95,15 @@ def network(
     if not is_far:
         render |= {f"src/{prefix}_weights.h": "weights.h.mako", f"src/{prefix}_weights.c": "weights.c.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = blob(program.buffers.values())
+    files[f"{prefix}_weights.bin"] = loaded(plan) or blob(program.buffers.values())
     return files
+
+
+def loaded(plan: Plan) -> bytes:
+    """The constants that are there before the network is initialised, memory by memory as the machine lists them."""
+    buffers, default = plan.program.buffers.values(), plan.machine.default_memory if plan.machine is not None else ""
+    far = {memory.name: blob(buffers) if memory.is_far and memory.name == default else b"" for memory in plan.target.memories}
+    return b"".join(own + blob(buffers, name) for name, own in far.items())
 
 
 def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool) -> dict[str, str]:
@@ -107,6 +117,8 @@ def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool
             result[name] = f"(rt_address)inputs[{program.inputs.index(name)}]"
         elif buffer.role is Role.OUTPUT:
             result[name] = f"(rt_address)outputs[{program.outputs.index(name)}]"
+        elif buffer.memory:
+            result[name] = f"{buffer.memory.lower()} + {offsets[f'{prefix}_{name}']}"
         elif buffer.role is Role.CONSTANT and name not in plan.fetched:
             result[name] = f"constants + {offsets[f'{prefix}_{name}']}" if is_far else f"(rt_address){prefix}_{name}"
         elif name in plan.offsets and name in plan.homes:
@@ -188,11 +200,10 @@ def arena_bytes(plan: Plan, level: str) -> int:
 def machine(plan: Plan, arenas: Mapping[str, int], lookup: TemplateLookup) -> dict[str, str | bytes]:
     """The machine's table and the numbers of its memories and transfer engines; ``arenas`` are bytes by memory."""
     assert plan.machine is not None
-    beside = {
-        memory.name: sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in plan.program.buffers.values() if b.role is Role.CONSTANT)
-        for memory in plan.target.memories
-        if memory.is_far and memory.name == plan.machine.default_memory
-    }
+    buffers = plan.program.buffers.values()
+    beside = {memory.name: stored_bytes(buffers, memory.name) for memory in plan.target.memories if memory.is_far}
+    if plan.machine.default_memory in beside:
+        beside[plan.machine.default_memory] += stored_bytes(buffers)
     values = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
     return {
         "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**values),

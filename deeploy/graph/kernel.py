@@ -74,6 +74,7 @@ class Kernel:
         scratch: bytes of working memory per call, by name.
         macros: further macros of the instance that a node needs; their values become part of its name.
         settings: further values that the template of the call sees, by name.
+        resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
     """
 
@@ -95,6 +96,7 @@ class Kernel:
     scratch: Mapping[str, Callable[[Geometry], int]] = field(default_factory=dict)
     macros: Callable[[Node], Mapping[str, str]] | None = None
     settings: Callable[[Node], Mapping[str, Any]] | None = None
+    resident: Mapping[str, str] = field(default_factory=dict)
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     engine: str = "core"

@@ -61,7 +61,8 @@ class DmaPath:
 class Engine:
     """What runs kernels: ``cores`` equal cores whose kernels work in ``memory``.
 
-    Where ``accelerator`` names one (as ``deeploy_rt.h`` does), the first core of the team gives it jobs, of which it holds ``jobs``.
+    Where ``accelerator`` names one (as ``deeploy_rt.h`` does), the first core of the team gives it jobs, of which it holds ``jobs``;
+    ``weights`` is a memory that it reads weights from besides.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Engine:
     cores: int = 1
     accelerator: str = ""
     jobs: int = 0
+    weights: str = ""
 
 
 @dataclass(frozen=True)

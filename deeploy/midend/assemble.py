@@ -174,7 +174,7 @@ class _Assembler:
         self.owners: dict[str, str] = {}  # root tensor -> its buffer
         self.where: dict[str, Operand] = {}
         self.dense: dict[str, Tensor] = {}  # tensor -> dense copy of it
-        self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.constants: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
         self.calls: list[Call] = []
         self.others: list[tuple[Kernel, ...]] = []  # per call the kernels that may replace its own
 
@@ -225,11 +225,11 @@ class _Assembler:
             self.buffers[name] = Buffer(name, root.name, role, root.dtype, root.shape)
         return self.owners[root.name]
 
-    def _constant(self, tensor: Tensor, stored: np.ndarray) -> str:
-        key = (stored.dtype.str, stored.shape, stored.tobytes())
+    def _constant(self, tensor: Tensor, stored: np.ndarray, memory: str = "") -> str:
+        key = (memory, stored.dtype.str, stored.shape, stored.tobytes())
         if key not in self.constants:
             name = self.names.unique(tensor.name)
-            self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, DType.of(stored.dtype), stored.shape, stored)
+            self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, DType.of(stored.dtype), stored.shape, stored, memory)
             self.constants[key] = name
         return self.constants[key]
 
@@ -278,7 +278,7 @@ class _Assembler:
                 if array is None:
                     continue
                 stored[name] = array
-                operands[name] = Operand(self._constant(tensor, array), Access.dense(array.shape))
+                operands[name] = Operand(self._constant(tensor, array, kernel.resident.get(name, "")), Access.dense(array.shape))
             else:
                 operands[name] = self._readable(kernel, name, tensor)
         copies: list[Node] = []
@@ -338,7 +338,8 @@ class _Assembler:
         every: dict[str, Operand] = {}
         for name, tensor, _ in operands:
             if tensor is not None and name in stored:
-                every[name] = Operand(self._constant(tensor, stored[name]), Access.dense(stored[name].shape))
+                place = self._constant(tensor, stored[name], kernel.resident.get(name, ""))
+                every[name] = Operand(place, Access.dense(stored[name].shape))
             elif name in moving:
                 every[name] = moving[name]
         return replace(way, operands=every, scratch=self._scratch(call.name, kernel, geometry))

@@ -84,7 +84,7 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
 
 def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:
     """The kernels of every node that a plan may choose from: of each engine the first that fits, and the first that fits without
-    scratch memory; in order of preference.
+    scratch memory, for all memories that constants may be resident in; in order of preference.
 
     Args:
         off: kernels of engines that are not to be used.
@@ -120,11 +120,12 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
 
 
 def _worth(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    first: dict[tuple[str, bool], Kernel] = {}
+    first: dict[tuple[object, ...], Kernel] = {}
     for kernel in fitting:
-        first.setdefault((kernel.engine, True), kernel)
+        kind = kernel.engine, *sorted(kernel.resident.items())
+        first.setdefault((*kind, True), kernel)
         if not kernel.scratch:
-            first.setdefault((kernel.engine, False), kernel)
+            first.setdefault((*kind, False), kernel)
     kept = list(first.values())
     return tuple(kernel for kernel in fitting if kernel in kept)
 

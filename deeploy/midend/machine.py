@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deeploy.errors import UsageError
 from deeploy.graph.kernel import Kernel
@@ -34,9 +34,10 @@ class Options:
 
 
 def levels_of(target: Target) -> tuple[str, ...]:
-    """The memories by the numbers that a choice calls them: the first engine's own, those further out, and other engines' own."""
+    """The memories by the numbers that a choice calls them: the first engine's own, those further out, other engines' own, the rest."""
     first = target.engines[0].memory
-    return tuple(dict.fromkeys((first, *(path.far for path in target.outward(first)), *(engine.memory for engine in target.engines))))
+    outer = (path.far for path in target.outward(first))
+    return tuple(dict.fromkeys((first, *outer, *(engine.memory for engine in target.engines), *(m.name for m in target.memories))))
 
 
 def machine_of(target: Target, options: Options) -> Machine | None:
@@ -53,13 +54,15 @@ def machine_of(target: Target, options: Options) -> Machine | None:
         return None
     names = {memory.name.lower(): memory for memory in target.memories}
     capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
+    resident = {name for kernel in target.kernels for name in kernel.resident.values()}
     for key, value in options.capacities.items():
         memory = names.get(key.lower())
         if memory is None:
             raise UsageError(f"target {target.name} has no memory {key}", f"Its memories: {', '.join(m.name for m in target.memories)}.")
-        if not 0 < value <= capacities[memory.name]:
+        least = 0 if memory.name in resident else 1
+        if not least <= value <= capacities[memory.name]:
             raise UsageError(
-                f"--{key.lower()} {value}: the arena of {memory.name} takes 1 to {capacities[memory.name]} bytes",
+                f"{_option(memory.name)}{value}: the arena of {memory.name} takes {least} to {capacities[memory.name]} bytes",
                 f"{memory.name} has {memory.capacity} bytes, of which {memory.reserved} are reserved for stacks and code.",
             )
         capacities[memory.name] = value
@@ -76,6 +79,16 @@ def machine_of(target: Target, options: Options) -> Machine | None:
     return Machine(capacities, cores, options.buffering, default.upper(), _engines(target, options))
 
 
+def _option(memory: str) -> str:
+    return f"--{memory.lower()} " if memory in ("L1", "L2") else f"--memory {memory}="
+
+
+def shared(machine: Machine, target: Target) -> Machine:
+    """What each of several networks of a project may use: no constants that are resident, as all begin where the memory does."""
+    resident = {name for kernel in target.kernels for name in kernel.resident.values()}
+    return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)})
+
+
 def _engines(target: Target, options: Options) -> tuple[str, ...]:
     known = tuple(engine.name for engine in target.engines)
     wanted = known if options.engines is None else options.engines
@@ -90,6 +103,11 @@ def _engines(target: Target, options: Options) -> tuple[str, ...]:
 
 def kernels_of(target: Target, machine: Machine | None) -> tuple[list[Kernel], list[Kernel]]:
     """The kernels that a plan may choose from, and those of engines that are not to be used."""
-    engines = machine.engines if machine is not None else ()
-    on = [kernel for kernel in target.kernels if not engines or kernel.engine in engines]
+    if machine is None:
+        return list(target.kernels), []
+
+    def is_on(kernel: Kernel) -> bool:
+        return (not machine.engines or kernel.engine in machine.engines) and all(machine.capacities[m] for m in kernel.resident.values())
+
+    on = [kernel for kernel in target.kernels if is_on(kernel)]
     return on, [kernel for kernel in target.kernels if kernel not in on]

@@ -23,7 +23,7 @@ from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
-from deeploy.midend.program import Call, Program, Role, chosen
+from deeploy.midend.program import Buffer, Call, Program, Role, chosen
 from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
@@ -82,25 +82,26 @@ class Planner:
     def beside(self, hop: int, program: Program | None = None) -> int:
         """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
         constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
-        is_beside = hop == (2 if self.is_far else 1)
-        return sum(self.aligned(b.bytes, hop) for b in constants if b.role is Role.CONSTANT) if is_beside else 0
+        beside = (b for b in constants if b.role is Role.CONSTANT and hop in self._resident(b, Far.LARGE))
+        return sum(self.aligned(b.bytes, hop) for b in beside)
 
-    def _resident(self, far: Far) -> tuple[int, ...]:
-        """The memories that hold all constants for ever: where they lie, and with ``Far.NONE`` also where far ones are copied to."""
+    def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
+        """The memories that hold a constant for ever: where it lies, and with ``Far.NONE`` also where a far one is copied to."""
+        if buffer.memory:
+            return (self.levels.index(buffer.memory),)
         return ((1, 2) if far is Far.NONE else (2,)) if self.is_far else (1,)
 
     def capacities(self, far: Far) -> list[int]:
         """Bytes per hop that a choice may fill beside the constants that it needs in any case."""
         certain = [b for b in self.constants if not self.users.get(b.name)]
-        resident = self._resident(far)
-        taken = [sum(self.aligned(b.bytes, hop) for b in certain) if hop in resident else 0 for hop in range(len(self.levels))]
+        taken = [sum(self.aligned(b.bytes, hop) for b in certain if hop in self._resident(b, far)) for hop in range(len(self.levels))]
         return [self.room[level] - taken[hop] for hop, level in enumerate(self.levels)]
 
     def shares(self, far: Far) -> list[Share]:
         """The constants that are there only if a call runs in a certain way."""
         found: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
-            for hop in self._resident(far) if self.users.get(buffer.name) else ():
+            for hop in self._resident(buffer, far) if self.users.get(buffer.name) else ():
                 key = hop, self.users[buffer.name]
                 found[key] = found.get(key, 0) + self.aligned(buffer.bytes, hop)
         return [Share(hop, size, users) for (hop, users), size in found.items()]
@@ -138,7 +139,7 @@ class Planner:
         timing = self.target.timing.paths[path.name]
         large: list[Home] = []
         small: list[Home] = []
-        for buffer in self.constants:
+        for buffer in (b for b in self.constants if not b.memory):
             steps = uses[buffer.name]
             commands = max(1, -(-buffer.bytes // path.max_total))
             fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
@@ -170,7 +171,8 @@ class Planner:
                 reach = self.reach[call.kernel.engine]
                 for hops in itertools.product(*([hop for hop in homes[home].hops if hop in reach] for home in distinct)):
                     given = dict(zip(distinct, hops, strict=True))
-                    found += self._candidates(call, number, {name: 1 if home is None else given[home] for name, home in names.items()})
+                    unchosen = {name: reach[0] if self.program.buffers[o.buffer].memory else 1 for name, o in call.operands.items()}
+                    found += self._candidates(call, number, {n: unchosen[n] if home is None else given[home] for n, home in names.items()})
                 named.append(list(names.values()))
             candidates.append(found)
             operands.append(named)
@@ -298,7 +300,7 @@ class Planner:
 
     def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is at home."""
-        levels = {b.name: self.levels[1] for b in program.buffers.values() if b.role is Role.CONSTANT}
+        levels = {b.name: b.memory or self.levels[1] for b in program.buffers.values() if b.role is Role.CONSTANT}
         for home in problem.homes:
             if home.name in choice.homes:
                 levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
@@ -308,7 +310,7 @@ class Planner:
         """The steps in which copies of far constants are there."""
         last = len(program.calls)
         if self.is_far and not any(home.fetch is not None for home in problem.homes):
-            return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT}
+            return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT and not b.memory}
         kept: dict[str, tuple[int, int]] = {}
         for home in problem.homes:
             if home.fetch is not None and choice.homes.get(home.name) == 1:

@@ -29,7 +29,10 @@ class Role(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A run of elements in some memory; ``name`` is a unique C identifier, ``tensor`` the graph's name."""
+    """A run of elements in some memory; ``name`` is a unique C identifier, ``tensor`` the graph's name.
+
+    A constant with a ``memory`` lies there for good, where its kernel wants it (``Kernel.resident``); all others are the plan's to place.
+    """
 
     name: str
     tensor: str
@@ -37,6 +40,7 @@ class Buffer:
     dtype: DType
     shape: tuple[int, ...]
     data: np.ndarray | None = None
+    memory: str = ""
 
     @property
     def bytes(self) -> int:

@@ -77,7 +77,7 @@ class _Walk:
         self.calls = plan.program.calls
         self.timing = plan.target.timing
         self.paths = {path.name: _Path(path, self.timing.paths[path.name]) for path in plan.target.paths}
-        self.far = plan.target.paths[-1].name
+        self.far = plan.target.outward(plan.target.engines[0].memory)[-1].name
         self.now = 0.0
         self.step = 0
         self.intervals: list[Interval] = []
@@ -151,7 +151,7 @@ class _Walk:
 
     def loads(self, step: int) -> None:
         """Whole constants whose fetch begins with a call."""
-        path = self.plan.target.paths[-1]
+        path = next(path for path in self.plan.target.paths if path.name == self.far)
         for name, first in self.plan.fetched.items():
             if first == step:
                 use = self.first_use[name]

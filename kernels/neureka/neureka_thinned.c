@@ -14,15 +14,27 @@ static void begin(const struct neureka_thinned *k, struct neureka_tile t, int32_
     neureka_job(k->accelerator, &k->layer, &t);
 }
 
-/* Copies what stays of `count` rows of all outputs to `to`. */
-static void thin(const struct neureka_thinned *k, const uint8_t *all, int32_t count, uint8_t *to) {
-    const int32_t step = k->stride_w * k->pixel, row = ((k->tile.width - 1) * k->stride_w + 1) * k->pixel;
-    for (int32_t i = 0; i < count; i += k->stride_h, to += k->tile.y_row, all += k->stride_h * row) {
-        if (k->stride_w == 1 && k->tile.y_pixel == k->pixel) {
-            xp_copy(to, all, row);
-            continue;
-        }
-        for (int32_t j = 0; j < k->tile.width; j++) xp_copy(to + j * k->tile.y_pixel, all + j * step, k->pixel);
+/* What stays of `count` rows of all outputs, from `all` on, goes to `to`. */
+struct band {
+    const struct neureka_thinned *k;
+    const uint8_t *all;
+    uint8_t *to;
+    int32_t count;
+};
+
+/* The calling core's share of the pixels that stay. */
+static void thin(void *argument) {
+    const struct band *const b = argument;
+    const struct neureka_thinned *const k = b->k;
+    const int32_t width = k->tile.width, row = ((width - 1) * k->stride_w + 1) * k->pixel;
+    const int32_t pixels = (b->count + k->stride_h - 1) / k->stride_h * width,
+                  share = (pixels + k->cores - 1) / k->cores;
+    const int32_t begin = rt_core() * share, end = begin + share < pixels ? begin + share : pixels;
+    int32_t i = begin / width, j = begin - i * width;
+    for (int32_t left = end - begin; left > 0; left--) {
+        xp_copy(b->to + i * k->tile.y_row + j * k->tile.y_pixel,
+                b->all + i * k->stride_h * row + j * k->stride_w * k->pixel, k->pixel);
+        if (++j == width) j = 0, i++;
     }
 }
 
@@ -38,8 +50,12 @@ void KERNEL(const struct neureka_thinned *k) {
             const int32_t next = first + k->band, left = rows - next;
             if (left > 0) begin(k, tile, next, left < k->band ? left : k->band, k->all + (turn ^ 1) * bytes);
             rt_job_wait(k->accelerator);
-            thin(k, k->all + turn * bytes, left > 0 ? k->band : rows - first,
-                 (uint8_t *)tile.y + first / k->stride_h * tile.y_row);
+            struct band band = {k, k->all + turn * bytes, (uint8_t *)tile.y + first / k->stride_h * tile.y_row,
+                                left > 0 ? k->band : rows - first};
+            if (k->cores > 1)
+                rt_fork(k->cores, thin, &band);
+            else
+                thin(&band);
         }
         tile.x += (rt_address)k->x_image, tile.y += (rt_address)k->y_image;
     }

@@ -1,5 +1,5 @@
 /* One tile of a 3x3 convolution whose window moves by more than one pixel, on N-EUREKA, which moves it by one: what it
- * computes is thinned out by a core. */
+ * computes is thinned out by the cores. */
 #ifndef NEUREKA_THINNED_H
 #define NEUREKA_THINNED_H
 
@@ -8,7 +8,7 @@
 #include "neureka.h"
 
 struct neureka_thinned {
-    int accelerator;
+    int accelerator, cores;
     struct neureka_layer layer;
     struct neureka_tile tile; /* y and its distances are those of what stays, height and width those of it, too */
     int32_t images, x_image, y_image; /* distances in bytes */

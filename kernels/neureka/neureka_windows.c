@@ -10,14 +10,27 @@ struct band {
     int32_t first, count;
 };
 
-/* The taps of one row of a window, one after the other, where some are outside of the image or apart from each other.
- */
-static void gather_taps(const struct neureka_windows *k, const uint8_t *row, int32_t column, uint8_t *to) {
+static int32_t within(int32_t value, int32_t most) {
+    return value < 0 ? 0 : value < most ? value : most;
+}
+
+/* The taps of one row of a window, one after the other: neighbours in the image are a run between two borders. */
+static void gather_row(const struct neureka_windows *k, const uint8_t *row, int32_t column, uint8_t *to) {
+    const int32_t border = k->layer.padding_value & 255;
+    if (k->dilation_w * k->x_column == k->channels) {
+        const int32_t first = within(-column, k->kernel_w), last = within(k->width - column, k->kernel_w);
+        const int32_t end = last > first ? last : first;
+        xp_fill(to, (uint8_t)border, first * k->channels);
+        if (end > first)
+            xp_copy(to + first * k->channels, row + (column + first) * k->x_column, (end - first) * k->channels);
+        xp_fill(to + end * k->channels, (uint8_t)border, (k->kernel_w - end) * k->channels);
+        return;
+    }
     for (int32_t tap = 0; tap < k->kernel_w; tap++, column += k->dilation_w, to += k->channels) {
         if (column >= 0 && column < k->width)
             xp_copy(to, row + column * k->x_column, k->channels);
         else
-            xp_fill(to, (uint8_t)k->layer.padding_value, k->channels);
+            xp_fill(to, (uint8_t)border, k->channels);
     }
 }
 
@@ -33,7 +46,7 @@ static void gather(const struct neureka_windows *k, const uint8_t *image, int32_
         if (row < 0 || row >= k->height)
             xp_fill(to, (uint8_t)k->layer.padding_value, run);
         else
-            gather_taps(k, image + row * k->x_row, column, to);
+            gather_row(k, image + row * k->x_row, column, to);
     }
 }
 

@@ -18,11 +18,13 @@ from deeploy.operators import conv, matmul
 from deeploy.target import Kernel, Layout, Map, Nest, Node, Tiling, parallel, reduction, types
 
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
-from .npu_layers import Lowered, lower, lower_thinned, lower_windows
+from .npu_layers import Lowered, lower, lower_strips, lower_thinned, lower_windows
 
 BYTES = types("s8", "u8")
+WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
 ROOM = 24 * 1024  # bytes for two bands of windows, or of outputs that are thinned out
+FEW = 8  # input channels, of which pixels are copied one by one
 BANDS = 4  # of all outputs, at least: while the engine works on one, the cores are busy with another
 
 Form = Callable[[Node], Lowered | str]  # a node for the engine, or what the engine would need instead
@@ -48,6 +50,17 @@ def _as_windows(node: Node) -> Lowered | str:
     """A convolution of windows that cores gather."""
     longest = ROOM // (2 * PIXELS**2)
     return f"a window of at most {longest} bytes" if _pitch(node) > longest else lower_windows(node)
+
+
+_lower_strips = lru_cache(maxsize=512)(lower_strips)
+
+
+def _as_strips(node: Node) -> Lowered | str:
+    """A convolution of windows that are runs in strips that cores gather."""
+    if node.op != "Conv" or conv.window(node).dilations[1] != 1 or conv.window(node).channels > FEW:
+        return f"a convolution of at most {FEW} channels whose taps in a row are neighbours"
+    most = ROOM // (2 * PIXELS)
+    return f"strips of at most {most} bytes" if _strip(node) > most else _lower_strips(node)
 
 
 _lower_thinned = lru_cache(maxsize=512)(lower_thinned)
@@ -129,10 +142,13 @@ def _depthwise_nest(node: Node) -> Nest:
 
 
 def _windows_nest(node: Node) -> Nest:
+    """The weights of row after row of taps; of columns there are equally many."""
     g = conv.window(node)
     (k,), (fh, fw, c) = parallel("k"), reduction("fh", "fw", "c")
     tap = (fh * g.width + fw) * g.channels + c
-    return _encoded(conv.nest(lambda *_: Map(k))(node), "w", k, tap // GROUP)
+    (group,), byte = reduction("group"), reduction("byte")[0]  # groups of taps: what the engine's cycles are counted by
+    nest = _encoded(conv.nest(lambda *_: Map(k))(node), "w", k, tap // GROUP)
+    return replace(nest, phases=(Nest({"w": Map(k, group, byte)}, {}, extents={"byte": GROUP}),))
 
 
 def _product_nest(node: Node) -> Nest:
@@ -143,9 +159,9 @@ def _product_nest(node: Node) -> Nest:
 # ---- what templates see, and room
 
 
-def _layer(form: Form, node: Node) -> dict[str, Any]:
+def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
     """The fields of ``struct neureka_layer``, and the height of the kernel."""
-    layer = _found(form, node).layer
+    layer = replace(_found(form, node).layer, in_weight_memory=in_weight_memory)
     fields = {"config": f"0x{layer.config:08x}u", "weight_offset": layer.weight_offset, "padding_value": layer.padding_value}
     return {"layer": fields, "taps": layer.mode.taps}
 
@@ -171,6 +187,25 @@ def _windows_room(geometry: Geometry) -> int:
     e = geometry.extents
     pitch = -(-e["fh"] * e["fw"] * e["c"] // 4) * 4
     return 2 * _subtiles(e["oh"] * e["ow"], pitch) * PIXELS**2 * pitch
+
+
+def _strip(node: Node) -> int:
+    """Bytes of a strip: as many columns as the windows of a row of outputs see."""
+    g = conv.window(node)
+    return ((node.outputs[0].shape[2] - 1) * g.strides[1] + g.width) * g.height * g.channels
+
+
+def _strips(node: Node) -> int:
+    """Strips that are gathered at once, by the rule of ``_rows_at_once``."""
+    return _rows_at_once(node.outputs[0].shape[1], _strip(node))
+
+
+def _strips_room(geometry: Geometry) -> int:
+    e = geometry.extents
+    _, _, column, _ = geometry.nest.maps()["x"].axes
+    low, high = column.span(geometry.box())
+    strip = (high - low + 1) * e["fh"] * e["c"]
+    return 2 * _rows_at_once(e["oh"], strip) * strip
 
 
 def _row(node: Node) -> int:
@@ -201,14 +236,21 @@ def _rows_room(geometry: Geometry) -> int:
 # ---- declarations
 
 
-def _kernel(name: str, form: Form, settings: Mapping[str, Callable[[Node], int]] | None = None, **changes: Any) -> Kernel:
-    """A declaration with what those of convolutions have in common."""
+def _pair(name: str, form: Form, settings: Mapping[str, Callable[[Node], int]] | None = None, **changes: Any) -> tuple[Kernel, Kernel]:
+    """Two declarations, with what those of convolutions have in common: weights in their own memory, and weights in L1.
+
+    From their own memory the engine reads weights while it fetches the next inputs from L1.
+    """
     extra = settings or {}
+
+    def of(is_resident: bool) -> Callable[[Node], dict[str, Any]]:
+        return lambda node: {**_layer(form, node, is_resident), **{key: value(node) for key, value in extra.items()}}
+
     declared = Kernel(
         name=f"neureka_{name}",
         op="Conv",
         inputs=("x", "w"),
-        types={"x": BYTES, "w": types("s8", "u8", "s16", "s32"), "y": types("s8", "u8", "s32"), "bias": types("s32")},
+        types={"x": BYTES, "w": WEIGHTS, "y": types("s8", "u8", "s32"), "bias": types("s32")},
         nest=_dense_nest,
         source="neureka/neureka_conv.c",
         template="neureka_conv.mako",
@@ -219,21 +261,24 @@ def _kernel(name: str, form: Form, settings: Mapping[str, Callable[[Node], int]]
         layouts=_layouts(form, "w"),
         strided={"x": 1, "y": 1},
         tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": GROUP}),
-        settings=lambda node: {**_layer(form, node), **{key: value(node) for key, value in extra.items()}},
+        settings=of(False),
         engine="npu",
     )
-    return replace(declared, **changes)
+    declared = replace(declared, **changes)
+    resident = replace(declared, name=f"{declared.name}_nms", resident={declared.inputs[1]: "WM"}, settings=of(True))
+    return resident, declared
 
 
-_POINTWISE = _kernel("pointwise", _of_mode(Mode.POINTWISE), nest=_pointwise_nest)
-_DENSE = _kernel("dense", _of_mode(Mode.DENSE))
-_DEPTHWISE = _kernel("depthwise", _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=Tiling(whole=("fh", "fw"), multiple={"k": NARROW}))
-_PRODUCT = _kernel(
+_DEPTHWISE_TILING = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
+_POINTWISE = _pair("pointwise", _of_mode(Mode.POINTWISE), nest=_pointwise_nest)
+_DENSE = _pair("dense", _of_mode(Mode.DENSE))
+_DEPTHWISE = _pair("depthwise", _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE_TILING)
+_PRODUCT = _pair(
     "product",
     _of_mode(Mode.POINTWISE),
     op="MatMul",
     inputs=("a", "b"),
-    types={**_DENSE.types, "a": BYTES, "b": _DENSE.types["w"]},
+    types={"a": BYTES, "b": WEIGHTS, "y": types("s8", "u8", "s32"), "bias": types("s32")},
     nest=_product_nest,
     template="neureka_product.mako",
     reference=matmul.reference,
@@ -242,7 +287,7 @@ _PRODUCT = _kernel(
     strided={"a": 1, "y": 1},
     tiling=Tiling(whole=("k",), multiple={"n": GROUP}),
 )
-_WINDOWS = _kernel(
+_WINDOWS = _pair(
     "windows",
     _as_windows,
     settings={"band": _band, "pitch": _pitch},
@@ -253,25 +298,33 @@ _WINDOWS = _kernel(
     tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
     scratch={"windows": _windows_room},
 )
-
-_DENSE_THINNED = _kernel(
-    "dense_thinned",
-    _thinned_of(Mode.DENSE),
-    settings={"band": _rows},
-    source="neureka/neureka_thinned.c",
-    template="neureka_thinned.mako",
-    scratch={"all": _rows_room},
+_STRIPS = _pair(
+    "strips",
+    _as_strips,
+    settings={"band": _strips},
+    nest=_windows_nest,
+    source="neureka/neureka_strips.c",
+    template="neureka_strips.mako",
+    strided={"x": 2, "y": 1},
+    scratch={"strips": _strips_room},
 )
-_DEPTHWISE_THINNED = _kernel(
-    "depthwise_thinned",
-    _thinned_of(Mode.DEPTHWISE),
-    settings={"band": _rows},
-    nest=_depthwise_nest,
-    source="neureka/neureka_thinned.c",
-    template="neureka_thinned.mako",
-    tiling=_DEPTHWISE.tiling,
-    scratch={"all": _rows_room},
-)
+_THINNED: dict[str, Any] = {
+    "settings": {"band": _rows},
+    "source": "neureka/neureka_thinned.c",
+    "template": "neureka_thinned.mako",
+    "scratch": {"all": _rows_room},
+}
+_DENSE_THINNED = _pair("dense_thinned", _thinned_of(Mode.DENSE), **_THINNED)
+_DEPTHWISE_THINNED = _pair("depthwise_thinned", _thinned_of(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE_TILING, **_THINNED)
 
-# Windows and what is thinned out come last: without the planner's comparison, a node takes the first kernel that fits.
-KERNELS: tuple[Kernel, ...] = (_POINTWISE, _DENSE, _DEPTHWISE, _PRODUCT, _DEPTHWISE_THINNED, _WINDOWS, _DENSE_THINNED)
+# A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
+KERNELS: tuple[Kernel, ...] = (
+    *_POINTWISE,
+    *_DENSE,
+    *_DEPTHWISE,
+    *_PRODUCT,
+    *_DEPTHWISE_THINNED,
+    *_STRIPS,
+    *_WINDOWS,
+    *_DENSE_THINNED,
+)

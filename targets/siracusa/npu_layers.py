@@ -37,7 +37,12 @@ def lower(node: Node) -> Lowered | str:
 
 def lower_windows(node: Node) -> Lowered | str:
     """A convolution as a product of its windows, which hold row after row of taps; or what the engine would need instead."""
-    return _lowered(node, _windows(node) if node.op == "Conv" else "a convolution")
+    return _lowered(node, _windows(node, (0, 2, 3, 1)) if node.op == "Conv" else "a convolution")
+
+
+def lower_strips(node: Node) -> Lowered | str:
+    """The same with windows that hold column after column of taps."""
+    return _lowered(node, _windows(node, (0, 3, 2, 1)) if node.op == "Conv" else "a convolution")
 
 
 def lower_thinned(node: Node) -> Lowered | str:
@@ -88,14 +93,14 @@ def _convolution(node: Node) -> Convolution | str:
     return Mode.DENSE if g.groups == 1 else Mode.DEPTHWISE, w, none, g.zero_point
 
 
-def _windows(node: Node) -> Convolution | str:
+def _windows(node: Node, order: tuple[int, ...]) -> Convolution | str:
     w = _constant(node.inputs[1])
     if w is None:
         return "constant weights"
     g = conv.window(node, w.shape)
     if g.groups > 1:
         return "one group"
-    rows = w.transpose(0, 2, 3, 1).reshape(w.shape[0], -1, 1, 1)
+    rows = w.transpose(order).reshape(w.shape[0], -1, 1, 1)
     return Mode.POINTWISE, rows, np.zeros(w.shape[0], np.int64), g.zero_point
 
 

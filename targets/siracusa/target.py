@@ -13,6 +13,9 @@ HERE = Path(__file__).parent
 # Multipliers and biases of 64 bits want their own alignment.
 L1 = Memory("L1", 256 * KIB, alignment=8, reserved=6 * KIB)
 L2 = Memory("L2", 2048 * KIB, alignment=8, reserved=192 * KIB)
+# N-EUREKA reads weights there; nothing else lies in it, and no transfers lead there. The SRAM of the neural memory subsystem: its MRAM
+# is as large, and is modelled as the same.
+WM = Memory("WM", 4096 * KIB, alignment=16, is_far=True)
 L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 
 # MCHAN: 17-bit lengths, rows apart on the L2 side only. HyperRAM: through the controller's uDMA, byte-addressed.
@@ -22,9 +25,9 @@ HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total
 TARGET = Target(
     name="siracusa",
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
-    memories=(L1, L2, L3),
+    memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
-    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2)),
+    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM")),
     timing=load_timing(HERE / "timing.toml"),
     default_memory="L2",
     kernels=KERNELS,

@@ -35,7 +35,7 @@ def project(compilation: deeploy.Compiled, tmp_path_factory: pytest.TempPathFact
 def test_candidates_are_those_of_the_plan(compilation: deeploy.Compiled, project: Path) -> None:
     plan = compilation.plan
     told = json.loads((project / "explain.json").read_text())["networks"]["network"]
-    assert told["levels"] == ["L1", "L2", "L3"]
+    assert told["levels"] == ["L1", "L2", "L3", "WM"]
     for step, entry in enumerate(told["calls"]):
         offered, chosen = plan.offered[step], plan.calls[step]
         assert entry["considered"] == len(set(offered)) > 0

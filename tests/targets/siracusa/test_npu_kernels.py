@@ -21,10 +21,10 @@ PRODUCT: dict[str, Any] = {"trans_a": False, "trans_b": True, "a_zero_point": 0,
 RANGES = {"s8": (-128, 127), "u8": (0, 255)}
 
 
-def only_npu() -> Target:
-    """Siracusa with N-EUREKA's kernels before all others."""
-    target = load("siracusa")
-    return replace(target, kernels=(*KERNELS, *(kernel for kernel in target.kernels if kernel.engine != "npu")))
+def only_npu(is_resident: bool = False, without: str = "none") -> Target:
+    """Siracusa with N-EUREKA's kernels alone: those with weights in their own memory, or in L1."""
+    kernels = (kernel for kernel in KERNELS if bool(kernel.resident) == is_resident and without not in kernel.name)
+    return replace(load("siracusa"), kernels=tuple(kernels))
 
 
 def requantised(random: np.random.Generator, channels: int, depth: int, y: str) -> tuple[tuple[Array, ...], dict[str, Any]]:
@@ -89,12 +89,14 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("l1", [240_000, 22_000])
-def test_layers_are_what_the_references_give(tmp_path: Path, l1: int) -> None:
-    made = compiled(LAYERS, only_npu(), Options({"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
+@pytest.mark.parametrize(("l1", "is_resident"), [(240_000, False), (22_000, True), (22_000, False)])
+def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_resident: bool) -> None:
+    made = compiled(LAYERS, only_npu(is_resident), Options({"l1": l1}, buffering="single" if l1 > 200_000 else "auto"))
     assert all(kernel.engine == "npu" for kernel in kernels_of(made))
     tiles = [made.plan.tiling(step).tiles for step in range(len(LAYERS))]
-    assert max(tiles) == 1 if l1 > 200_000 else sum(n > 1 for n in tiles) >= 6, tiles
+    assert max(tiles) == 1 if l1 > 200_000 else sum(n > 1 for n in tiles) >= 3, tiles
+    weights = [call.operands[call.kernel.inputs[1]].buffer for call in made.plan.program.calls]
+    assert all((made.plan.homes[name] == "WM") == is_resident for name in weights)
     check(made, LAYERS, tmp_path)
 
 
@@ -103,8 +105,17 @@ def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
     check(compiled(layers, only_npu(), Options({"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
 
 
+def test_windows_in_strips_are_those_of_few_channels(tmp_path: Path) -> None:
+    layers = [layer for layer in LAYERS if layer.op == "Conv" and layer.x.shape[3] <= 8 and layer.attrs["group"] == 1]
+    strips = compiled(layers, only_npu(), Options())
+    windows = compiled(layers, only_npu(without="strips"), Options())
+    names = {kernel.name for kernel in kernels_of(strips)}
+    assert "neureka_strips" in names and "neureka_strips" not in {kernel.name for kernel in kernels_of(windows)}
+    check(windows, layers, tmp_path)
+
+
 def test_multiply_accumulates_are_the_nodes_own() -> None:
-    made = compiled(LAYERS, only_npu(), Options())
+    made = compiled(LAYERS, only_npu(True), Options())
     macs = [call.geometry.macs() for call in made.plan.program.calls]
     wanted = []
     for layer in LAYERS:
