@@ -50,13 +50,23 @@ def describe(found: Mapping[str, Any]) -> str:
     if not found["candidates"]:
         return "\n".join(lines)
     levels = [(hop, level) for hop, level in enumerate(found["levels"]) if any(c["bytes"][hop] for c in found["candidates"])]
-    heads = ("", "tiles", "buffers", "operands in", *(f"bytes in {level}" for _, level in levels), "cycles", "")
+    is_compared = len({way["kernel"] for way in found["candidates"]}) > 1
+    heads = (
+        "",
+        *(("by",) if is_compared else ()),
+        "tiles",
+        "buffers",
+        "operands in",
+        *(f"bytes in {level}" for _, level in levels),
+        "cycles",
+        "",
+    )
     ways = []
     for way in found["candidates"]:
         figures = (*(number(way["bytes"][hop]) for hop, _ in levels), number(way["cycles"]))
-        ways.append(
-            ("*" if way["chosen"] else "", way["loops"], "two" if way["is_double"] else "one", way["sources"], *figures, way["verdict"])
-        )
+        who = (f"{way['kernel']} on {way['engine']}",) if is_compared else ()
+        mark, slots = "*" if way["chosen"] else "", "two" if way["is_double"] else "one"
+        ways.append((mark, *who, way["loops"], slots, way["sources"], *figures, way["verdict"]))
     return "\n".join([*lines, "", f"  ways to run it, {found['considered']} were considered:", _indented(table(heads, ways))])
 
 
