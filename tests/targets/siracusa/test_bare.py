@@ -99,7 +99,7 @@ def test_every_function_of_the_interface(simulate: Simulate, tmp_path: Path, com
     run = simulate(build(tmp_path, HAL, COMPILER=compiler), tmp_path)
     checks = [line for line in run.lines if line.startswith("check ")]
     assert [line for line in checks if not line.endswith(" ok")] == []
-    assert len(checks) == 50 and len(set(checks)) == 25, "every check, each of the two times"
+    assert len(checks) == 54 and len(set(checks)) == 27, "every check, each of the two times"
     assert "checks that do not hold: 0" in run.lines
     assert run.is_success
     cycles = run.numbers("cycles")

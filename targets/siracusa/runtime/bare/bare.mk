@@ -20,12 +20,12 @@ BARE_FLAGS := -march=rv32imfc -mabi=ilp32f
 ifeq ($(COMPILER),clang)
 BARE_COMPILE = clang --target=riscv32-unknown-elf $(BARE_FLAGS) -isystem $(PICOLIBC)/include
 else
-# Loops over a few words stay loops: picolibc's memset and memcpy go byte by byte.
+# Loops over a few words stay loops: a call of memset or memcpy takes longer, and theirs would call themselves.
 BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-distribute-patterns
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),6144)
-BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c)
+BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c)
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
 	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))

@@ -21,6 +21,7 @@ void fill(rt_address at, uint32_t bytes, uint32_t seed);
 /* Every byte at `at` is what fill wrote at its offset `from` with that seed. */
 int is_filled(rt_address at, uint32_t bytes, uint32_t from, uint32_t seed);
 
+void test_memory(void);
 void test_team(void);
 void test_dma(void);
 void test_ram(void);

@@ -37,6 +37,7 @@ int is_filled(rt_address at, uint32_t bytes, uint32_t from, uint32_t seed) {
 
 static int run(void *argument) {
     check("rt_enter runs core 0 of the cluster", rt_core() == 0);
+    test_memory();
     test_team();
     test_dma();
     test_ram();
