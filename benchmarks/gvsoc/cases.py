@@ -45,6 +45,15 @@ def matmul(m: int, k: int, n: int, form: Form = "narrow", a: str = "s8") -> Case
     )
 
 
+def attention(batch: int, m: int, k: int, n: int, is_transposed: bool, a: str = "s8") -> Case:
+    """A product of two variables."""
+    rng = np.random.default_rng(m * k + n)
+    operands, attrs = requantised(rng, "narrow", 1, 74 * 74 * k**0.5 * (2 if a == "u8" else 1), "s8")
+    attrs |= {"trans_a": False, "trans_b": is_transposed, "a_zero_point": 0, "b_zero_point": 0}
+    operands = {"a": draw(rng, a, batch, m, k), "b": draw(rng, "s8", batch, *((n, k) if is_transposed else (k, n))), **operands}
+    return Case(f"product {batch}x{m}x{k}x{n} {'rows' if is_transposed else 'columns'} {a}", "MatMul", ("a", "b"), operands, "s8", attrs)
+
+
 def conv(
     size: tuple[int, int, int],
     filters: int,
@@ -94,6 +103,11 @@ CASES: tuple[Case, ...] = (
     matmul(1, 640, 128, "high"),
     matmul(1, 128, 128, "high"),
     matmul(13, 61, 17),
+    attention(1, 64, 192, 64, False),
+    attention(1, 64, 64, 192, True),
+    attention(16, 1, 65, 4, False),
+    attention(16, 1, 4, 65, True),
+    attention(3, 13, 17, 11, False, "u8"),
     conv((32, 32, 16), 32),
     conv((32, 32, 16), 32, form="high"),
     conv((16, 16, 32), 32),

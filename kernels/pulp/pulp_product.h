@@ -3,7 +3,7 @@
  *
  * Four rows of x and four of w at a time where both lie equally far apart, in a hardware loop of 24 instructions for 64
  * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
- * and w signed. DEPTH_REST is defined where the depth is no multiple of 4.
+ * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
@@ -38,6 +38,16 @@ struct rows {
 };
 
 /* Whether a row has whole words: only one whose depth is no multiple of 4 may have none. */
+#ifdef DEPTH_VARIES
+#define HAS_REST(p) ((p)->depth & 3)
+#define HAS_NO_REST(p) (((p)->depth & 3) == 0)
+#elif defined(DEPTH_REST)
+#define HAS_REST(p) 1
+#define HAS_NO_REST(p) 0
+#else
+#define HAS_REST(p) 0
+#define HAS_NO_REST(p) 1
+#endif
 #ifdef DEPTH_REST
 #define WHOLE_WORDS(words) ((words) != 0)
 #define REST(x, p) const uint32_t end_##x = xp_load_end(x, (p)->depth, (p)->depth & 3)
@@ -122,10 +132,12 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
     const int words = p->depth >> 2;
     int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
-    REST(x0, p);
-    REST(x1, p);
-    ADD_REST(a0, x0, p, w0), ADD_REST(a1, x0, p, w1), ADD_REST(a2, x0, p, w2), ADD_REST(a3, x0, p, w3);
-    ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1), ADD_REST(b2, x1, p, w2), ADD_REST(b3, x1, p, w3);
+    if (HAS_REST(p)) {
+        REST(x0, p);
+        REST(x1, p);
+        ADD_REST(a0, x0, p, w0), ADD_REST(a1, x0, p, w1), ADD_REST(a2, x0, p, w2), ADD_REST(a3, x0, p, w3);
+        ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1), ADD_REST(b2, x1, p, w2), ADD_REST(b3, x1, p, w3);
+    }
 #ifdef XPULP_INSN
     if (WHOLE_WORDS(words)) {
         __asm__ volatile(
@@ -154,8 +166,10 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
     const int words = p->depth >> 2;
     int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
-    REST(x, p);
-    ADD_REST(a0, x, p, w0), ADD_REST(a1, x, p, w1), ADD_REST(a2, x, p, w2), ADD_REST(a3, x, p, w3);
+    if (HAS_REST(p)) {
+        REST(x, p);
+        ADD_REST(a0, x, p, w0), ADD_REST(a1, x, p, w1), ADD_REST(a2, x, p, w2), ADD_REST(a3, x, p, w3);
+    }
 #ifdef XPULP_INSN
     if (WHOLE_WORDS(words)) {
         __asm__ volatile(BEGIN LOOP("%[n]", 9) LOAD("t0", "x") LOAD("t1", "w0") LOAD("t2", "w1") LOAD("t3", "w2")
@@ -182,10 +196,12 @@ OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *fil
     for (; r.count > 0; r.count--, r.x += r.x_step, r.y += r.y_step) {
         const X_T *const x = r.x;
         const W_T *w = filters;
-        REST(x, p);
         for (int j = 0; j < p->filters; j++, w += p->w_row) {
             int32_t acc = 0;
-            ADD_REST(acc, x, p, w);
+            if (HAS_REST(p)) {
+                REST(x, p);
+                ADD_REST(acc, x, p, w);
+            }
             for (int i = 0; i + 4 <= p->depth; i += 4) acc = dot4(xp_load(x + i), xp_load(w + i), acc);
             r.y[j] = (Y_T)finish(acc, 0, operands_at(&p->epilogue, channel + j), p);
         }
@@ -252,12 +268,10 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
         return;
     }
     int done = 0;
-#ifndef DEPTH_REST
-    if (r.x_step == p->w_row) {
+    if (HAS_NO_REST(p) && r.x_step == p->w_row) {
         done = r.count & ~3;
         if (done) rows_by_4(p, part(r, 0, done), w, channel);
     }
-#endif
     const int pairs = (r.count - done) & ~1;
     if (pairs) rows_by_2(p, part(r, done, pairs), w, channel);
     if (r.count & 1) one_row(p, part(r, done + pairs, 1), w, channel);

@@ -43,6 +43,14 @@ static inline uint32_t xp_load(const void *p) {
 #endif
 }
 
+static inline void xp_store(void *p, uint32_t value) {
+#ifdef XPULP_INSN
+    __asm__("sw %1, %0" : "=m"(*(uint8_t(*)[4])p) : "r"(value));
+#else
+    memcpy(p, &value, 4);
+#endif
+}
+
 /* The last `count` bytes (1 to 3) of a row of `depth` bytes as a word, zeros above them. */
 static inline uint32_t xp_load_end(const void *row, int depth, int count) {
     const uint8_t *p = (const uint8_t *)row + depth - count;

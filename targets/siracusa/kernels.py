@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deeploy.graph.nest import Geometry
-from deeploy.operators import conv, requantise
-from deeploy.target import Kernel, Node, Tiling, load, types
+from deeploy.operators import conv, matmul, requantise
+from deeploy.target import DType, Kernel, Node, Tiling, load, types
 
 CORES = 8
 BYTES = types("s8", "u8")
@@ -161,6 +161,53 @@ _MATMUL = replace(
 )
 
 
+def _turned(geometry: Geometry) -> int:
+    """Bytes in which every core turns four columns into rows of whole words."""
+    return CORES * ROWS * -(-geometry.extents["k"] // 4) * 4
+
+
+def _varying_macros(node: Node) -> dict[str, str]:
+    """A depth that may end within a word, which is seen when the code runs."""
+    return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **requantise.macros(node)}
+
+
+def _has_simd(node: Node) -> bool:
+    """Whether there is an inner product for the signs of both operands."""
+    a, b = node.inputs[:2]
+    return a is not None and b is not None and (a.dtype is b.dtype or b.dtype is DType.INT8)
+
+
+_MATMUL_ANY = _generic("matmul_any")
+_MATMUL_ROWS = replace(
+    _MATMUL,
+    name="pulp_matmul_rows",
+    types={**_MATMUL.types, "b": BYTES},
+    nest=matmul.nest(),
+    accepts=_also(
+        _MATMUL_ANY,
+        lambda node: _no_zero_points(node) and node.attrs["trans_b"] and _has_simd(node),
+        "rows of a and of a transposed b, without zero points, b signed or both unsigned",
+    ),
+    constants=(),
+    layouts=requantise.PER_CHANNEL,
+    cores=("m", "n", "b0", "b1", "b2", "b3"),
+    macros=_varying_macros,
+)
+_MATMUL_COLUMNS = replace(
+    _MATMUL_ROWS,
+    name="pulp_matmul_columns",
+    accepts=_also(
+        _MATMUL_ANY,
+        lambda node: _no_zero_points(node) and not node.attrs["trans_b"] and _has_simd(node),
+        "rows of a and columns of b, without zero points, b signed or both unsigned",
+    ),
+    scratch={"turned": _turned},
+    cores=("b0", "b1", "b2", "b3", "n", "m"),  # cores that share b would all turn it
+    source="pulp/pulp_matmul_columns.c",
+    template="pulp_matmul_columns.mako",
+)
+
+
 def _one_factor(node: Node) -> bool:
     """Whether a requantisation has one multiplier for all, and a form of 32 bits."""
     found = requantise.of_node(node)
@@ -213,6 +260,8 @@ KERNELS: tuple[Kernel, ...] = (
     _CONV_SMALL,
     _CONV_GROUPED,
     _MATMUL,
+    _MATMUL_ROWS,
+    _MATMUL_COLUMNS,
     _ADD,
     _REQUANT_SHIFT,
     _SCALED_ADD,

@@ -70,6 +70,24 @@ def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
     check_matmul(shape, "requantised", "s8", strided=False)
 
 
+# batch of a and of b, rows, depth, columns
+VARIABLE = [((), (), 5, 7, 9), ((2, 3), (1, 3), 4, 12, 6), ((3,), (), 1, 65, 4), ((), (2,), 8, 16, 12), ((2,), (2,), 3, 3, 3), ((), (), 1, 1, 1)]
+
+
+@pytest.mark.parametrize(("a", "b"), [("s8", "s8"), ("u8", "s8"), ("u8", "u8")])
+@pytest.mark.parametrize("is_transposed", [True, False])
+@pytest.mark.parametrize("shape", VARIABLE)
+def test_matmul_of_two_variables(shape: tuple[Any, ...], is_transposed: bool, a: str, b: str) -> None:
+    batch_a, batch_b, rows, depth, columns = shape
+    rng = np.random.default_rng(rows * depth + columns)
+    given, attrs = epilogue(rng, STAGES["requantised"], columns, 6000 * depth, a, False)
+    right = (columns, depth) if is_transposed else (depth, columns)
+    given |= {"a": draw(rng, a, *batch_a, rows, depth), "b": draw(rng, b, *batch_b, *right)}
+    form = {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": is_transposed}
+    name = "pulp_matmul_rows" if is_transposed else "pulp_matmul_columns"
+    harness.check(kernel(name), given, a, attrs | form, strided=rows == 5)
+
+
 # x shape, filters, kernel, strides, dilations, pads, group
 GEOMETRIES: dict[str, tuple[Any, ...]] = {
     "3x3": ((1, 7, 6, 8), 9, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),

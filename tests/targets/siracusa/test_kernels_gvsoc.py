@@ -21,6 +21,8 @@ CASES: dict[str, Any] = {
     "matmul, odd": lambda: cases.matmul(13, 61, 17),
     "matmul, one row, 31-bit multipliers": lambda: cases.matmul(1, 40, 9, "high"),
     "matmul, no requantisation": lambda: cases.matmul(6, 16, 8, "plain", "u8"),
+    "rows of two variables, odd": lambda: cases.attention(2, 5, 7, 9, True, "u8"),
+    "columns of two variables, odd": lambda: cases.attention(2, 5, 7, 9, False),
     "conv, dense": lambda: cases.conv((9, 7, 8), 12),
     "conv, odd channels": lambda: cases.conv((7, 5, 3), 6, form="high", x="s8"),
     "conv, strided": lambda: cases.conv((11, 9, 4), 8, (3, 2), 2, 1),
@@ -42,7 +44,7 @@ def test_equal_to_the_reference(simulate: Simulate, name: str, flags: str) -> No
 
 @pytest.mark.gvsoc
 @pytest.mark.parametrize("cores", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize("name", ["matmul, odd", "conv, dense", "depthwise"])
+@pytest.mark.parametrize("name", ["matmul, odd", "columns of two variables, odd", "conv, dense", "depthwise"])
 def test_any_number_of_cores(simulate: Simulate, name: str, cores: int) -> None:
     layer.check_and_measure(CASES[name](), cores)
 

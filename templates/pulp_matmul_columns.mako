@@ -1,0 +1,22 @@
+<%!
+from deeploy.operators.requantise import initialiser
+
+def four(values, filler):
+    return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
+%>\
+<%
+# For the most depth that there can be, where it is the number of rows so far.
+pitch = -(-geometry.extents["k"] // 4) * 4
+%>\
+${kernel}(&(struct pulp_matmul_columns){
+    .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
+    .batch = ${four(y.extent[:-2], 1)},
+    .a_batch = ${four(a.stride[:-2], 0)}, .b_batch = ${four(b.stride[:-2], 0)}, .y_batch = ${four(y.stride[:-2], 0)},
+    .rows = ${y.extent[-2]}, .columns = ${y.extent[-1]},
+    .a_row = ${a.stride[-2]}, .b_row = ${b.stride[-2]}, .y_row = ${y.stride[-2]},
+    .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
+    .product = {
+        .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
+        .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+    },
+});
