@@ -1,11 +1,18 @@
-<%! from deeploy.operators.elementwise import loops %>\
+<%!
+from deeploy.operators import scaled
+from deeploy.operators.elementwise import loops
+%>\
 <%
-def halves(name, value):
-    return f".{name}_low = {value & 0xFFFF}, .{name}_high = {c_int(value >> 16)}"
+found = scaled.of_node(node)
+values = {"a": found.mul_a, "b": found.mul_b, "add": found.add}
+names = {"a": "a_mul", "b": "b_mul", "add": "add"}
+cut = 16 if found.form == "halves" else 0
 %>\
 ${kernel}(&(struct pulp_scaled_add){
     .a = a, .b = b, .y = y,
     ${loops(y.extent, a=a, b=b, y=y)},
-    ${halves("a", attrs["mul_a"])}, ${halves("b", attrs["mul_b"])}, ${halves("add", attrs["add"])},
-    .shift = ${attrs["shift"] - 16}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
+% for name, value in values.items():
+    .${names[name]} = ${c_int(value >> cut)}, .${name}_low = ${value & ((1 << cut) - 1)},
+% endfor
+    .shift = ${found.shift - cut}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
 });

@@ -96,6 +96,39 @@ def requant_shift(*shape: int) -> Case:
     return Case(f"requantisation {shape}", "RequantShift", ("x",), operands, "s8", {"shift": 9, "low": -128, "high": 127})
 
 
+def requant_add(*shape: int) -> Case:
+    """A sum whose first operand is halved, with a second one that is scaled and clipped."""
+    rng = np.random.default_rng(9)
+    operands = {"a": draw(rng, "u8", *shape), "b": draw(rng, "s8", *shape)}
+    operands |= {"mul": np.array([300], np.int32), "add": np.array([1 << 7], np.int32)}
+    attrs: dict[str, Any] = {"epilogue": ("requantise",), "shift": 8, "low": 0, "high": 255}
+    attrs |= {"mul_a": 1 << 15, "add_a": 1 << 15, "shift_a": 16, "low_a": -128, "high_a": 127}
+    attrs |= {"mul_b": 20000, "add_b": 1 << 13, "shift_b": 14, "low_b": -128, "high_b": 127}
+    return Case(f"requantised sum {shape}", "RequantAdd", ("a", "b"), operands, "u8", attrs)
+
+
+def scaled_add(*shape: int, shift: int = 30, even: bool = True) -> Case:
+    """A sum by two factors, as the scales of a residual connection give."""
+    rng = np.random.default_rng(10)
+    attrs = {"mul_a": 809901792, "mul_b": 2058554940, "add": -49703092704, "shift": shift, "low": -128, "high": 127}
+    attrs |= {"even": 0} if even else {}
+    return Case(f"scaled sum {shape}", "ScaledAdd", ("a", "b"), {"a": draw(rng, "s8", *shape), "b": draw(rng, "s8", *shape)}, "s8", attrs)
+
+
+def quantize(count: int) -> Case:
+    """Numbers all over the range and beyond, middles between two steps, and what is no number."""
+    rng, scale = np.random.default_rng(11), np.float32(0.27040339)
+    x = (rng.normal(0, 30, count)).astype(np.float32)
+    x[:8] = np.array([np.nan, np.inf, -np.inf, 0, 1e38, 2.5 * scale, 0.5 * scale, -3.5 * scale], np.float32)
+    operands = {"x": x, "scale": np.array(scale, np.float32), "zero_point": np.array(-5, np.int32)}
+    return Case(f"quantisation {count}", "Quantize", ("x",), operands, "s8", {"low": -128, "high": 127})
+
+
+def dequantize(count: int) -> Case:
+    operands = {"x": draw(np.random.default_rng(12), "s8", count), "scale": np.array(0.1, np.float32), "zero_point": np.array(-5, np.int32)}
+    return Case(f"dequantisation {count}", "Dequantize", ("x",), operands, "f32")
+
+
 CASES: tuple[Case, ...] = (
     matmul(64, 256, 64),
     matmul(64, 256, 64, "high"),
@@ -120,6 +153,10 @@ CASES: tuple[Case, ...] = (
     add(32, 32, 16),
     add(7, 11, 13),
     requant_shift(32, 32, 16),
+    requant_add(32, 32, 16),
+    scaled_add(32, 32, 16),
+    quantize(3072),
+    dequantize(640),
     depthwise((32, 32, 32)),
     depthwise((25, 5, 64), 1, "high", "s8"),
     depthwise((24, 24, 64), 2, "high", "s8"),

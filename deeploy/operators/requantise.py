@@ -207,6 +207,9 @@ def accumulators(node: Node, body: tuple[Tensor | None, ...]) -> tuple[np.ndarra
     assert second is not None
     if node.op == "Add":
         return np.array([low + int(second.dtype.range[0])]), np.array([high + int(second.dtype.range[1])])
+    if node.op == "RequantAdd":
+        ends = [sorted(_limited(operand_results(node, index), node, index)) for index in (0, 1)]
+        return np.array([ends[0][0] + ends[1][0]]), np.array([ends[0][1] + ends[1][1]])
     if node.op == "Conv":
         if second.data is None:
             return _products((low, high), second.dtype.range, second.elements // second.shape[0])
@@ -230,6 +233,50 @@ def _sums(w: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
 def _products(a: tuple[int, int], b: tuple[int, int], depth: int) -> tuple[np.ndarray, np.ndarray]:
     ends = [x * y * depth for x in a for y in b]
     return np.array([min(ends)]), np.array([max(ends)])
+
+
+# ---- operands that are requantised on their own
+
+
+@lru_cache(maxsize=256)
+def of_operand(node: Node, index: int) -> Requantisation:
+    """The cheapest form of the requantisation of an input of a ``RequantAdd``, clipping apart."""
+    tensor, attrs, name = node.inputs[index], node.attrs, "ab"[index]
+    assert tensor is not None
+    mul, add = (np.array([attrs[f"{part}_{name}"]], np.int64) for part in ("mul", "add"))
+    least, most = (np.array([end], np.int64) for end in tensor.dtype.range)
+    return cheapest(mul, add, attrs[f"shift_{name}"], attrs[f"low_{name}"], attrs[f"high_{name}"], None, least, most)
+
+
+def operand_results(node: Node, index: int) -> tuple[int, int]:
+    """What the least and the greatest value of an input's type become before they are clipped, in the form of ``of_operand``."""
+    tensor, found = node.inputs[index], of_operand(node, index)
+    assert tensor is not None
+    least, most = ((int(end) * found.mul.item() + found.add.item()) >> found.shift for end in tensor.dtype.range)
+    return least, most
+
+
+def _limited(values: tuple[int, int], node: Node, index: int) -> tuple[int, int]:
+    low, high = (node.attrs[f"{end}_{'ab'[index]}"] for end in ("low", "high"))
+    return min(max(values[0], low), high), min(max(values[1], low), high)
+
+
+def operand_macros(node: Node) -> dict[str, str]:
+    """The macros of ``kernels/pulp/pulp_requant_add.c`` that say what the operands' requantisations have to do."""
+    result = {}
+    for index, name in enumerate("ab"):
+        found, (least, most) = of_operand(node, index), operand_results(node, index)
+        low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
+        is_same = found.mul.item() == 1 << found.shift and 0 <= found.add.item() < 1 << found.shift
+        is_below, is_above = min(least, most) < low, max(least, most) > high
+        if not is_same:
+            result[f"{name.upper()}_SCALED"] = f"{name}_scaled"
+        if is_below and is_above and low == -high - 1:
+            result[f"{name.upper()}_EITHER"] = f"{name}_either"
+        else:
+            result |= {f"{name.upper()}_BELOW": f"{name}_below"} if is_below else {}
+            result |= {f"{name.upper()}_ABOVE": f"{name}_above"} if is_above else {}
+    return result
 
 
 # ---- for declarations and templates

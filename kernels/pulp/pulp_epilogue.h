@@ -35,13 +35,6 @@ struct pulp_requantisation {
 
 #include "xpulp.h"
 
-/* Functions that keep their registers to themselves. */
-#ifdef __GNUC__
-#define OUT_OF_LINE static __attribute__((noinline, unused))
-#else
-#define OUT_OF_LINE static inline
-#endif
-
 #ifndef EPILOGUE_REQUANTISE
 #define MUL_T int32_t
 #define ADD_T int32_t

@@ -1,28 +1,65 @@
 #include "pulp_scaled_add.h"
 
+#include "pulp_rows.h"
 #include "xpulp.h"
 
-enum { AXES = 6, LAST = AXES - 1 };
-
-static inline void row(const struct pulp_scaled_add *given, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void strided_row(const struct pulp_scaled_add *given, const A_T *a, const B_T *b, Y_T *y) {
     const struct pulp_scaled_add k = *given;
     const int a_step = k.a_step[LAST], b_step = k.b_step[LAST], y_step = k.y_step[LAST];
     for (int i = k.extent[LAST]; i > 0; i--, a += a_step, b += b_step, y += y_step) {
-        const int32_t carry = xp_mac(xp_mac(k.add_low, *a, k.a_low), *b, k.b_low) >> 16;
-        const int32_t sum = xp_mac(xp_mac(k.add_high + carry, *a, k.a_high), *b, k.b_high);
-        *y = (Y_T)xp_max(k.low, xp_min(k.high, sum >> k.shift));
+        int32_t sum = k.add;
+#ifdef SUM_HALVES
+        sum += xp_mac(xp_mac(k.add_low, *a, k.a_low), *b, k.b_low) >> 16;
+#endif
+        sum = xp_mac(xp_mac(sum, *a, k.a_mul), *b, k.b_mul) >> k.shift;
+        *y = (Y_T)xp_max(k.low, xp_min(k.high, sum));
     }
 }
 
+#ifdef XPULP_INSN
+#define MAC(acc, x, by) ".insn r 0x33, 0, 0x21, " acc ", " x ", %[" by "]\n"
+#ifdef SUM_HALVES
+#define BEGIN \
+    "mv t4, %[add_low]\n" MAC("t4", "t3", "a_low") MAC("t4", "t5", "b_low") "srai t4, t4, 16\nadd t4, t4, %[add]\n"
+enum { BEGINS = 5 };
+#else
+#define BEGIN "mv t4, %[add]\n"
+enum { BEGINS = 1 };
+#endif
+#ifdef CLIP_WHOLE
+#define RANGE ".insn r 0x33, %[clip], 0x0a, t4, t4, %[high]\n"
+enum { RANGES = 1 };
+#else
+#define RANGE ".insn r 0x33, 6, 2, t4, t4, %[low]\n.insn r 0x33, 4, 2, t4, t4, %[high]\n"
+enum { RANGES = 2 };
+#endif
+
+OUT_OF_LINE void dense_row(const struct pulp_scaled_add *k, const A_T *a, const B_T *b, Y_T *y) {
+    __asm__ volatile(
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
+        ".insn i 0x0b, %[a_load], t3, %[a], 1\n.insn i 0x0b, %[b_load], t5, %[b], 1\n" BEGIN MAC("t4", "t3", "a_mul")
+            MAC("t4", "t5", "b_mul") "sra t4, t4, %[shift]\n" RANGE ".insn s 0x2b, 0, t4, 1(%[y])\n.option pop\n"
+        : [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
+        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (6 + BEGINS + RANGES)), [a_load] "i"((A_T)-1 < 0 ? 0 : 4),
+          [b_load] "i"((B_T)-1 < 0 ? 0 : 4), [a_mul] "r"(k->a_mul), [b_mul] "r"(k->b_mul), [add] "r"(k->add),
+          [a_low] "r"(k->a_low), [b_low] "r"(k->b_low), [add_low] "r"(k->add_low), [shift] "r"(k->shift),
+          [low] "r"(k->low), [high] "r"(k->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6)
+        : "t3", "t4", "t5", "memory");
+}
+#else
+#define dense_row strided_row
+#endif
+
 void KERNEL(const struct pulp_scaled_add *k) {
+    const int is_dense = k->a_step[LAST] == 1 && k->b_step[LAST] == 1 && k->y_step[LAST] == 1;
     int index[AXES] = {0};
-    for (;;) {
-        int a = 0, b = 0, y = 0;
-        for (int i = 0; i < LAST; i++)
-            a += index[i] * k->a_step[i], b += index[i] * k->b_step[i], y += index[i] * k->y_step[i];
-        row(k, (const A_T *)k->a + a, (const B_T *)k->b + b, (Y_T *)k->y + y);
-        int axis = LAST - 1;
-        while (axis >= 0 && ++index[axis] == k->extent[axis]) index[axis--] = 0;
-        if (axis < 0) return;
-    }
+    do {
+        const A_T *const a = (const A_T *)k->a + row_offset(index, k->a_step);
+        const B_T *const b = (const B_T *)k->b + row_offset(index, k->b_step);
+        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        if (is_dense)
+            dense_row(k, a, b, y);
+        else
+            strided_row(k, a, b, y);
+    } while (next_row(index, k->extent));
 }

@@ -1,7 +1,7 @@
 /* Sum of two operands of bytes, each by its own factor: clip((a*mul_a + b*mul_b + add) >> shift), in 32 bits.
  *
- * Factors and add are cut into halves of 16 bits, lower ones unsigned: the sum of the lower products is carried into
- * that of the upper ones, and both fit. */
+ * An instance defines SUM_NARROW where no value is larger, and SUM_HALVES where factors and add are cut into halves of
+ * 16 bits, lower ones unsigned: the sum of the lower products is carried into that of the upper ones, and both fit. */
 #ifndef DEEPLOY_PULP_SCALED_ADD_H
 #define DEEPLOY_PULP_SCALED_ADD_H
 
@@ -12,8 +12,9 @@ struct pulp_scaled_add {
     const void *b;
     void *y;
     int extent[6], a_step[6], b_step[6], y_step[6];
-    int32_t a_low, a_high, b_low, b_high, add_low, add_high;
-    int shift; /* of the upper half */
+    int32_t a_mul, b_mul, add; /* or their upper halves */
+    int32_t a_low, b_low, add_low;
+    int shift; /* of the whole, or of the upper half */
     int32_t low, high;
 };
 

@@ -25,6 +25,13 @@
 #define XP_UNKNOWN(count) (void)0
 #endif
 
+/* Functions that keep their registers to themselves. */
+#ifdef __GNUC__
+#define OUT_OF_LINE static __attribute__((noinline, unused))
+#else
+#define OUT_OF_LINE static inline
+#endif
+
 /* funct7 of pv.sdotp on bytes, by the signs of rs1 and rs2. */
 #define XP_SDOTSP 0x5c
 #define XP_SDOTUP 0x50

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deeploy.graph.nest import Geometry
-from deeploy.operators import conv, matmul, requantise
+from deeploy.operators import conv, matmul, requantise, scaled
 from deeploy.target import DType, Kernel, Node, Tiling, load, types
 
 CORES = 8
@@ -238,19 +238,55 @@ _REQUANT_SHIFT = replace(
 )
 
 
-def _in_halves(node: Node) -> bool:
-    """Whether both halves of a sum, and what is carried between them, stay in 32 bits."""
-    a = node.attrs
-    largest = 256 * ((abs(a["mul_a"]) >> 16) + (abs(a["mul_b"]) >> 16) + 4) + (abs(a["add"]) >> 16)
-    return a.get("even") is None and 16 <= a["shift"] <= 47 and largest < 2**31
+def _operands_in_32_bits(node: Node) -> bool:
+    """Whether both operands are requantised in 32 bits, clipped behind it."""
+    found = [requantise.of_operand(node, index) for index in (0, 1)]
+    return all(r.form == "narrow" and r.limit is None for r in found) and all(t is not None and t.elements == 1 for t in node.inputs[2:])
+
+
+_REQUANT_ADD = replace(
+    _generic("requant_add"),
+    name="pulp_requant_add",
+    types={"a": BYTES, "b": BYTES, "y": BYTES},
+    accepts=_also(_generic("requant_add"), _operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
+    epilogues=(("requantise",),),
+    strided={"a": 0, "b": 0, "y": 0},
+    macros=lambda node: {**requantise.operand_macros(node), **requantise.macros(node)},
+    layouts=requantise.SHAPED,
+    source="pulp/pulp_requant_add.c",
+    template="pulp_requant_add.mako",
+)
 
 
 _SCALED_ADD = replace(
     _generic("scaled_add"),
     name="pulp_scaled_add",
-    accepts=_also(_generic("scaled_add"), _in_halves, "a sum whose upper 32 bits suffice, without ties"),
+    accepts=_also(_generic("scaled_add"), lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
+    macros=scaled.macros,
     source="pulp/pulp_scaled_add.c",
     template="pulp_scaled_add.mako",
+)
+
+
+def _one_scale(node: Node) -> bool:
+    return all(t is not None and t.elements == 1 for t in node.inputs[1:3])
+
+
+_QUANTIZE = replace(
+    _generic("quantize"),
+    name="pulp_quantize",
+    types={**_generic("quantize").types, "y": BYTES},
+    accepts=_also(_generic("quantize"), _one_scale, "one scale and zero point for all"),
+    source="pulp/pulp_quantize.c",
+    template="pulp_quantize.mako",
+)
+_DEQUANTIZE = replace(
+    _generic("dequantize"),
+    name="pulp_dequantize",
+    types={**_generic("dequantize").types, "x": BYTES},
+    accepts=_also(_generic("dequantize"), _one_scale, "one scale and zero point for all"),
+    source="pulp/pulp_dequantize.c",
+    template="pulp_dequantize.mako",
 )
 
 KERNELS: tuple[Kernel, ...] = (
@@ -264,6 +300,9 @@ KERNELS: tuple[Kernel, ...] = (
     _MATMUL_COLUMNS,
     _ADD,
     _REQUANT_SHIFT,
+    _REQUANT_ADD,
     _SCALED_ADD,
+    _QUANTIZE,
+    _DEQUANTIZE,
     *GENERIC,
 )

@@ -71,7 +71,14 @@ def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
 
 
 # batch of a and of b, rows, depth, columns
-VARIABLE = [((), (), 5, 7, 9), ((2, 3), (1, 3), 4, 12, 6), ((3,), (), 1, 65, 4), ((), (2,), 8, 16, 12), ((2,), (2,), 3, 3, 3), ((), (), 1, 1, 1)]
+VARIABLE = [
+    ((), (), 5, 7, 9),
+    ((2, 3), (1, 3), 4, 12, 6),
+    ((3,), (), 1, 65, 4),
+    ((), (2,), 8, 16, 12),
+    ((2,), (2,), 3, 3, 3),
+    ((), (), 1, 1, 1),
+]
 
 
 @pytest.mark.parametrize(("a", "b"), [("s8", "s8"), ("u8", "s8"), ("u8", "u8")])
@@ -165,10 +172,48 @@ def test_requant_shift(x: str, y: str, form: str) -> None:
     harness.check(kernel("pulp_requant_shift"), given, y, {"shift": shift, "low": low, "high": high}, ("mul", "add"))
 
 
-@pytest.mark.parametrize(("mul_a", "mul_b", "shift"), [(131072, 257, 17), (1192384022, -497609111, 31), (70000, 2**31 - 1, 32), (3, 5, 16)])
+# factors, shift, and the parity of the zero point where ties go to even
+SUMS = [(131072, 257, 17, None), (1192384022, -497609111, 31, None), (70000, 2**31 - 1, 32, 0), (3, 5, 16, None)]
+
+
+@pytest.mark.parametrize(("mul_a", "mul_b", "shift", "even"), SUMS)
 @pytest.mark.parametrize(("a", "b", "y"), [("s8", "u8", "u8"), ("u8", "s8", "s8")])
-def test_scaled_add(a: str, b: str, y: str, mul_a: int, mul_b: int, shift: int) -> None:
+def test_scaled_add(a: str, b: str, y: str, mul_a: int, mul_b: int, shift: int, even: int | None) -> None:
     rng = np.random.default_rng(5)
     low, high = (-128, 127) if y == "s8" else (0, 255)
     attrs = {"mul_a": mul_a, "mul_b": mul_b, "add": (7 << shift) + (1 << (shift - 1)), "shift": shift, "low": low, "high": high}
+    attrs |= {} if even is None else {"even": even}
     harness.check(kernel("pulp_scaled_add"), {"a": draw(rng, a, 2, 5, 7), "b": draw(rng, b, 2, 5, 7)}, y, attrs, strided=shift == 17)
+
+
+# of both operands: multiplier, summand, shift, limits
+SAME, HALF, CLIPPED, WHOLE = (1, 0, 0, -128, 127), (1 << 15, 1 << 15, 16, -128, 127), (81369, 8192, 14, -128, 127), (-700, 900, 9, 0, 255)
+
+
+@pytest.mark.parametrize(("scale_a", "scale_b"), [(SAME, HALF), (CLIPPED, SAME), (WHOLE, CLIPPED)])
+@pytest.mark.parametrize(("a", "b", "y"), [("s8", "s8", "s8"), ("u8", "s8", "u8")])
+def test_requant_add(a: str, b: str, y: str, scale_a: tuple[int, ...], scale_b: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(6)
+    given = {"a": draw(rng, a, 3, 5, 7), "b": draw(rng, b, 5, 7) if scale_a is SAME else draw(rng, b, 3, 5, 1)}
+    given |= {"mul": np.array([30000], np.int32), "add": np.array([1 << 15], np.int32)}
+    names = ("mul", "add", "shift", "low", "high")
+    attrs = {f"{name}_{side}": value for side, scale in (("a", scale_a), ("b", scale_b)) for name, value in zip(names, scale, strict=True)}
+    low, high = (-128, 127) if y == "s8" else (0, 255)
+    attrs = staged(attrs, "requantise", shift=16, low=low, high=high)
+    harness.check(kernel("pulp_requant_add"), given, y, attrs, strided=scale_a is WHOLE)
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.27040339, -5), (0.5, 0), (1e-38, 3), (3.0, 127)])
+def test_quantize(scale: float, zero: int) -> None:
+    """Numbers around every middle between two steps, and what is no number."""
+    middles = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
+    x = np.concatenate([np.nextafter(middles, np.float32(side)) for side in (-np.inf, np.inf)] + [middles])
+    x = np.concatenate([x, np.array([np.nan, np.inf, -np.inf, 0, 1e38, -1e-45], np.float32)]).astype(np.float32)
+    given = {"x": x, "scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int32)}
+    harness.check(kernel("pulp_quantize"), given, "s8", {"low": -128, "high": 127})
+
+
+@pytest.mark.parametrize("x", ["s8", "u8"])
+def test_dequantize(x: str) -> None:
+    given = {"x": draw(np.random.default_rng(7), x, 3, 7), "scale": np.array(0.1, np.float32), "zero_point": np.array(-5, np.int32)}
+    harness.check(kernel("pulp_dequantize"), given, "f32", {}, strided=x == "u8")

@@ -31,6 +31,11 @@ CASES: dict[str, Any] = {
     "depthwise, strided, 31-bit multipliers": lambda: cases.depthwise((8, 9, 6), 2, "high", "s8"),
     "add": lambda: cases.add(3, 5, 7),
     "requantisation": lambda: cases.requant_shift(2, 9, 5),
+    "sum of requantised operands": lambda: cases.requant_add(3, 5, 7),
+    "sum by two factors": lambda: cases.scaled_add(3, 5, 7),
+    "sum by two factors, in halves": lambda: cases.scaled_add(3, 5, 7, shift=32, even=False),
+    "quantisation": lambda: cases.quantize(67),
+    "dequantisation": lambda: cases.dequantize(35),
 }
 
 

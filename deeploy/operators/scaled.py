@@ -1,0 +1,90 @@
+"""Sums of two 8-bit operands by two factors in a cheaper form with the same results, for machines of 32 bits.
+
+``clip((a*mul_a + b*mul_b + add) >> shift, low, high)`` has 65536 pairs of arguments: every one is looked at. In order of cost:
+
+``narrow``
+    the same formula with shorter factors and another ``add``, no value beyond 32 bits.
+``halves``
+    factors and ``add`` cut into 16 bits each: the sum of the lower products is carried into that of the upper ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from deeploy.graph.epilogue import shifted
+from deeploy.graph.nodes import Node
+
+WORD = 2**31
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Constants of ``clip((a*mul_a + b*mul_b + add) >> shift, low, high)``."""
+
+    form: Literal["narrow", "halves"]
+    mul_a: int
+    mul_b: int
+    add: int
+    shift: int
+
+
+@lru_cache(maxsize=256)
+def of_node(node: Node) -> Sum | None:
+    """The cheapest form of a ``ScaledAdd``; None where neither has its results."""
+    a, b = (_values(node, index) for index in (0, 1))
+    attrs = node.attrs
+    exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
+    results = np.clip(shifted(exact, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"])
+    return _narrow(node, a, b, results) or _halves(node, exact, results)
+
+
+def _values(node: Node, index: int) -> np.ndarray:
+    """All values of an operand's type."""
+    tensor = node.inputs[index]
+    assert tensor is not None
+    low, high = tensor.dtype.range
+    return np.arange(int(low), int(high) + 1, dtype=np.int64)
+
+
+def _narrow(node: Node, a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
+    """Factors shortened by as few bits as make the sum fit, then by more, each rounded either way."""
+    attrs = node.attrs
+    low, high = attrs["low"], attrs["high"]
+    above, below = results > low, results < high
+    for less in range(max(0, attrs["shift"] - 31), attrs["shift"] + 1):
+        shift = attrs["shift"] - less
+        for up_a, up_b in product((0, 1), repeat=2):
+            mul_a, mul_b = (attrs["mul_a"] >> less) + up_a, (attrs["mul_b"] >> less) + up_b
+            products = a[:, None] * mul_a + b * mul_b
+            least = int(np.max((results[above] << shift) - products[above], initial=-WORD))
+            most = int(np.min(((results[below] + 1) << shift) - 1 - products[below], initial=WORD - 1))
+            size = max(abs(mul_a) * int(np.abs(a).max()), int(np.abs(products).max()))
+            if least <= most and size + max(abs(least), abs(most)) < WORD:
+                return Sum("narrow", mul_a, mul_b, (least + most) // 2, shift)
+            if not less:
+                break
+    return None
+
+
+def _halves(node: Node, exact: np.ndarray, results: np.ndarray) -> Sum | None:
+    """The constants as they are, where both halves and what is carried between them stay in 32 bits, and no tie goes down."""
+    attrs = node.attrs
+    largest = 256 * ((abs(attrs["mul_a"]) >> 16) + (abs(attrs["mul_b"]) >> 16) + 4) + (abs(attrs["add"]) >> 16)
+    rounded_up = np.clip(exact >> attrs["shift"], attrs["low"], attrs["high"])
+    if not 16 <= attrs["shift"] <= 47 or largest >= WORD or not np.array_equal(rounded_up, results):
+        return None
+    return Sum("halves", attrs["mul_a"], attrs["mul_b"], attrs["add"], attrs["shift"])
+
+
+def macros(node: Node) -> dict[str, str]:
+    """The macros of ``kernels/pulp/pulp_scaled_add.c`` that say which form an instance has."""
+    found = of_node(node)
+    assert found is not None
+    whole = (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
+    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if whole else {})}

@@ -1,0 +1,20 @@
+<%!
+from deeploy.operators.elementwise import loops
+from deeploy.operators.requantise import initialiser, of_operand
+%>\
+<%def name="scale(index)">\
+<%
+    found = of_operand(node, index)
+    low, high = (attrs[name + "ab"[index]] for name in ("low_", "high_"))
+%>\
+{.mul = ${c_int(found.mul.item())}, .add = ${c_int(found.add.item())}, .shift = ${found.shift}, \
+.low = ${c_int(low)}, .high = ${c_int(high)}}\
+</%def>\
+${kernel}(&(struct pulp_requant_add){
+    .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
+    ${loops(y.extent, a=a, b=b, y=y)},
+    .a_scale = ${scale(0)},
+    .b_scale = ${scale(1)},
+    .mul = ${mul.ptr}, .add = ${add.ptr},
+    .epilogue = {.shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${initialiser(node)},
+});
