@@ -129,6 +129,17 @@ def dequantize(count: int) -> Case:
     return Case(f"dequantisation {count}", "Dequantize", ("x",), operands, "f32")
 
 
+def pool(op: Literal["MaxPool", "AveragePool"], size: tuple[int, int, int], taps: int, x: str = "s8", stride: int = 0) -> Case:
+    """Square windows, side by side unless ``stride`` says otherwise."""
+    image = draw(np.random.default_rng(13), x, 1, *size)
+    attrs: dict[str, Any] = {"kernel": (taps, taps), "strides": (stride or taps,) * 2, "dilations": (1, 1), "pads": (0,) * 4}
+    operands = {"x": image}
+    if op == "AveragePool":
+        operands |= {"mul": np.array([1 << 14], np.int32), "add": np.array([1 << 29], np.int32)}
+        attrs |= {"count_include_pad": False, "zero_point": 3, "epilogue": ("requantise",), "shift": 30, "low": -128, "high": 127}
+    return Case(f"{op} {taps}x{taps} {size} {x}", op, ("x",), operands, x, attrs)
+
+
 CASES: tuple[Case, ...] = (
     matmul(64, 256, 64),
     matmul(64, 256, 64, "high"),
@@ -155,6 +166,10 @@ CASES: tuple[Case, ...] = (
     requant_shift(32, 32, 16),
     requant_add(32, 32, 16),
     scaled_add(32, 32, 16),
+    pool("MaxPool", (32, 32, 16), 2),
+    pool("MaxPool", (8, 8, 64), 8),
+    pool("AveragePool", (8, 8, 64), 8),
+    pool("AveragePool", (25, 5, 64), 5),
     quantize(3072),
     dequantize(640),
     depthwise((32, 32, 32)),

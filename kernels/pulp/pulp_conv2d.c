@@ -1,32 +1,41 @@
 #include "pulp_conv2d.h"
 
-/* One tap of a window. */
-static inline void gather_tap(const struct pulp_conv2d *k, const X_T *row, int column, X_T *to) {
-    if (column >= 0 && column < k->width)
-        xp_copy(to, row + column * k->x_column, k->channels);
-    else
-        xp_fill(to, (uint8_t)k->zero_point, k->channels);
+/* `rows` runs of `run` bytes that lie `step` apart, one after the other. */
+OUT_OF_LINE void copy_rows(X_T *to, const X_T *from, int step, int rows, int run) {
+    for (; rows > 0; rows--, from += step, to += run) xp_copy(to, from, run);
 }
 
-/* What the window at (ih, iw) of one group sees. A row of taps inside the image is one run where they are neighbours.
- */
-static void gather(const struct pulp_conv2d *k, const X_T *image, int ih, int iw, X_T *to) {
+OUT_OF_LINE void fill(const struct pulp_conv2d *k, X_T *to, int count) {
+    xp_fill(to, (uint8_t)k->zero_point, count);
+}
+
+/* A row of taps, some of which are outside: single ones, since they may lie apart. */
+static inline void gather_taps(const struct pulp_conv2d *k, const X_T *row, int iw, X_T *to) {
+    for (int fw = 0; fw < k->kernel_w; fw++, iw += k->dilation_w, to += k->channels) {
+        if (iw >= 0 && iw < k->width)
+            copy_rows(to, row + iw * k->x_column, 0, 1, k->channels);
+        else
+            fill(k, to, k->channels);
+    }
+}
+
+/* What the window at (ih, iw) of one group sees, where it is not all inside, or taps of a row lie apart. */
+OUT_OF_LINE void gather(const struct pulp_conv2d *k, const X_T *image, int ih, int iw, int is_dense, X_T *to) {
     const int run = k->kernel_w * k->channels;
-    const int is_run =
-        iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width && k->dilation_w * k->x_column == k->channels;
-    for (int fh = 0; fh < k->kernel_h; fh++, ih += k->dilation_h) {
+    const int left = iw < 0 ? -iw : 0, beyond = iw + k->kernel_w - k->width, right = beyond > 0 ? beyond : 0;
+    is_dense &= left + right < k->kernel_w;
+    for (int fh = 0; fh < k->kernel_h; fh++, ih += k->dilation_h, to += run) {
+        const X_T *const row = image + (ih < 0 || ih >= k->height ? 0 : ih * k->x_row);
         if (ih < 0 || ih >= k->height) {
-            xp_fill(to, (uint8_t)k->zero_point, run);
-            to += run;
-            continue;
+            fill(k, to, run);
+        } else if (is_dense) {
+            const int before = left * k->channels, inside = run - before - right * k->channels;
+            if (left) fill(k, to, before);
+            copy_rows(to + before, row + (iw + left) * k->x_column, 0, 1, inside);
+            if (right) fill(k, to + before + inside, run - before - inside);
+        } else {
+            gather_taps(k, row, iw, to);
         }
-        const X_T *const row = image + ih * k->x_row;
-        if (is_run) {
-            xp_copy(to, row + iw * k->x_column, run);
-            to += run;
-            continue;
-        }
-        for (int fw = 0; fw < k->kernel_w; fw++, to += k->channels) gather_tap(k, row, iw + fw * k->dilation_w, to);
     }
 }
 
@@ -43,16 +52,25 @@ static inline void convolve_in_place(const struct pulp_conv2d *k, const X_T *x, 
     }
 }
 
-/* Four neighbouring windows of a row of the output are gathered, and multiplied. */
+/* Four neighbouring windows of a row of the output are gathered, and multiplied. Where the taps of a row follow each
+ * other, a window inside the image is a few runs. */
 static inline void convolve(const struct pulp_conv2d *k, const struct pulp_product *p, const X_T *image, const W_T *w,
                             Y_T *y, int channel) {
     X_T *const windows = (X_T *)k->windows;
-    const int pitch = k->pitch;
+    const int pitch = k->pitch, is_dense = k->dilation_w * k->x_column == k->channels || k->kernel_w == 1;
     for (int oh = 0; oh < k->out_height; oh++) {
         const int ih = oh * k->stride_h - k->top;
+        const int is_inside = is_dense && ih >= 0 && ih + (k->kernel_h - 1) * k->dilation_h < k->height;
+        const int least = is_inside ? 0 : 1 << 30, most = k->width - k->kernel_w;
         for (int ow = 0; ow < k->out_width; ow += 4) {
             const int count = k->out_width - ow < 4 ? k->out_width - ow : 4;
-            for (int i = 0; i < count; i++) gather(k, image, ih, (ow + i) * k->stride_w - k->left, windows + i * pitch);
+            for (int i = 0, iw = ow * k->stride_w - k->left; i < count; i++, iw += k->stride_w) {
+                if (iw >= least && iw <= most)
+                    copy_rows(windows + i * pitch, image + ih * k->x_row + iw * k->x_column, k->dilation_h * k->x_row,
+                              k->kernel_h, k->kernel_w * k->channels);
+                else
+                    gather(k, image, ih, iw, is_dense, windows + i * pitch);
+            }
             product(p, (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,
                     channel);
         }

@@ -207,6 +207,15 @@ OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *fil
         }
     }
 }
+
+/* Forms of the epilogue that assembly has registers for. */
+#if defined(XP_STAGES) && (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
+#include "pulp_block.h"
+#define HAS_GROUPS (sizeof(Y_T) == 1)
+#else
+#define HAS_GROUPS 0
+#define rows_by_groups rows_by_4 /* never called */
+#endif
 #undef REST
 #undef ADD_REST
 #undef BEGIN
@@ -270,7 +279,11 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
     int done = 0;
     if (HAS_NO_REST(p) && r.x_step == p->w_row) {
         done = r.count & ~3;
-        if (done) rows_by_4(p, part(r, 0, done), w, channel);
+        if (done == 4 &&
+            HAS_GROUPS) /* gathered windows; where there are more rows, a group's operands serve all of them */
+            rows_by_groups(p, part(r, 0, done), w, channel);
+        else if (done)
+            rows_by_4(p, part(r, 0, done), w, channel);
     }
     const int pairs = (r.count - done) & ~1;
     if (pairs) rows_by_2(p, part(r, done, pairs), w, channel);

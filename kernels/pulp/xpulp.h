@@ -111,6 +111,32 @@ static inline int32_t xp_min(int32_t a, int32_t b) {
 #endif
 }
 
+/* funct7 of pv.max on bytes, signed or not. */
+#define XP_MAX4 0x18
+#define XP_MAX4U 0x1c
+
+/* The larger one of each pair of bytes. */
+#ifdef XPULP_INSN
+#define XP_MAX_BODY(funct7, type)                                               \
+    __asm__(".insn r 0x57, 1, %2, %0, %0, %1" : "+r"(a) : "r"(b), "i"(funct7)); \
+    return a;
+#else
+#define XP_MAX_BODY(funct7, type)                                      \
+    uint32_t result = 0;                                               \
+    for (int i = 0; i < 32; i += 8) {                                  \
+        const type x = (type)(a >> i & 255), y = (type)(b >> i & 255); \
+        result |= (uint32_t)(uint8_t)(x > y ? x : y) << i;             \
+    }                                                                  \
+    return result;
+#endif
+static inline uint32_t xp_max4(uint32_t a, uint32_t b) {
+    XP_MAX_BODY(XP_MAX4, int8_t)
+}
+static inline uint32_t xp_max4u(uint32_t a, uint32_t b) {
+    XP_MAX_BODY(XP_MAX4U, uint8_t)
+}
+#undef XP_MAX_BODY
+
 /* a in [-bound - 1, bound]. */
 static inline int32_t xp_clip(int32_t a, int32_t bound) {
 #ifdef XPULP_INSN

@@ -288,6 +288,32 @@ _DEQUANTIZE = replace(
     source="pulp/pulp_dequantize.c",
     template="pulp_dequantize.mako",
 )
+_MAX_POOL = replace(
+    _generic("maxpool2d"),
+    name="pulp_maxpool2d",
+    types={"x": BYTES, "y": BYTES},
+    cores=("oh", "ow", "c"),
+    source="pulp/pulp_maxpool2d.c",
+    template="pulp_maxpool2d.mako",
+)
+
+
+def _few_taps(node: Node) -> bool:
+    """Whether the rest of a sum, with 17 bits behind it, fits 32 bits."""
+    height, width = node.attrs["kernel"]
+    return bool(height * width < 2**15)
+
+
+_AVERAGE_POOL = replace(
+    _generic("average_pool2d"),
+    name="pulp_average_pool2d",
+    accepts=_also(_generic("average_pool2d"), _few_taps, "windows of less than 2^15 taps"),
+    cores=("oh", "ow", "c"),
+    macros=requantise.macros,
+    layouts=requantise.PER_CHANNEL,
+    source="pulp/pulp_average_pool2d.c",
+    template="pulp_average_pool2d.mako",
+)
 
 KERNELS: tuple[Kernel, ...] = (
     _DEPTHWISE,
@@ -304,5 +330,7 @@ KERNELS: tuple[Kernel, ...] = (
     _SCALED_ADD,
     _QUANTIZE,
     _DEQUANTIZE,
+    _MAX_POOL,
+    _AVERAGE_POOL,
     *GENERIC,
 )

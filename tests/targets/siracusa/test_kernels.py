@@ -217,3 +217,36 @@ def test_quantize(scale: float, zero: int) -> None:
 def test_dequantize(x: str) -> None:
     given = {"x": draw(np.random.default_rng(7), x, 3, 7), "scale": np.array(0.1, np.float32), "zero_point": np.array(-5, np.int32)}
     harness.check(kernel("pulp_dequantize"), given, "f32", {}, strided=x == "u8")
+
+
+# x shape, kernel, strides, dilations, pads
+POOLS: dict[str, tuple[Any, ...]] = {
+    "2x2": ((2, 6, 4, 8), (2, 2), (2, 2), (1, 1), (0, 0, 0, 0)),
+    "padded, odd channels": ((1, 7, 5, 7), (3, 3), (2, 1), (1, 1), (1, 1, 1, 1)),
+    "two channels, dilated": ((1, 7, 6, 2), (2, 3), (1, 1), (2, 2), (0, 2, 1, 0)),
+    "global": ((1, 5, 3, 12), (5, 3), (1, 1), (1, 1), (0, 0, 0, 0)),
+    "power of two": ((1, 8, 8, 5), (8, 8), (1, 1), (1, 1), (0, 0, 0, 0)),
+}
+
+
+def pooling(name: str, x: str) -> tuple[np.ndarray, dict[str, Any]]:
+    shape, size, strides, dilations, pads = POOLS[name]
+    return draw(np.random.default_rng(len(name)), x, *shape), {"kernel": size, "strides": strides, "dilations": dilations, "pads": pads}
+
+
+@pytest.mark.parametrize("x", ["s8", "u8"])
+@pytest.mark.parametrize("name", POOLS)
+def test_max_pool(name: str, x: str) -> None:
+    image, attrs = pooling(name, x)
+    harness.check(kernel("pulp_maxpool2d"), {"x": image}, x, attrs, strided=name == "2x2")
+
+
+@pytest.mark.parametrize(("x", "counts_padding"), [("s8", True), ("u8", False)])
+@pytest.mark.parametrize("name", POOLS)
+def test_average_pool(name: str, x: str, counts_padding: bool) -> None:
+    image, attrs = pooling(name, x)
+    attrs |= {"count_include_pad": counts_padding, "zero_point": -3 if x == "s8" else 100}
+    given = {"x": image, "mul": np.array([70000], np.int32), "add": np.array([(5 << 32) + (1 << 31)], np.int64)}
+    low, high = (-128, 127) if x == "s8" else (0, 255)
+    attrs = staged(attrs, "requantise", shift=32, low=low, high=high)
+    harness.check(kernel("pulp_average_pool2d"), given, x, attrs, strided=name == "2x2")

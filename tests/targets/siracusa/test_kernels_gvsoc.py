@@ -35,6 +35,9 @@ CASES: dict[str, Any] = {
     "sum by two factors": lambda: cases.scaled_add(3, 5, 7),
     "sum by two factors, in halves": lambda: cases.scaled_add(3, 5, 7, shift=32, even=False),
     "quantisation": lambda: cases.quantize(67),
+    "maxima": lambda: cases.pool("MaxPool", (7, 9, 10), 3, "u8", 2),
+    "maxima of signed bytes": lambda: cases.pool("MaxPool", (4, 6, 5), 2),
+    "means": lambda: cases.pool("AveragePool", (7, 9, 10), 3, "s8", 2),
     "dequantisation": lambda: cases.dequantize(35),
 }
 

@@ -1,0 +1,147 @@
+/* Blocks of four rows by four filters with their epilogues in assembly: beside a block's sixteen accumulators a
+ * compiler has too few registers left to get from one to the next. Included by pulp_product.h, where there is a form
+ * for it. */
+#ifndef DEEPLOY_PULP_BLOCK_H
+#define DEEPLOY_PULP_BLOCK_H
+
+/* Groups of four filters, and what the block that is next works on. */
+struct groups {
+    int count, words; /* groups; words of a row */
+    const X_T *x;     /* four rows, w_step apart, like filters */
+    const W_T *w;
+    int w_step, w_back,
+        w_group; /* from row to row, from the last one to the next word of the first, to the next group */
+    const int32_t *bias;
+    const MUL_T *mul;
+    const ADD_T *add;
+    Y_T *y;
+    int y_step, shift, left;
+    int32_t limit, low, high;
+};
+
+/* The assembly finds them by their offsets. */
+#define AT(field, offset) _Static_assert(offsetof(struct groups, field) == (offset), "where the assembly looks for it")
+AT(count, 0);
+AT(words, 4);
+AT(x, 8);
+AT(w, 12);
+AT(w_step, 16);
+AT(w_back, 20);
+AT(w_group, 24);
+AT(bias, 28);
+AT(mul, 32);
+AT(add, 36);
+AT(y, 40);
+AT(y_step, 44);
+AT(shift, 48);
+AT(left, 52);
+AT(limit, 56);
+AT(low, 60);
+AT(high, 64);
+#undef AT
+#define GET(to, offset) "lw " to ", " #offset "(%[g])\n"
+#define PUT(from, offset) "sw " from ", " #offset "(%[g])\n"
+#define ADVANCE(offset, by) GET("t0", offset) "addi t0, t0, " #by "\n" PUT("t0", offset)
+#define EACH(action) action("0") action("1") action("2") action("3")
+
+#ifdef EPILOGUE_BIAS
+#define FIRST(j) \
+    "lw %[a" j "], 4*" j "(t0)\nmv %[b" j "], %[a" j "]\nmv %[c" j "], %[a" j "]\nmv %[d" j "], %[a" j "]\n"
+#define FIRSTS GET("t0", 28) EACH(FIRST)
+#define NEXT_BIAS ADVANCE(28, 16)
+#else
+#define FIRST(j) "li %[a" j "], 0\nli %[b" j "], 0\nli %[c" j "], 0\nli %[d" j "], 0\n"
+#define FIRSTS EACH(FIRST)
+#define NEXT_BIAS
+#endif
+
+/* t0 and t1 hold the factor and what is added, t2 the shift, t4 the upper limit of y, t5 and t6 what the form needs. */
+#ifdef REQUANT_CLIPPED
+#define LIMITED(acc) ".insn r 0x33, 5, 0x0a, %[" acc "], %[" acc "], t6\n"
+#define SIXTH GET("t6", 56)
+#else
+#define LIMITED(acc)
+#define SIXTH GET("t6", 60)
+#endif
+#ifdef REQUANT_NARROW
+#define SCALED(acc) "mv t3, t1\n.insn r 0x33, 0, 0x21, t3, %[" acc "], t0\nsra t3, t3, t2\n"
+#define FIFTH GET("t5", 60)
+#define LOW "t5"
+#else
+#define SCALED(acc) "sll t3, %[" acc "], t5\nmulh t3, t3, t0\n.insn r 0x5b, 2, 0x20, t3, t1, t2\n"
+#define FIFTH GET("t5", 52)
+#define LOW "t6"
+#endif
+#ifdef CLIP_WHOLE
+#define RANGED ".insn r 0x33, %[clip], 0x0a, t3, t3, t4\n"
+#else
+#define RANGED ".insn r 0x33, 6, 2, t3, t3, " LOW "\n.insn r 0x33, 4, 2, t3, t3, t4\n"
+#endif
+#define FINISH(acc, j, row) LIMITED(acc j) SCALED(acc j) RANGED "sb t3, " j "(%[" row "])\n"
+#define FINISHES(j)                                                                                           \
+    GET("t0", 32)                                                                                             \
+    GET("t1", 36)                                                                                             \
+    "lw t0, 4*" j "(t0)\nlw t1, 4*" j "(t1)\n" FINISH("a", j, "x") FINISH("b", j, "w") FINISH("c", j, "step") \
+        FINISH("d", j, "back")
+
+/* All groups. The rows of y take the registers of x, w and their steps. */
+OUT_OF_LINE void groups_of_4(struct groups *g) {
+    const X_T *x;
+    const W_T *w;
+    int step, back;
+    int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
+    __asm__ volatile(
+        "1:\n" FIRSTS GET("%[x]", 8) GET("%[w]", 12) GET("%[step]", 16) GET("%[back]", 20) GET("t0", 4) BEGIN LOOP("t0", 24)
+            WALK("t0", "x", "step") WALK("t1", "x", "step") WALK("t2", "x", "step") WALK("t3", "x", "back")
+                WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5")
+                    WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END GET("%[x]", 40) GET("%[back]", 44)
+                        GET("t2", 48) FIFTH SIXTH GET("t4", 64) "add %[w], %[x], %[back]\nadd %[step], %[w], %[back]\n"
+        "add %[back], %[step], %[back]\n" EACH(FINISHES)
+        GET("t0", 12) GET("t1", 24) "add t0, t0, t1\n" PUT("t0", 12) "addi %[x], %[x], 4\n" PUT("%[x]", 40)
+            ADVANCE(32, 16) ADVANCE(36, 16) NEXT_BIAS ADVANCE(0, -1) "bnez t0, 1b\n"
+        : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
+          [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "=&r"(c3),
+          [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "=&r"(d3), [x] "=&r"(x), [w] "=&r"(w),
+          [step] "=&r"(step), [back] "=&r"(back)
+        : [g] "r"(g), [sdot] "i"(SDOT), [clip] "i"((Y_T)-1 < 0 ? 5 : 6)
+        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+}
+#undef GET
+#undef PUT
+#undef ADVANCE
+#undef EACH
+#undef FIRST
+#undef FIRSTS
+#undef NEXT_BIAS
+#undef LIMITED
+#undef SCALED
+#undef RANGED
+#undef FIFTH
+#undef SIXTH
+#undef LOW
+#undef FINISH
+#undef FINISHES
+
+/* A multiple of four rows that lie as far apart as filters; at least four filters. A last group of fewer than four is
+ * completed by filters before it. */
+OUT_OF_LINE void rows_by_groups(const struct pulp_product *p, struct rows r, const W_T *filters, int channel) {
+    const int again = -p->filters & 3;
+    const struct operands s = operands_at(&p->epilogue, channel);
+    struct groups g = {.words = p->depth >> 2, .w_step = p->w_row, .w_back = 4 - 3 * p->w_row, .w_group = 4 * p->w_row};
+    g.y_step = r.y_step, g.shift = p->requantisation.shift, g.left = p->requantisation.left;
+    g.limit = p->requantisation.limit, g.low = p->epilogue.low, g.high = p->epilogue.high;
+    for (; r.count > 0; r.count -= 4, r.x += 4 * p->w_row, r.y += 4 * r.y_step) {
+        g.count = p->filters >> 2, g.x = r.x, g.w = filters, g.y = r.y;
+        g.bias = s.bias, g.mul = s.mul, g.add = s.add;
+        groups_of_4(&g);
+        if (again) {
+            g.count = 1, g.w -= again * p->w_row, g.y -= again, g.mul -= again, g.add -= again;
+#ifdef EPILOGUE_BIAS
+            g.bias -= again;
+#endif
+            groups_of_4(&g);
+        }
+    }
+}
+
+#endif
