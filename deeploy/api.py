@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +31,7 @@ from deeploy.midend.machine import Options, kernels_of, machine_of, shared
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
+from deeploy.midend.share import groups, share
 
 if TYPE_CHECKING:
     from deeploy.simulate.timing import Run
@@ -206,7 +207,7 @@ def compile(
         target: name or folder of a target, or the target itself.
         inputs: npz with a sample, which decides undeclared input types of dialect graphs.
         input_types: element types of inputs by name, for dialect graphs.
-        dims: values of symbolic dimensions.
+        dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -219,18 +220,16 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
-    resources = machine_of(machine, options)
     if inputs is not None and not Path(inputs).is_file():
         raise UsageError(f"there is no file {shorten(str(inputs))}", "Give the path of an npz file.")
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
-    if resources is not None and len(models) > 1:
-        resources = shared(resources, machine)
+    resources = _resources(machine, options, len(models))
     types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
-    seconds: dict[str, float] = {}
-    networks = {}
+    clock = _Clock({}, on_stage)
+    networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
     for prefix, path in models.items():
-        clock = _Clock(seconds, on_stage)
-        source = clock("import", import_states, Path(path), dims or {}, _shape_rule(machine), states, context)
+        own = _own_dims(dims or {}, prefix, models)
+        source = clock("import", import_states, Path(path), own, _shape_rule(machine), states, context)
         graph, is_integer, notes = clock("lower", _lower, source.graph, source, machine, inputs, types, dialect, save_after)
         stripped = strip_quantisation(graph) if quantised_io else {}
         sources, results = ports(graph, is_integer, stripped)
@@ -241,8 +240,36 @@ def compile(
             if quantised_io:
                 strip_quantisation(shorter)
             check_shapes(graph, shorter, planned.program.live)
+        graphs[prefix] = graph
         networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, (*source.notes, *notes))
-    return Compiled(networks, seconds)
+    if len(networks) > 1:
+        networks = _together(networks, lambda name, given: _bind_and_plan(clock, name, graphs[name], machine, given, options))
+    return Compiled(networks, clock.seconds)
+
+
+def _resources(target: Target, options: Options, networks: int) -> Machine | None:
+    """The machine that plans may use, without what several networks cannot share."""
+    resources = machine_of(target, options)
+    return shared(resources, target) if resources is not None and networks > 1 else resources
+
+
+def _own_dims(dims: Mapping[str, int], prefix: str, models: Mapping[str, str | Path]) -> dict[str, int]:
+    """The dimensions of one of several networks: those without a network's name, and its own."""
+    split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in dims}
+    common = {name: value for name, value in dims.items() if split[name][0] not in models}
+    return common | {split[name][2]: value for name, value in dims.items() if split[name][0] == prefix}
+
+
+def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], Plan]) -> dict[str, Network]:
+    """Networks of one project, with their plans made to share what outlives inferences."""
+    plans = share({name: network.plan for name, network in networks.items()}, again)
+    leads = groups({name: plan.program for name, plan in plans.items()})
+    result = {}
+    for name, network in networks.items():
+        lead = leads.get(name, name)
+        shared = (f"network {name} shares the caches of network {lead}",) if lead != name else ()
+        result[name] = replace(network, plan=plans[name], notes=(*network.notes, *shared))
+    return result
 
 
 def _bind_and_plan(clock: _Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -57,7 +58,9 @@ DialectOption = Annotated[
         autocompletion=_words("integer", "standard"),
     ),
 ]
-DimOption = Annotated[list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension.")]
+DimOption = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
+]
 StateOption = Annotated[
     list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
 ]
@@ -150,7 +153,7 @@ def _note(text: str) -> None:
 
 
 def _compiled(
-    model: Path,
+    model: Path | dict[str, Path],
     target: str,
     inputs: Path | None,
     input_type: list[str] | None,
@@ -180,7 +183,7 @@ def _compiled(
 
         chosen = {name: value for name, value in machine.items() if value is not None}
         compiled = api.compile(model, target, **options, options=Options(**chosen), on_stage=progress)
-    for note in compiled.network.notes:
+    for note in dict.fromkeys(note for network in compiled.networks.values() for note in network.notes):
         _note(note)
     return compiled
 
@@ -218,9 +221,26 @@ class _Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
+def _models(texts: list[str]) -> Path | dict[str, Path]:
+    """One model, or several by the prefixes of their names in C."""
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
+        return Path(texts[0])
+    models: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not path or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or name in models:
+            raise UsageError(
+                f"{text} is not of the form NAME=MODEL.onnx with a name of its own", "For example: prompt=prompt.onnx step=step.onnx"
+            )
+        models[name] = Path(path)
+    return models
+
+
 @app.command()
 def compile(
-    model: Model,
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="The ONNX file; several as NAME=MODEL.onnx, into one project.", show_default=False)
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
     target: TargetOption = "generic",
     inputs: InputsOption = None,
@@ -243,13 +263,13 @@ def compile(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile a model into a folder of C that builds on its own."""
+    """Compile a model, or several that share weights and caches, into a folder of C that builds on its own."""
     from deeploy.backend import project
 
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
+    compiled = _compiled(_models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
     compiled.write(output)
     from deeploy.report import text
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEEPLOY_ABI_VERSION 2
+#define DEEPLOY_ABI_VERSION 3
 
 enum deeploy_type {
     DEEPLOY_INT8,
@@ -24,7 +24,8 @@ enum deeploy_status {
     DEEPLOY_ERROR_NOT_INITIALISED = 1, /* run before init */
     DEEPLOY_ERROR_ARENA = 2,           /* the arena is missing, too small or not aligned */
     DEEPLOY_ERROR_NULL = 3,            /* an input, an output or the weights are missing */
-    DEEPLOY_ERROR_CONTEXT = 4          /* a position beyond the rows that there are, or that there is room for */
+    DEEPLOY_ERROR_CONTEXT = 4,         /* a position beyond the rows that there are, or that there is room for */
+    DEEPLOY_ERROR_TOKEN = 5            /* a prompt without tokens, or with one that the network does not know */
 };
 
 /* An input or output: value = scale * (stored - zero_point) where the stored type is an integer. */
@@ -36,6 +37,22 @@ struct deeploy_tensor {
     size_t bytes;
     float scale;
     int32_t zero_point;
+};
+
+/* What a network that scores the next token is asked to write, and what it wrote. */
+struct deeploy_generation {
+    const int32_t *prompt;
+    uint32_t prompt_tokens;
+    uint32_t most;        /* tokens to be written at most */
+    int32_t end;          /* the token that ends a text, and is the last one written; -1: there is none */
+    uint32_t temperature; /* in thousandths; 0 takes the best token every time */
+    uint32_t top_p;       /* the share in thousandths that the most probable tokens have together, of which one is drawn;
+                             0 or 1000: of all. Tokens within an eighth of an octave of probability are kept together. */
+    uint64_t seed;        /* equal seeds give equal texts, on every machine */
+    int32_t *tokens;      /* receives what is written, with room for `most`; may be NULL */
+    int (*on_token)(int32_t token, void *user); /* called with every token written, ends the text if not 0; may be NULL */
+    void *user;
+    uint32_t count; /* tokens written */
 };
 
 /* One network of the project, for code that handles any of them. */
@@ -51,6 +68,7 @@ struct deeploy_network {
     uint32_t context; /* rows that the states hold at most; 0 where nothing outlives an inference */
     uint32_t (*position)(void);
     enum deeploy_status (*seek)(uint32_t position);
+    enum deeploy_status (*generate)(struct deeploy_generation *generation); /* 0 where a network does not write */
 };
 
 extern const struct deeploy_network *const deeploy_networks[];

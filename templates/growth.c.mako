@@ -1,6 +1,13 @@
 <%def name="variables()">\
+% if sharing:
+/* Rows of the states before an inference${", which are also those of " + " and ".join(sharing) if lead == prefix else ": those of " + lead}; and with its own. */
+${"extern " if lead != prefix else ""}int32_t ${lead}_past_rows;
+#define past_rows ${lead}_past_rows
+static int32_t live_rows;
+% else:
 /* Rows of the states before an inference, and with its own. */
 static int32_t past_rows, live_rows;
+% endif
 % if growth.position:
 static int64_t position; /* the former, as calls read it */
 % endif

@@ -35,7 +35,7 @@ ${states.variables()}\
 % for level in levels:
 static rt_address ${level.lower()};
 % endfor
-% if is_far and constants:
+% if is_far and (constants or borrowed):
 static rt_address constants;
 % endif
 
@@ -71,7 +71,7 @@ static void announce(void) {
     RT_REGION(LEVEL_${outer}, outputs[${index}], ${outputs[index]["bytes"]}, 1);
 % endfor
 % if not is_far:
-% for k in constants:
+% for k in [*constants, *borrowed]:
     RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
 % endfor
 % endif
@@ -117,7 +117,7 @@ static int prepare(void *argument) {
 % for level in levels:
     ${level.lower()} = rt_${"constants" if level in resident else "arena"}(LEVEL_${level});
 % endfor
-% if is_far and constants:
+% if is_far and (constants or borrowed):
     constants = rt_constants(LEVEL_${default});
 % endif
 % if kept:

@@ -19,6 +19,11 @@ enum {
 
 % endif
 static unsigned char *arena;
+% if growth and sharing:
+#ifdef DEEPLOY_STATIC_ARENA
+${f"_Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned char ${lead}_arena[${P}_ARENA_BYTES];
+#endif
+% endif
 % if growth:
 ${states.variables()}\
 % endif
@@ -56,7 +61,7 @@ enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *output
         if (!outputs[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
     }
 #ifdef DEEPLOY_BINARY_WEIGHTS
-    if (!${prefix}_weights) return DEEPLOY_ERROR_NULL;
+    if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
 #endif
 % if growth:
 ${states.begin()}\
@@ -73,10 +78,14 @@ ${states.begin()}\
 enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
 % if arena_bytes:
 #ifdef DEEPLOY_STATIC_ARENA
+% if growth and sharing:
+    unsigned char *const own = ${lead}_arena;
+% else:
     static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char own[${P}_ARENA_BYTES];
+% endif
     if (!memory) {
         memory = own;
-        bytes = sizeof own;
+        bytes = ${f"{P}_ARENA_BYTES" if growth and sharing else "sizeof own"};
     }
 #endif
     if (!memory || bytes < ${P}_ARENA_BYTES || (uintptr_t)memory % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;

@@ -27,7 +27,13 @@ enum deeploy_status ${prefix}_init(void *arena, size_t bytes);
 /* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. It appends ${P}_ROWS
  * rows to the states, at ${prefix}_position(), which moves on behind them. Axes along which the states grow have room for
  * ${P}_CONTEXT entries in every array; as many as there are rows then are read or written. Without room for more rows it
- * returns DEEPLOY_ERROR_CONTEXT and changes nothing. The states lie in the arena: it is this network's alone. */
+ * returns DEEPLOY_ERROR_CONTEXT and changes nothing. \
+% if sharing:
+The states lie in the arena, and are also those of
+ * ${" and ".join(sharing)}: give ${"it" if len(sharing) == 1 else "them"} the same arena, and initialise all before the first inference. */
+% else:
+The states lie in the arena: it is this network's alone. */
+% endif
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
 
 /* Rows that the states hold; 0 after ${prefix}_init. */
@@ -35,6 +41,18 @@ uint32_t ${prefix}_position(void);
 
 /* Forget all rows from ${"position"} on: 0 begins a new sequence. Behind the last row there is nothing to go to. */
 enum deeploy_status ${prefix}_seek(uint32_t position);
+% if generator:
+
+/* Writes tokens behind a prompt, which comes behind the rows that the states hold: ${prefix}_seek(0) begins a new text. It ends after
+ * `most` tokens, after the token `end`, when on_token says so, or when the states are full, all of which is DEEPLOY_OK. The last token
+ * written is not in the states: begin the next prompt with it to go on.
+% if generator.prompt:
+ * Prompts of ${generator.worth} tokens and more are read by network ${generator.prompt.prefix}, ${generator.prompt.rows} at a time; it has to be initialised too.
+% endif
+ * DEEPLOY_ERROR_CONTEXT where the prompt has no room, DEEPLOY_ERROR_TOKEN where it is empty or has a token outside 0 to ${generator.step.tokens - 1}:
+ * then nothing is changed. */
+enum deeploy_status ${prefix}_generate(struct deeploy_generation *generation);
+% endif
 % else:
 /* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. */
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);

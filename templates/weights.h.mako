@@ -8,6 +8,11 @@
 #define ${P}_WEIGHTS_H
 
 #include <stdint.h>
+% for owner in owners:
+% if owner != prefix:
+#include "${owner}_weights.h"
+% endif
+% endfor
 
 #ifdef DEEPLOY_BINARY_WEIGHTS
 extern const unsigned char *${prefix}_weights;
@@ -19,5 +24,12 @@ extern const unsigned char *${prefix}_weights;
 extern const ${k.type} ${k.name}[${k.elements}]; /* ${k.tensor} */
 % endfor
 #endif
+% if borrowed:
+
+/* Equal to constants of another network, and stored there. */
+% for k in borrowed:
+#define ${k.name} ${k.stored} /* ${k.tensor} */
+% endfor
+% endif
 
 #endif

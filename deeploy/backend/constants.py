@@ -1,18 +1,23 @@
-"""Constants and descriptors of a network: the same for every kind of machine."""
+"""Constants and descriptors of networks: the same for every kind of machine.
+
+Equal constants of a project are stored once, with the first network that has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deeploy.backend.calls import c_float, c_int
+from deeploy.backend.generate import Generator, generators
 from deeploy.graph import names
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Role
+from deeploy.midend.program import Buffer, Program, Role
+from deeploy.midend.share import content, groups
 
 ALIGNMENT = 16  # bytes, of every constant in weights.bin
 _TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
@@ -20,26 +25,89 @@ _TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant as the weights templates see it; ``offset`` is in bytes in the binary file."""
+    """One constant as the templates see it.
+
+    Attributes:
+        stored: its name where it is stored, which is ``name`` with the network that is its ``owner``.
+        offset: in bytes, in the binary file of its owner; ``far`` in that of all networks.
+    """
 
     name: str
+    stored: str
+    owner: str
     tensor: str
     type: str
     elements: int
     offset: int
+    far: int
     values: str
 
 
-def constants(prefix: str, buffers: Any, memory: str = "") -> list[Constant]:
-    """The constants that lie in a memory for good, or all others, in the order of the program."""
+def constants(prefix: str, buffers: Any, memory: str) -> list[Constant]:
+    """The constants of one network that lie in a memory for good, in the order of its program."""
     result = []
     offset = 0
     for buffer in buffers:
         if buffer.role is Role.CONSTANT and buffer.memory == memory:
             name = f"{prefix}_{buffer.name}"
-            result.append(Constant(name, names.comment(buffer.tensor), buffer.dtype.c, max(1, buffer.data.size), offset, _values(buffer)))
+            elements, tensor = max(1, buffer.data.size), names.comment(buffer.tensor)
+            result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, _values(buffer)))
             offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
     return result
+
+
+@dataclass(frozen=True)
+class Store:
+    """The constants of all networks of a project, without those that lie in a memory for good.
+
+    Attributes:
+        constants: by network, in the order of its program.
+        blobs: binary files by network: what it owns, little endian, each at a multiple of ALIGNMENT bytes.
+    """
+
+    constants: Mapping[str, Sequence[Constant]]
+    blobs: Mapping[str, bytes]
+
+    @property
+    def blob(self) -> bytes:
+        """The constants of all networks, one network after the other."""
+        return b"".join(self.blobs.values())
+
+    def owned(self, prefix: str) -> list[Constant]:
+        return [k for k in self.constants[prefix] if k.owner == prefix]
+
+    def borrowed(self, prefix: str) -> list[Constant]:
+        """Constants that an earlier network owns."""
+        return [k for k in self.constants[prefix] if k.owner != prefix]
+
+    def owners(self, prefix: str) -> list[str]:
+        """The networks whose constants a network reads."""
+        return list(dict.fromkeys(k.owner for k in self.constants[prefix])) or [prefix]
+
+
+def store(programs: Mapping[str, Program]) -> Store:
+    """Where the constants of every network are."""
+    found: dict[object, Constant] = {}
+    constants: dict[str, list[Constant]] = {}
+    blobs: dict[str, bytes] = {}
+    begin = 0
+    for prefix, program in programs.items():
+        constants[prefix], own = [], b""
+        for buffer in program.buffers.values():
+            if buffer.role is not Role.CONSTANT or buffer.memory:
+                continue
+            assert buffer.data is not None
+            name, key = f"{prefix}_{buffer.name}", content(buffer)
+            if key not in found:
+                elements, at = max(1, buffer.data.size), len(own)
+                tensor = names.comment(buffer.tensor)
+                found[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, _values(buffer))
+                data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
+                own += data + bytes(-len(data) % ALIGNMENT)
+            constants[prefix].append(replace(found[key], name=name, tensor=names.comment(buffer.tensor)))
+        blobs[prefix] = own
+        begin += len(own)
+    return Store(constants, blobs)
 
 
 def _values(buffer: Buffer) -> str:
@@ -54,8 +122,8 @@ def _plain(value: int) -> str:
     return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
 
 
-def blob(buffers: Any, memory: str = "") -> bytes:
-    """The constants that lie in a memory for good, or all others, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
+def blob(buffers: Any, memory: str) -> bytes:
+    """The constants that lie in a memory for good, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
     parts = []
     for buffer in buffers:
         if buffer.role is Role.CONSTANT and buffer.memory == memory:
@@ -64,7 +132,31 @@ def blob(buffers: Any, memory: str = "") -> bytes:
     return b"".join(parts)
 
 
-def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Shared:
+    """What the networks of a project have in common.
+
+    Attributes:
+        leads: the first network with the same states, of every network that has states.
+        arenas: bytes of the flat arena of every network: those that share states share it.
+        generators: the networks that write tokens.
+    """
+
+    store: Store
+    leads: Mapping[str, str]
+    arenas: Mapping[str, int]
+    generators: Mapping[str, Generator]
+
+
+def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Shared:
+    leads = groups({prefix: plan.program for prefix, plan in plans.items()})
+    peaks = {prefix: plan.memory[plan.target.memories[0].name].peak for prefix, plan in plans.items()}
+    arenas = {p: max(peaks[q] for q in plans if leads.get(q, q) == leads.get(p, p)) for p in plans}
+    stored = store({prefix: plan.program for prefix, plan in plans.items()})
+    return Shared(stored, leads, arenas, generators(plans, descriptions, leads))
+
+
+def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str, common: Shared) -> dict[str, Any]:
     """What the templates of a network are told on every kind of machine.
 
     Args:
@@ -72,11 +164,17 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
         description: what is known of its tensors beyond the plan (see ``deeploy.backend.describe``).
     """
     program = plan.program
+    lead = common.leads.get(prefix, prefix)
     return {
         "prefix": prefix,
         "version": version,
         "model": names.comment(str(description["model"])),
-        "constants": constants(prefix, program.buffers.values()),
+        "constants": common.store.owned(prefix),
+        "borrowed": common.store.borrowed(prefix),
+        "owners": common.store.owners(prefix),
+        "lead": lead,
+        "generator": common.generators.get(prefix),
+        "sharing": [name for name in common.leads if common.leads[name] == lead and name != prefix],
         "inputs": [descriptor(program.buffers[n], d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
@@ -84,7 +182,7 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
     }
 
 
-def stored_bytes(buffers: Any, memory: str = "") -> int:
+def stored_bytes(buffers: Any, memory: str) -> int:
     """The length of ``blob``."""
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 

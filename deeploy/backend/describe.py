@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deeploy.backend.managed import WEIGHTS
+from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role
@@ -30,14 +32,14 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], version: str) -> dict[str, Any]:
     """The contents of ``deploy.json``; with several networks each has an entry of its own under ``networks``."""
-    entries = {prefix: _network(prefix, plan, descriptions[prefix]) for prefix, plan in plans.items()}
+    entries = {prefix: _network(prefix, plan, descriptions[prefix], len(plans) == 1) for prefix, plan in plans.items()}
     head: dict[str, Any] = {"generator": GENERATOR, "version": version, "schema": SCHEMA}
     if len(entries) == 1:
         return head | next(iter(entries.values()))
     return head | {"target": next(iter(plans.values())).target.name, "networks": list(entries.values())}
 
 
-def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[str, Any]:
+def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: bool) -> dict[str, Any]:
     program = plan.program
     timing = description.get("timing") or {}
     prediction = plan.prediction
@@ -45,7 +47,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any]) -> dict[st
         "name": prefix,
         "model": description["model"],
         "target": plan.target.name,
-        "machine": _machine(prefix, plan),
+        "machine": _machine(f"{prefix}_weights.bin" if is_alone else WEIGHTS, plan),
         "memory": {
             name: {
                 "capacity": use.capacity,
@@ -91,7 +93,9 @@ def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
 def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
     name = placement.buffers[0]
     known = plan.program.buffers.get(name)
-    kind = known.role.value if known is not None else "closure" if name.endswith(".closure") else "window"
+    is_lasting = placement.first == FOR_EVER and placement.last >= len(plan.program.calls)
+    kind = "closure" if name.endswith(".closure") else "other network's" if is_lasting else "window"
+    kind = known.role.value if known is not None else kind
     return {
         "name": "=".join(placement.buffers),
         "kind": kind,
@@ -113,7 +117,7 @@ def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
     return entry
 
 
-def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
+def _machine(weights: str, plan: Plan) -> dict[str, Any] | None:
     """What the plan could use of a machine with managed memories; None on a flat one."""
     machine, timing = plan.machine, plan.target.timing
     if machine is None:
@@ -124,7 +128,7 @@ def _machine(prefix: str, plan: Plan) -> dict[str, Any] | None:
         "engines": list(machine.engines),
         "buffering": machine.buffering,
         "default_memory": machine.default_memory,
-        "constants": f"{prefix}_weights.bin" if is_far or any(b.memory for b in plan.program.buffers.values()) else None,
+        "constants": weights if is_far or any(b.memory for b in plan.program.buffers.values()) else None,
         "mhz": timing.mhz if timing is not None else None,
         "paths": {path.name: {"near": path.near, "far": path.far} for path in plan.target.paths},
     }

@@ -17,8 +17,8 @@ from mako.lookup import TemplateLookup
 
 from deeploy import __version__
 from deeploy.backend import calls as c
-from deeploy.backend import managed
-from deeploy.backend.constants import blob, context
+from deeploy.backend import generate, managed
+from deeploy.backend.constants import Shared, context, shared
 from deeploy.backend.describe import describe
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
@@ -51,21 +51,25 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
+    common = shared(plans, descriptions)
     for prefix, plan in plans.items():
         write = managed.network if plan.machine is not None else _network
-        files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__)
+        files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__, common)
     arenas = {name: max(managed.arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
+    for generator in common.generators.values():
+        files |= generate.files(generator, lookup)
     if first.machine is not None:
-        files |= managed.machine(first, arenas, lookup)
+        files |= managed.machine(first, arenas, common, lookup)
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source in sorted({instance.source for instance in instances.values()}):
         files |= _kernel_files(target, source)
     files["include/deeploy_kernels.h"] = _prototypes(instances)
-    for folder in target.runtime:
-        for path in sorted(folder.rglob("*")):
+    for entry in target.runtime:
+        for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
             if path.is_file() and "__pycache__" not in path.parts:
-                files[f"runtime/{path.relative_to(folder)}"] = path.read_text()
+                inside = path.relative_to(entry if entry.is_dir() else entry.parent)
+                files[f"runtime/{inside}"] = path.read_text()
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     folders = sorted({str(Path("kernels", i.source).parent) for i in instances.values()})
@@ -81,11 +85,12 @@ def _network(
     instances: dict[str, c.Instance],
     description: Mapping[str, Any],
     version: str,
+    common: Shared,
 ) -> dict[str, str | bytes]:
     use = plan.memory[plan.target.memories[0].name]
-    values = context(prefix, plan, description, version) | {
+    values = context(prefix, plan, description, version, common) | {
         "layers": [_layer(prefix, plan, call, lookup, instances) for call in plan.program.calls],
-        "arena_bytes": use.peak,
+        "arena_bytes": common.arenas[prefix],
         "alignment": use.alignment,
         "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
     }
@@ -96,7 +101,7 @@ def _network(
         f"src/{prefix}_weights.c": "weights.c.mako",
     }
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = blob(plan.program.buffers.values())
+    files[f"{prefix}_weights.bin"] = common.store.blobs[prefix]
     return files
 
 

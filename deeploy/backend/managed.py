@@ -13,13 +13,15 @@ from typing import Any
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
-from deeploy.backend.constants import blob, constants, context, stored_bytes
+from deeploy.backend.constants import Shared, blob, constants, context, stored_bytes
 from deeploy.backend.tiles import TiledCall, macro
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Role
 
+WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 IN, OUT, EARLY = "0", "1", "2"  # tickets of a call's own transfers: windows in, windows out, first constants of the next call
+LAST = 2**31 - 1
 LOAD = (2, 3)  # tickets of whole constants, by the parity of the step that needs them
 
 
@@ -64,15 +66,15 @@ def network(
     instances: dict[str, c.Instance],
     description: Mapping[str, Any],
     version: str,
+    common: Shared,
 ) -> dict[str, str | bytes]:
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
     is_far = plan.machine is not None and target.memory(plan.machine.default_memory).is_far
-    shared = context(prefix, plan, description, version)
     resident = {m.name: constants(prefix, program.buffers.values(), m.name) for m in target.memories}
-    offsets = {k.name: k.offset for kept in (shared["constants"], *resident.values()) for k in kept}
-    addresses = _addresses(prefix, plan, offsets, is_far)
-    values = shared | {
+    stored = (common.store.constants[prefix], *resident.values())
+    addresses = _addresses(prefix, plan, {k.name: k.far for kept in stored for k in kept}, is_far)
+    values = context(prefix, plan, description, version, common) | {
         "layers": [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))],
         "is_far": is_far,
         "resident": [name for name, kept in resident.items() if kept],
@@ -95,14 +97,19 @@ def network(
     if not is_far:
         render |= {f"src/{prefix}_weights.h": "weights.h.mako", f"src/{prefix}_weights.c": "weights.c.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = loaded(plan) or blob(program.buffers.values())
+    files[f"{prefix}_weights.bin"] = loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
+    if is_far and len(common.store.blobs) > 1:
+        files[WEIGHTS] = common.store.blob
     return files
 
 
-def loaded(plan: Plan) -> bytes:
-    """The constants that are there before the network is initialised, memory by memory as the machine lists them."""
+def loaded(plan: Plan, movable: bytes) -> bytes:
+    """The constants that are there before the network is initialised, memory by memory as the machine lists them.
+
+    ``movable`` are those that lie in no memory for good, but in the default one.
+    """
     buffers, default = plan.program.buffers.values(), plan.machine.default_memory if plan.machine is not None else ""
-    far = {memory.name: blob(buffers) if memory.is_far and memory.name == default else b"" for memory in plan.target.memories}
+    far = {memory.name: movable if memory.is_far and memory.name == default else b"" for memory in plan.target.memories}
     return b"".join(own + blob(buffers, name) for name, own in far.items())
 
 
@@ -187,9 +194,14 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
 
 
 def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:
-    """What the host machine model is told of the plan: name, level, offset, bytes, first and last step."""
+    """What the host machine model is told of the plan: name, level, offset, bytes, first and last step.
+
+    What outlives an inference has no last step: another network may come in between, which has more of them.
+    """
     placed = sorted(plan.placements, key=lambda p: (p.level, p.offset, p.first))
-    return [("=".join(p.buffers), p.level, p.offset, p.size, p.first, p.last) for p in placed]
+    end = len(plan.program.calls)
+    lasts = {p: LAST if p.first == FOR_EVER and p.last >= end else p.last for p in placed}
+    return [("=".join(p.buffers), p.level, p.offset, p.size, p.first, lasts[p]) for p in placed]
 
 
 def arena_bytes(plan: Plan, level: str) -> int:
@@ -197,13 +209,13 @@ def arena_bytes(plan: Plan, level: str) -> int:
     return plan.memory[level].peak - plan.memory[level].constants
 
 
-def machine(plan: Plan, arenas: Mapping[str, int], lookup: TemplateLookup) -> dict[str, str | bytes]:
+def machine(plan: Plan, arenas: Mapping[str, int], common: Shared, lookup: TemplateLookup) -> dict[str, str | bytes]:
     """The machine's table and the numbers of its memories and transfer engines; ``arenas`` are bytes by memory."""
     assert plan.machine is not None
     buffers = plan.program.buffers.values()
     beside = {memory.name: stored_bytes(buffers, memory.name) for memory in plan.target.memories if memory.is_far}
     if plan.machine.default_memory in beside:
-        beside[plan.machine.default_memory] += stored_bytes(buffers)
+        beside[plan.machine.default_memory] += len(common.store.blob)
     values = {"target": plan.target, "arenas": arenas, "cores": plan.machine.cores, "beside": beside}
     return {
         "include/deeploy_machine.h": lookup.get_template("machine.h.mako").render(**values),

@@ -83,14 +83,14 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
             )
         graph.inputs = [t for t in graph.inputs if t is not past]
         graph.outputs = [t for t in graph.outputs if t is not present]
-        rows, result = _early(graph, concat.inputs[1], tensor, chain, int(concat.attrs["axis"]))
-        axis = int(concat.attrs["axis"])
+        axis, step = int(concat.attrs["axis"]), _step(concat.inputs[0])
+        rows, result = _early(graph, concat.inputs[1], tensor, chain, axis)
         if result is not tensor:
             result.inputs.clear()
         concat.inputs.clear()
         concat.outputs.clear()
         name = f"{concat.name} (append)"
-        attrs = {"axis": axis, "number": number, "past": pair.past, "present": pair.present}
+        attrs = {"axis": axis, "number": number, "past": pair.past, "present": pair.present, **step}
         graph.nodes.append(gs.Node(APPEND, name, attrs, [rows], [result], domain=""))
     graph.cleanup().toposort()
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
@@ -100,6 +100,16 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
                 f"--state {shorten(pair.past)}={shorten(pair.present)}: no other output of the model depends on this state",
                 "Leave the pair out.",
             )
+
+
+def _step(tensor: gs.Tensor) -> dict[str, float | int]:
+    """Scale and zero point of a cache's rows, where they are quantised on the way to their append."""
+    while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
+        if node.op == "Quantize" and all(isinstance(t, gs.Constant) and t.values.size == 1 for t in node.inputs[1:]):
+            scale, zero = (np.asarray(t.values).ravel()[0] for t in node.inputs[1:])
+            return {"scale": float(scale), "zero_point": int(zero)}
+        tensor = node.inputs[0]
+    return {}
 
 
 def _is_alone(graph: gs.Graph, tensor: gs.Tensor, past: gs.Tensor) -> bool:

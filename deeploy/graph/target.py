@@ -170,7 +170,7 @@ class Target:
         kernels: in order of preference: a node takes the first whose signature fits.
         passes: lowering passes, in order.
         kernel_folders, template_folders: folders that kernel sources and templates are looked up in, first match first.
-        runtime: folders whose files are copied into every project.
+        runtime: folders whose files are copied into every project, and single files.
         build: Mako template of the project's Makefile, looked up as call templates are.
         paths: transfer engines between the memories; none where there is one flat memory.
         engines: by the name that kernels carry.

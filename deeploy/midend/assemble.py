@@ -214,7 +214,8 @@ class _Assembler:
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
             count = rows.shape[axis]
-            states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis))
+            step = node.attrs.get("scale"), node.attrs.get("zero_point")
+            states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis, *step))
         return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION))
 
     def owner(self, root: Tensor, role: Role) -> str:

@@ -117,6 +117,8 @@ class Planner:
             if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
             hops += [hop for hop in self._private(uses) if block.size <= self.room[self.levels[hop]]]
+            wanted = self.machine.homes.get(block.buffers[0])
+            hops = [hop for hop in hops if wanted in (None, self.levels[hop])]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
         return result + (self._far_constants(far) if far and self.is_far else [])
 

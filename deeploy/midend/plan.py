@@ -35,6 +35,7 @@ class Machine:
         cores: of every engine's team, at most.
         default_memory: where constants lie.
         engines: that may run calls; all of the target's where none are named.
+        homes: levels of states by buffer, where another network of the project says so.
     """
 
     capacities: Mapping[str, int]
@@ -42,6 +43,7 @@ class Machine:
     buffering: Buffering
     default_memory: str
     engines: tuple[str, ...] = ()
+    homes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

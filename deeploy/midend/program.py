@@ -80,13 +80,18 @@ class Call:
 
 @dataclass(frozen=True)
 class State:
-    """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis."""
+    """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis.
+
+    ``scale`` and ``zero_point`` are those of the rows, where the model says them.
+    """
 
     past: str
     present: str
     buffer: str
     shape: tuple[int, ...]
     axis: int
+    scale: float | None = None
+    zero_point: int | None = None
 
 
 @dataclass(frozen=True)

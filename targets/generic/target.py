@@ -15,6 +15,6 @@ TARGET = Target(
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),
-    runtime=(resource("targets") / "generic" / "runtime",),
+    runtime=(resource("kernels") / "hal" / "tokens.h", resource("targets") / "generic" / "runtime"),
     build="generic.Makefile.mako",
 )

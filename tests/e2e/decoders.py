@@ -19,6 +19,7 @@ class Net:
     """Collects nodes; every method returns the name of its result."""
 
     is_quantised: bool = False
+    score_step: float = 0.05
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -58,11 +59,12 @@ def _rope(net: Net, x: str) -> str:
     return net.node("Add", net.node("Mul", x, "cos"), net.node("Mul", net.step(turned, 0.03), "sin"))
 
 
-def _heads(net: Net, x: str, rows: int) -> str:
-    return net.node("Transpose", net.node("Reshape", x, net.constant([1, rows, HEADS, WIDTH])), perm=[0, 2, 1, 3])
+def _heads(net: Net, x: str, rows: int | str) -> str:
+    shape = [1, rows if isinstance(rows, int) else -1, HEADS, WIDTH]
+    return net.node("Transpose", net.node("Reshape", x, net.constant(shape)), perm=[0, 2, 1, 3])
 
 
-def _layer(net: Net, x: str, number: int, rows: int, generator: np.random.Generator, outputs: list[str]) -> str:
+def _layer(net: Net, x: str, number: int, rows: int | str, generator: np.random.Generator, outputs: list[str]) -> str:
     q, k, v = (net.step(net.node("MatMul", x, net.weights(generator, MODEL, MODEL)), 0.03) for _ in range(3))
     q, k = (net.step(_rope(net, _heads(net, t, rows)), 0.03) for t in (q, k))
     full = []
@@ -73,11 +75,12 @@ def _layer(net: Net, x: str, number: int, rows: int, generator: np.random.Genera
         outputs.append(present)
         full.append(present)
     scores = net.node("MatMul", q, net.node("Transpose", full[0], perm=[0, 1, 3, 2]))
-    scores = net.step(net.node("Mul", scores, net.constant(np.float32(WIDTH**-0.5))), 0.05)
+    scores = net.step(net.node("Mul", scores, net.constant(np.float32(WIDTH**-0.5))), net.score_step)
     scores = net.step(net.node("Add", scores, "mask"), 0.1)
     shares = net.step(net.node("Softmax", scores, axis=3), 1 / 127)
     mixed = net.step(net.node("MatMul", shares, full[1]), 0.03)
-    flat = net.node("Reshape", net.node("Transpose", mixed, perm=[0, 2, 1, 3]), net.constant([1, rows, MODEL]))
+    shape = [1, rows if isinstance(rows, int) else -1, MODEL]
+    flat = net.node("Reshape", net.node("Transpose", mixed, perm=[0, 2, 1, 3]), net.constant(shape))
     result = net.step(net.node("MatMul", flat, net.weights(generator, MODEL, MODEL)), 0.03)
     return net.step(net.node("Add", x, result), 0.05)
 
@@ -108,6 +111,47 @@ def decoder(
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()],
         [helper.make_tensor_value_info(y, TensorProto.FLOAT, [1, rows, MODEL])]
         + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, total, WIDTH]) for n in outputs],
+        [numpy_helper.from_array(v, n) for n, v in net.constants.items()],
+    )
+    path = folder / f"{name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def writer(folder: Path, tokens: int = 40, layers: int = 2, last_only: bool = False, name: str = "writer") -> Path:
+    """Write a decoder of token numbers, in any number of rows: ids and caches in; scores of the next tokens and caches out.
+
+    The mask and the turns of the rotary embedding follow from the length of a cache. ``last_only`` scores the last row alone.
+    """
+    net = Net(is_quantised=True, score_step=0.037)  # no half steps when a mask of zeros vanishes
+    generator = np.random.default_rng(11)
+    outputs: list[str] = []
+    angles = np.arange(64)[:, None] / 100.0 ** (np.arange(WIDTH // 2) * 2 / WIDTH)
+    turns = np.concatenate([angles, angles], axis=1).astype(np.float32)
+    past = net.node("Shape", "past_key_values.0.key", start=2, end=3)
+    total = net.node("Add", past, net.node("Shape", "ids", start=1, end=2))
+    for kind, values in (("cos", np.cos(turns)), ("sin", np.sin(turns))):
+        net.step(net.node("Slice", net.constant(values), past, total, net.constant([0])), 0.01, name=kind)
+    scalar = net.constant(np.array([], np.int64))
+    first, last = net.node("Reshape", past, scalar), net.node("Reshape", total, scalar)
+    columns = net.node("Range", net.constant(np.int64(0)), last, net.constant(np.int64(1)))
+    own = net.node("Unsqueeze", net.node("Range", first, last, net.constant(np.int64(1))), net.constant([1]))
+    later = net.node("Cast", net.node("Greater", columns, own), to=TensorProto.FLOAT)
+    net.node("Mul", later, net.constant(np.float32(-100)), name="mask")
+    x = net.step(net.node("Gather", net.weights(generator, tokens, MODEL), "ids", axis=0), 0.05)
+    for number in range(layers):
+        x = _layer(net, x, number, "rows", generator, outputs)
+    if last_only:
+        x = net.node("Slice", x, net.constant([-1]), net.constant([1 << 40]), net.constant([1]))
+    net.step(net.node("MatMul", x, net.weights(generator, MODEL, tokens)), 0.05, name="scores")
+    caches = [f"past_key_values.{number}.{kind}" for number in range(layers) for kind in ("key", "value")]
+    graph = helper.make_graph(
+        net.nodes,
+        name,
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "rows"])]
+        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "past", WIDTH]) for n in caches],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 1 if last_only else "rows", tokens])]
+        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "total", WIDTH]) for n in outputs],
         [numpy_helper.from_array(v, n) for n, v in net.constants.items()],
     )
     path = folder / f"{name}.onnx"

@@ -100,9 +100,10 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
         at_position(compiled.plan, 128)
 
 
-def _library(folder: Path) -> ctypes.CDLL:
+def library(folder: Path, *flags: str) -> ctypes.CDLL:
+    """The networks of a project for the generic target, with static arenas."""
     sources = [*folder.glob("src/*.c"), *folder.glob("src/kernels/*.c")]
-    library = folder / "network.so"
+    target = folder / "network.so"
     includes = [f"-I{path}" for path in (folder / "include", *{p.parent for p in folder.glob("kernels/**/*.h")})]
     command = [
         "gcc",
@@ -111,40 +112,41 @@ def _library(folder: Path) -> ctypes.CDLL:
         "-shared",
         "-fPIC",
         "-DDEEPLOY_STATIC_ARENA",
+        *flags,
         *includes,
         *map(str, sources),
         "-lm",
         "-o",
-        str(library),
+        str(target),
     ]
     subprocess.run(command, check=True, capture_output=True)
-    return ctypes.CDLL(str(library))
+    return ctypes.CDLL(str(target))
 
 
 def test_a_position_beyond_the_context_leaves_the_caches_intact(tmp_path: Path) -> None:
     compiled = deeploy.compile(decoders.decoder(tmp_path), context=4)
     compiled.write(tmp_path / "project")
-    library = _library(tmp_path / "project")
+    shared = library(tmp_path / "project")
     steps = decoders.steps(5, 1, 4)
     y = np.zeros((1, 1, decoders.MODEL), np.float32)
 
     def run(step: dict[str, np.ndarray]) -> int:
         arrays = [np.ascontiguousarray(step[port.name]) for port in compiled.network.inputs]
         inputs = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-        return int(library.network_run(inputs, (ctypes.c_void_p * 1)(y.ctypes.data)))
+        return int(shared.network_run(inputs, (ctypes.c_void_p * 1)(y.ctypes.data)))
 
     assert run(steps[0]) == 1  # before init
-    assert library.network_init(None, ctypes.c_size_t(0)) == 0
-    assert library.network_seek(1) == 4
+    assert shared.network_init(None, ctypes.c_size_t(0)) == 0
+    assert shared.network_seek(1) == 4
     for count in range(4):
-        assert library.network_position() == count
+        assert shared.network_position() == count
         assert run(steps[count]) == 0
     last = y.copy()
     assert run(steps[4]) == 4
-    assert library.network_position() == 4
-    assert library.network_seek(5) == 4
+    assert shared.network_position() == 4
+    assert shared.network_seek(5) == 4
     assert np.array_equal(y, last)
-    assert library.network_seek(3) == 0
+    assert shared.network_seek(3) == 0
     assert run(steps[3]) == 0
     assert np.array_equal(y, last)
     np.testing.assert_allclose(y, compiled.interpret_sequence(steps[:4])[3][0], atol=1e-5)

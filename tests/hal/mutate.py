@@ -16,6 +16,7 @@ _WAIT = re.compile(r"\brt_wait\([^;]*\);")
 _MOVE = re.compile(r"\brt_(?:fetch|store)(?:_run|_rows)?\([^;]*\);")
 _OFFSET = re.compile(r"^ +([A-Z]\w*) = (\d+)(?=,?(?: |\n))", re.MULTILINE)
 _BLOCK = re.compile(r'(\{"([^"]+)", \w+, \w+, \w+, )(-?\d+), (-?\d+)\}')
+_FOR_EVER = 2**31 - 1  # the last step of what outlives an inference
 _TURN = re.compile(r"\b(t(?: / \d+)?) % 2\b")
 
 
@@ -53,7 +54,10 @@ def shift_offsets(sources: Mapping[str, str], names: str = "", distance: int = 1
 
 
 def shorten_lifetimes(sources: Mapping[str, str]) -> Iterator[Mutant]:
-    """Every block one step shorter: at its end, at its beginning, or moved where it lives for a single step."""
+    """Every block one step shorter: at its end, at its beginning, or moved where it lives for a single step.
+
+    What outlives the inference is gone before its first step.
+    """
 
     def later(match: re.Match[str]) -> str:
         first, last = int(match[3]), int(match[4])
@@ -61,6 +65,8 @@ def shorten_lifetimes(sources: Mapping[str, str]) -> Iterator[Mutant]:
 
     def earlier(match: re.Match[str]) -> str:
         first, last = int(match[3]), int(match[4])
+        if last == _FOR_EVER:
+            return f"{match[1]}{first}, -1}}"
         return f"{match[1]}{max(-1, min(first, last - 1))}, {max(-1, last - 1)}}}"
 
     yield from _each(sources, "begins a step late", _BLOCK, later)

@@ -9,11 +9,15 @@
  *   --seed NUMBER      of everything that is left to chance
  *   --repeat N         every sample is run N times, and all outputs must be equal
  *   --sequence 1       samples are steps of one sequence; without it, states begin anew with every inference
+ *
+ * application NETWORK --generate PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED [OPTION VALUE]...: writes tokens (see
+ * tokens.h), with the options --constants, --counters, --mode and --seed.
  * It ends with 0, with 1 when it could not run, or with 70 when a rule of the machine was broken.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tokens.h"
 #include "deeploy_network.h"
 #include "model.h"
 
@@ -35,7 +39,7 @@ static int fail(const char *what) {
 }
 
 static int parse(int argc, char **argv, struct options *options) {
-    for (int i = 5; i < argc; i += 2) {
+    for (int i = 0; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!value) return fail("an option lacks its value");
         if (!strcmp(argv[i], "--constants"))
@@ -197,10 +201,29 @@ static int run_job(struct job *job, int samples, const struct options *options) 
     return status;
 }
 
+/* Every inference is checked as the samples of run_samples are, but for its inputs and outputs, which are the project's. */
+static int generate(const struct deeploy_network *net, char **argv, const struct options *options) {
+    if (!net) return fail("no network of that name");
+    host_open(options->seed);
+    int status = load_constants(options->constants);
+    for (int i = 0; i < deeploy_network_count && !status; i++)
+        status = deeploy_networks[i]->init(NULL, 0) == DEEPLOY_OK ? 0 : fail("init failed");
+    host_check_all_waited("the initialisation ended");
+    host_keep_regions();
+    host_begin_inference();
+    if (!status) status = write_tokens(net, TOKEN_ARGUMENTS, argv);
+    host_end_inference();
+    if (!status && options->counters && host_write_counters(options->counters))
+        status = fail("the counters cannot be written");
+    return status;
+}
+
 int main(int argc, char **argv) {
     struct options options = {.seed = 1, .repeat = 1};
     if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [OPTION VALUE]...");
-    if (parse(argc, argv, &options)) return 1;
+    const int is_text = !strcmp(argv[2], "--generate"), first = is_text ? 3 + TOKEN_ARGUMENTS : 5;
+    if (parse(argc - first, argv + first, &options)) return 1;
+    if (is_text) return generate(network_named(argv[1]), argv + 3, &options);
     struct job job = {.net = network_named(argv[1]), .in = fopen(argv[2], "rb"), .out = fopen(argv[3], "wb")};
     if (!job.net) return fail("no network of that name");
     if (!job.in || !job.out) return fail("cannot open the files of inputs and outputs");

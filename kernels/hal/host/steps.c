@@ -242,6 +242,10 @@ static void begin_steps(void) {
 
 void rt_step(const struct rt_block *blocks, int count, int step) {
     host_turn();
+    if (step == -1 && now.step != HOST_NO_STEP && now.last_block >= 0 && now.step > now.last_block) {
+        host_end_inference(); /* the last one announced its end, and its caller goes on with another */
+        host_begin_inference();
+    }
     host_lock();
     if (now.step == HOST_NO_STEP ? step != -1 : step <= now.step) {
         host_violation("Steps are announced in ascending order, -1 first.", "step %d was announced out of order", step);

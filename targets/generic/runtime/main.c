@@ -5,6 +5,8 @@
  * sample is printed, in nanoseconds. Built with DEEPLOY_PROFILE, a sixth argument names a file that receives the arena and
  * all outputs as they are after every layer of the first sample. With --sequence as the last argument, samples are steps of
  * one sequence; without it, states begin anew with every sample.
+ *
+ * application NETWORK --generate ...: writes tokens (see tokens.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 #include <time.h>
 
 #include "deeploy_network.h"
+#include "tokens.h"
 
 static int fail(const char *what) {
     fprintf(stderr, "%s\n", what);
@@ -74,6 +77,20 @@ static int measure(const struct deeploy_network *net, void **inputs, void **outp
     return 0;
 }
 
+/* All networks of the project get one arena, and may share states in it. */
+static int generate(const struct deeploy_network *net, int argc, char **argv) {
+    size_t bytes = 0;
+    for (int i = 0; i < deeploy_network_count; i++)
+        bytes = deeploy_networks[i]->arena_bytes > bytes ? deeploy_networks[i]->arena_bytes : bytes;
+    void *arena = allocate(bytes);
+    int status = arena ? 0 : fail("out of memory");
+    for (int i = 0; i < deeploy_network_count && !status; i++)
+        status = deeploy_networks[i]->init(arena, bytes) == DEEPLOY_OK ? 0 : fail("init failed");
+    if (!status) status = write_tokens(net, argc, argv);
+    free(arena);
+    return status;
+}
+
 int main(int argc, char **argv) {
     if (argc < 5) return fail("usage: application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]");
     const struct deeploy_network *net = NULL;
@@ -81,6 +98,7 @@ int main(int argc, char **argv) {
         if (!strcmp(deeploy_networks[i]->name, argv[1])) net = deeploy_networks[i];
     }
     if (!net) return fail("no network of that name");
+    if (!strcmp(argv[2], "--generate")) return generate(net, argc - 3, argv + 3);
     void **inputs = calloc((size_t)net->input_count + 1, sizeof(void *));
     void **outputs = calloc((size_t)net->output_count + 1, sizeof(void *));
     void *arena = allocate(net->arena_bytes);

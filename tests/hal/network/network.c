@@ -163,6 +163,6 @@ static enum deeploy_status init(void *arena, size_t bytes) {
 static const int32_t x_shape[] = {ROWS, COLUMNS}, y_shape[] = {ROWS, WIDTH};
 static const struct deeploy_tensor x = {"x", DEEPLOY_INT8, 2, x_shape, ROWS *COLUMNS, 1.0f, 0};
 static const struct deeploy_tensor y = {"y", DEEPLOY_INT8, 2, y_shape, ROWS *WIDTH, 1.0f, 0};
-static const struct deeploy_network net = {"small", 0, 1, 1, &x, &y, init, run, 0, 0, 0};
+static const struct deeploy_network net = {"small", 0, 1, 1, &x, &y, init, run, 0, 0, 0, 0};
 const struct deeploy_network *const deeploy_networks[] = {&net};
 const int deeploy_network_count = 1;

@@ -109,7 +109,7 @@ static const int32_t shape[] = {ELEMENTS};
 static const struct deeploy_tensor inputs[] = {{"a", DEEPLOY_INT8, 1, shape, ELEMENTS, 1, 0},
                                                {"b", DEEPLOY_INT8, 1, shape, ELEMENTS, 1, 0}};
 static const struct deeploy_tensor outputs[] = {{"y", DEEPLOY_INT8, 1, shape, ELEMENTS, 1, 0}};
-static const struct deeploy_network network = {"net", 0, 2, 1, inputs, outputs, init, run, 0, 0, 0};
+static const struct deeploy_network network = {"net", 0, 2, 1, inputs, outputs, init, run, 0, 0, 0, 0};
 
 const struct deeploy_network *const deeploy_networks[] = {&network};
 const int deeploy_network_count = 1;

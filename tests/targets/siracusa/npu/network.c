@@ -154,6 +154,6 @@ static const struct deeploy_tensor outputs[] = {
     {"y", DEEPLOY_UINT8, 1, &shapes[1], JOB_ROOM, 1, 0},
     {"cycles", DEEPLOY_INT32, 1, &shapes[2], 4, 1, 0},
 };
-static const struct deeploy_network network = {"job", 0, 1, 2, inputs, outputs, init, run, 0, 0, 0};
+static const struct deeploy_network network = {"job", 0, 1, 2, inputs, outputs, init, run, 0, 0, 0, 0};
 const struct deeploy_network *const deeploy_networks[] = {&network};
 const int deeploy_network_count = 1;

@@ -1,0 +1,188 @@
+<%
+P = prefix.upper()
+Q = prompt.prefix.upper() if prompt else ""
+most = max(step.rows, prompt.rows if prompt else 0)
+scored = max(step.scored, prompt.scored if prompt else 0)
+%>\
+/* Writes tokens with network ${prefix}${f", after network {prompt.prefix} has read the prompt" if prompt else ""}. All arithmetic is of whole numbers: the same text everywhere. */
+#include <string.h>
+
+#include "${prefix}.h"
+% if prompt:
+#include "${prompt.prefix}.h"
+% endif
+
+enum {
+    TOKENS = ${step.tokens},
+% if prompt:
+    MANY = ${prompt.rows},
+    WORTH = ${worth}, /* from as many tokens on, ${prompt.prefix} is faster than ${prefix} */
+% endif
+    FRACTION = ${fraction},             /* bits of scores behind the point */
+    LIMIT = 1 << 30,
+    WEIGHT = 24,                   /* the best token weighs 2^WEIGHT */
+    BUCKET = 13,                   /* so many bits of a distance are one bucket: an eighth of an octave */
+    BUCKETS = WEIGHT << (FRACTION - BUCKET)
+};
+
+typedef ${step.score.c} score_type;
+
+static ${step.token.c} ids[${most}];
+static score_type scores[${scored} * TOKENS];
+
+/* A number in the order of the scores. */
+static uint32_t rank(const score_type *score) {
+% if step.score.is_float:
+    uint32_t bits;
+    memcpy(&bits, score, sizeof bits);
+    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+% else:
+    return (uint32_t)*score ^ UINT32_C(1) << 31;
+% endif
+}
+
+/* A score with FRACTION bits behind the point. */
+static int32_t fixed(const score_type *score) {
+% if step.score.is_float:
+    uint32_t bits;
+    memcpy(&bits, score, sizeof bits);
+    const int shift = (int)(bits >> 23 & 255) - 127 - 23 + FRACTION;
+    int32_t magnitude = (int32_t)((bits & 0x7fffff) | 0x800000);
+    if (shift > 6) magnitude = LIMIT;
+    else if (shift >= 0) magnitude <<= shift;
+    else magnitude = shift > -24 ? magnitude >> -shift : 0;
+    return bits >> 31 ? -magnitude : magnitude;
+% else:
+    const int64_t value = (int64_t)*score * ${step.step};
+    return (int32_t)(value > LIMIT ? LIMIT : value < -LIMIT ? -LIMIT : value);
+% endif
+}
+
+/* How many octaves a token is less probable than the best one, with FRACTION bits behind the point. */
+static uint32_t distance(int32_t best, const score_type *score, uint32_t scale) {
+    const uint64_t octaves = ((uint64_t)((uint32_t)best - (uint32_t)fixed(score)) * scale) >> FRACTION;
+    return octaves < (uint64_t)WEIGHT << FRACTION ? (uint32_t)octaves : (uint32_t)WEIGHT << FRACTION;
+}
+
+/* 2^(WEIGHT - distance): between sixteenths of an octave, a straight line. */
+static uint32_t weight(uint32_t distance) {
+    static const uint32_t powers[17] = {
+% for i in range(0, 17, 8):
+        ${", ".join(str(value) for value in exponents[i : i + 8])},
+% endfor
+    };
+    const uint32_t at = distance >> (FRACTION - 4) & 15, rest = distance & ((1 << (FRACTION - 4)) - 1);
+    const uint32_t power = powers[at] - ((powers[at] - powers[at + 1]) * rest >> (FRACTION - 4));
+    return distance >> FRACTION < WEIGHT ? power >> (distance >> FRACTION) : 0;
+}
+
+/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. */
+static uint64_t random_number(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Buckets of distances up to which tokens are taken, in order to have the wanted share of all weights; the sum of theirs. */
+static uint64_t kept(const score_type *s, int32_t best, uint32_t scale, uint32_t share, uint32_t *end) {
+    static uint64_t sums[BUCKETS + 1];
+    uint64_t all = 0, sum = 0;
+    memset(sums, 0, sizeof sums);
+    for (int i = 0; i < TOKENS; i++) {
+        const uint32_t far = distance(best, &s[i], scale), w = weight(far);
+        sums[far >> BUCKET] += w;
+        all += w;
+    }
+    const uint64_t wanted = share ? (all * share + 999) / 1000 : all;
+    *end = 0;
+    do sum += sums[(*end)++];
+    while (sum < wanted);
+    return sum;
+}
+
+static int32_t choose(const score_type *s, const struct deeploy_generation *g, uint64_t *state) {
+    int32_t best = 0;
+    for (int i = 1; i < TOKENS; i++) {
+        if (rank(&s[i]) > rank(&s[best])) best = i;
+    }
+    if (!g->temperature) return best;
+    const uint64_t octave = UINT64_C(94548) * 1000 / g->temperature; /* 2^FRACTION / ln 2, over the temperature */
+    const uint32_t scale = octave < UINT32_MAX ? (uint32_t)octave : UINT32_MAX;
+    const int32_t top = fixed(&s[best]);
+    uint32_t end;
+    const uint64_t sum = kept(s, top, scale, g->top_p < 1000 ? g->top_p : 0, &end);
+    const uint64_t random = random_number(state) >> 32;
+    uint64_t drawn = random * (sum >> 32) + (random * (sum & UINT32_MAX) >> 32);
+    for (int i = 0; i < TOKENS; i++) {
+        const uint32_t far = distance(top, &s[i], scale), w = far >> BUCKET < end ? weight(far) : 0;
+        if (drawn < w) return i;
+        drawn -= w;
+    }
+    return best;
+}
+
+/* One token into the states. */
+static enum deeploy_status append(int32_t token) {
+    const void *const inputs[] = {ids};
+    void *const outputs[] = {scores};
+    ids[0] = (${step.token.c})token;
+    return ${prefix}_run(inputs, outputs);
+}
+
+% if prompt:
+/* As many tokens into the states as ${prompt.prefix} takes, or fewer: rows that follow them are forgotten. */
+static enum deeploy_status append_many(const int32_t *tokens, uint32_t count) {
+    const void *const inputs[] = {ids};
+    void *const outputs[] = {scores};
+    const uint32_t past = ${prompt.prefix}_position();
+    for (uint32_t i = 0; i < MANY; i++) ids[i] = (${step.token.c})(i < count ? tokens[i] : 0);
+    const enum deeploy_status status = ${prompt.prefix}_run(inputs, outputs);
+    return status == DEEPLOY_OK && count < MANY ? ${prompt.prefix}_seek(past + count) : status;
+}
+
+% endif
+/* The prompt into the states; what comes next is scored from `scores + *at` on. */
+static enum deeploy_status read_prompt(const struct deeploy_generation *g, uint32_t *at) {
+    enum deeploy_status status = DEEPLOY_OK;
+    for (uint32_t done = 0, count; done < g->prompt_tokens && status == DEEPLOY_OK; done += count) {
+        count = 1;
+        *at = 0;
+% if prompt:
+        const uint32_t left = g->prompt_tokens - done;
+        if (left >= WORTH && ${prefix}_position() + MANY <= ${P}_CONTEXT) {
+            count = left < MANY ? left : MANY;
+            status = append_many(g->prompt + done, count);
+% if prompt.scored > 1:
+            *at = (count - 1) * TOKENS;
+% endif
+            continue;
+        }
+% endif
+        status = append(g->prompt[done]);
+    }
+    return status;
+}
+
+enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
+    if (!g || !g->prompt) return DEEPLOY_ERROR_NULL;
+    g->count = 0;
+    if (!g->prompt_tokens) return DEEPLOY_ERROR_TOKEN;
+    for (uint32_t i = 0; i < g->prompt_tokens; i++) {
+        if (g->prompt[i] < 0 || g->prompt[i] >= TOKENS) return DEEPLOY_ERROR_TOKEN;
+    }
+    if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
+    uint32_t at = 0;
+    uint64_t state = g->seed;
+    enum deeploy_status status = read_prompt(g, &at);
+    while (status == DEEPLOY_OK && g->count < g->most) {
+        const int32_t token = choose(scores + at, g, &state);
+        if (g->tokens) g->tokens[g->count] = token;
+        g->count++;
+        if (token == g->end || (g->on_token && g->on_token(token, g->user))) break;
+        if (g->count == g->most || ${prefix}_position() == ${P}_CONTEXT) break;
+        status = append(token);
+        at = 0;
+    }
+    return status;
+}
