@@ -7,10 +7,13 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
 C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch])
 
-.PHONY: demo test test-full lint format bench clean
+.PHONY: demo story test test-full lint format bench clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
+
+story: $(STAMP)
+	@$(BIN)/python examples/story/demo.py
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
