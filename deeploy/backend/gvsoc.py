@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.backend import host
+from deeploy.backend.project import read_manifest
 from deeploy.errors import BuildError, UsageError
 
 SECONDS = 600.0  # wall time after which a simulation is taken to hang
@@ -64,7 +65,7 @@ def run(
             f"--on gvsoc: target {network['target']} does not run there", "Compile for a target of that simulator, or leave --on out."
         )
     gvsoc = launcher()
-    folder = _build(project)
+    folder = _build(project, network["name"])
     host.write_samples(folder / "inputs.bin", network, samples)
     if network["machine"]["constants"] is not None:
         shutil.copyfile(project / network["machine"]["constants"], folder / "weights.bin")
@@ -77,18 +78,23 @@ def run(
     return Simulated(host.split((folder / "outputs.bin").read_bytes(), network["outputs"], len(samples)), cycles, layers)
 
 
-def _build(project: Path) -> Path:
+def _build(project: Path, name: str) -> Path:
+    """The folder of the application that runs one network of the project."""
     for tool, package in (("make", "make"), ("riscv64-unknown-elf-gcc", "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf")):
         if shutil.which(tool) is None:
             raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {package}).")
-    command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", "BUILD=build/bare", "all"]
+    manifest = read_manifest(project)
+    names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
+    folder = "build/bare" if len(names) == 1 else f"build/bare/{name}"
+    defines = f"DEFINES=-DDEEPLOY_PROFILE -DNETWORK={names.index(name)}"
+    command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", defines, "all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         raise BuildError(
             f"the project in {project} does not build for the chip:\n{tail}", "A program that is too large says which memory overflows."
         )
-    return (project / "build" / "bare").resolve()
+    return (project / folder).resolve()
 
 
 def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], None] | None, seconds: float) -> list[str]:

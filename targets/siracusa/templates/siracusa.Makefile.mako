@@ -19,7 +19,7 @@ ifeq ($(PLATFORM),pulp-sdk)
 PMSIS := runtime/pmsis
 SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c) $(PMSIS)/main.c
 INCLUDES := include runtime ${" ".join(folders)}
-CONSTANTS := ${prefixes[0]}_weights.bin
+CONSTANTS := ${f"{prefixes[0]}_" if len(prefixes) == 1 else ""}weights.bin
 L1_RESERVED_BYTES := ${target.memory("L1").capacity - arenas["L1"]}
 DEFINES ?= -DDEEPLOY_PROFILE
 include $(PMSIS)/pmsis.mk

@@ -1,4 +1,4 @@
-/* Runs the project's first network on the simulator, with the controller in charge.
+/* Runs a network of the project, number NETWORK, on the simulator, with the controller in charge.
  *
  * In the simulator's working directory: `inputs.bin` holds the inputs of any number of samples one after the other, as
  * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, then
@@ -14,6 +14,10 @@
 #include "console.h"
 #include "deeploy_network.h"
 #include "siracusa.h"
+
+#ifndef NETWORK
+#define NETWORK 0
+#endif
 
 static void print_line(const char *what, const int32_t *numbers, int count) {
     print_text(what);
@@ -52,7 +56,7 @@ static void run_sample(const struct deeploy_network *net, void **inputs, void **
 int controller_main(void) {
     bare_set_up();
     bare_load_constants("weights.bin");
-    const struct deeploy_network *const net = deeploy_networks[0];
+    const struct deeploy_network *const net = deeploy_networks[NETWORK];
     void **const inputs = bare_allocate((uint32_t)(net->input_count + 1) * sizeof *inputs);
     void **const outputs = bare_allocate((uint32_t)(net->output_count + 1) * sizeof *outputs);
     const uint32_t bytes = allocate_tensors(inputs, net->inputs, net->input_count, bare_allocate);
