@@ -25,10 +25,10 @@ from deeploy.explore import zigzag
 from deeploy.explore.choose import Choice, best_set
 from deeploy.explore.cost import INNER, Assumptions, evaluate
 from deeploy.explore.hardware import Hardware, load
-from deeploy.explore.layers import LOOPS, Layer
 from deeploy.explore.networks import load as load_layers
 from deeploy.explore.study import Study, describe, study
 from deeploy.explore.unrollings import unrollings
+from deeploy.graph.loops import LOOPS, Layer
 
 LAYERS = ROOT / "examples" / "layers" / "mobilevit_s.json"
 HARDWARE = ROOT / "examples" / "hardware"

@@ -449,6 +449,7 @@ def explore(
     objective: Annotated[str, typer.Option("--objective", metavar="edp|latency|energy", help="What the suite minimises.")] = "edp",
     prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Drop unrollings by the paper's rule, where layers are square.")] = True,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for report.html and explore.json.")] = None,
+    write_engine: Annotated[Path | None, typer.Option("--write-engine", help="File for the set, for a target to include.")] = None,
     vary: Annotated[list[str] | None, typer.Option("--vary", metavar="FIELD=V,V", help="Sweep over a field of the hardware file.")] = None,
     results: Annotated[Path | None, typer.Option("--results", help="Folder that keeps a sweep's results, to resume it.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes of a sweep.")] = None,
@@ -461,7 +462,7 @@ def explore(
     from deeploy import target as registry
     from deeploy.explore.command import Options, run
 
-    options = Options(configs, objective, prune, output, tuple(vary or ()), results, workers, dask, as_json)
+    options = Options(configs, objective, prune, output, write_engine, tuple(vary or ()), results, workers, dask, as_json)
     print(run(models, hardware, registry.load(target), _dims(dim), options))
 
 

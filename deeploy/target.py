@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from deeploy.errors import DeeployError, TargetError, UsageError, shorten
+from deeploy.graph.array import Array, load_array
 from deeploy.graph.kernel import Kernel, Layout, Tiling, permuted, types
 from deeploy.graph.nest import MAX, SUM, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
@@ -25,6 +26,7 @@ __all__ = [
     "API_VERSION",
     "MAX",
     "SUM",
+    "Array",
     "DType",
     "DmaPath",
     "Engine",
@@ -44,6 +46,7 @@ __all__ = [
     "Timing",
     "coupled",
     "load",
+    "load_array",
     "load_timing",
     "names",
     "parallel",

@@ -11,9 +11,9 @@ from typing import Any
 from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load
-from deeploy.explore.layers import Layer, distinct
 from deeploy.explore.networks import read
 from deeploy.explore.study import describe, study
+from deeploy.graph.loops import Layer, distinct
 from deeploy.graph.target import Target
 
 MOST_CONFIGS = 8
@@ -33,6 +33,7 @@ class Options:
     objective: str = "edp"
     prune: bool = True
     output: Path | None = None
+    engine: Path | None = None
     vary: tuple[str, ...] = ()
     results: Path | None = None
     workers: int | None = None
@@ -51,16 +52,27 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         raise UsageError("--results and --dask belong to a sweep", "Say what to vary, for example: --vary pes=256,1024")
     found = study(layers, accelerator, options.configs, objective, options.prune)
     description = {"models": [model.name for model in models], **describe(found)}
+    if options.engine is not None:
+        from deeploy.explore.engine import engine_description
+
+        _write(options.engine, engine_description(description))
     if options.output is not None:
         from deeploy.explore.report import page
 
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "report.html").write_text(page(description))
-        (options.output / "explore.json").write_text(json.dumps(description, indent=1) + "\n")
+        _write(options.output / "report.html", page(description))
+        _write(options.output / "explore.json", json.dumps(description, indent=1) + "\n")
     if options.as_json:
         return json.dumps(description, indent=1)
-    written = [] if options.output is None else [f"wrote {options.output / 'report.html'}"]
-    return "\n".join([summary(description), *written])
+    written = [path for path in (options.output and options.output / "report.html", options.engine) if path is not None]
+    return "\n".join([summary(description), *(f"wrote {path}" for path in written)])
+
+
+def _write(file: Path, contents: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(contents)
+    except OSError as error:
+        raise UsageError(f"{shorten(str(file))} cannot be written: {error.strerror}", "Name a place that can be written.") from error
 
 
 def _objective(options: Options) -> Objective:
@@ -75,8 +87,8 @@ def _objective(options: Options) -> Objective:
 def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, options: Options) -> str:
     from deeploy.explore.sweep import grid, sweep
 
-    if options.output is not None:
-        raise UsageError("--output shows one accelerator, --vary many", "Leave out one or the other.")
+    if options.output is not None or options.engine is not None:
+        raise UsageError("--output and --write-engine show one accelerator, --vary many", "Leave out one or the other.")
     points = grid(options.vary)
     rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results, options.workers, options.dask)
     if options.as_json:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.explore.hardware import OPERANDS, Hardware, Store
-from deeploy.explore.layers import LOOPS, Layer
+from deeploy.graph.loops import LOOPS, Layer
 
 Array = np.ndarray
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeploy.errors import ModelError, shorten
-from deeploy.explore.layers import LOOPS, Layer, distinct, from_program
+from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend import import_states
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.states import append
+from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
+from deeploy.midend.program import Program, Role
 
 _FORMAT = 1
 
@@ -44,6 +45,24 @@ def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Lay
     if source.pairs:
         append(graph, source.pairs)
     return from_program(assemble(file.name, graph, target.kernels))
+
+
+def from_program(program: Program) -> list[Layer]:
+    """Every multiply-accumulate nest of a network as a layer, in order.
+
+    Raises:
+        UnsupportedError: no call multiplies and accumulates, or one whose dimensions have no role.
+    """
+    layers = []
+    for call in program.calls:
+        constants = {n for n, operand in call.operands.items() if program.buffers[operand.buffer].role is Role.CONSTANT}
+        layers += from_geometry(call.node.name, call.geometry, constants)
+    if not layers:
+        raise UnsupportedError(
+            f"network {shorten(program.name)} has no layer that multiplies and accumulates",
+            "Explore networks with convolutions or products.",
+        )
+    return layers
 
 
 def save(file: Path, layers: Sequence[Layer], about: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deeploy.explore.layers import LOOPS
+from deeploy.graph.loops import LOOPS
 
 Array = np.ndarray
 

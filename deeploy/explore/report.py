@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from deeploy.explore.layers import LOOPS
 from deeploy.explore.pictures import bars, front, heat
+from deeploy.graph.loops import LOOPS
 from deeploy.report.markup import DASH, name, number, percent, row, tag, text
 from deeploy.report.sections import section
 

@@ -13,8 +13,8 @@ from deeploy.explore import overhead
 from deeploy.explore.choose import Choice, Objective, best_set, evaluate_set, undominated
 from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
 from deeploy.explore.hardware import Hardware
-from deeploy.explore.layers import LOOPS, Layer, distinct
 from deeploy.explore.unrollings import Unrollings, unrollings
+from deeploy.graph.loops import LOOPS, Layer, distinct
 
 Array = np.ndarray
 

@@ -19,8 +19,8 @@ from deeploy import __version__
 from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
-from deeploy.explore.layers import Layer
 from deeploy.explore.study import describe, study
+from deeploy.graph.loops import Layer
 
 Point = Mapping[str, float]
 Task = tuple[Sequence[Layer], Hardware, int, Objective, bool]

@@ -93,11 +93,16 @@ class PathTiming:
 
 @dataclass(frozen=True)
 class Rate:
-    """Cycles of a kernel on one core: per call, per multiply-accumulate, per element of its output."""
+    """Cycles of a kernel on one core: per call, per multiply-accumulate, per element of its output.
+
+    ``unrolling`` has the factors by which an array of multipliers unrolls the seven loops (``deeploy.graph.loops.LOOPS``): then
+    the products that elements without work could have done count as well.
+    """
 
     call: float
     mac: float
     output: float
+    unrolling: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deeploy.graph.target import Target
+from deeploy.graph.loops import from_geometry, slots
+from deeploy.graph.target import Rate, Target
 from deeploy.midend.program import Call
 
 
@@ -28,7 +29,16 @@ def work(call: Call, target: Target) -> float:
     assert target.timing is not None
     rate = target.timing.kernel(call.kernel.name)
     outputs = sum(call.operands[name].access_elements for name in call.writes)
-    return rate.mac * call.geometry.macs() + rate.output * outputs
+    return rate.mac * products(call, rate) + rate.output * outputs
+
+
+def products(call: Call, rate: Rate) -> int:
+    """Multiply-accumulates of a call; on an array that unrolls loops, with those of elements that have no work in a cycle."""
+    if not rate.unrolling:
+        return call.geometry.macs()
+    names = [name.rstrip("?") for name in call.kernel.inputs]
+    constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
+    return sum(slots(layer, rate.unrolling) for layer in from_geometry(call.node.name, call.geometry, constants))
 
 
 def overhead(call: Call, target: Target) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deeploy.explore import networks, sweep
-from deeploy.explore.layers import Layer
+from deeploy.graph.loops import Layer
 
 ROOT = Path(__file__).parents[2]
 HARDWARE = ROOT / "examples" / "hardware" / "array256_bw512.toml"
@@ -155,7 +155,7 @@ def test_a_sweep_on_dask(suite: Path) -> None:
         (["--hardware", HARDWARE, "--vary", "pes=2", "--vary", "pes=4"], "error: --vary pes=4 is not of the form"),
         (["--hardware", HARDWARE, "--vary", "rows=2"], "error: rows is no field of"),
         (["--hardware", HARDWARE, "--vary", "pes=2.5"], "error: hardware array256_bw512: pes is 2.5"),
-        (["--hardware", HARDWARE, "--vary", "pes=2", "-o", "out"], "error: --output shows one accelerator"),
+        (["--hardware", HARDWARE, "--vary", "pes=2", "-o", "out"], "error: --output and --write-engine show one accelerator"),
         (["--hardware", HARDWARE, "--results", "out"], "error: --results and --dask belong to a sweep"),
         (["--hardware", HARDWARE, "--vary", "pes=9973", "--workers", "1"], "error: no spatial unrolling fills 9973 elements"),
     ],

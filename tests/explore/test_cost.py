@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from deeploy.explore.cost import INNER, Assumptions, evaluate, pixels
 from deeploy.explore.hardware import Hardware, parse
-from deeploy.explore.layers import LOOPS, Layer
 from deeploy.explore.unrollings import unrollings
+from deeploy.graph.loops import LOOPS, Layer
 from tests.explore.accelerators import data, separate, shared
 
 

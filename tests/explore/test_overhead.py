@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.explore.layers import LOOPS
 from deeploy.explore.overhead import front, lanes, multiplexer_inputs, of_pairs
+from deeploy.graph.loops import LOOPS
 
 
 def row(**factors: int) -> list[int]:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from deeploy.errors import UsageError
 from deeploy.explore.choose import best_set
 from deeploy.explore.cost import evaluate
-from deeploy.explore.layers import LOOPS, Layer
 from deeploy.explore.study import totals
 from deeploy.explore.unrollings import count_factorisations, divisors, label, unrollings
+from deeploy.graph.loops import LOOPS, Layer
 from tests.explore.accelerators import shared
 
 BIG = Layer("big", (10**6,) * 7)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from deeploy import target
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.explore import networks
-from deeploy.explore.layers import LOOPS, Layer, distinct, from_geometry
+from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
 from deeploy.graph.nest import Geometry, Map, Nest, parallel, reduction
 
 MODELS = Path(__file__).parents[2] / "../shared/models/mlperf_tiny"
@@ -129,6 +129,15 @@ def test_dimensions_of_any_name_and_operator() -> None:
     geometry = Geometry.bind(nest, {"left": (2, 9, 5), "right": (2, 5, 7), "out": (2, 9, 7)})
     (layer,) = from_geometry("n", geometry)
     assert loops(layer) == {"G": 2, "K": 7, "C": 5, "OY": 3, "OX": 3}
+
+
+def test_groups_of_one_channel_are_no_window() -> None:
+    """A grouped nest on a depthwise layer: the channel is (k // 1) * 1 + c, which looks like a window of one tap."""
+    n, i, k = parallel("n", "i", "k")
+    t, c = reduction("t", "c")
+    nest = Nest({"x": Map(n, i + t, (k // 1) + c), "w": Map(t, c, k)}, {"y": Map(n, i, k)})
+    (layer,) = from_geometry("n", Geometry.bind(nest, {"x": (1, 10, 6), "w": (3, 1, 6), "y": (1, 8, 6)}))
+    assert loops(layer) == {"G": 6, "OX": 8, "FX": 3}
 
 
 def test_three_sliding_axes_are_refused() -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph.nest import SUM, Affine, Dim, Geometry, Kind, Map, Nest, Quotient, Remainder
-from deeploy.midend.program import Program, Role
 
 LOOPS = ("G", "K", "C", "OY", "OX", "FY", "FX")  # outermost first in every table
 
@@ -57,24 +56,6 @@ class Layer:
         return " ".join(f"{name}{size}" for name, size in zip(LOOPS, self.sizes, strict=True) if size > 1) or "one product"
 
 
-def from_program(program: Program) -> list[Layer]:
-    """Every multiply-accumulate nest of a network as a layer, in order.
-
-    Raises:
-        UnsupportedError: no call multiplies and accumulates, or one whose dimensions have no role.
-    """
-    layers = []
-    for call in program.calls:
-        constants = {n for n, operand in call.operands.items() if program.buffers[operand.buffer].role is Role.CONSTANT}
-        layers += from_geometry(call.node.name, call.geometry, constants)
-    if not layers:
-        raise UnsupportedError(
-            f"network {shorten(program.name)} has no layer that multiplies and accumulates",
-            "Explore networks with convolutions or products.",
-        )
-    return layers
-
-
 def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset[str] = frozenset()) -> list[Layer]:
     """The layers of one call: a phase that sums products of two operands is one."""
     found = []
@@ -83,6 +64,11 @@ def from_geometry(name: str, geometry: Geometry, constants: set[str] | frozenset
         if len(factors) >= 2 and any(d.kind is Kind.REDUCTION and d.combine is SUM for d in phase.dims().values()):
             found.append(_layer(name, phase, geometry.extents, factors, constants))
     return found
+
+
+def slots(layer: Layer, unrolling: Sequence[int]) -> int:
+    """Multiply-accumulates that an array could do while it runs a layer: every loop rounded up to a multiple of its factor."""
+    return math.prod(-(-size // factor) * factor for size, factor in zip(layer.sizes, unrolling, strict=True))
 
 
 def distinct(layers: Sequence[Layer]) -> list[Layer]:
@@ -110,7 +96,7 @@ def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[
         raise _unknown(name, f"multiplies {len(factors)} operands into {len(nest.writes)}")
     result = next(iter(nest.writes.values()))
     first, second = (nest.reads[f] for f in factors)
-    windows = {factor: list(_windows(nest.reads[factor])) for factor in factors}
+    windows = {factor: list(_windows(nest.reads[factor], other)) for factor, other in zip(factors, (second, first), strict=True)}
     swapped = not windows[factors[0]] and (bool(windows[factors[1]]) or (factors[0] in constants and factors[1] not in constants))
     inputs, weights = (second, first) if swapped else (first, second)
     sliding = windows[factors[1] if swapped else factors[0]]
@@ -135,21 +121,19 @@ def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[
     return Layer(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))  # type: ignore[arg-type]
 
 
-def _windows(access: Map) -> Iterator[tuple[str, str, int, int]]:
-    """Axes along which a window slides: output dimension, tap dimension, stride, dilation; outermost first."""
+def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
+    """Axes along which a window slides: output dimension, tap dimension, stride, dilation; outermost first.
+
+    The ``other`` factor does not know where the window is; at most the phase inside a period, as in a transposed convolution.
+    """
     for axis in access.axes:
         quotients = {inner.name: 1 for atom, _ in axis.terms if isinstance(atom, Quotient) for inner in atom.dims()}
         steps = {atom.name: abs(factor) for atom, factor in axis.terms if isinstance(atom, Dim)} | quotients
         dims = {dim.name: dim for dim in axis.dims()}
         outputs = [n for n in steps if dims[n].kind is Kind.PARALLEL]
         taps = [n for n in steps if dims[n].kind is Kind.REDUCTION]
-        if len(outputs) == 1 and len(taps) == 1 and not any(isinstance(atom, Quotient) and _is_scaled(f) for atom, f in axis.terms):
+        if len(outputs) == 1 and len(taps) == 1 and all(part == "remainder" for part, _ in _seen(other, outputs[0])):
             yield outputs[0], taps[0], steps[outputs[0]], steps[taps[0]]
-
-
-def _is_scaled(factor: int) -> bool:
-    """Whether a quotient selects a block of several indices (a group of channels) rather than a position."""
-    return abs(factor) != 1
 
 
 def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_Loop]:

@@ -1,0 +1,31 @@
+"""The chosen set as an engine description, which a target includes (``deeploy.graph.array``)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def engine_description(study: Mapping[str, Any]) -> str:
+    """The largest set of a study (``deeploy.explore.study.describe``, with ``models``) as TOML."""
+    best = study["sets"][-1]
+    name = re.sub(r"\W", "_", study["hardware"])
+    models = ", ".join(_plain(model) for model in study["models"])
+    lines = [
+        f"# {best['configs']} spatial unrollings chosen by deeploy explore for {models}; objective {study['objective']}.",
+        f"name = {json.dumps(f'array_{name}' if not name[:1].isalpha() else name)}",
+        f"pes = {study['pes']}",
+    ]
+    for unrolling in best["unrollings"]:
+        factors = {loop: factor for loop, factor in unrolling["factors"].items() if factor > 1}
+        inside = ", ".join(f"{loop} = {factor}" for loop, factor in factors.items())
+        label = "_".join(f"{loop.lower()}{factor}" for loop, factor in factors.items()) or "one"
+        lines += ["", "[[configuration]]", f'name = "{label}"', f"unrolling = {{ {inside} }}"]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Fit for a comment."""
+    return text.encode("unicode_escape").decode("ascii")

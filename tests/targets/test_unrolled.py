@@ -1,0 +1,103 @@
+"""What exploration chose, fed back: a target includes the engine description, and the planner chooses a configuration per layer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.errors import TargetError
+from deeploy.midend import cost
+from deeploy.target import load, load_array
+
+ROOT = Path(__file__).parents[2]
+UNROLLED = Path(__file__).parent / "unrolled"
+LAYERS = ("expand", "depthwise", "reduce", "product")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A pointwise, a depthwise and a pointwise convolution, and a product, each requantised to int8."""
+    numbers = np.random.default_rng(0)
+    shapes = {"expand": (32, 8, 1, 1), "depthwise": (32, 1, 3, 3), "reduce": (16, 32, 1, 1), "product": (16, 32)}
+    constants = {f"w_{name}": numbers.integers(-8, 8, shape).astype(np.float32) for name, shape in shapes.items()}
+    constants |= {"mul": np.array([3.0], np.float32), "add": np.array([5.0], np.float32)}
+    settings = {"div": 128.0, "n_levels": 256.0, "signed": 1.0}
+    nodes, last = [], "x"
+    for name in LAYERS:
+        if name == "product":
+            nodes.append(helper.make_node("Transpose", [last], ["rows"], "transpose", perm=[0, 2, 3, 1]))
+            nodes.append(helper.make_node("MatMul", ["rows", "w_product"], ["sum_product"], name))
+        else:
+            size, groups = shapes[name][2], 32 if name == "depthwise" else 1
+            pads = [size // 2] * 4
+            plain = {"dilations": [1, 1], "strides": [1, 1], "group": groups, "pads": pads, "kernel_shape": [size, size]}
+            nodes.append(helper.make_node("Conv", [last, f"w_{name}"], [f"sum_{name}"], name, **plain))
+        last = "y" if name == "product" else f"a_{name}"
+        nodes.append(helper.make_node("RequantShift", [f"sum_{name}", "mul", "add"], [last], f"requant_{name}", **settings))
+    graph = helper.make_graph(
+        nodes,
+        "unrolled",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 16, 32])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    return path
+
+
+def test_the_description_is_what_exploration_writes(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "explore", model, "--hardware", UNROLLED / "hardware.toml"]
+    result = subprocess.run([*command, "--write-engine", tmp_path / "array.toml"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "array.toml").read_text() == (UNROLLED / "array.toml").read_text()
+
+
+def test_a_configuration_is_chosen_per_layer(model: Path) -> None:
+    """The one with fewer cycles in each layer; the code runs bit for bit."""
+    compiled = deeploy.compile(model, UNROLLED)
+    target = load(UNROLLED)
+    chosen = {}
+    for call in compiled.plan.program.calls:
+        name = next((name for name in LAYERS if call.node.name.startswith(name)), None)
+        if name is not None:
+            chosen[name] = call.kernel.engine
+    _, depthwise, pointwise = (engine.name for engine in target.engines)
+    assert chosen == {"expand": pointwise, "depthwise": depthwise, "reduce": pointwise, "product": pointwise}
+    x = np.random.default_rng(1).integers(-128, 128, (1, 8, 16, 16)).astype(np.int8)
+    assert np.array_equal(compiled.run([x], sanitize=True)[0], compiled.interpret([x])[0])
+
+
+def test_cycles_are_the_steps_of_the_array(model: Path) -> None:
+    """Loops are rounded up to multiples of the factors: 64 products in a cycle, idle ones counted."""
+    target = load(UNROLLED)
+    assert target.timing is not None
+    calls = {call.node.name.split(" ")[0]: call for call in deeploy.compile(model, UNROLLED).plan.program.calls}
+    pointwise, depthwise = (target.timing.kernel(f"toy_{name}_") for name in ("k8_oy2_ox4", "ox16_fx4"))
+    expected = {"expand": (32 * 8 * 256, 4 * 32 * 8 * 256), "depthwise": (32 * 9 * 256 * 8, 32 * 3 * 4 * 256)}
+    for name, slots in expected.items():
+        assert (cost.products(calls[name], pointwise), cost.products(calls[name], depthwise)) == slots
+    assert cost.products(calls["expand"], target.timing.kernel("other")) == 32 * 8 * 256
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ("pes = 4", "'name' is missing or wrong"),
+        ("name = 3 = 4", "is missing or wrong"),
+        ('name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2 }', "configuration k does not fill the 4 elements"),
+        ('name = "a"\npes = 4\n[[configuration]]\nname = "k k"\nunrolling = { K = 4 }', "configuration k k does not fill"),
+        ('name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2, Z = 2 }', "configuration k does not fill"),
+    ],
+)
+def test_a_bad_description_is_refused(tmp_path: Path, contents: str, message: str) -> None:
+    (tmp_path / "array.toml").write_text(contents)
+    with pytest.raises(TargetError, match=message):
+        load_array(tmp_path / "array.toml")
