@@ -20,6 +20,7 @@ from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
+from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import Layer
 
 Point = Mapping[str, float]
@@ -60,6 +61,8 @@ def sweep(
         dask: address of a Dask scheduler to use instead of processes.
     """
     tasks = [(list(layers), load(hardware, point), configs, objective, prune) for point in points]
+    for task in tasks:  # an array that nothing fills ends the sweep before it begins
+        unrollings(task[1].pes, layers, prune)
     files = [results / f"{digest(task)}.json" if results is not None else None for task in tasks]
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
@@ -124,7 +127,10 @@ def _on_dask(address: str) -> Runner:
 def _read(file: Path | None) -> dict[str, Any] | None:
     if file is None or not file.is_file():
         return None
-    description: dict[str, Any] = json.loads(file.read_text())
+    try:
+        description: dict[str, Any] = json.loads(file.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        return None  # changed by someone else: compute it again
     return description
 
 

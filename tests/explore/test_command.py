@@ -124,8 +124,11 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert sum(row == {"point": row["point"], "pes": row["pes"]} for row in again) == 1
     assert sum(one == other for one, other in zip(first, again, strict=True)) == 3
     assert sorted(folder.iterdir()) == files
+    files[1].write_text("{")  # damaged: computed again
+    sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
+    assert len(computed) == 2
     sweep.sweep(layers, HARDWARE, points, 3, "edp", True, folder, workers=1)
-    assert len(computed) == 1 + 4  # another question: nothing is reused
+    assert len(computed) == 2 + 4  # another question: nothing is reused
 
 
 def test_a_sweep_from_the_command_line(suite: Path) -> None:
@@ -157,7 +160,7 @@ def test_a_sweep_on_dask(suite: Path) -> None:
         (["--hardware", HARDWARE, "--vary", "pes=2.5"], "error: hardware array256_bw512: pes is 2.5"),
         (["--hardware", HARDWARE, "--vary", "pes=2", "-o", "out"], "error: --output and --write-engine show one accelerator"),
         (["--hardware", HARDWARE, "--results", "out"], "error: --results and --dask belong to a sweep"),
-        (["--hardware", HARDWARE, "--vary", "pes=9973", "--workers", "1"], "error: no spatial unrolling fills 9973 elements"),
+        (["--hardware", HARDWARE, "--vary", "pes=16,9973", "--workers", "2"], "error: no spatial unrolling fills 9973 elements"),
     ],
 )
 def test_errors_have_two_lines(suite: Path, arguments: list[object], message: str) -> None:
