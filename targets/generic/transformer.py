@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import integer, norms, pairs, rows
+from deeploy.operators import integer, norms, pairs, rotate, rows
 from deeploy.target import DType, Kernel, Node, types
 
 BYTES = types("s8", "u8")
@@ -244,7 +245,30 @@ _REQUANT_ADD = Kernel(
     reference=integer.requant_add_reference,
 )
 
+_ROTATE = Kernel(
+    name="rotate",
+    op="Rotate",
+    inputs=("x", "cosine", "sine", "table"),
+    types={"x": BYTES, "cosine": BYTES, "sine": BYTES, "table": BYTES, "y": BYTES},
+    constants=("table",),
+    nest=rotate.nest,
+    accepts=rotate.accepts,
+    strided={"x": 0, "cosine": 0, "sine": 0, "y": 0},
+    overwrites=(("y", "x"),),
+    source="portable/rotate.c",
+    template="rotate.mako",
+    reference=rotate.reference,
+)
+_ROTATE_FLOAT = replace(
+    _ROTATE,
+    inputs=("x", "cosine", "sine", "table?"),
+    types=dict.fromkeys(("x", "cosine", "sine", "y"), FLOAT),
+    constants=(),
+    reference=rotate.float_reference,
+)
+
 KERNELS: tuple[Kernel, ...] = (
     *(_TABLE_SOFTMAX, _SHIFT_SOFTMAX, _LAYER_NORM, _RMS_NORM, _FUNCTION, _DIV),
     *(_STANDARDISE, _NORMALISE, _PAIRWISE, _SELECT, _EXPAND, _REQUANT_ADD),
+    *(_ROTATE, _ROTATE_FLOAT),
 )

@@ -1,0 +1,61 @@
+"""Rotary embedding (docs/integer-form.md): the halves of a row as the two coordinates of points, turned by angles.
+
+y = x * cos + turned * sin, where turned is (-second half, first half). Every element needs one of the other half, so that a row is
+never cut; cosines and sines broadcast over heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.epilogue import shifted
+from deeploy.graph.nest import Map, Nest, coupled, parallel
+from deeploy.graph.nodes import Node
+
+
+def nest(node: Node) -> Nest:
+    """Rows of ``x`` are independent; ``cosine`` and ``sine`` are aligned to the right of its axes."""
+    x = node.inputs[0]
+    assert x is not None
+    dims = (*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *coupled("c"))
+    reads = {"x": Map(*dims)}
+    for name, tensor in zip(("cosine", "sine"), node.inputs[1:3], strict=True):
+        assert tensor is not None
+        reads[name] = Map(*dims[len(dims) - len(tensor.shape) :])
+    return Nest(reads=reads, writes={"y": Map(*dims)})
+
+
+def accepts(node: Node) -> str | None:
+    """Rows of pairs, and tables of rank at most that of ``x``."""
+    x = node.inputs[0]
+    if x is None or not x.shape or x.shape[-1] % 2:
+        return "rows of an even length"
+    same = x.shape == node.outputs[0].shape and all(t is not None and len(t.shape) <= len(x.shape) for t in node.inputs[1:3])
+    return None if same and len(x.shape) <= 6 else "cosines and sines that broadcast over x, at most 6 axes"
+
+
+def product(a: np.ndarray, b: np.ndarray, constants: tuple[int, ...]) -> np.ndarray:
+    """clip(((a - za)*(b - zb)*mul + add) >> shift, low, high); ``constants``: za, zb, mul, add, shift, low, high, even or -1."""
+    a_zero, b_zero, mul, add, shift, low, high, even = constants
+    wide = (a.astype(np.int64) - a_zero) * (b.astype(np.int64) - b_zero) * mul + add
+    return np.asarray(np.clip(shifted(wide, shift, None if even < 0 else even), low, high))
+
+
+def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Both products requantised on their own, then clip((c*mul_a + s*mul_b + add) >> shift, low, high).
+
+    ``table`` [2,256] gives the turned element for one of the second half (row 0) and of the first half (row 1).
+    """
+    half, smallest = x.shape[-1] // 2, np.iinfo(x.dtype).min
+    steps = x.astype(np.int64) - smallest
+    turned = np.concatenate([table[0][steps[..., half:]], table[1][steps[..., :half]]], axis=-1)
+    mul_a, mul_b, add, shift, low, high, even = node.attrs["sum"]
+    c, s = product(x, cos, node.attrs["cosine"]), product(turned, sin, node.attrs["sine"])
+    return np.asarray(np.clip(shifted(c * mul_a + s * mul_b + add, shift, None if even < 0 else even), low, high))
+
+
+def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    """x * cos + (-second half, first half) * sin in float32."""
+    half = x.shape[-1] // 2
+    turned = np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
+    return np.asarray(x * cos + turned * sin, np.float32)
