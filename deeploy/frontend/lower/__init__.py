@@ -12,9 +12,12 @@ from deeploy.frontend.lower import (
     fuse,
     heads,
     layout,
+    packing,
     qdq,
     qoperator,
     recognise,
+    rotations,
+    siblings,
 )
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewrite import Pass
@@ -25,4 +28,18 @@ __all__ = ["assign_types", "passes"]
 def passes() -> tuple[Pass, ...]:
     """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues."""
     spelling = (contrib.PASS, contractions.PASS, decompose.PASS, recognise.PASS)
-    return (qoperator.PASS, dialect.PASS, *spelling, qdq.PASS, chains.PASS, fuse.FOLD, floats.PASS, heads.PASS, layout.PASS, fuse.PASS)
+    return (
+        qoperator.PASS,
+        dialect.PASS,
+        *spelling,
+        qdq.PASS,
+        chains.PASS,
+        fuse.FOLD,
+        floats.PASS,
+        heads.PASS,
+        layout.PASS,
+        fuse.PASS,
+        rotations.PASS,
+        siblings.PASS,
+        packing.PASS,
+    )

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+
 DOMAIN = "deeploy"
 
 
@@ -22,6 +25,16 @@ def variable(name: str, dtype: Any, shape: Sequence[int]) -> gs.Variable:
 
 def const(name: str, values: Any, dtype: Any = None) -> gs.Constant:
     return gs.Constant(name, np.ascontiguousarray(np.asarray(values, dtype)))
+
+
+def described(node: gs.Node) -> Node:
+    """The read-only view of a lowered node, which has no absent operands, that declarations are evaluated on."""
+    return Node(node.name, node.op, tuple(map(_described, node.inputs)), tuple(map(_described, node.outputs)), node.attrs)
+
+
+def _described(tensor: gs.Tensor) -> Tensor:
+    data = np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else None
+    return Tensor(tensor.name, tuple(int(n) for n in tensor.shape), DType.of(tensor.dtype), data)
 
 
 def add(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str | None = None, **attrs: Any) -> gs.Tensor:

@@ -1,0 +1,157 @@
+"""Products of one tensor with several constants as one product: queries, keys and values; a gate and what it gates.
+
+Their weights lie side by side, and each result is a slice of the common one, which is a view. One call fetches its operand once and
+sets itself up once, and has columns for all cores where every product alone has too few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.frontend.lower import build
+from deeploy.frontend.lower.quant import narrow
+from deeploy.graph.rewrite import Pass, rule
+from deeploy.operators import requantise
+from deeploy.operators.views import VIEWS
+
+_LARGEST = 16384  # bytes of a common result: behind more work, set-up is nothing, and parts that die one by one fit memories better
+_STAGES = ((), ("bias",), ("requantise",))
+_SHARED = ("trans_a", "a_zero_point", "b_zero_point", "low", "high")  # attributes that siblings have in common
+
+
+def _stages(node: gs.Node) -> tuple[str, ...]:
+    return tuple(node.attrs.get("epilogue", ()))
+
+
+def _is_placed(graph: gs.Graph, tensor: gs.Tensor) -> bool:
+    """Whether a tensor has to lie in a place of its own: an output of the network, or a part of a concatenation."""
+    if any(tensor is out for out in graph.outputs):
+        return True
+    views = [node for node in tensor.outputs if build.lowered(node) and node.op in VIEWS]
+    return any(node.op == "Concat" or any(_is_placed(graph, out) for out in node.outputs) for node in views)
+
+
+def _is_candidate(graph: gs.Graph, node: gs.Node) -> bool:
+    if node.op != "MatMul" or not build.lowered(node) or _stages(node) not in _STAGES or len(node.outputs) != 1:
+        return False
+    a, b = node.inputs[:2]
+    if isinstance(a, gs.Constant) or not isinstance(b, gs.Constant) or b.values.ndim != 2 or node.attrs["trans_a"]:
+        return False
+    return not any(n == 0 for n in node.outputs[0].shape) and not _is_placed(graph, node.outputs[0])
+
+
+def _alike(first: gs.Node, other: gs.Node) -> bool:
+    """Whether two candidates can share a product, requantisation aside."""
+    types = [
+        (n.inputs[1].values.dtype, np.dtype(n.outputs[0].dtype), _stages(n), *(n.attrs.get(a) for a in _SHARED)) for n in (first, other)
+    ]
+    return types[0] == types[1]
+
+
+@dataclass(frozen=True)
+class _Requantisation:
+    """mul and add of one entry per column, and their shift."""
+
+    mul: np.ndarray
+    add: np.ndarray
+    shift: int
+    even: int | None
+
+
+def _columns(node: gs.Node) -> int:
+    return int(node.outputs[0].shape[-1])
+
+
+def _bytes(node: gs.Node) -> int:
+    y = node.outputs[0]
+    return math.prod(int(n) for n in y.shape) * int(np.dtype(y.dtype).itemsize)
+
+
+def _requantisation(node: gs.Node) -> _Requantisation:
+    mul, add = (np.broadcast_to(np.asarray(t.values).astype(np.int64), _columns(node)) for t in node.inputs[-2:])
+    return _Requantisation(mul, add, int(node.attrs["shift"]), node.attrs.get("even"))
+
+
+def _shortened(node: gs.Node, own: _Requantisation, shift: int) -> _Requantisation | None:
+    """The same results with fewer bits of multipliers, None where no summand gives them for every accumulator that can occur."""
+    view = build.described(node)
+    least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(view, view.inputs[:2]))
+    less = own.shift - shift
+    mul = (own.mul + ((1 << less) >> 1)) >> less
+    outside = own.shift > requantise.LONGEST or int(least.min()) < -requantise.WORD or int(most.max()) >= requantise.WORD
+    if outside or int(own.mul.min()) <= 0 or int(mul.min()) <= 0:
+        return None
+    stairs = requantise.staircase(own.mul, own.add, own.shift, node.attrs["low"], node.attrs["high"], own.even, least, most)
+    lower, upper = stairs.adds(mul, shift)
+    return None if (lower > upper).any() else _Requantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
+
+
+def _common(group: Sequence[gs.Node]) -> tuple[list[gs.Node], _Requantisation] | None:
+    """The requantisation of all columns, and the nodes that it holds for: those whose shift can be that of the least one."""
+    parts = [_requantisation(node) for node in group]
+    shift = min(part.shift for part in parts)
+    is_same = len({(part.shift, part.even) for part in parts}) == 1
+    found = [(n, part if is_same else _shortened(n, part, shift)) for n, part in zip(group, parts, strict=True)]
+    kept = [(node, part) for node, part in found if part is not None]
+    if len(kept) < 2:
+        return None
+    mul, add = (np.concatenate([getattr(part, name) for _, part in kept]) for name in ("mul", "add"))
+    return [node for node, _ in kept], _Requantisation(mul, add, shift, kept[0][1].even)
+
+
+@rule("MatMul")
+def siblings(graph: gs.Graph, node: gs.Node) -> bool:
+    """Constant factors of one tensor, side by side."""
+    if not _is_candidate(graph, node):
+        return False
+    readers = [n for n in graph.nodes if n.op == "MatMul" and len(n.inputs) > 1 and n.inputs[0] is node.inputs[0]]
+    group = [n for n in readers if n is node or (_is_candidate(graph, n) and _alike(node, n))]
+    sizes = np.cumsum([_bytes(n) for n in group])
+    group = [n for n, size in zip(group, sizes, strict=True) if size <= _LARGEST]
+    if len(group) < 2 or group[0] is not node:
+        return False
+    attrs = {key: value for key, value in node.attrs.items() if key != "even"}
+    constants: list[gs.Tensor] = []
+    if _stages(node) == ("requantise",):
+        common = _common(group)
+        if common is None:
+            return False
+        group, own = common
+        attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
+        constants = [build.const("mul", own.mul, np.int32), build.const("add", narrow(own.add))]
+    elif _stages(node) == ("bias",):
+        rows = [np.broadcast_to(np.asarray(n.inputs[2].values), _columns(n)) for n in group]
+        constants = [build.const("bias", np.concatenate(rows))]
+    _join(graph, group, attrs, constants)
+    return True
+
+
+def _join(graph: gs.Graph, group: Sequence[gs.Node], attrs: dict[str, object], constants: Sequence[gs.Tensor]) -> None:
+    """Put one product in the place of a group; ``constants`` are its epilogue's."""
+    a, results = group[0].inputs[0], [n.outputs[0] for n in group]
+    weights = [np.asarray(n.inputs[1].values) if n.attrs["trans_b"] else np.asarray(n.inputs[1].values).T for n in group]
+    name = " and ".join(n.name for n in group)
+    label = f"{results[0].name} (and {len(group) - 1} beside)"
+    for constant in constants:
+        constant.name = f"{label} ({constant.name})"
+    for n in group:
+        n.outputs.clear()
+        n.inputs.clear()
+    rows = list(results[0].shape[:-1])
+    both = build.variable(label, results[0].dtype, [*rows, sum(int(t.shape[-1]) for t in results)])
+    stacked = build.const(f"{label} (weights)", np.concatenate(weights))
+    build.add(graph, "MatMul", [a, stacked, *constants], both, name, **{**attrs, "trans_b": True})
+    begin = 0
+    for result in results:
+        end = begin + int(result.shape[-1])
+        starts, ends = (0,) * len(rows) + (begin,), (*rows, end)
+        build.add(graph, "Slice", [both], result, f"{result.name} (slice)", starts=starts, ends=ends, steps=(1,) * len(ends))
+        begin = end
+
+
+PASS = Pass("siblings", (siblings,))
