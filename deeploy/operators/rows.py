@@ -58,8 +58,11 @@ def softmax_is_wide(node: Node) -> bool:
     return 2 * largest * (columns(node) + int(node.attrs["levels"])) >= 2**32
 
 
-def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped."""
+def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray, results: np.ndarray | None = None) -> np.ndarray:
+    """e = table[max - x]; q = e * levels / sum(e), half to even or, without ``rounded``, down; y = q + zero_point, clipped.
+
+    With ``results``, y is its entry for that, the first of which is for ``smallest``.
+    """
     attrs = node.attrs
     wide = x.astype(np.int64)
     e = table.astype(np.int64)[wide.max(axis=-1, keepdims=True) - wide]
@@ -71,7 +74,8 @@ def table_softmax_reference(node: Node, x: np.ndarray, table: np.ndarray) -> np.
         q -= (q & 1) & (q * 2 * total == top)
     else:
         q = top // total
-    return np.asarray(np.clip(q + attrs["zero_point"], attrs["low"], attrs["high"]))
+    y = np.clip(q + attrs["zero_point"], attrs["low"], attrs["high"])
+    return np.asarray(y if results is None else results[y - attrs["smallest"]])
 
 
 def shift_softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:

@@ -28,7 +28,12 @@ void KERNEL(const struct table_softmax *k) {
         if (sum == 0) sum = 1;
         for (int i = 0; i < columns; i++) {
             const int64_t value = share(table[max - x[i]], (WIDE_T)k->levels, sum) + k->zero_point;
-            y[i] = (Y_T)(value < k->low ? k->low : value > k->high ? k->high : value);
+            const int32_t result = (int32_t)(value < k->low ? k->low : value > k->high ? k->high : value);
+#ifdef RESULTS_T
+            y[i] = ((const RESULTS_T *)k->results)[result - k->smallest];
+#else
+            y[i] = (Y_T)result;
+#endif
         }
     } while (next_row(index, k->extent));
 }

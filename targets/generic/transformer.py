@@ -80,9 +80,9 @@ def _select_types(node: Node) -> str | None:
 _TABLE_SOFTMAX = Kernel(
     name="table_softmax",
     op="Softmax",
-    inputs=("x", "table"),
-    types={"x": BYTES, "table": types("u32"), "y": types("s8", "u8", "s32")},
-    constants=("table",),
+    inputs=("x", "table", "results?"),
+    types={"x": BYTES, "table": types("u32"), "results": BYTES, "y": types("s8", "u8", "s32")},
+    constants=("table", "results"),
     nest=rows.nest(),
     accepts=ew.fits_loops,
     strided=ROW,

@@ -40,6 +40,8 @@ def test_softmaxes_follow_strides(shape: tuple[int, ...], dtype: str) -> None:
     e = np.exp((x.astype(np.float64) - x.max(axis=-1, keepdims=True)) / 30)
     assert np.abs(got - e / e.sum(axis=-1, keepdims=True) * 255).max() <= 0.501
     check(kernel("table_softmax"), {"x": x, "table": table}, "u8", {**attrs, "rounded": False}, strided=True)
+    results = draw("s8", 256)
+    check(kernel("table_softmax"), {"x": x, "table": table, "results": results}, "s8", {**attrs, "smallest": 0}, strided=True)
     check(kernel("shift_softmax"), {"x": x}, "u8", {"group": min(8, shape[-1]), "numerator": 127 * 256}, strided=True)
 
 

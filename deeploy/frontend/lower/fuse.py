@@ -7,6 +7,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.quant import narrow
+from deeploy.graph import epilogue
 from deeploy.graph.rewrite import Pass, constant, producer, rule
 
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
@@ -165,6 +166,33 @@ def requantised_sum(graph: gs.Graph, node: gs.Node) -> bool:
     return True
 
 
+@rule("RequantShift", "Lookup")
+def shares(graph: gs.Graph, node: gs.Node) -> bool:
+    """What becomes of every result of an integer softmax is a table of the softmax."""
+    x, y = node.inputs[0], node.outputs[0]
+    front = producer(x, "Softmax")
+    if front is None or not build.lowered(front) or len(x.outputs) != 1 or any(x is out for out in graph.outputs):
+        return False
+    if len(front.inputs) != 2 or any(np.dtype(t.dtype) not in (np.int8, np.uint8) for t in (x, y)):
+        return False
+    smallest = int(np.iinfo(x.dtype).min)
+    constants = [constant(t) for t in node.inputs[1:]]
+    if node.op == "Lookup":
+        results = constants[0]
+    elif any(c is None or c.size != 1 for c in constants):
+        return False
+    else:
+        mul, add = (np.asarray(c).reshape(()) for c in constants)
+        values = np.arange(smallest, smallest + 256)
+        results = epilogue.requantise(values, mul, add, node.attrs["shift"], node.attrs["low"], node.attrs["high"])
+    if results is None:
+        return False
+    front.inputs.append(build.const(f"{y.name} (results)", results.astype(y.dtype)))
+    front.attrs["smallest"] = smallest
+    _take_output(front, node)
+    return True
+
+
 @rule("Clip")
 def clamp(graph: gs.Graph, node: gs.Node) -> bool:
     """A float Relu or Clip behind an accumulator."""
@@ -177,4 +205,4 @@ def clamp(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
-PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, clamp))
+PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, shares, clamp))

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.frontend.lower import build, packing, rotations, siblings
+from deeploy.frontend.lower import build, fuse, packing, rotations, siblings
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.graph.rewrite import Pass
 from deeploy.midend.assemble import assemble
@@ -243,3 +243,40 @@ def test_heads_are_written_as_rows(seed: int) -> None:
 def test_what_is_reordered_otherwise_stays(kind: str, seed: int) -> None:
     before, after = both(lambda random: mixed(random, kind), packing.PASS, seed)
     assert before == after
+
+
+# ---- what becomes of shares
+
+
+def shares(random: np.random.Generator, kind: str) -> gs.Graph:
+    """An integer softmax and a function of its results."""
+    x = build.variable("x", np.int8, [1, int(random.integers(1, 5)), int(random.integers(1, 20))])
+    graph = gs.Graph([], [x], [])
+    table = build.const("exponentials", np.rint(np.exp(-np.arange(256) / 25) * 2**20).astype(np.uint32))
+    dtype = random.choice([np.int8, np.uint8])
+    zero = int(np.iinfo(dtype).min)
+    attrs = {"levels": 255, "zero_point": zero, "low": zero, "high": zero + 255, "rounded": bool(random.integers(2))}
+    y = build.add(graph, "Softmax", [x, table], named(graph, dtype, x.shape), **attrs)
+    if kind == "table":
+        z = build.add(graph, "Lookup", [y, constant(random, np.int8, 256)], named(graph, np.int8, x.shape))
+    else:
+        operands, own = requantisation(random, random.uniform(0.1, 3, x.shape[-1] if kind == "columns" else 1), np.int8)
+        own.pop("epilogue")
+        z = build.add(graph, "RequantShift", [y, *operands], named(graph, np.int8, x.shape), **own)
+    graph.outputs = [z, y] if kind == "reader" else [z]
+    return graph
+
+
+@pytest.mark.parametrize("kind", ["table", "requantised"])
+@pytest.mark.parametrize("seed", range(5))
+def test_shares_become_something_else_at_once(kind: str, seed: int) -> None:
+    _, after = both(lambda random: shares(random, kind), fuse.PASS, seed)
+    assert after == ["Softmax"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_shares_that_others_read_stay(seed: int) -> None:
+    before, after = both(lambda random: shares(random, "reader"), fuse.PASS, seed)
+    assert before == after == ["Softmax", "RequantShift"]
+    before, after = both(lambda random: shares(random, "columns"), fuse.PASS, seed + 2)
+    assert before == after == ["Softmax", "RequantShift"]
