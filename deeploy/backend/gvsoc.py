@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +19,19 @@ import numpy as np
 
 from deeploy.backend import host
 from deeploy.backend.project import read_manifest
-from deeploy.errors import BuildError, UsageError
+from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
+from deeploy.graph.types import DType
 
 SECONDS = 600.0  # wall time after which a simulation is taken to hang
 _LAYER = re.compile(r"layer (\d+) (\d+) (\S+) (\d+)$")
 _TOTAL = re.compile(r"total (\d+) (\d+)$")
-_ERROR = re.compile(r"error: (.*)$")
+_ERROR = re.compile(r"^error: (.*)$")
+_TOO_LARGE = re.compile(r"error: (.* larger than .*|.* leaves no room .*)$|(region .* overflowed .*)$")
+_OF_SIZE = re.compile(r"larger than|do not fit|no room|is full")
+_BROKEN = re.compile(r"error|undefined reference|No rule|not found")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+FIT = "Leave more of the memory to the program with smaller --l1 or --l2, or keep constants far away with --default-memory."
+REVISION = "Use the revision and the packages of the simulator that docs/targets.md names, and a launcher that starts by itself."
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,8 @@ def run(
 
     Raises:
         UsageError: the project is for a target that has no such simulator.
-        BuildError: tools are missing, the program does not fit, or the simulation fails or hangs.
+        BuildError: tools are missing, or the simulation fails or hangs.
+        FitError: the program with its arenas and arrays is larger than the chip's memory.
     """
     if not (project / "runtime" / "bare" / "bare.mk").is_file():
         raise UsageError(
@@ -75,7 +86,15 @@ def run(
     lines = _simulate(command, folder, on_line, seconds)
     layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, lines) if m and m[1] == "0")
     cycles = tuple(int(m[2]) for m in map(_TOTAL.search, lines) if m)
-    return Simulated(host.split((folder / "outputs.bin").read_bytes(), network["outputs"], len(samples)), cycles, layers)
+    return Simulated(_outputs(folder / "outputs.bin", network, len(samples)), cycles, layers)
+
+
+def _outputs(file: Path, network: Mapping[str, Any], samples: int) -> list[np.ndarray]:
+    data = file.read_bytes() if file.is_file() else b""
+    size = sum(math.prod(port["shape"]) * DType(port["type"]).bytes for port in network["outputs"])
+    if len(data) != size * samples:
+        raise BuildError(f"the simulation left {len(data)} bytes of outputs instead of {size * samples}", REVISION)
+    return host.split(data, network["outputs"], samples)
 
 
 def _build(project: Path, name: str) -> Path:
@@ -90,21 +109,31 @@ def _build(project: Path, name: str) -> Path:
     command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", defines, "all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        too_large = next((m[1] or m[2] for line in lines if (m := _TOO_LARGE.search(line))), None)
+        if too_large is not None:
+            raise FitError(f"the program for the chip does not fit: {too_large}", FIT)
+        first = next((line for line in lines if _BROKEN.search(line)), lines[-1] if lines else "make says nothing")
         raise BuildError(
-            f"the project in {project} does not build for the chip:\n{tail}", "A program that is too large says which memory overflows."
+            f"the project in {project} does not build for the chip: {shorten(first, 300)}", f"See all of it: {' '.join(command)}"
         )
     return (project / folder).resolve()
 
 
 def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], None] | None, seconds: float) -> list[str]:
     """The lines that the program printed."""
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+        )
+    except OSError as error:
+        raise BuildError(f"the simulator {command[0]} cannot be run: {error.strerror}", REVISION) from error
     is_late = threading.Event()
 
     def stop() -> None:
         is_late.set()
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the launcher starts the simulator as a process of its own
 
     alarm = threading.Timer(seconds, stop)
     alarm.start()
@@ -112,19 +141,31 @@ def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], Non
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            lines.append(line.rstrip())
+            lines.append(_COLOUR.sub("", line.rstrip()))
             if on_line is not None:
                 on_line(lines[-1])
         status = process.wait()
     finally:  # whoever interrupts is not kept waiting, and nothing stays behind
         alarm.cancel()
-        process.kill()
+        if process.poll() is None:
+            stop()
     if is_late.is_set():
         raise BuildError(f"the simulation did not end within {seconds:g} seconds", "Give it more with --time-limit, or fewer samples.")
     if status:
-        errors = [m[1] for m in map(_ERROR.search, lines) if m]
-        what = errors[0] if errors else "\n".join(lines[-12:])
-        raise BuildError(
-            f"the program failed on the simulator with status {status}: {what}", "Run it on the host first: deeploy run without --on."
-        )
+        raise _failure(command[0], status, lines)
     return lines
+
+
+def _failure(simulator: str, status: int, lines: Sequence[str]) -> DeeployError:
+    """Why a simulation failed, from what was printed: the program says ``error:``, the rest is the simulator."""
+    said = next((m[1] for m in map(_ERROR.search, lines) if m), None)
+    if said is not None and _OF_SIZE.search(said):
+        return FitError(f"the program does not fit the chip: {said}", FIT)
+    if said is not None:
+        return BuildError(f"the program failed on the simulator: {said}", "Run it on the host first: deeploy run without --on.")
+    if any("Invalid target" in line for line in lines):
+        return BuildError(f"the simulator {simulator} does not know this chip", REVISION)
+    last = next((line for line in reversed(lines) if line.strip() and not line.startswith("Input error: Platform")), "it printed nothing")
+    if status < 0:
+        return BuildError(f"the simulator crashed with {signal.Signals(-status).name}: {shorten(last, 300)}", REVISION)
+    return BuildError(f"the simulator failed with status {status}: {shorten(last, 300)}", REVISION)
