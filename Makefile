@@ -7,7 +7,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
 C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch])
 
-.PHONY: demo story test test-full lint format bench clean
+.PHONY: demo story test test-full lint format bench calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -35,6 +35,15 @@ bench: $(STAMP)
 	@$(BIN)/python benchmarks/spine.py
 	@$(BIN)/python benchmarks/allocation.py
 	@$(BIN)/python benchmarks/planner.py
+	@$(BIN)/python benchmarks/gvsoc/kernels.py
+	@$(BIN)/python benchmarks/gvsoc/neureka.py
+	@$(BIN)/python benchmarks/gvsoc/predict.py
+	@$(BIN)/python benchmarks/gvsoc/size.py
+	@$(BIN)/python benchmarks/gvsoc/compare.py
+
+# Measures Siracusa's machine and kernels anew on GVSoC, which takes minutes, and writes targets/siracusa/timing.toml.
+calibrate: $(STAMP)
+	@$(BIN)/python benchmarks/gvsoc/calibrate.py
 
 # The environment stays: `rm -r .venv` makes the next command install it anew.
 clean:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = ROOT / "targets" / "siracusa" / "runtime" / "bare"
+HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
 L1_BYTES = 256 * 1024 - STACKS
 SECONDS = 300
@@ -101,29 +102,39 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     return Compiled({"network": Network(plan, case.name, tuple(sources), tuple(results), True, ())}, {})
 
 
-def build(project: Path, folder: Path, flags: str = "", compiler: str = "gcc", l2_bytes: int = 512 * 1024) -> Path:
-    """Build the project with the bare-metal runtime and this folder's main."""
-    sources = [Path(__file__).parent / "main.c", *(f for d in ("src", "src/kernels", "runtime") for f in sorted((project / d).glob("*.c")))]
+def build(
+    project: Path,
+    folder: Path,
+    flags: str = "",
+    compiler: str = "gcc",
+    l2_bytes: int = 512 * 1024,
+    main: str = "main.c",
+    wrapped: Sequence[str] = ("rt_fork",),
+) -> Path:
+    """Build the project with the bare-metal runtime and a main of this folder, which stands before some functions of the runtime."""
+    sources = [Path(__file__).parent / main, *(f for d in ("src", "src/kernels", "runtime") for f in sorted((project / d).glob("*.c")))]
     includes = [project / "include", project / "runtime", *(project / "kernels").iterdir()]
-    variables = {
-        "BARE": BARE,
-        "BUILD": folder,
-        "SOURCES": " ".join(map(str, sources)),
-        "INCLUDES": " ".join(map(str, includes)),
-        "CFLAGS": f"-O3 -mno-relax {flags}",
-        "COMPILER": compiler,
-        "LIBRARIES": "-Wl,--wrap=rt_fork",
-        "L1_RESERVED_BYTES": STACKS,
-        "L2_ARENA_BYTES": l2_bytes,
-    }
-    command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in variables.items())]
+    flags = f"-O3 -mno-relax {flags}"
+    libraries = " ".join(f"-Wl,--wrap={name}" for name in wrapped)
+    return make(sources, includes, folder, CFLAGS=flags, COMPILER=compiler, LIBRARIES=libraries, L2_ARENA_BYTES=l2_bytes)
+
+
+def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, **variables: object) -> Path:
+    """Build sources with the bare-metal runtime; ``variables`` are those of its bare.mk.
+
+    Raises:
+        SimulationError: the compiler refuses, or is not there.
+    """
+    values = {"BARE": BARE, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
+    values |= {"L1_RESERVED_BYTES": STACKS, **variables}
+    command = ["make", "-s", "-j2", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SimulationError(done.stderr)
     return folder / "application.elf"
 
 
-def _always_fork(source: Path) -> None:
+def always_fork(source: Path) -> None:
     """Let a team of one core be forked like any other, where main.c measures."""
     before, after = "else body((void *)closure);", "else rt_fork(1, body, (void *)closure);"
     text = source.read_text()
@@ -167,7 +178,7 @@ def check_and_measure(
         folder = keep or Path(scratch)
         project, work = folder / "project", folder / "work"
         layer.write(project)
-        _always_fork(project / "src" / "network.c")
+        always_fork(project / "src" / "network.c")
         program = build(project, work, flags, compiler)
         sample = b"".join(case.operands[name].tobytes() for name in case.variables)
         (work / "inputs.bin").write_bytes(2 * sample)

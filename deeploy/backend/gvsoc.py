@@ -57,6 +57,23 @@ def launcher() -> str:
     return found
 
 
+def _check_compiler() -> None:
+    for tool, package in (("make", "make"), ("riscv64-unknown-elf-gcc", "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf")):
+        if shutil.which(tool) is None:
+            raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {package}).")
+
+
+def check_tools() -> str:
+    """The simulator's launcher, where the compiler is there as well.
+
+    Raises:
+        BuildError: one of them is missing.
+    """
+    found = launcher()
+    _check_compiler()
+    return found
+
+
 def run(
     project: Path,
     network: Mapping[str, Any],
@@ -75,8 +92,8 @@ def run(
         raise UsageError(
             f"--on gvsoc: target {network['target']} does not run there", "Compile for a target of that simulator, or leave --on out."
         )
-    gvsoc = launcher()
-    folder = _build(project, network["name"])
+    gvsoc = check_tools()
+    folder = build(project, network["name"])
     host.write_samples(folder / "inputs.bin", network, samples)
     if network["machine"]["constants"] is not None:
         shutil.copyfile(project / network["machine"]["constants"], folder / "weights.bin")
@@ -97,11 +114,14 @@ def _outputs(file: Path, network: Mapping[str, Any], samples: int) -> list[np.nd
     return host.split(data, network["outputs"], samples)
 
 
-def _build(project: Path, name: str) -> Path:
-    """The folder of the application that runs one network of the project."""
-    for tool, package in (("make", "make"), ("riscv64-unknown-elf-gcc", "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf")):
-        if shutil.which(tool) is None:
-            raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {package}).")
+def build(project: Path, name: str) -> Path:
+    """Build one network of the project for the chip; returns the folder with ``application.elf``.
+
+    Raises:
+        BuildError: tools are missing, or the sources are rejected.
+        FitError: the program is larger than the chip's memory.
+    """
+    _check_compiler()
     manifest = read_manifest(project)
     names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
     folder = "build/bare" if len(names) == 1 else f"build/bare/{name}"

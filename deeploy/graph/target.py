@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class PathTiming:
-    """Cycles of one transfer: ``issue`` on the core that starts it, then ``latency + rows * row + bytes * byte`` on the path.
+    """Cycles of a transfer: ``issue`` on the core that starts it, ``rows * row + bytes * byte`` on the path, then ``latency``.
 
-    ``latency`` and ``byte`` are (fetching, storing). Energy in picojoule per byte.
+    The path is free for the next transfer during the latency. ``latency`` and ``byte`` are (fetching, storing). Energy in
+    picojoule per byte.
     """
 
     issue: float
@@ -86,23 +87,42 @@ class PathTiming:
     byte: tuple[float, float]
     pj_per_byte: float
 
-    def data(self, count: float, rows: float, commands: float, is_store: bool) -> float:
-        """Cycles on the path for ``count`` bytes in ``rows`` rows and ``commands`` transfers."""
-        return commands * self.latency[is_store] + rows * self.row + count * self.byte[is_store]
+    def data(self, count: Any, rows: Any, is_store: bool) -> Any:
+        """Cycles on the path for ``count`` bytes in ``rows`` rows; numbers, or arrays of them."""
+        return rows * self.row + count * self.byte[is_store]
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Cycles of a kernel on one core: per call, per multiply-accumulate, per element of its output.
+    """Cycles of a kernel on one core: per call, per iteration of the nests that reduce, per element of its output.
 
-    ``unrolling`` has the factors by which an array of multipliers unrolls the seven loops (``deeploy.graph.loops.LOOPS``): then
-    the products that elements without work could have done count as well.
+    Attributes:
+        cold: further cycles of the first tile of a call, whose instructions are not cached.
+        shared: part by which cycles grow for every further core that works, as all meet in one memory.
+        per: further cycles by what they are counted per: a product of factors, as in ``rows k/4``. A factor is a dimension of
+            the nest, ``rows`` (the output's, without its last axis), ``runs`` (the same, axes merged where all operands allow it) or
+            ``macs`` (iterations of the nests that reduce). With ``/4``, four iterations are one step, the last of which may be
+            incomplete; with ``<4``, only fewer than four count.
+        unrolling: factors by which an array of multipliers unrolls the seven loops (``deeploy.graph.loops.LOOPS``): then the
+            products that elements without work could have done count as well.
     """
 
     call: float
     mac: float
     output: float
+    cold: float = 0.0
+    shared: float = 0.0
+    per: Mapping[str, float] = field(default_factory=dict)
     unrolling: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Cycles of an engine's first core around the kernels: once a layer; to work out a window that moves, at first and again."""
+
+    layer: float = 0.0
+    first_window: float = 0.0
+    window: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -111,8 +131,9 @@ class Timing:
 
     Attributes:
         mhz: the clock that converts cycles.
-        fork: cycles to start a team and join it, by engine; ``tile`` of deciding what a tile's transfers are.
+        fork: cycles to start a team and join it, by engine; ``tile`` of a step of the loop over tiles.
         core_mw: power of one core of an engine, in milliwatt.
+        loops: what else the first core does for a layer.
     """
 
     mhz: float
@@ -121,11 +142,21 @@ class Timing:
     core_mw: Mapping[str, float]
     paths: Mapping[str, PathTiming]
     kernels: Mapping[str, Rate]
+    loops: Loops = Loops()
 
-    def kernel(self, name: str) -> Rate:
-        """The rate of a kernel by the longest entry that begins its name, else the entry ``default``."""
-        known = max((entry for entry in self.kernels if name.startswith(entry)), key=len, default="default")
-        return self.kernels[known]
+    def kernel(self, name: str, words: Collection[str] = ()) -> Rate:
+        """The rate of a kernel, else the entry ``default``.
+
+        An entry is the beginning of a kernel's name, and words that the instance must have, as in ``matmul f32``. Of those that
+        fit, the one with the longest beginning counts, then the one with the most words.
+        """
+        split = {entry: tuple(entry.split()) for entry in self.kernels}
+        fitting = [entry for entry, (start, *needed) in split.items() if name.startswith(start) and set(needed) <= set(words)]
+        return self.kernels[max(fitting, key=lambda entry: (len(split[entry][0]), len(split[entry])), default="default")]
+
+
+def _rate(entry: Mapping[str, Any]) -> Rate:
+    return Rate(entry["call"], entry["mac"], entry["output"], entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {}))
 
 
 def load_timing(file: Path) -> Timing:
@@ -149,7 +180,8 @@ def load_timing(file: Path) -> Timing:
             name: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"])
             for name, e in table("path").items()
         }
-        kernels = {name: Rate(e["call"], e["mac"], e["output"]) for name, e in table("kernel").items()}
+        kernels = {n: _rate(e) for n, e in table("kernel").items()}
+        loops = Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock})
         return Timing(
             clock["mhz"],
             {name: e["fork"] for name, e in engines.items()},
@@ -157,6 +189,7 @@ def load_timing(file: Path) -> Timing:
             {name: e["core_mw"] for name, e in engines.items()},
             paths,
             kernels,
+            loops,
         )
     except KeyError as error:
         raise TargetError(

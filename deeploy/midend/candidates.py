@@ -87,7 +87,7 @@ class Tiler:
         self.dims = cut_dims(call)
         self.core_dims = tuple(d for d in core_dims(call))
         self.work = cost.work(call, target)
-        self.overhead = cost.overhead(call, target)
+        self.overhead, self.once = cost.overhead(call, target), cost.once(call, None, target)
         self.fork = cost.fork(call, target)
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
@@ -194,22 +194,30 @@ class Tiler:
             timing = self._timing(0)
             _, total, rows, commands = self.volumes[name]
             moves, rounds = self._moves(name, order)
-            cycles = timing.data(total * rounds, rows * rounds, commands * rounds, name in self.call.writes)
-            self._moved[name, order] = cycles, cycles / moves, commands * rounds * timing.issue
+            is_output = name in self.call.writes
+            cycles = timing.data(total * rounds, rows * rounds, is_output) + moves * timing.latency[is_output]
+            self._moved[name, order] = cycles, cycles / moves, commands * rounds * timing.issue + cost.moves(moves, self.target)
         return self._moved[name, order]
 
     def _compute(self) -> tuple[Any, Any]:
         """Per combination: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
-        best = np.full(len(self.tiles), float(self.work))
+        best = np.broadcast_to(self.work.cycles(self._count(None)), len(self.tiles)).astype(float)
         which = np.full(len(self.tiles), -1)
         for number, name in enumerate(self.core_dims):
-            extent, size = self.call.geometry.extents[name], self.size[name]
-            rest = extent - (self.trips[name] - 1) * size
-            rounds = (self.trips[name] - 1) * -(-size // self.cores) + -(-rest // self.cores)
-            cycles = self.work * rounds / extent + self.tiles * self.fork
+            active = np.minimum(self.cores, self.size.get(name, self.call.geometry.extents[name]))
+            cycles = self.work.cycles(self._count(name), active) + self.tiles * self.fork
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
-        return best + self.tiles * self.overhead, which
+        return best + self.tiles * self.overhead + self.once, which
+
+    def _count(self, core: str | None) -> cost.Count:
+        """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps."""
+        return lambda name, step: _steps(
+            self.call.geometry.extents[name],
+            self.size.get(name, self.call.geometry.extents[name]),
+            step,
+            self.cores if name == core else 1,
+        )
 
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
@@ -322,9 +330,9 @@ class Tiler:
             used[hop] += stream.bytes * stream.depth
             timing = self._timing(hop)
             count, rows, commands = self._traffic(tiling, stream)
-            cycles = timing.data(count, rows, commands, stream.is_output)
+            cycles = timing.data(count, rows, stream.is_output) + stream.moves * timing.latency[stream.is_output]
             one = cycles / stream.moves
-            issue += commands * timing.issue
+            issue += commands * timing.issue + cost.moves(stream.moves, self.target)
             load = loads.get(stream.path, cost.Load())
             loads[stream.path] = cost.Load(
                 load.data + cycles, load.first + (0 if stream.is_output else one), load.last + (one if stream.is_output else 0)
@@ -338,14 +346,14 @@ class Tiler:
         return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, int(tail), int(far), depth > 1)
 
     def _compute_of(self, tiling: Tiling) -> float:
-        share, fork = 1.0, 0.0
-        if tiling.core_dim is not None:
-            extent = self.call.geometry.extents[tiling.core_dim]
-            size = tiling.tile(tiling.core_dim, extent)
-            trips = -(-extent // size)
-            share = ((trips - 1) * -(-size // self.cores) + -(-(extent - (trips - 1) * size) // self.cores)) / extent
-            fork = self.fork
-        return self.work * share + tiling.tiles * (self.overhead + fork)
+        core, extents = tiling.core_dim, self.call.geometry.extents
+        active = min(self.cores, tiling.tile(core, extents[core])) if core is not None else 1
+
+        def count(name: str, step: int) -> int:
+            return int(_steps(extents[name], tiling.tile(name, extents[name]), step, self.cores if name == core else 1))
+
+        fork = self.fork if core is not None else 0.0
+        return float(self.work.cycles(count, active)) + tiling.tiles * (self.overhead + fork) + self.once
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""
@@ -420,6 +428,15 @@ def _undominated(found: list[Candidate]) -> list[Candidate]:
             front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
             kept.append(candidate)
     return kept
+
+
+def _steps(extent: int, size: Any, step: int, cores: int) -> Any:
+    """The largest parts of ``cores`` of all tiles of ``size`` along a dimension, in whole steps; the tiles for step 0."""
+    trips = -(-extent // size)
+    if not step:
+        return trips
+    share, rest = -(-size // cores), -(-(extent - (trips - 1) * size) // cores)
+    return (trips - 1) * cost.steps(share, step) + cost.steps(rest, step)
 
 
 def _divisors(count: int) -> list[int]:

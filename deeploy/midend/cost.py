@@ -1,16 +1,20 @@
 """Cycles of a tiled call, predicted in closed form from a target's timing.
 
+A kernel's cycles are linear in what it does, counted over the core with the largest part of a tile (``deeploy.graph.target.Rate``):
+the part is a box of the nest, and every term is a product of its extents, in whole steps.
+
 With single buffering everything adds up. With two slots per window, the transfers of one tile run while another is
 computed: the longer of the two counts, besides the first window to arrive and the last one to leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deeploy.graph.loops import from_geometry, slots
+from deeploy.graph.nest import Kind
 from deeploy.graph.target import Rate, Target
 from deeploy.midend.program import Call
 
@@ -24,27 +28,144 @@ class Load:
     last: Any = 0.0
 
 
-def work(call: Call, target: Target) -> float:
-    """Cycles that one core computes for the whole call, apart from what every tile costs."""
+def words(call: Call) -> frozenset[str]:
+    """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function."""
+    node = call.node
+    found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
+    if call.kernel.macros is not None:
+        found |= set(call.kernel.macros(node).values())
+    if "requantise" in node.epilogue and not found & {"narrow", "high"}:
+        found.add("wide")
+    return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
+
+
+def rate(call: Call, target: Target) -> Rate:
+    """The rate of the instance of a kernel that a call needs."""
     assert target.timing is not None
-    rate = target.timing.kernel(call.kernel.name)
-    outputs = sum(call.operands[name].access_elements for name in call.writes)
-    return rate.mac * products(call, rate) + rate.output * outputs
+    return target.timing.kernel(call.kernel.name, words(call))
 
 
-def products(call: Call, rate: Rate) -> int:
-    """Multiply-accumulates of a call; on an array that unrolls loops, with those of elements that have no work in a cycle."""
-    if not rate.unrolling:
-        return call.geometry.macs()
+Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
+Count = Callable[[str, int], Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one core does in a kernel: cycles by products of extents.
+
+    Attributes:
+        terms: cycles, and what they are counted by.
+        dims: all dimensions of the call.
+    """
+
+    terms: tuple[tuple[float, Factors], ...]
+    dims: tuple[str, ...]
+    shared: float
+
+    def cycles(self, count: Count, cores: Any = 1) -> Any:
+        """Cycles of the core with the largest part where ``cores`` work at once; of one tile, or of all added up.
+
+        ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those.
+        Numbers, or arrays of them.
+        """
+        total: Any = 0.0
+        for each, factors in self.terms:
+            value: Any = each
+            for dim in self.dims:
+                value = value * count(dim, factors.get(dim, 0))
+            total = total + value
+        return total * (1 + self.shared * (cores - 1))
+
+
+def work(call: Call, target: Target) -> Work:
+    """What a call's kernel does, without what every tile costs."""
+    return work_of(call, rate(call, target))
+
+
+def work_of(call: Call, found: Rate) -> Work:
+    """The same by a given rate."""
+    nest = call.geometry.nest
+    written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
+    outputs = [[dim.name for dim in access.dims()] for access in written]
+    last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
+    macs = [[*dims] for dims in (p.dims() for p in (nest, *nest.phases)) if any(d.kind is Kind.REDUCTION for d in dims.values())]
+    mac = found.mac * _idle(call, found)
+    terms = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    groups = {"rows": [name for name in (outputs[0] if outputs else ()) if name not in last], "runs": _runs(call)}
+    for text, each in found.per.items():
+        factors = _factors(text, groups)
+        terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
+    return Work(tuple(term for term in terms if term[0]), tuple(call.geometry.extents), found.shared)
+
+
+def _idle(call: Call, found: Rate) -> float:
+    """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
+    if not found.unrolling:
+        return 1.0
     names = [name.rstrip("?") for name in call.kernel.inputs]
     constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
-    return sum(slots(layer, rate.unrolling) for layer in from_geometry(call.node.name, call.geometry, constants))
+    layers = from_geometry(call.node.name, call.geometry, constants)
+    return sum(slots(layer, found.unrolling) for layer in layers) / max(call.geometry.macs(), 1)
+
+
+def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """The dimensions that a term of ``Rate.per`` names, and their steps."""
+    factors: dict[str, int] = {}
+    for factor in text.split():
+        name, below, limit = factor.partition("<")
+        name, _, step = name.partition("/")
+        if name != "macs":
+            factors |= dict.fromkeys(groups[name], 1) if name in groups else {name: -int(limit) if below else int(step or 1)}
+    return factors
+
+
+def _runs(call: Call) -> list[str]:
+    """The dimensions outside the longest run of outputs whose elements, and those of all operands, follow each other in memory."""
+    nest = call.geometry.nest
+    written = next((access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes), None)
+    dims = [dim for dim in (axis.bare() for axis in written.axes)] if written is not None else []
+    names = [dim.name if dim is not None else "" for dim in dims]
+    while len(names) > 1 and all(_follows(call, name, names[-2], names[-1]) for name in nest.maps()):
+        names.pop()
+    return [name for name in names[:-1] if name]
+
+
+def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
+    """Whether a step along one dimension of an operand goes where the last one along another ends."""
+    extents = call.geometry.extents
+    if not outer or not inner or operand not in call.operands:
+        return extents.get(outer) == 1
+    access, strides = call.geometry.nest.maps()[operand], call.operands[operand].access.strides
+
+    def stride(name: str) -> int:
+        return sum(strides[i] for i, axis in enumerate(access.axes) if (dim := axis.bare()) is not None and dim.name == name)
+
+    return extents[outer] == 1 or stride(outer) == stride(inner) * extents[inner]
+
+
+def steps(size: Any, step: int) -> Any:
+    """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
+    return -(-size // step) if step > 0 else size * (size < -step)
 
 
 def overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
     assert target.timing is not None
-    return target.timing.tile + target.timing.kernel(call.kernel.name).call
+    return target.timing.tile + rate(call, target).call
+
+
+def once(call: Call, before: Call | None, target: Target) -> float:
+    """Cycles that a call costs once: its kernel's instructions are not cached, unless the call before it runs the same instance."""
+    assert target.timing is not None
+    is_cached = before is not None and before.kernel.name == call.kernel.name and words(before) == words(call)
+    return target.timing.loops.layer + (0.0 if is_cached else rate(call, target).cold)
+
+
+def moves(count: Any, target: Target) -> Any:
+    """Cycles to work out a window that moves ``count`` times."""
+    assert target.timing is not None
+    loops = target.timing.loops
+    return loops.first_window + (count - 1) * loops.window
 
 
 def fork(call: Call, target: Target) -> float:

@@ -144,7 +144,7 @@ class Planner:
         for buffer in (b for b in self.constants if not b.memory):
             steps = uses[buffer.name]
             commands = max(1, -(-buffer.bytes // path.max_total))
-            fetch = int(timing.data(buffer.bytes, 0, commands, False) + commands * timing.issue)
+            fetch = int(timing.data(buffer.bytes, 0, False) + timing.latency[0] + commands * timing.issue)
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
             hops = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
             users = self.users.get(buffer.name, ())

@@ -46,7 +46,7 @@ class _Path:
         Once a queue's length of them went through, either the queue stays full or the path idles between two of them: the
         others are multiplied instead of walked.
         """
-        service = self.timing.data(batch.bytes * batch.rows, batch.rows, 1, is_store)
+        service, latency = self.timing.data(batch.bytes * batch.rows, batch.rows, is_store), self.timing.latency[is_store]
         issue, ends = self.timing.issue, self.ends
         room = ends.maxlen or 1
         stalled, first = 0.0, -1.0
@@ -60,12 +60,12 @@ class _Path:
             begin = max(now, self.free)
             first = begin if first < 0 else first
             self.free = begin + service
-            ends.append(self.free)
+            ends.append(self.free + latency)
             left = batch.count - done
-            if done > room and left > room and ((is_idle and issue >= service) or (is_full and not is_idle)):
+            if done > room and left > room and ((is_idle and not is_full and issue >= service) or (is_full and not is_idle)):
                 pace = max(issue, service)
                 now, self.free, stalled = now + left * pace, self.free + left * pace, stalled + left * (pace - issue)
-                ends.extend([self.free - pace * i for i in reversed(range(room))])
+                ends.extend([self.free + latency - pace * i for i in reversed(range(room))])
                 break
         return now, stalled, first
 
@@ -86,6 +86,7 @@ class _Walk:
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.first_use = _first_uses(plan)
         self.forks = 0
+        self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
 
     def run(self) -> Run:
         """Every call in turn."""
@@ -118,6 +119,9 @@ class _Walk:
     def move(self, name: str, batches: Iterable[Batch], ticket: int, is_store: bool, owner: int, label: str, tile: int) -> None:
         """Start transfers of one box under a ticket."""
         path, timing = self.paths[name], self.current
+        window = self.window((owner, label, name))
+        self.note("issue", window, label, tile)
+        timing.issue += window
         moved, begin = Traffic(), -1.0
         for batch in batches:
             size, rows = batch.count * batch.bytes * batch.rows, batch.count * batch.rows
@@ -126,14 +130,22 @@ class _Walk:
             self.note("issue", issued - self.now, label, tile)
             _stall(timing, name, QUEUE, stalled)
             timing.issue += batch.count * path.timing.issue
-            busy = path.timing.data(size, rows, batch.count, is_store)
+            busy = path.timing.data(size, rows, is_store)
             moved.add(Traffic(0 if is_store else size, size if is_store else 0, rows, batch.count, busy))
             begin = first if begin < 0 else begin
         if moved.transfers:
-            path.tickets[ticket] = path.free
+            path.tickets[ticket] = path.ends[-1]
             self.owed.setdefault(owner, []).append((name, moved))
             kind = "out" if is_store else "in"
             self.intervals.append(Interval(name, kind, begin, path.free, self.step, owner, label, tile, moved.bytes))
+
+    def window(self, key: tuple[int, str, str]) -> float:
+        """Cycles to work out where a window lies: more at first, when the code for it is not cached."""
+        loops = self.timing.loops
+        if key in self.moved:
+            return loops.window
+        self.moved.add(key)
+        return loops.first_window
 
     def wait(self, name: str, ticket: int, reason: str, tile: int) -> None:
         """Until everything that was started under a ticket is complete."""
@@ -182,6 +194,8 @@ class _CallWalk:
         engine = plan.target.engine(call.kernel.engine)
         self.cores = min(plan.machine.cores, engine.cores) if self.tiling.core_dim is not None else 1
         self.work = cost.work(call, plan.target)
+        before = walk.calls[step - 1] if step else None
+        self.overhead, self.once = cost.overhead(call, plan.target), cost.once(call, before, plan.target)
         self.computed: dict[tuple[int, ...], float] = {}
 
     # ---- pieces
@@ -214,7 +228,7 @@ class _CallWalk:
             walk.early(walk.step + 1)
         timing = walk.timing
         fork = timing.fork.get(self.call.kernel.engine, 0.0) if self.cores > 1 else 0.0
-        overhead = timing.tile + fork + timing.kernel(self.call.kernel.name).call
+        overhead = self.overhead + fork + (self.once if tile == 0 else 0.0)
         compute = self.compute(tile)
         walk.note("overhead", overhead, "set-up, fork and join", tile)
         walk.note("compute", compute, self.call.name, tile)
@@ -223,7 +237,7 @@ class _CallWalk:
         walk.current.compute += compute
 
     def compute(self, tile: int) -> float:
-        """Cycles of the core with the largest part of a tile, by the tile's share of all iterations."""
+        """Cycles of the core with the largest part of a tile."""
         extents, rest = self.call.geometry.extents, self.last + 1
         key: list[int] = []
         for loop in self.tiling.loops:  # tiles differ in size only where a loop is in its last trip
@@ -231,16 +245,19 @@ class _CallWalk:
             key.append(tile // rest % loop.trips == loop.trips - 1)
         key += [tile] if self.call.geometry.limited else []  # rows may end in any trip
         if tuple(key) not in self.computed:
-            spans = self.tiling.spans(extents, tile)
-            share = 1.0
-            for dim, (first, last) in spans.items():
-                share *= max(0, last - first + 1) / extents[dim]
-            core = self.tiling.core_dim
-            if core is not None and share:
-                first, last = spans.get(core, (0, extents[core] - 1))
-                share *= -(-(last - first + 1) // self.cores) / (last - first + 1)
-            self.computed[tuple(key)] = self.work * share
+            part = {name: last - first + 1 for name, (first, last) in self.tiling.spans(extents, tile).items()}
+            self.computed[tuple(key)] = self.largest({**extents, **part})
         return self.computed[tuple(key)]
+
+    def largest(self, sizes: dict[str, int]) -> float:
+        """Cycles of the core with the largest part of a tile of ``sizes``."""
+        dim, active = self.tiling.core_dim, 1
+        if min(sizes.values(), default=1) <= 0:
+            return 0.0
+        if dim is not None:
+            share = -(-sizes[dim] // self.cores)
+            sizes, active = {**sizes, dim: share}, -(-sizes[dim] // share)
+        return float(self.work.cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1, active))
 
     # ---- the loop
 

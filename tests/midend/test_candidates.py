@@ -95,20 +95,21 @@ def _rows(windows: object, shape: list[int], cut: set[str]) -> list[int]:
     return rows
 
 
+def _steps(sizes: dict[str, int], name: str, step: int) -> int:
+    return int(cost.steps(sizes[name], step)) if step else 1
+
+
 def compute(tiler: Tiler, candidate: Candidate) -> float:
     """Cycles in kernels and around them: every tile takes as long as the core with the largest share of it."""
     tiling, extents = candidate.tiling, tiler.call.geometry.extents
     dim = tiling.core_dim
-    total = 0.0
-    volume = {d: e for d, e in extents.items() if any(loop.dim == d for loop in tiling.loops) or d == dim}
+    total = tiler.once
+    active = min(CORES, tiling.tile(dim, extents[dim])) if dim is not None else 1
     for t in range(tiling.tiles):
-        spans = tiling.spans(extents, t)
-        share = 1.0
-        for name, extent in volume.items():
-            first, last = spans.get(name, (0, extent - 1))
-            count = last - first + 1
-            share *= (-(-count // CORES) if name == dim else count) / extent
-        total += tiler.work * share + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
+        sizes = extents | {name: last - first + 1 for name, (first, last) in tiling.spans(extents, t).items()}
+        sizes |= {dim: -(-sizes[dim] // CORES)} if dim is not None else {}
+        work = tiler.work.cycles(functools.partial(_steps, sizes), active)
+        total += work + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
     return total
 
 
@@ -128,8 +129,9 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
         assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
         used[hop] += slot * stream.depth
         timing = TARGET.timing.paths[stream.path]
-        data = moved.commands * timing.latency[stream.is_output] + moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
-        issue += moved.commands * timing.issue
+        data = moved.moves * timing.latency[stream.is_output] + moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
+        loops = TARGET.timing.loops
+        issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
         first, last = (0.0, data / moved.moves) if stream.is_output else (data / moved.moves, 0.0)
         old = loads.get(stream.path, cost.Load())
         loads[stream.path] = cost.Load(old.data + data, old.first + first, old.last + last)

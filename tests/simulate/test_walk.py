@@ -135,7 +135,7 @@ def test_many_equal_transfers_take_as_long_as_one_after_the_other(issue: float, 
 
 
 def plain_target(byte: float = 1.0, commands: int = 16) -> Target:
-    """Siracusa with round figures: issue 10, latency 100, one byte per cycle, fork 50, tile 5, call 20."""
+    """Siracusa with round figures: issue 10, latency 100 after the last byte, one byte per cycle, fork 50, tile 5, call 20."""
     target = load("siracusa")
     timing = PathTiming(10.0, (100.0, 100.0), 0.0, (byte, byte), 2.0)
     far = PathTiming(10.0, (1000.0, 1000.0), 0.0, (2.0, 2.0), 100.0)
@@ -158,7 +158,7 @@ def test_one_tile_by_hand(tmp_path: Path) -> None:
     assert call.stalls == {"L2_L1": {"windows in": 4196.0, "windows out": 4196.0}}
     assert run.cycles == fetch + 5 + 50 + 20 + compute + store
     assert call.bound == "L2_L1"
-    assert [(i.kind, i.start, i.end) for i in run.intervals if i.lane == "L2_L1"] == [("in", 10, 4206), ("out", 4419, 8615)]
+    assert [(i.kind, i.start, i.end) for i in run.intervals if i.lane == "L2_L1"] == [("in", 10, 4106), ("out", 4419, 8515)]
     # 8 cores of 10 mW for 86.15 us, and 8192 bytes of 2 pJ
     assert run.cycles == 8615 and run.energy.cores == pytest.approx(6.892) and run.energy.paths["L2_L1"] == pytest.approx(0.016384)
     told = summary(run)
@@ -208,10 +208,10 @@ def test_a_core_alone_is_not_forked(tmp_path: Path) -> None:
 def test_the_planner_predicted_much_the_same(
     build: Callable[[Path, Options], deeploy.Compiled], buffering: Literal["single", "double"], tmp_path: Path
 ) -> None:
-    """Within 5 %, where every tile is forked and no box is merged; what its closed form ignores makes plans faster, not slower."""
+    """Within 10 %, where every tile is forked and no box is merged: windows that are waited for together share their latency."""
     plan = build(tmp_path, Options({"l1": 4000}, buffering=buffering)).plan
     assert plan.prediction is not None
-    assert walk(plan).cycles == pytest.approx(plan.prediction.cycles, rel=0.05)
+    assert walk(plan).cycles == pytest.approx(plan.prediction.cycles, rel=0.1)
 
 
 def test_the_manifest_holds_what_the_walk_found(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml anew.
+
+    python benchmarks/gvsoc/calibrate.py [--check]
+
+No network takes part: every figure comes from a program of this folder. ``--check`` writes nothing and says how far the file is
+from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when
+the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more
+than a twentieth.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from families import ELEMENTS, PULP, Family
+from fit import solve
+from layer import SimulationError
+from measured import Machine, fit, loops, machine, points
+
+from deeploy.backend import gvsoc
+from deeploy.errors import DeeployError
+from deeploy.graph.target import Loops, PathTiming, Rate
+from deeploy.target import Target, load
+from kernels import versions
+
+FILE = Path(__file__).resolve().parents[2] / "targets" / "siracusa" / "timing.toml"
+HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
+# it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
+"""
+PATHS = ("L2_L1", "L3_L2")  # as machine.c numbers them
+ENOUGH = 0.05  # by which a figure may differ in --check
+
+
+def path(found: Machine, number: int, given: Mapping[str, Any]) -> PathTiming:
+    """What a transfer costs: see ``PathTiming``. Both directions have the same issue and row."""
+    moves = found.moves[found.moves[:, 0] == number]
+    many = found.many[found.many[:, 0] == number]
+    alone = moves[moves[:, 3] == 1]
+    last, first = many[many[:, 3].argmax()], many[many[:, 3].argmin()]
+    pace = (last[4] - first[4]) / (last[3] - first[3])
+    byte = [_slope(alone[alone[:, 1] == out]) for out in (0, 1)]
+    is_bound = pace > 1.5 * byte[int(last[1])] * last[2]  # the core takes longer to start one than the path to move it
+    issue = pace if is_bound else float(np.median(alone[:, 4]))
+    short = [alone[(alone[:, 1] == out) & (alone[:, 2] <= 256)] for out in (0, 1)]
+    latency = [float(np.median(s[:, 5] - s[:, 2] * byte[out])) - issue for out, s in enumerate(short)]
+    rows = moves[moves[:, 3] > 1]
+    known = issue + np.take(latency, rows[:, 1]) + rows[:, 2] * rows[:, 3] * np.take(byte, rows[:, 1])
+    row = float(np.median((rows[:, 5] - known) / rows[:, 3]))
+    latencies = round(latency[0]), round(latency[1])
+    return PathTiming(round(issue), latencies, round(max(row, 0.0), 2), (byte[0], byte[1]), given["pj_per_byte"])
+
+
+def _slope(rows: np.ndarray) -> float:
+    """Cycles per byte of long transfers."""
+    long = rows[rows[:, 2] >= 4096]
+    features = np.column_stack([np.ones(len(long)), long[:, 2]]).astype(float)
+    return round(float(solve(features, long[:, 5].astype(float))[1]), 4)
+
+
+# ---- the file
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if value != round(value) else str(round(value))
+
+
+def _table(name: str, figures: Mapping[str, Any], provenance: str) -> str:
+    lines = [f"[{name}]"]
+    for key, value in figures.items():
+        if isinstance(value, Mapping):
+            text = "{ " + ", ".join(f'"{term}" = {_number(each)}' for term, each in value.items()) + " }"
+        else:
+            text = f"[{', '.join(map(_number, value))}]" if isinstance(value, tuple | list) else _number(value)
+        lines.append(f"{key} = {text}")
+    return "\n".join([*lines, f'provenance = "{provenance}"', ""])
+
+
+def _rate(found: Rate) -> dict[str, Any]:
+    figures: dict[str, Any] = {"call": found.call, "mac": found.mac, "output": found.output, "cold": found.cold}
+    if found.shared:
+        figures["shared"] = found.shared
+    if found.per:
+        figures["per"] = found.per
+    return figures
+
+
+def _entry(family: Family, variant: str) -> str:
+    name = " ".join(f"{family.kernel} {variant}".split())
+    return name if " " not in name else f'"{name}"'
+
+
+def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
+    """The text of the file, and the figures of the machine by name."""
+    found = machine()
+    head = versions()
+    origin = f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
+    paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(PATHS)}
+    assert target.timing is not None
+    timing = replace(target.timing, paths={**target.timing.paths, **paths}, fork={**target.timing.fork, "cluster": found.forks[8]})
+    rates, texts = _kernels(replace(target, timing=timing), found, origin)
+    timing = replace(timing, kernels={**rates})
+    around, tile, count = loops(replace(target, timing=timing), found)
+    parts = [HEAD, _clock(given, around, tile, f"{origin}: {count} layers")]
+    for name, old in given["engine"].items():
+        fork = found.forks[8] if name == "cluster" else old["fork"]
+        power = old["provenance"].split("power of ")[-1]
+        said = f"team of 8: {origin}; power of {power}" if name == "cluster" else old["provenance"]
+        parts.append(_table(f"engine.{name}", {"fork": fork, "core_mw": old["core_mw"]}, said))
+    for name, one in paths.items():
+        figures = {"issue": one.issue, "latency": one.latency, "row": one.row, "byte": one.byte, "pj_per_byte": one.pj_per_byte}
+        energy = given["path"][name]["provenance"].split("energy: ")[-1]
+        parts.append(_table(f"path.{name}", figures, f"transfers of 16 B to 32 KiB, 4 to 64 rows: {origin}; energy: {energy}"))
+    parts += texts
+    kept = {name: old for name, old in given["path"].items() if name not in paths}
+    parts += [_table(f"path.{name}", {k: v for k, v in old.items() if k != "provenance"}, old["provenance"]) for name, old in kept.items()]
+    figures = {"fork": found.forks[8], "tile": tile, "layer": around.layer, "window": around.window, "first_window": around.first_window}
+    for name, one in paths.items():
+        figures |= {f"{name} issue": one.issue, f"{name} latency": one.latency[0], f"{name} byte": one.byte[0]}
+    return "\n".join(parts), figures
+
+
+def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) -> str:
+    old = given["machine"]["clock"]
+    clock = old["provenance"].split(";")[0]
+    figures = {"mhz": old["mhz"], "tile": tile, "layer": around.layer, "first_window": around.first_window, "window": around.window}
+    return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
+
+
+def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rate], list[str]]:
+    """Rates of all families, and their entries."""
+    measured = points([*PULP, *ELEMENTS], target)
+    rates: dict[str, Rate] = {}
+    texts = []
+    for family in (*PULP, *ELEMENTS):
+        fitted = fit(family, measured[family.kernel], found.forks)
+        fits = f"{fitted.points} points, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
+        print(f"{family.kernel:<24}{fits}", file=sys.stderr)
+        said = f"{fits}: {origin}"
+        for variant, rate in fitted.rates.items():
+            name = _entry(family, variant)
+            rates[name.strip('"')] = rate
+            texts.append(_table(f"kernel.{name}", _rate(rate), said))
+    rates["default"] = rates["matmul"]
+    return rates, [_table("kernel.default", _rate(rates["default"]), f"as matmul, plain C: {origin}"), *texts]
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = tomllib.loads(FILE.read_text())
+    try:
+        gvsoc.check_tools()
+        text, figures = measure(load("siracusa"), given)
+    except DeeployError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if "--check" not in arguments:
+        FILE.write_text(text)
+        print(f"{FILE.name}: {text.count('[kernel')} rates of kernels")
+        return 0
+    old = load("siracusa").timing
+    assert old is not None
+    known = {"fork": old.fork["cluster"], "tile": old.tile, "layer": old.loops.layer, "window": old.loops.window}
+    known |= {"first_window": old.loops.first_window}
+    for name in PATHS:
+        one = old.paths[name]
+        known |= {f"{name} issue": one.issue, f"{name} latency": one.latency[0], f"{name} byte": one.byte[0]}
+    for name, now in figures.items():
+        print(f"{name:<20}{known[name]:>10g}{now:>10g}")
+    return int(any(abs(now - known[name]) > ENOUGH * max(known[name], 1e-9) for name, now in figures.items()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""Cycles on GVSoC next to those of others: of the established compiler on this simulator, and the linear layers of Deeploy's Fig. 6.
+
+    python benchmarks/gvsoc/compare.py [--json] [networks | linear]
+
+Networks: one inference, weights in L2, 8 cores, 64 000 bytes of L1; what the established compiler takes was measured on the same
+simulator, the better of single and double buffering, with its own C and (tuned) with inner loops rewritten as the vendor's compiler
+would. Linear layers: 8-bit, data in L1, from fork to join with warm caches on the cores, from the registers to the end of the wait on
+N-EUREKA. Exit status 1 when outputs differ or nothing can be simulated.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+import cases
+import neureka
+from layer import SimulationError
+from networks import Result, results
+from sweep import sweep
+
+from deeploy.midend.machine import Options
+from deeploy.target import load
+from kernels import versions
+
+L1_BYTES = 64_000
+ESTABLISHED = {  # thousand cycles: its own C, tuned
+    "KeywordSpotting": (903, 769),
+    "ImageClassification": (1903, 1429),
+    "VisualWakeWords": (3453, 3010),
+    "AnomalyDetection": (93, 68),
+    "CNN_Linear2": (671, 511),
+    "microLlama1": (557, 502),
+    "microLlama64": (958, 881),
+}
+SHAPES = ((64, 256), (256, 64))
+NETWORKS = "{:<22}{:>12}{:>14}{:>10}{:>12}{:>10}{:>10}"
+LINEAR = "{:<12}{:>6}{:>11}{:>11}{:>9}{:>11}{:>9}{:>11}{:>9}"
+
+
+def networks() -> tuple[list[dict[str, Any]], bool]:
+    """The rows of the first table, and whether all went well."""
+    rows, is_right = [], True
+    for one in results(list(ESTABLISHED), Options({"l1": L1_BYTES})):
+        if not isinstance(one, Result):
+            print(f"{one[0]}: {one[1]}", file=sys.stderr)
+            is_right = False
+            continue
+        plain, tuned = ESTABLISHED[one.name]
+        is_right = is_right and one.is_right
+        rates = {"ratio": plain * 1000 / one.measured, "ratio_tuned": tuned * 1000 / one.measured}
+        rows.append({"network": one.name, "macs": one.macs, "cycles": one.measured, "established": plain, "tuned": tuned, **rates})
+    return rows, is_right
+
+
+def linear() -> list[dict[str, Any]]:
+    """The rows of the second table.
+
+    Raises:
+        SimulationError: nothing can be simulated, or N-EUREKA's outputs differ.
+    """
+    shapes = [(rows, k, n) for k, n in SHAPES for rows in neureka.SEQUENCES]
+    target = load("siracusa")
+    on = {cores: [team.warm for team in sweep([cases.matmul(*shape) for shape in shapes], target, cores).teams] for cores in (1, 8)}
+    jobs = [neureka.linear(rows, k, n) for rows, k, n in shapes]
+    near, apart = neureka.measure(jobs), neureka.measure([neureka.with_weights_apart(job) for job in jobs])
+    return [
+        {"shape": f"{k} to {n}", "rows": rows, "one": a, "eight": b, "npu": c, "npu_nms": d}
+        for (rows, k, n), a, b, c, d in zip(shapes, on[1], on[8], near, apart, strict=True)
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    words = [word for word in arguments if not word.startswith("--")]
+    found: dict[str, Any] = {"versions": versions()}
+    is_right = True
+    try:
+        if not words or "networks" in words:
+            found["networks"], is_right = networks()
+        if not words or "linear" in words:
+            found["linear"] = linear()
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if "--json" in arguments:
+        print(json.dumps(found, indent=1))
+        return int(not is_right)
+    print("  ".join(f"{key}: {value}" for key, value in found["versions"].items()))
+    if "networks" in found:
+        print(NETWORKS.format("thousand cycles", "MAC", "established", "tuned", "ours", "ratio", "tuned"))
+    for row in found.get("networks", ()):
+        ours = f"{row['cycles'] / 1000:.0f}"
+        rates = (f"{row['ratio']:.2f}", f"{row['ratio_tuned']:.2f}")
+        print(NETWORKS.format(row["network"], row["macs"], row["established"], row["tuned"], ours, *rates))
+    if "linear" in found:
+        print(LINEAR.format("linear", "rows", "1 core", "8 cores", "1 / 8", "NPU", "8 / NPU", "NPU, NMS", "gain"))
+    for row in found.get("linear", ()):
+        one, eight, npu, nms = row["one"], row["eight"], row["npu"], row["npu_nms"]
+        gains = (f"{one / eight:.1f}", f"{eight / npu:.1f}", f"{npu / nms:.2f}")
+        print(LINEAR.format(row["shape"], row["rows"], one, eight, gains[0], npu, gains[1], nms, gains[2]))
+    return int(not is_right)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

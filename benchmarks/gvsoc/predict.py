@@ -1,0 +1,103 @@
+"""Prediction against GVSoC: cycles of whole networks and of their layers, as a compilation states them and as they are simulated.
+
+    python benchmarks/gvsoc/predict.py [--json] [--l1 BYTES] [--cores N] [--all] [PART OF A NAME ...]
+
+One inference, the first after the start, with constants in L2. Layers below one hundredth of the time are left out, unless ``--all``.
+Outputs are compared with the golden ones (with the interpreter where there are none). Exit status 1 when something differs or
+cannot be simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from networks import Layer, Result, results
+
+from deeploy.midend.machine import Options
+from kernels import versions
+
+SHARE = 0.01  # of a network's cycles, below which a layer does not count
+NETWORK, LAYER = 0.10, 0.20  # errors that are aimed at
+COLUMNS = "{:<26}{:<26}{:>12}{:>12}{:>12}{:>9}"
+
+
+def counted(result: Result) -> list[Layer]:
+    """The layers that count."""
+    return [layer for layer in result.layers if max(layer.measured, layer.predicted) > SHARE * result.measured]
+
+
+def summary(found: Sequence[Result]) -> dict[str, Any]:
+    """Errors over all networks, and over all their layers that count."""
+    networks = [abs(result.error) for result in found]
+    layers = [abs(layer.error) for result in found for layer in counted(result)]
+    return {
+        "networks": len(networks),
+        "networks_within": sum(error <= NETWORK for error in networks),
+        "network_median": statistics.median(networks),
+        "network_largest": max(networks),
+        "layers": len(layers),
+        "layers_within": sum(error <= LAYER for error in layers),
+        "layer_median": statistics.median(layers),
+        "layer_largest": max(layers),
+    }
+
+
+def show(result: Result, is_all: bool) -> None:
+    for layer in result.layers if is_all else counted(result):
+        error = f"{layer.error:+.1%}"
+        print(COLUMNS.format(f"  {layer.name[:23]}", layer.kernel[:25], layer.macs, round(layer.predicted), layer.measured, error))
+    right = "" if result.is_right else "  OUTPUTS DIFFER"
+    print(COLUMNS.format(result.name, "", result.macs, round(result.predicted), result.measured, f"{result.error:+.1%}") + right)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("words", nargs="*")
+    for name in ("--json", "--all"):
+        parser.add_argument(name, action="store_true")
+    for name in ("--l1", "--cores"):
+        parser.add_argument(name, type=int)
+    given = parser.parse_args(arguments)
+    found: list[Result] = []
+    failed = False
+    if not given.json:
+        print("  ".join(f"{key}: {value}" for key, value in versions().items()))
+        print(COLUMNS.format("network, layer", "kernel", "MAC", "predicted", "measured", "error"))
+    for one in results(given.words, Options({"l1": given.l1} if given.l1 else {}, cores=given.cores)):
+        if not isinstance(one, Result):
+            print(f"{one[0]}: {one[1]}", file=sys.stderr)
+            failed = True
+            continue
+        found.append(one)
+        failed = failed or not one.is_right
+        if not given.json:
+            show(one, given.all)
+    if not found:
+        return 1
+    total = summary(found)
+    if given.json:
+        print(json.dumps({"versions": versions(), "summary": total, "networks": [asdict(r) | {"error": r.error} for r in found]}, indent=1))
+        return int(failed)
+    print(
+        f"networks: {total['networks_within']} of {total['networks']} within {NETWORK:.0%}, median {total['network_median']:.1%}, "
+        f"largest {total['network_largest']:.1%}"
+    )
+    print(
+        f"layers above {SHARE:.0%}: {total['layers_within']} of {total['layers']} within {LAYER:.0%}, median {total['layer_median']:.1%}, "
+        f"largest {total['layer_largest']:.1%}"
+    )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

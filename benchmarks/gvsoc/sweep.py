@@ -1,0 +1,101 @@
+"""Many operators on GVSoC in one program: a network of layers that do not depend on each other, one tile each where L1 has the room.
+
+What is measured of a layer is what its teams take from fork to join, data in L1, once with cold and once with warm instruction
+caches. Results are not compared here: tests/targets/siracusa does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_graphsurgeon as gs
+from layer import Case, always_fork, build, expected, simulate
+
+from deeploy.api import Compiled, Network
+from deeploy.frontend.io import ports
+from deeploy.graph.types import DType
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.managed import plan_managed
+from deeploy.midend.plan import Plan
+from deeploy.target import Target
+
+L1_BYTES = 240 * 1024
+
+
+@dataclass(frozen=True)
+class Team:
+    """One fork: which call of the plan, which of its tiles, cycles with cold and with warm caches."""
+
+    step: int
+    tile: int
+    cold: int
+    warm: int
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was measured of a network of cases: its teams, and every call of the plan with its transfers, caches cold."""
+
+    plan: Plan
+    teams: tuple[Team, ...]
+    layers: tuple[int, ...]
+
+
+def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES) -> Compiled:
+    """The cases as a project of one layer each, side by side."""
+    nodes, inputs, outputs = [], [], []
+    for number, case in enumerate(cases):
+        shape = _shape(case, target)
+        tensors = {
+            n: gs.Variable(f"{n}_{number}", dtype=a.dtype, shape=list(a.shape)) if n in case.variables else gs.Constant(f"{n}_{number}", a)
+            for n, a in case.operands.items()
+        }
+        y = gs.Variable(f"y_{number}", dtype=DType(case.y).numpy, shape=list(shape))
+        nodes.append(gs.Node(op=case.op, name=f"layer_{number}", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y]))
+        inputs += [tensors[n] for n in case.variables]
+        outputs.append(y)
+    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
+    machine = machine_of(target, options)
+    assert machine is not None, "siracusa has managed memories"
+    program = assemble("network", graph, target.kernels)
+    plan = plan_managed(program, target, machine, options.seconds)
+    sources, results = ports(graph, True, {})
+    return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
+
+
+def _shape(case: Case, target: Target) -> tuple[int, ...]:
+    """Of the result."""
+    if case.op != "Transpose":
+        return expected(case, target).shape
+    shape = case.operands["x"].shape
+    return tuple(shape[axis] for axis in case.attrs["perm"])
+
+
+def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int = L1_BYTES) -> Swept:
+    """Measure the cases.
+
+    Raises:
+        SimulationError: no simulator, or the program fails on it.
+    """
+    project = compiled(cases, target, cores, l1_bytes)
+    plan = project.networks["network"].plan
+    with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
+        folder = Path(scratch)
+        project.write(folder / "project")
+        always_fork(folder / "project" / "src" / "network.c")
+        l2 = plan.memory["L2"].peak
+        program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE", l2_bytes=l2, main="probe.c")
+        sample = b"".join(case.operands[name].tobytes() for case in cases for name in case.variables)
+        (folder / "work" / "inputs.bin").write_bytes(sample)
+        (folder / "work" / "weights.bin").write_bytes(b"")
+        lines = [line.split() for line in simulate(program, folder / "work")]
+    forks = [(int(words[2]), int(words[3])) for words in lines if words[:1] == ["fork"]]
+    places = [(step, tile) for step in range(len(plan.program.calls)) for tile in range(plan.tiling(step).tiles)]
+    teams = tuple(Team(*place, *cycles) for place, cycles in zip(places, forks, strict=True))
+    layers = tuple(int(words[2]) for words in lines if words[:1] == ["layer"])
+    return Swept(plan, teams, layers)
