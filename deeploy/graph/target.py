@@ -159,13 +159,15 @@ def _rate(entry: Mapping[str, Any]) -> Rate:
     return Rate(entry["call"], entry["mac"], entry["output"], entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {}))
 
 
-def load_timing(file: Path) -> Timing:
-    """Read a ``timing.toml``.
+def load_timing(file: Path, *further: Path) -> Timing:
+    """Read a ``timing.toml``, and further files with nothing but kernels.
 
     Raises:
         TargetError: an entry lacks its provenance or a figure.
     """
     data: dict[str, Any] = tomllib.loads(file.read_text())
+    for more in further:
+        data["kernel"] |= tomllib.loads(more.read_text())["kernel"]
 
     def table(name: str) -> dict[str, dict[str, Any]]:
         for key, entry in data[name].items():

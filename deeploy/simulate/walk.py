@@ -197,6 +197,8 @@ class _CallWalk:
         before = walk.calls[step - 1] if step else None
         self.overhead, self.once = cost.overhead(call, plan.target), cost.once(call, before, plan.target)
         self.computed: dict[tuple[int, ...], float] = {}
+        self.is_accelerated = bool(engine.accelerator)
+        self.ends = 0.0
 
     # ---- pieces
 
@@ -221,20 +223,31 @@ class _CallWalk:
     def has(self, is_far: bool, is_output: bool) -> bool:
         return bool(self.streams.get((is_far, is_output)))
 
+    def begin(self, tile: int) -> None:
+        """Set the tile up for an accelerator, which computes while the first core goes on."""
+        if self.is_accelerated:
+            self.set_up(tile, 0.0)
+            self.ends = self.walk.now + self.compute(tile)
+
     def team(self, tile: int) -> None:
-        """Set the tile up, fork, compute, join."""
+        """Set the tile up, fork, compute, join; or wait for what an accelerator began to compute."""
         walk = self.walk
         if self.is_followed and tile == self.last:
             walk.early(walk.step + 1)
-        timing = walk.timing
-        fork = timing.fork.get(self.call.kernel.engine, 0.0) if self.cores > 1 else 0.0
-        overhead = self.overhead + fork + (self.once if tile == 0 else 0.0)
-        compute = self.compute(tile)
-        walk.note("overhead", overhead, "set-up, fork and join", tile)
+        if self.is_accelerated:
+            compute = max(0.0, self.ends - walk.now)
+        else:
+            self.set_up(tile, walk.timing.fork.get(self.call.kernel.engine, 0.0) if self.cores > 1 else 0.0)
+            compute = self.compute(tile)
         walk.note("compute", compute, self.call.name, tile)
-        walk.forks += self.cores > 1
-        walk.current.overhead += overhead
         walk.current.compute += compute
+
+    def set_up(self, tile: int, fork: float) -> None:
+        """What a tile costs before it is computed."""
+        overhead = self.overhead + fork + (self.once if tile == 0 else 0.0)
+        self.walk.note("overhead", overhead, "set-up, fork and join", tile)
+        self.walk.forks += self.cores > 1
+        self.walk.current.overhead += overhead
 
     def compute(self, tile: int) -> float:
         """Cycles of the core with the largest part of a tile."""
@@ -284,6 +297,7 @@ class _CallWalk:
             if self.has(False, False):
                 self.fetch(False, tile)
                 self.wait(False, False, tile)
+            self.begin(tile)
             self.team(tile)
             if self.has(False, True):
                 self.store(False, tile)
@@ -305,8 +319,9 @@ class _CallWalk:
         for tile in range(self.last + 1):
             if self.has(False, False):
                 self.wait(False, False, tile)
-                if tile < self.last:
-                    self.ahead(tile + 1, group, stages)
+            self.begin(tile)
+            if self.has(False, False) and tile < self.last:
+                self.ahead(tile + 1, group, stages)
             self.team(tile)
             if self.has(False, True):
                 self.wait(False, True, tile)

@@ -6,6 +6,7 @@ from deeploy.frontend.lower import passes
 from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, resource
 
 from .kernels import KERNELS
+from .npu_kernels import KERNELS as NPU_KERNELS
 
 KIB = 1024
 HERE = Path(__file__).parent
@@ -28,9 +29,9 @@ TARGET = Target(
     memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
     engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM")),
-    timing=load_timing(HERE / "timing.toml"),
+    timing=load_timing(HERE / "timing.toml", HERE / "npu_timing.toml"),
     default_memory="L2",
-    kernels=KERNELS,
+    kernels=(*KERNELS, *NPU_KERNELS),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

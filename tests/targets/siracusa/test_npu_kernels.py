@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from deeploy.midend.bind import mismatch
 from deeploy.midend.machine import Options
 from deeploy.target import Target, load
+from targets.siracusa import npu
+from targets.siracusa.npu import Mode, busy
 from targets.siracusa.npu_kernels import KERNELS
 
 from .npu_networks import Array, Layer, check, compiled, kernels_of
@@ -139,3 +142,21 @@ def test_what_is_not_accepted_has_a_reason(layer: Layer, reason: str) -> None:
     found = [mismatch(kernel, node) for kernel in KERNELS if kernel.op == node.op]
     assert all(found), "some kernel takes it"
     assert any(reason in text for problems in found for text in problems), found
+
+
+def test_cycles_are_those_of_jobs() -> None:
+    """The terms of timing.toml against the formula of jobs, which the simulator confirms."""
+    timing = load("siracusa").timing
+    assert timing is not None
+    sizes = [(6, 6, 32, 32), (12, 12, 64, 64), (25, 5, 64, 64), (32, 32, 16, 16), (48, 48, 8, 16), (3, 3, 256, 256), (7, 13, 40, 33)]
+    for mode in Mode:
+        for is_resident in (False, True):
+            rate = timing.kernel(f"neureka_{mode.name.lower()}{'_nms' if is_resident else ''}")
+            for height, width, channels, filters in sizes:
+                c = filters if mode is Mode.DEPTHWISE else channels
+                layer = npu.Layer(mode, bits=6, weight_offset=-32, scale_bits=16, shift=12, in_weight_memory=is_resident)
+                wanted = busy(layer, height, width, c, filters)
+                extents = {"n": 1, "oh": height, "ow": width, "k": filters, "c": c, "bit": 6}
+                terms = [(each, [factor.partition("/") for factor in text.split()]) for text, each in rate.per.items()]
+                found = sum(each * math.prod(-(-extents[d] // int(step or 1)) for d, _, step in factors) for each, factors in terms)
+                assert abs(found - wanted) < 0.08 * wanted, (mode, is_resident, height, width, c, filters)
