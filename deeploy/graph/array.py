@@ -48,7 +48,7 @@ class Array:
     def rates(self, call: float, output: float = 0.0) -> dict[str, Rate]:
         """For ``Timing.kernels``: cycles of a job to begin, of an output beyond the products, and a cycle for ``pes`` products."""
         return {
-            f"{self._name(c)}_": Rate(call, 1 / self.pes, output, tuple(factors[loop] for loop in LOOPS))
+            f"{self._name(c)}_": Rate(call, 1 / self.pes, output, unrolling=tuple(factors[loop] for loop in LOOPS))
             for c, factors in self.configurations.items()
         }
 
