@@ -11,6 +11,7 @@ import pytest
 from deeploy.api import compile as compile_model
 from deeploy.backend.host import split, write_samples
 from deeploy.midend.machine import Options
+from deeploy.verify import run_project
 
 from .conftest import BARE, Simulate, build
 
@@ -25,6 +26,50 @@ CASES = {
     "far constants, streamed": ("CNN_Linear2", Options({"l1": 24000, "l2": 30000}, default_memory="L3")),
     "one core": ("miniMobileNet", Options({"l1": ARENA}, cores=1)),
 }
+
+# Built by the project's own Makefile and run by `deeploy run --on gvsoc`: folders below the shared models, and samples of each.
+SAMPLES = 2
+MODELS = (
+    "dialect/Models/MLPerf/KeywordSpotting",
+    "dialect/Models/MLPerf/ImageClassification",
+    "dialect/Models/CNN_Linear2",
+    "dialect/Models/microLlama/INT8/microLlama1",
+    "dialect/Models/microLlama/INT8/microLlama64",
+    "mlperf_tiny/ad_int8_qdq_pc",
+    "mlperf_tiny/ic_int8_qdq_pc",
+    "mlperf_tiny/ic_int8_qdq_pt",
+    "mlperf_tiny/kws_int8_qdq_pc",
+    "mlperf_tiny/kws_int8_qdq_pt",
+)
+
+
+def few(arrays: Path, folder: Path) -> Path:
+    """A file with the first of the samples that ``arrays`` stacks, or ``arrays`` itself where it holds one."""
+    if "mlperf_tiny" not in arrays.parts:
+        return arrays
+    with np.load(arrays) as file:
+        np.savez(folder / arrays.name, **{name: array[:SAMPLES] for name, array in file.items()})
+    return folder / arrays.name
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("name", MODELS)
+def test_networks_are_right_bit_for_bit(shared_models: Path, simulate: Simulate, tmp_path: Path, name: str) -> None:
+    """Against the golden outputs by the rules of ``deeploy run``, and against the interpreter bit for bit."""
+    model = shared_models / name
+    inputs, golden = (few(model / f"{part}.npz", tmp_path) for part in ("inputs", "outputs"))
+    compiled = compile_model(model / "network.onnx", "siracusa", inputs=inputs)
+    compiled.write(tmp_path / "project")
+    verdict = run_project(tmp_path / "project", inputs, golden, on="gvsoc")
+    assert all(comparison.passed for _, comparison in verdict.comparisons), verdict.comparisons
+    with np.load(inputs) as file:
+        stacks = list(file.values())
+    for sample in range(verdict.samples):
+        wanted = compiled.interpret([stack[sample] if verdict.stacked else stack for stack in stacks])
+        for got, expected in zip(verdict.outputs, wanted, strict=True):
+            if expected.dtype.kind != "f":
+                np.testing.assert_array_equal(got[sample], expected)
+    assert len(verdict.cycles) == verdict.samples and min(verdict.cycles) > 1000
 
 
 @pytest.mark.gvsoc
