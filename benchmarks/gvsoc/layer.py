@@ -96,7 +96,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     options = Options({"l1": L1_BYTES}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    program = assemble("network", graph, target.kernels)
+    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = plan_managed(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, case.name, tuple(sources), tuple(results), True, ())}, {})

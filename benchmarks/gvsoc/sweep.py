@@ -62,7 +62,7 @@ def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = 
     options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    program = assemble("network", graph, target.kernels)
+    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = plan_managed(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
