@@ -104,7 +104,7 @@ def _package(folder: Path) -> ModuleType:
         sys.modules[f"{package}.target"] = module
         try:
             spec.loader.exec_module(module)
-        except BaseException as error:
+        except BaseException as error:  # whatever a target's own code does, even SystemExit, is the target's mistake
             del sys.modules[f"{package}.target"]
             if isinstance(error, DeeployError | KeyboardInterrupt):
                 raise

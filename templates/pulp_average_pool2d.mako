@@ -1,4 +1,3 @@
-<%! from deeploy.operators.requantise import initialiser %>\
 ${kernel}(&(struct pulp_average_pool2d){
     .x = ${x.ptr}, .y = ${y.ptr},
     .batch = ${y.extent[0]}, .height = ${x.extent[1]}, .width = ${x.extent[2]}, .channels = ${y.extent[3]},
@@ -10,5 +9,5 @@ ${kernel}(&(struct pulp_average_pool2d){
     .count_include_pad = ${int(attrs["count_include_pad"])}, .zero_point = ${int(attrs["zero_point"])},
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
-    .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+    .epilogue = ${epilogue}, .requantisation = ${requantisation},
 });

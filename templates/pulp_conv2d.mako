@@ -1,6 +1,3 @@
-<%!
-from deeploy.operators.requantise import initialiser
-%>\
 <%
 groups = attrs["group"]
 depth = f'{extent["fh"] * extent["fw"] * extent["c"]}'
@@ -25,6 +22,6 @@ ${kernel}(&(struct pulp_conv2d){
 % endif
     .product = {
         .depth = ${depth}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${depth},
-        .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+        .epilogue = ${epilogue}, .requantisation = ${requantisation},
     },
 });

@@ -1,4 +1,3 @@
-<%! from deeploy.operators.requantise import initialiser %>\
 <%
 # As many columns as the declaration makes room for, on each of eight cores.
 room = min(72, (2 * extent["ow"] + 1) * extent["oh"])
@@ -11,5 +10,5 @@ ${kernel}(&(struct pulp_depthwise){
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
     .columns = (uint32_t *)${scratch["columns"]} + rt_core() * ${4 * room}, .room = ${room},
-    .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+    .epilogue = ${epilogue}, .requantisation = ${requantisation},
 });

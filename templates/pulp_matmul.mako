@@ -1,6 +1,4 @@
 <%!
-from deeploy.operators.requantise import initialiser
-
 def four(values, filler):
     return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
 %>\
@@ -11,6 +9,6 @@ ${kernel}(&(struct pulp_matmul){
     .rows = ${y.extent[-2]}, .a_row = ${a.stride[-2]}, .y_row = ${y.stride[-2]},
     .product = {
         .depth = ${extent["k"]}, .filters = ${y.extent[-1]}, .w_row = ${b.stride[-2]},
-        .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+        .epilogue = ${epilogue}, .requantisation = ${requantisation},
     },
 });

@@ -1,6 +1,4 @@
 <%!
-from deeploy.operators.requantise import initialiser
-
 def four(values, filler):
     return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
 %>\
@@ -17,6 +15,6 @@ ${kernel}(&(struct pulp_matmul_columns){
     .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
     .product = {
         .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
-        .epilogue = ${epilogue}, .requantisation = ${initialiser(node)},
+        .epilogue = ${epilogue}, .requantisation = ${requantisation},
     },
 });

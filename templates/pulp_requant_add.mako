@@ -1,6 +1,6 @@
 <%!
 from deeploy.operators.elementwise import loops
-from deeploy.operators.requantise import initialiser, of_operand
+from deeploy.operators.requantise import of_operand
 %>\
 <%def name="scale(index)">\
 <%
@@ -16,5 +16,5 @@ ${kernel}(&(struct pulp_requant_add){
     .a_scale = ${scale(0)},
     .b_scale = ${scale(1)},
     .mul = ${mul.ptr}, .add = ${add.ptr},
-    .epilogue = {.shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${initialiser(node)},
+    .epilogue = {.shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${requantisation},
 });

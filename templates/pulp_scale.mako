@@ -1,6 +1,5 @@
 <%!
 from deeploy.operators.elementwise import loops
-from deeploy.operators.requantise import initialiser
 %>\
 <%
 operands = {name: context[view] for name, view in ({"a": "a", "b": "b"} if node.op == "Add" else {"a": "x"}).items()}
@@ -11,5 +10,5 @@ ${kernel}(&(struct pulp_scale){
 % endfor
     .y = ${y.ptr}, ${loops(y.extent, **operands, y=y)},
     .mul = ${mul.ptr}, .add = ${add.ptr},
-    .epilogue = {.low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${initialiser(node)},
+    .epilogue = {.low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${requantisation},
 });

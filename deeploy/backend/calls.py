@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mako.lookup import TemplateLookup
@@ -26,10 +27,11 @@ _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
 
 @dataclass(frozen=True)
 class Instance:
-    """One compilation of a kernel source: the function's name, and the macros that select types and epilogue."""
+    """One compilation of a kernel source: the function's name and argument, and the macros that select types and epilogue."""
 
     name: str
     source: str
+    struct: str
     macros: tuple[tuple[str, str], ...]
 
 
@@ -71,7 +73,7 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     if even is not None:
         suffix.append(f"even{even}")
     name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
-    return Instance(name, call.kernel.source, (("KERNEL", name), *macros))
+    return Instance(name, call.kernel.source, call.kernel.struct or Path(call.kernel.source).stem, (("KERNEL", name), *macros))
 
 
 def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:

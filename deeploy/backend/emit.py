@@ -143,10 +143,10 @@ def _instance_source(instance: c.Instance) -> str:
 
 
 def _prototypes(instances: Mapping[str, c.Instance]) -> str:
-    headers = sorted({Path(i.source).with_suffix(".h").name for i in instances.values()})
+    headers = sorted({f"{i.struct}.h" for i in instances.values()})
     lines = ["/* Kernel instances of this project. */", "#ifndef DEEPLOY_KERNELS_H", "#define DEEPLOY_KERNELS_H", ""]
     lines += [f'#include "{header}"' for header in headers] + [""]
-    lines += [f"void {i.name}(const struct {Path(i.source).stem} *k);" for _, i in sorted(instances.items())]
+    lines += [f"void {i.name}(const struct {i.struct} *k);" for _, i in sorted(instances.items())]
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -154,7 +154,7 @@ def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
     """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in; the runtime's are there."""
     files: dict[str, str | bytes] = {}
     runtime = {path.name for folder in target.runtime for path in folder.glob("*.h")}
-    waiting = [source, str(Path(source).with_suffix(".h"))]
+    waiting = [source]
     while waiting:
         name = waiting.pop()
         if f"kernels/{name}" in files:

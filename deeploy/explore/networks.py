@@ -91,24 +91,21 @@ def load(file: Path) -> list[Layer]:
     entries = data.get("layers") if isinstance(data, dict) and data.get("format") == _FORMAT else None
     if not isinstance(entries, list) or not entries:
         raise ModelError(f"{shorten(str(file))} is no list of layers of format {_FORMAT}", remedy)
-    layers = []
-    for position, entry in enumerate(entries):
-        name = str(entry.get("name", position)) if isinstance(entry, dict) else str(position)
-        fields = {field: entry.get(field) if isinstance(entry, dict) else None for field in (*LOOPS, "count")}
-        wrong = [field for field, value in fields.items() if not _is_count(value)]
-        pairs = [entry.get(field, [1, 1]) if isinstance(entry, dict) else None for field in ("strides", "dilations")]
-        wrong += [
-            f
-            for f, v in zip(("strides", "dilations"), pairs, strict=True)
-            if not (isinstance(v, list) and len(v) == 2 and all(map(_is_count, v)))
-        ]
-        if wrong:
-            raise ModelError(
-                f"{shorten(str(file))}: layer {shorten(name)} has no valid {wrong[0]}", "Give a positive whole number, or two of them."
-            )
-        sizes = tuple(fields[loop] for loop in LOOPS)
-        layers.append(Layer(name, sizes, tuple(pairs[0]), tuple(pairs[1]), fields["count"]))  # type: ignore[arg-type]
-    return layers
+    return [_layer(entry if isinstance(entry, dict) else {}, position, file) for position, entry in enumerate(entries)]
+
+
+def _layer(entry: dict[str, Any], position: int, file: Path) -> Layer:
+    name = str(entry.get("name", position))
+    fields = {field: entry.get(field, 0) for field in (*LOOPS, "count")}
+    pairs = {field: entry.get(field, [1, 1]) for field in ("strides", "dilations")}
+    wrong = [field for field, value in fields.items() if not _is_count(value)]
+    wrong += [field for field, pair in pairs.items() if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)))]
+    if wrong:
+        raise ModelError(
+            f"{shorten(str(file))}: layer {shorten(name)} has no valid {wrong[0]}", "Give a positive whole number, or two of them."
+        )
+    strides, dilations = ((y, x) for y, x in pairs.values())
+    return Layer(name, tuple(fields[loop] for loop in LOOPS), strides, dilations, fields["count"])
 
 
 def _is_count(value: object) -> bool:

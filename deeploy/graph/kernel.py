@@ -64,6 +64,7 @@ class Kernel:
         types: accepted element types per operand; epilogue operands are checked by the stage itself.
         nest: the geometry of the body.
         source: C file that defines the function, relative to ``kernels/``; type macros instantiate it.
+        struct: what the function takes, declared in a header of that name that the source includes; the source's stem where empty.
         template: Mako file that renders the call, relative to ``templates/``.
         reference: bit-exact NumPy body; gets the node and the arrays in graph layout.
         accepts: further condition on a node: None, or what the kernel would need instead.
@@ -100,3 +101,4 @@ class Kernel:
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     engine: str = "core"
+    struct: str = ""

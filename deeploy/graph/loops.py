@@ -33,7 +33,7 @@ class Layer:
     """
 
     name: str
-    sizes: tuple[int, int, int, int, int, int, int]
+    sizes: tuple[int, ...]
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
     count: int = 1
@@ -118,7 +118,7 @@ def _layer(name: str, nest: Nest, extents: Mapping[str, int], factors: Sequence[
     steps = [(stride, dilation) for _, _, stride, dilation in sliding]
     steps = [(1, 1)] * (2 - len(steps)) + steps
     ordered = tuple(sizes[loop] for loop in LOOPS)
-    return Layer(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))  # type: ignore[arg-type]
+    return Layer(name, ordered, (steps[0][0], steps[1][0]), (steps[0][1], steps[1][1]))
 
 
 def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:

@@ -17,14 +17,13 @@ In the first two, accumulators may be limited to [-limit - 1, limit] first, beyo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.kernel import Layout
 from deeploy.graph.nodes import Node, Tensor
 
 WORD = 2**31
@@ -259,69 +258,3 @@ def operand_results(node: Node, index: int) -> tuple[int, int]:
 def _limited(values: tuple[int, int], node: Node, index: int) -> tuple[int, int]:
     low, high = (node.attrs[f"{end}_{'ab'[index]}"] for end in ("low", "high"))
     return min(max(values[0], low), high), min(max(values[1], low), high)
-
-
-def operand_macros(node: Node) -> dict[str, str]:
-    """The macros of ``kernels/pulp/pulp_requant_add.c`` that say what the operands' requantisations have to do."""
-    result = {}
-    for index, name in enumerate("ab"):
-        found, (least, most) = of_operand(node, index), operand_results(node, index)
-        low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
-        is_same = found.mul.item() == 1 << found.shift and 0 <= found.add.item() < 1 << found.shift
-        is_below, is_above = min(least, most) < low, max(least, most) > high
-        if not is_same:
-            result[f"{name.upper()}_SCALED"] = f"{name}_scaled"
-        if is_below and is_above and low == -high - 1:
-            result[f"{name.upper()}_EITHER"] = f"{name}_either"
-        else:
-            result |= {f"{name.upper()}_BELOW": f"{name}_below"} if is_below else {}
-            result |= {f"{name.upper()}_ABOVE": f"{name}_above"} if is_above else {}
-    return result
-
-
-# ---- for declarations and templates
-
-
-def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
-    channels = node.outputs[0].shape[-1]
-    return np.ascontiguousarray(np.broadcast_to(array, channels))
-
-
-def _mul(array: np.ndarray, node: Node) -> np.ndarray:
-    found = of_node(node)
-    return array if found is None else found.mul
-
-
-def _add(array: np.ndarray, node: Node) -> np.ndarray:
-    found = of_node(node)
-    return array if found is None else found.add
-
-
-# The constants in the cheapest form: one value per channel, or as many as there were.
-SHAPED: Mapping[str, Layout] = {"mul": Layout(_mul), "add": Layout(_add)}
-PER_CHANNEL: Mapping[str, Layout] = {
-    "bias": Layout(_per_channel),
-    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node)),
-    "add": Layout(lambda array, node: _per_channel(_add(array, node), node)),
-}
-
-
-def macros(node: Node) -> dict[str, str]:
-    """The macros of ``kernels/pulp/pulp_epilogue.h`` that say which form an instance has."""
-    found = of_node(node)
-    if found is None or found.form == "wide":
-        return {}
-    result: dict[str, str] = {f"REQUANT_{found.form.upper()}": found.form}
-    if found.limit is not None:
-        result["REQUANT_CLIPPED"] = "clipped"
-    if (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range):
-        result["CLIP_WHOLE"] = "whole"
-    return result
-
-
-def initialiser(node: Node) -> str:
-    """The C initialiser of ``struct pulp_requantisation``."""
-    found = of_node(node)
-    if found is None or found.form == "wide":
-        return "{0}"
-    return f"{{.limit = {found.limit or 0}, .left = {found.left}, .shift = {found.shift}}}"

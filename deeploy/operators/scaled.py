@@ -80,11 +80,3 @@ def _halves(node: Node, exact: np.ndarray, results: np.ndarray) -> Sum | None:
     if not 16 <= attrs["shift"] <= 47 or largest >= WORD or not np.array_equal(rounded_up, results):
         return None
     return Sum("halves", attrs["mul_a"], attrs["mul_b"], attrs["add"], attrs["shift"])
-
-
-def macros(node: Node) -> dict[str, str]:
-    """The macros of ``kernels/pulp/pulp_scaled_add.c`` that say which form an instance has."""
-    found = of_node(node)
-    assert found is not None
-    whole = (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
-    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if whole else {})}

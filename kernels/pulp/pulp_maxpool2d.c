@@ -1,4 +1,4 @@
-#include "pulp_maxpool2d.h"
+#include "../portable/maxpool2d.h"
 
 #include "pulp_window.h"
 #include "xpulp.h"
@@ -25,7 +25,7 @@ static inline uint32_t larger_row(const X_T *x, int step, int count, uint32_t be
 }
 
 /* One position of y, whose first tap inside the image is `x`. */
-OUT_OF_LINE void position(const struct pulp_maxpool2d *k, const X_T *x, int rows, int columns, Y_T *y) {
+OUT_OF_LINE void position(const struct maxpool2d *k, const X_T *x, int rows, int columns, Y_T *y) {
     const int channels = k->channels, row = k->dilation_h * k->x_row, column = k->dilation_w * k->x_column;
     for (int next = 0; next < channels && channels >= 4; next += 4) {
         const int first = next + 4 <= channels ? next : channels - 4; /* the last four may begin earlier */
@@ -41,7 +41,7 @@ OUT_OF_LINE void position(const struct pulp_maxpool2d *k, const X_T *x, int rows
     }
 }
 
-void KERNEL(const struct pulp_maxpool2d *k) {
+void KERNEL(const struct maxpool2d *k) {
     for (int n = 0; n < k->batch; n++) {
         const X_T *const image = (const X_T *)k->x + n * k->x_batch;
         for (int oh = 0; oh < k->out_height; oh++) {

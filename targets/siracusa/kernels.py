@@ -9,6 +9,8 @@ from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul, requantise, scaled
 from deeploy.target import DType, Kernel, Node, Tiling, load, types
 
+from . import forms
+
 CORES = 8
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s32")
@@ -73,7 +75,7 @@ def _macros(node: Node) -> dict[str, str]:
     x, w = node.inputs[:2]
     assert x is not None and w is not None
     depth = w.elements // w.shape[0] if node.op == "Conv" else x.shape[-1]
-    return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **requantise.macros(node)}
+    return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **forms.macros(node)}
 
 
 def _filling_macros(node: Node) -> dict[str, str]:
@@ -81,7 +83,7 @@ def _filling_macros(node: Node) -> dict[str, str]:
     w = node.inputs[1]
     assert w is not None
     is_filled = -(-(w.elements // w.shape[0]) // 4) * 4 * w.shape[0] <= FILLED
-    return requantise.macros(node) if is_filled else _macros(node)
+    return forms.macros(node) if is_filled else _macros(node)
 
 
 _DOT = _generic("conv2d_dot_grouped")
@@ -90,11 +92,12 @@ _CONV_GROUPED = replace(
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
-    layouts={**_DOT.layouts, **requantise.PER_CHANNEL},
+    layouts={**_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
     scratch={"windows": _windows},
     source="pulp/pulp_conv2d.c",
     template="pulp_conv2d.mako",
+    settings=forms.settings,
 )
 _CONV_SMALL = replace(
     _CONV_GROUPED,
@@ -139,12 +142,13 @@ _DEPTHWISE = replace(
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_DEPTHWISE_2D, _is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
     nest=conv.depthwise_nest_by_columns,
-    layouts={"w": conv.DEPTHWISE_COLUMNS, **requantise.PER_CHANNEL},
-    macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **requantise.macros(node)},
+    layouts={"w": conv.DEPTHWISE_COLUMNS, **forms.PER_CHANNEL},
+    macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **forms.macros(node)},
     cores=("oh", "ow", "k"),
     scratch={"columns": _columns},
     source="pulp/pulp_depthwise.c",
     template="pulp_depthwise.mako",
+    settings=forms.settings,
 )
 _MATMUL_DOT = _generic("matmul_dot")
 _MATMUL = replace(
@@ -154,10 +158,11 @@ _MATMUL = replace(
     types={"a": BYTES, "b": types("s8"), "y": INTEGERS, "bias": types("s32")},
     accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
     strided={"a": 1, "b": 1, "y": 1},
-    layouts={**_MATMUL_DOT.layouts, **requantise.PER_CHANNEL},
+    layouts={**_MATMUL_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
     source="pulp/pulp_matmul.c",
     template="pulp_matmul.mako",
+    settings=forms.settings,
 )
 
 
@@ -168,7 +173,7 @@ def _turned(geometry: Geometry) -> int:
 
 def _varying_macros(node: Node) -> dict[str, str]:
     """A depth that may end within a word, which is seen when the code runs."""
-    return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **requantise.macros(node)}
+    return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
 def _has_simd(node: Node) -> bool:
@@ -189,7 +194,7 @@ _MATMUL_ROWS = replace(
         "rows of a and of a transposed b, without zero points, b signed or both unsigned",
     ),
     constants=(),
-    layouts=requantise.PER_CHANNEL,
+    layouts=forms.PER_CHANNEL,
     cores=("m", "n", "b0", "b1", "b2", "b3"),
     macros=_varying_macros,
 )
@@ -221,20 +226,22 @@ _ADD = replace(
     accepts=_also(_generic("add"), _one_factor, "a requantisation by one multiplier, in 32 bits"),
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
-    macros=lambda node: {"OPERANDS": "2", **requantise.macros(node)},
-    layouts=requantise.SHAPED,
+    macros=lambda node: {"OPERANDS": "2", **forms.macros(node)},
+    layouts=forms.SHAPED,
     source="pulp/pulp_scale.c",
     template="pulp_scale.mako",
+    settings=forms.settings,
 )
 _REQUANT_SHIFT = replace(
     _generic("requant_shift"),
     name="pulp_requant_shift",
     types={**_generic("requant_shift").types, "x": BYTES, "y": BYTES},
     accepts=_also(_generic("requant_shift"), _one_factor, "one multiplier for all, and a form of 32 bits"),
-    macros=lambda node: {"OPERANDS": "1", **requantise.macros(node)},
-    layouts=requantise.SHAPED,
+    macros=lambda node: {"OPERANDS": "1", **forms.macros(node)},
+    layouts=forms.SHAPED,
     source="pulp/pulp_scale.c",
     template="pulp_scale.mako",
+    settings=forms.settings,
 )
 
 
@@ -251,10 +258,11 @@ _REQUANT_ADD = replace(
     accepts=_also(_generic("requant_add"), _operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
-    macros=lambda node: {**requantise.operand_macros(node), **requantise.macros(node)},
-    layouts=requantise.SHAPED,
+    macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
+    layouts=forms.SHAPED,
     source="pulp/pulp_requant_add.c",
     template="pulp_requant_add.mako",
+    settings=forms.settings,
 )
 
 
@@ -262,7 +270,7 @@ _SCALED_ADD = replace(
     _generic("scaled_add"),
     name="pulp_scaled_add",
     accepts=_also(_generic("scaled_add"), lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
-    macros=scaled.macros,
+    macros=forms.sum_macros,
     source="pulp/pulp_scaled_add.c",
     template="pulp_scaled_add.mako",
 )
@@ -294,7 +302,7 @@ _MAX_POOL = replace(
     types={"x": BYTES, "y": BYTES},
     cores=("oh", "ow", "c"),
     source="pulp/pulp_maxpool2d.c",
-    template="pulp_maxpool2d.mako",
+    struct="maxpool2d",
 )
 
 
@@ -309,10 +317,11 @@ _AVERAGE_POOL = replace(
     name="pulp_average_pool2d",
     accepts=_also(_generic("average_pool2d"), _few_taps, "windows of less than 2^15 taps"),
     cores=("oh", "ow", "c"),
-    macros=requantise.macros,
-    layouts=requantise.PER_CHANNEL,
+    macros=forms.macros,
+    layouts=forms.PER_CHANNEL,
     source="pulp/pulp_average_pool2d.c",
     template="pulp_average_pool2d.mako",
+    settings=forms.settings,
 )
 
 KERNELS: tuple[Kernel, ...] = (

@@ -24,7 +24,6 @@ PIXELS = 6  # outputs of a subtile, in height and in width
 GROUP = 32  # channels of a subtile; bytes of the weights of one pass
 NARROW = 28  # input channels of a 3x3 subtile: 9 taps of 28 bits fill 32 bytes
 REGISTERS = 24
-MAX_PADDING = 2  # before and behind an image; the register also counts what a partial subtile leaves free
 
 
 class Mode(Enum):
@@ -221,13 +220,6 @@ def encode(weights: Array, layer: Layer) -> Array:
     return packed[0] if layer.mode is Mode.DEPTHWISE else packed
 
 
-def weight_bytes(layer: Layer, channels_in: int, channels_out: int) -> int:
-    """Bytes of encoded weights."""
-    if layer.mode is Mode.DEPTHWISE:
-        return _groups(channels_out, NARROW)[0] * layer.bits * GROUP
-    return channels_out * _groups(channels_in, layer.mode.inputs)[0] * GROUP * (layer.bits if layer.mode is Mode.DENSE else 1)
-
-
 @dataclass(frozen=True)
 class Normalisation:
     """What takes sums to outputs: ``scale`` (uint8, uint16 or uint32) and ``bias`` (int32) per output channel, and the shift.
@@ -305,11 +297,6 @@ def _bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, mo
 def _narrow(scale: Array) -> Array:
     """Scales in the smallest of the engine's types."""
     return scale.astype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if scale.max() <= np.iinfo(kind).max))
-
-
-def representable(mul: Array, add: Array, shift: int, limits: tuple[int, int], least: Array, most: Array, y_type: str) -> bool:
-    """Whether the engine's normalisation equals the requantisation for all sums; see ``normalisation``."""
-    return normalisation(mul, add, shift, limits, least, most, y_type) is not None
 
 
 # Cycles of core 0 from working out the registers of a job to the return of the wait, beyond those of the engine, and those

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,20 +18,18 @@ CONTEXT, ROWS = 256, 16
 
 
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> object:
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(STORY))
     sys.modules.pop("demo", None)
-    import demo
-
-    return demo
+    return importlib.import_module("demo")
 
 
 def test_files_are_small() -> None:
     assert sum(path.stat().st_size for path in STORY.iterdir() if path.is_file()) < 1_500_000
 
 
-def test_the_tokenizer_gives_back_what_it_took(demo: object) -> None:
-    tokenizer = demo.Tokenizer.load(STORY / "tokenizer.json")  # type: ignore[attr-defined]
+def test_the_tokenizer_gives_back_what_it_took(demo: ModuleType) -> None:
+    tokenizer = demo.Tokenizer.load(STORY / "tokenizer.json")
     text = (STORY / "heldout.txt").read_text()
     tokens = tokenizer.encode(text)
     assert tokenizer.decode(tokens) == text
@@ -37,17 +37,17 @@ def test_the_tokenizer_gives_back_what_it_took(demo: object) -> None:
     assert tokenizer.encode(tokenizer.decode(tokens[7:50])) == tokens[7:50]
 
 
-def test_eight_bits_read_as_float_does(tmp_path: Path, demo: object) -> None:
+def test_eight_bits_read_as_float_does(tmp_path: Path, demo: ModuleType) -> None:
     """On three pieces of the held-out text, by the C of the generic target."""
-    tokenizer = demo.Tokenizer.load(STORY / "tokenizer.json")  # type: ignore[attr-defined]
+    tokenizer = demo.Tokenizer.load(STORY / "tokenizer.json")
     text = np.array(tokenizer.encode((STORY / "heldout.txt").read_text()), np.int64)[: 3 * CONTEXT + 1]
     pieces, following = text[:-1].reshape(3, CONTEXT), text[1:].reshape(3, CONTEXT)
     deeploy.compile(STORY / "story_int8.onnx", dims={"rows": ROWS}, context=CONTEXT).write(tmp_path / "out")
     entry = project.read_manifest(tmp_path / "out")
     samples = [[[rows[None]] for rows in piece.reshape(-1, ROWS)] for piece in pieces]
     scores = np.stack([host.run(tmp_path / "out", entry, steps, sequence=True).outputs[0].reshape(CONTEXT, -1) for steps in samples])
-    reference = demo.float_scores(pieces)  # type: ignore[attr-defined]
+    reference = demo.float_scores(pieces)
     assert reference.shape == scores.shape
     assert np.mean(reference.argmax(-1) == scores.argmax(-1)) >= 0.9
-    before, after = (demo.perplexity(s, following) for s in (reference, scores))  # type: ignore[attr-defined]
+    before, after = (demo.perplexity(s, following) for s in (reference, scores))
     assert 10 < before < 20 and after < 1.05 * before

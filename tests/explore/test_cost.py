@@ -19,7 +19,7 @@ from tests.explore.accelerators import data, separate, shared
 
 
 def layer(**sizes: int) -> Layer:
-    return Layer("layer", tuple(sizes.get(loop, 1) for loop in LOOPS))  # type: ignore[arg-type]
+    return Layer("layer", tuple(sizes.get(loop, 1) for loop in LOOPS))
 
 
 def row(**factors: int) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_pixels_at_stride_one_are_the_papers() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 40), min_size=7, max_size=7), st.lists(st.integers(1, 9), min_size=7, max_size=7))
 def test_utilisation_is_the_papers(sizes: list[int], factors: list[int]) -> None:
-    y = Layer("layer", tuple(sizes))  # type: ignore[arg-type]
+    y = Layer("layer", tuple(sizes))
     hardware = separate(math.prod(factors))
     found = one(hardware, y, np.array([factors]))
     expected = math.prod(d / (u * math.ceil(d / u)) for d, u in zip(sizes, factors, strict=True))

@@ -18,7 +18,7 @@ from deeploy.midend import cost
 from deeploy.midend.candidates import CLOSURE_BYTES, Candidate, Tiler
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
-from deeploy.midend.tiling import Stream
+from deeploy.midend.tiling import Stream, Windows
 from deeploy.target import load
 from tests.simulate import nets
 
@@ -81,12 +81,12 @@ def walk(tiler: Tiler, candidate: Candidate, stream: Stream) -> Moved:
     return moved
 
 
-def _rows(windows: object, shape: list[int], cut: set[str]) -> list[int]:
+def _rows(windows: Windows, shape: list[int], cut: set[str]) -> list[int]:
     """Counts of the axes that are not merged into one run of bytes, innermost first."""
     rows: list[int] = []
     expected, is_run = 1, True
-    for axis in reversed(windows.order):  # type: ignore[attr-defined]
-        size, stride, dim = windows.shape[axis], windows.strides[axis], windows.dims[axis]  # type: ignore[attr-defined]
+    for axis in reversed(windows.order):
+        size, stride, dim = windows.shape[axis], windows.strides[axis], windows.dims[axis]
         is_run = is_run and (size == 1 or stride == expected)
         if not is_run:
             rows.append(shape[axis])

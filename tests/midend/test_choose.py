@@ -178,7 +178,8 @@ def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int
     assert choice is not None
     assert choice.cycles == expected
     assert choice.fetched["w1"] == 0
-    assert choose(replace(problem, capacities=[10, 10, 100]), (), EXACT).cycles == before + 30 + 30  # type: ignore[union-attr]
+    tighter = choose(replace(problem, capacities=[10, 10, 100]), (), EXACT)
+    assert tighter is not None and tighter.cycles == before + 30 + 30
 
 
 def test_early_windows_take_room_in_the_step_before() -> None:

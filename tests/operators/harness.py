@@ -211,9 +211,8 @@ def _main(
 ) -> str:
     scratch = {name: f"(void *){name}" for name in call.scratch}
     body = calls.render(call, instance.name, calls.views(call, types), scratch, _lookup)
-    header = Path(instance.source).with_suffix(".h").name
-    lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{header}"']
-    lines += [f"void {instance.name}(const struct {Path(instance.source).stem} *k);"]
+    lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']
+    lines += [f"void {instance.name}(const struct {instance.struct} *k);"]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;", '    FILE *in = fopen(argv[1], "rb");']
     lines += ["    if (!in) return 3;"]
     for name, array in memory.items():

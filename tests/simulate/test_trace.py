@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,19 +17,19 @@ from tests.simulate.nets import compiled, convolutions, node
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, list[dict[str, object]]]]:
+def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, list[dict[str, Any]]]]:
     """A network's run, and the events of its trace by phase."""
     plan = convolutions(tmp_path_factory.mktemp("trace"), Options({"l1": 3000})).plan
     run = walk(plan)
     contents = json.loads(trace({"network": (plan, run)}))
     assert set(contents) == {"displayTimeUnit", "traceEvents"}
-    phases: dict[str, list[dict[str, object]]] = {}
+    phases: dict[str, list[dict[str, Any]]] = {}
     for event in contents["traceEvents"]:
         phases.setdefault(event["ph"], []).append(event)
     return run, phases
 
 
-def test_every_event_is_complete(traced: tuple[Run, dict[str, list[dict[str, object]]]]) -> None:
+def test_every_event_is_complete(traced: tuple[Run, dict[str, list[dict[str, Any]]]]) -> None:
     run, phases = traced
     assert set(phases) == {"M", "X", "C"}
     for event in phases["X"]:
@@ -40,24 +41,24 @@ def test_every_event_is_complete(traced: tuple[Run, dict[str, list[dict[str, obj
         assert set(event) == {"ph", "pid", "tid", "ts", "name", "args"}
 
 
-def test_processes_and_threads_have_names(traced: tuple[Run, dict[str, list[dict[str, object]]]]) -> None:
+def test_processes_and_threads_have_names(traced: tuple[Run, dict[str, list[dict[str, Any]]]]) -> None:
     run, phases = traced
     names = {(e["name"], e["tid"]): e["args"] for e in phases["M"]}
     assert names["process_name", 0] == {"name": "network"}
-    threads = {tid: args["name"] for (name, tid), args in names.items() if name == "thread_name"}  # type: ignore[index]
+    threads = {tid: args["name"] for (name, tid), args in names.items() if name == "thread_name"}
     assert list(threads.values()) == ["calls", *run.lanes]
     assert {e["tid"] for e in phases["X"]} <= set(threads)
 
 
-def test_events_are_those_of_the_run(traced: tuple[Run, dict[str, list[dict[str, object]]]]) -> None:
+def test_events_are_those_of_the_run(traced: tuple[Run, dict[str, list[dict[str, Any]]]]) -> None:
     run, phases = traced
     kinds = Counter(e["cat"] for e in phases["X"])
     found = Counter({"in": "fetch", "out": "store"}.get(i.kind, i.kind) for i in run.intervals)
     assert kinds == found + Counter({"call": len(run.calls)})
-    moved = sum(e["args"].get("bytes", 0) for e in phases["X"])  # type: ignore[attr-defined]
+    moved = sum(e["args"].get("bytes", 0) for e in phases["X"])
     assert moved == sum(t.bytes for t in run.traffic.values())
     calls = [e for e in phases["X"] if e["cat"] == "call"]
-    assert sum(e["dur"] for e in calls) == pytest.approx(run.cycles / run.mhz, rel=1e-4)  # type: ignore[misc]
+    assert sum(e["dur"] for e in calls) == pytest.approx(run.cycles / run.mhz, rel=1e-4)
 
 
 def test_counters_are_the_bytes_in_use(tmp_path: Path) -> None:

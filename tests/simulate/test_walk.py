@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from tests.simulate.nets import compiled, convolutions, filters, node, perceptro
 PATH = DmaPath("P", "near", "far", max_bytes=100, max_rows=8, max_total=400, max_pitch=1000, commands=4)
 
 
-def counters(result: deeploy.Compiled, folder: Path) -> dict[str, object]:
+def counters(result: deeploy.Compiled, folder: Path) -> dict[str, Any]:
     """What one inference on the host machine model moved."""
     result.write(folder / "project")
     manifest = project.read_manifest(folder / "project")
@@ -37,7 +37,7 @@ def counters(result: deeploy.Compiled, folder: Path) -> dict[str, object]:
     if result.plan.machine is not None and result.plan.machine.default_memory == "L3":
         command += ["--constants", str(folder / "project" / "network_weights.bin")]
     subprocess.run(command, check=True)
-    found: dict[str, object] = json.loads((folder / "counters").read_text())
+    found: dict[str, Any] = json.loads((folder / "counters").read_text())
     return found
 
 
@@ -59,7 +59,6 @@ def test_the_host_model_counts_the_same_transfers_waits_and_forks(name: str, tmp
     run = walk(result.plan)
     counted = counters(result, tmp_path)
     engines = counted["engines"]
-    assert isinstance(engines, dict)
     for path, traffic in run.traffic.items():
         found = {key: engines[path][key] for key in ("transfers", "rows", "bytes_to_near", "bytes_to_far", "waits")}
         assert found == {
@@ -73,7 +72,7 @@ def test_the_host_model_counts_the_same_transfers_waits_and_forks(name: str, tmp
     steps = [0] * len(run.calls)
     for interval in run.intervals:
         steps[interval.step] += interval.bytes
-    assert steps == counted["step_bytes"][: len(steps)]  # type: ignore[index]
+    assert steps == counted["step_bytes"][: len(steps)]
     assert sum(steps) == sum(t.bytes for t in run.traffic.values()) > 0
     if "far away" in name or "whole" in name:
         assert run.traffic["L3_L2"].bytes > 0

@@ -72,15 +72,15 @@ def test_every_layer_runs_where_it_costs_least(model: Path, memory: str) -> None
     assert np.array_equal(compiled.run([sample()], sanitize=True)[0], compiled.interpret([sample()])[0])
 
 
+LITTLE = [(4000, 9000, {"array", "cores"}), (4000, 6000, {"cores"}), (300, 9000, {"cores"})]
+
+
 @pytest.mark.parametrize(
-    ("pad", "l2", "expected"),
-    [(4000, 9000, {"array", "cores"}), (4000, 6000, {"cores"}), (300, 9000, {"cores"}), (16_000, 3000, {"array", "cores"})],
+    ("memory", "pad", "l2", "expected"),
+    [*(("L2", *case) for case in LITTLE), *(("L3", *case) for case in LITTLE), ("L3", 16_000, 3000, {"array", "cores"})],
 )
-@pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_little_memory_decides_too(model: Path, memory: str, pad: int, l2: int, expected: set[str]) -> None:
     """Tiles through a small scratchpad; where none fits, the cores; and constants that are streamed."""
-    if memory == "L2" and l2 < 6000:
-        pytest.skip("the constants alone are larger")
     options = Options({"pad": pad, "l1": 6000, "l2": l2}, default_memory=memory)
     compiled = deeploy.compile(model, ARRAY, options=options)
     assert set(engines(compiled)) == expected

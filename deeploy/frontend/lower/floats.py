@@ -21,11 +21,6 @@ def _replace(graph: gs.Graph, node: gs.Node, op: str, inputs: Sequence[gs.Tensor
     return True
 
 
-def _rounding(x: gs.Tensor) -> type[np.generic]:
-    """Type of an accumulator over elements of ``x``."""
-    return np.float32 if np.dtype(x.dtype).kind == "f" else np.int32
-
-
 def _conv(graph: gs.Graph, node: gs.Node) -> bool:
     x, w = node.inputs[:2]
     if not build.is_image(x):

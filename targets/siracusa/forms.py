@@ -1,0 +1,84 @@
+"""How kernels of the cluster are told the forms of requantisations: macros of ``kernels/pulp``, constants, and a C initialiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from deeploy.operators import requantise, scaled
+from deeploy.target import Layout, Node
+
+
+def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
+    channels = node.outputs[0].shape[-1]
+    return np.ascontiguousarray(np.broadcast_to(array, channels))
+
+
+def _mul(array: np.ndarray, node: Node) -> np.ndarray:
+    found = requantise.of_node(node)
+    return array if found is None else found.mul
+
+
+def _add(array: np.ndarray, node: Node) -> np.ndarray:
+    found = requantise.of_node(node)
+    return array if found is None else found.add
+
+
+# The constants in the cheapest form: one value per channel, or as many as there were.
+SHAPED: Mapping[str, Layout] = {"mul": Layout(_mul), "add": Layout(_add)}
+PER_CHANNEL: Mapping[str, Layout] = {
+    "bias": Layout(_per_channel),
+    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node)),
+    "add": Layout(lambda array, node: _per_channel(_add(array, node), node)),
+}
+
+
+def _is_whole(node: Node) -> bool:
+    return (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
+
+
+def macros(node: Node) -> dict[str, str]:
+    """The macros of ``pulp_epilogue.h``: the form of the requantisation of the output."""
+    found = requantise.of_node(node)
+    if found is None or found.form == "wide":
+        return {}
+    result: dict[str, str] = {f"REQUANT_{found.form.upper()}": found.form}
+    if found.limit is not None:
+        result["REQUANT_CLIPPED"] = "clipped"
+    if _is_whole(node):
+        result["CLIP_WHOLE"] = "whole"
+    return result
+
+
+def operand_macros(node: Node) -> dict[str, str]:
+    """The macros of ``pulp_requant_add.c``: what the requantisations of the operands have to do."""
+    result = {}
+    for index, name in enumerate("ab"):
+        found, (least, most) = requantise.of_operand(node, index), requantise.operand_results(node, index)
+        low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
+        is_same = found.mul.item() == 1 << found.shift and 0 <= found.add.item() < 1 << found.shift
+        is_below, is_above = min(least, most) < low, max(least, most) > high
+        if not is_same:
+            result[f"{name.upper()}_SCALED"] = f"{name}_scaled"
+        if is_below and is_above and low == -high - 1:
+            result[f"{name.upper()}_EITHER"] = f"{name}_either"
+        else:
+            result |= {f"{name.upper()}_BELOW": f"{name}_below"} if is_below else {}
+            result |= {f"{name.upper()}_ABOVE": f"{name}_above"} if is_above else {}
+    return result
+
+
+def sum_macros(node: Node) -> dict[str, str]:
+    """The macros of ``pulp_scaled_add.c``: the form of a ``ScaledAdd``, which has one."""
+    found = scaled.of_node(node)
+    assert found is not None
+    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if _is_whole(node) else {})}
+
+
+def settings(node: Node) -> dict[str, str]:
+    """``requantisation`` for templates: the C initialiser of ``struct pulp_requantisation``."""
+    found = requantise.of_node(node)
+    if found is None or found.form == "wide":
+        return {"requantisation": "{0}"}
+    return {"requantisation": f"{{.limit = {found.limit or 0}, .left = {found.left}, .shift = {found.shift}}}"}
