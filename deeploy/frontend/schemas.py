@@ -103,6 +103,11 @@ def canonical_domain(domain: str, op: str) -> str:
     return domain
 
 
+def is_ambiguous(op: str, domain: str) -> bool:
+    """Whether an unknown vendor's operator has the name of a standard one, which it need not be."""
+    return domain not in ("", MICROSOFT) and (op in DIALECT_OPS or onnx.defs.has(op))
+
+
 def is_dialect_op(op: str, domain: str) -> bool:
     """Whether an operator, under its canonical domain, belongs to the integer dialect."""
     return not domain and op in DIALECT_OPS

@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import canonical_domain, constant_inputs, is_dialect_op
+from deeploy.frontend.schemas import canonical_domain, constant_inputs, is_ambiguous, is_dialect_op
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
 
@@ -72,6 +72,11 @@ def trace(
 
 def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None) -> None:
     domain = canonical_domain(node.domain, node.op_type)
+    if is_ambiguous(node.op_type, domain):
+        raise UnsupportedError(
+            f"{describe(node)} is of the domain '{shorten(domain)}', and may differ from the standard operator of that name",
+            "clear the domain if they are the same, else give the operator a name of its own and add it to the target",
+        )
     inputs = [state.tensors[name] if name else None for name in node.input]
     while inputs and inputs[-1] is None:
         inputs.pop()

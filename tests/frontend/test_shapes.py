@@ -98,6 +98,13 @@ def test_operators_that_only_a_target_knows(tmp_path: Path) -> None:
     assert read(model, tmp_path).outputs[0].shape == [2, 9]
 
 
+@pytest.mark.parametrize("op", ["Relu", "RequantShift"])
+def test_operators_of_other_vendors_are_not_taken_for_standard_ones(tmp_path: Path, op: str) -> None:
+    node = helper.make_node(op, ["x"], ["y"], name="odd", domain="com.acme")
+    with pytest.raises(UnsupportedError, match=rf"{op}.*domain 'com.acme'"):
+        read(build([node], {"x": f32(2, 4)}, ["y"]), tmp_path)
+
+
 def test_shapes_that_depend_on_values_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="'y', output of node 'the node'"):
         one(tmp_path, "NonZero", (2, 3))
