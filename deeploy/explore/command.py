@@ -17,6 +17,7 @@ from deeploy.graph.loops import Layer, distinct
 from deeploy.graph.target import Target
 
 MOST_CONFIGS = 8
+RESULT = "explore.json"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         return _sweep(layers, hardware, objective, options)
     if options.results is not None or options.dask is not None:
         raise UsageError("--results and --dask belong to a sweep", "Say what to vary, for example: --vary pes=256,1024")
+    if options.output is not None:
+        _check_folder(options.output)
     found = study(layers, accelerator, options.configs, objective, options.prune)
     description = {"models": [model.name for model in models], **describe(found)}
     if options.engine is not None:
@@ -60,11 +63,19 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         from deeploy.explore.report import page
 
         _write(options.output / "report.html", page(description))
-        _write(options.output / "explore.json", json.dumps(description, indent=1) + "\n")
+        _write(options.output / RESULT, json.dumps(description, indent=1) + "\n")
     if options.as_json:
         return json.dumps(description, indent=1)
     written = [path for path in (options.output and options.output / "report.html", options.engine) if path is not None]
     return "\n".join([summary(description), *(f"wrote {path}" for path in written)])
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UsageError unless a folder is absent, empty, or holds an earlier study."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULT).is_file():
+        raise UsageError(f"{shorten(str(folder))} exists and holds no study", "Name another folder (-o), or empty this one.")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (-o).")
 
 
 def _write(file: Path, contents: str) -> None:

@@ -159,6 +159,8 @@ def test_a_sweep_on_dask(suite: Path) -> None:
         (["--hardware", HARDWARE, "--vary", "rows=2"], "error: rows is no field of"),
         (["--hardware", HARDWARE, "--vary", "pes=2.5"], "error: hardware array256_bw512: pes is 2.5"),
         (["--hardware", HARDWARE, "--vary", "pes=2", "-o", "out"], "error: --output and --write-engine show one accelerator"),
+        (["--hardware", HARDWARE, "-o", "tests"], "error: tests exists and holds no study"),
+        (["--hardware", HARDWARE, "-o", "Makefile"], "error: Makefile exists and is not a folder"),
         (["--hardware", HARDWARE, "--results", "out"], "error: --results and --dask belong to a sweep"),
         (["--hardware", HARDWARE, "--vary", "pes=16,9973", "--workers", "2"], "error: no spatial unrolling fills 9973 elements"),
     ],
