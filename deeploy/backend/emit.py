@@ -72,7 +72,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
                 files[f"runtime/{inside}"] = path.read_text()
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
-    folders = sorted({str(Path("kernels", i.source).parent) for i in instances.values()})
+    folders = sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
     files["Makefile"] = lookup.get_template(target.build).render(prefixes=list(plans), folders=folders, target=target, arenas=arenas)
     files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
     return files

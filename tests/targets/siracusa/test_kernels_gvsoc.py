@@ -83,3 +83,12 @@ def test_cases_reach_their_range() -> None:
     for case in (cases.matmul(13, 61, 17), cases.conv((9, 7, 8), 12), cases.depthwise((9, 7, 12))):
         values = layer.expected(case, target)
         assert np.unique(values).size > 60, case.name
+
+
+def test_compilers_search_the_folder_of_every_header(tmp_path: Path) -> None:
+    """The pool's source lies in one folder, the header that it shares with the portable one in another."""
+    case, target = CASES["maxima"](), layer.load("siracusa")
+    layer.compiled(case, target, layer.expected(case, target).shape, 8).write(tmp_path)
+    makefile = (tmp_path / "Makefile").read_text()
+    folders = {header.parent.relative_to(tmp_path) for header in (tmp_path / "kernels").rglob("*.h")}
+    assert len(folders) == 2 and all(f"-I{folder}" in makefile for folder in folders), folders
