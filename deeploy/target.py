@@ -19,6 +19,7 @@ from deeploy.graph.nest import MAX, SUM, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
 from deeploy.graph.target import API_VERSION, DmaPath, Engine, Memory, PathTiming, Rate, Target, Timing, load_timing
+from deeploy.graph.topology import Link, Topology, load_topology
 from deeploy.graph.types import DType
 from deeploy.resources import resource
 
@@ -32,6 +33,7 @@ __all__ = [
     "Engine",
     "Kernel",
     "Layout",
+    "Link",
     "Map",
     "Memory",
     "Nest",
@@ -44,10 +46,12 @@ __all__ = [
     "Tensor",
     "Tiling",
     "Timing",
+    "Topology",
     "coupled",
     "load",
     "load_array",
     "load_timing",
+    "load_topology",
     "names",
     "parallel",
     "permuted",

@@ -26,9 +26,10 @@ ARROWS = {
     "target": {*BASE, "graph"},
     "operators": {*BASE, "graph"},
     "frontend": {*BASE, "graph", "target", "operators"},
+    "distribute": {*BASE, "graph", "target", "operators", "frontend"},
     "midend": {*BASE, "graph", "target", "operators", "frontend"},
     "backend": {*BASE, "graph", "target", "operators", "frontend", "midend"},
-    "simulate": {*BASE, "graph", "target", "operators", "midend"},
+    "simulate": {*BASE, "graph", "target", "operators", "frontend", "distribute", "midend"},
     "report": {*BASE, "graph", "target", "operators", "midend"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -77,6 +77,7 @@ class Kernel:
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
+        link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
     """
 
     name: str
@@ -102,3 +103,4 @@ class Kernel:
     cores: tuple[str, ...] = ()
     engine: str = "core"
     struct: str = ""
+    link: Literal["send", "recv"] | None = None

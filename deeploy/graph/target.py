@@ -11,6 +11,7 @@ from typing import Any
 from deeploy.errors import TargetError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.rewrite import Pass
+from deeploy.graph.topology import Topology
 
 API_VERSION = 1
 
@@ -216,6 +217,7 @@ class Target:
         engines: by the name that kernels carry.
         timing: None where nothing is known.
         default_memory: where constants and the caller's arrays lie unless told otherwise.
+        topology: how several chips are joined; None where there is only ever one.
     """
 
     name: str
@@ -233,6 +235,7 @@ class Target:
     engines: tuple[Engine, ...] = ()
     timing: Timing | None = None
     default_memory: str = ""
+    topology: Topology | None = None
 
     def memory(self, name: str) -> Memory:
         """The memory of that name."""

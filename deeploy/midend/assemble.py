@@ -19,7 +19,7 @@ from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.names import Names
-from deeploy.graph.nest import Geometry, Nest
+from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
@@ -70,8 +70,7 @@ def _declared(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest]
     if kernel is None or names is None:
         return None
     nest = kernel.nest(node)
-    result = next(iter(nest.writes.values()))
-    reads = {**nest.reads, **epilogue.maps(node.epilogue, result)}
+    reads = {**nest.reads, **epilogue.maps(node.epilogue, next(iter(nest.writes.values()), Map()))}
     return (*names, *kernel.outputs), replace(nest, reads=reads)
 
 
@@ -186,7 +185,7 @@ class _Assembler:
         for step in steps:
             if isinstance(step, _Follow):
                 self._follow(step)
-            elif any(t.elements for t in step.outputs):
+            elif any(t.elements for t in step.outputs or step.inputs if t is not None):
                 self._call(step)
         program = Program(
             self.name,

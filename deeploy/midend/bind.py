@@ -16,7 +16,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nest import Geometry, Nest
+from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 
@@ -136,7 +136,7 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     assert names is not None
     nest = kernel.nest(node)
     body = set(names) - set(epilogue.operands(node.epilogue))
-    result = next(iter(nest.writes.values()))
+    result = next(iter(nest.writes.values()), Map())
     reads = {name: access for name, access in nest.reads.items() if name in body}
     nest = Nest({**reads, **epilogue.maps(node.epilogue, result)}, nest.writes, nest.updates, nest.extents, nest.indirect, nest.phases)
     shapes = {n: t.shape for n, t in zip(names, node.inputs, strict=True) if t is not None}

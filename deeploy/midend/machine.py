@@ -90,7 +90,8 @@ def shared(machine: Machine, target: Target) -> Machine:
 
 
 def _engines(target: Target, options: Options) -> tuple[str, ...]:
-    known = tuple(engine.name for engine in target.engines)
+    links = {kernel.engine for kernel in target.kernels if kernel.link is not None}  # there is no choice between these
+    known = tuple(engine.name for engine in target.engines if engine.name not in links or engine is target.engines[0])
     wanted = known if options.engines is None else options.engines
     unknown = [name for name in wanted if name not in known]
     if unknown or not wanted:
@@ -107,7 +108,8 @@ def kernels_of(target: Target, machine: Machine | None) -> tuple[list[Kernel], l
         return list(target.kernels), []
 
     def is_on(kernel: Kernel) -> bool:
-        return (not machine.engines or kernel.engine in machine.engines) and all(machine.capacities[m] for m in kernel.resident.values())
+        is_wanted = not machine.engines or kernel.engine in machine.engines or kernel.link is not None
+        return is_wanted and all(machine.capacities[m] for m in kernel.resident.values())
 
     on = [kernel for kernel in target.kernels if is_on(kernel)]
     return on, [kernel for kernel in target.kernels if kernel not in on]

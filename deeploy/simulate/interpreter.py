@@ -39,6 +39,14 @@ def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None 
         UsageError: the states have no room for the rows of the inference.
     """
     rows = rows if rows is not None else Rows()
+    memory = begin(program, inputs, rows)
+    for call in program.calls:
+        execute(program, call, memory, rows.count)
+    return end(program, memory, rows)
+
+
+def begin(program: Program, inputs: Sequence[np.ndarray], rows: Rows) -> dict[str, np.ndarray]:
+    """The memory at the beginning of an inference: flat arrays by buffer; as ``interpret``."""
     growth = program.growth
     if growth is not None and rows.count + growth.rows > growth.context:
         raise UsageError(
@@ -53,8 +61,12 @@ def interpret(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None 
         memory[growth.position][:] = rows.count
     for name, array in zip(program.inputs, inputs, strict=True):
         memory[name][:] = np.asarray(array, memory[name].dtype).ravel()
-    for call in program.calls:
-        _execute(program, call, memory, rows.count)
+    return memory
+
+
+def end(program: Program, memory: Mapping[str, np.ndarray], rows: Rows) -> dict[str, np.ndarray]:
+    """Keep the states in ``rows``; returns every buffer in its shape."""
+    growth = program.growth
     if growth is not None:
         rows.count += growth.rows
         rows.memory = {state.buffer: memory[state.buffer] for state in growth.states}
@@ -78,8 +90,8 @@ def tensor_value(program: Program, memory: Mapping[str, np.ndarray], tensor: str
     return window(memory[place.buffer].ravel(), place.access).copy()
 
 
-def _execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
-    """Run a call on the rows that exist: ``past`` ones and those of the inference."""
+def execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
+    """Run a call on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for here."""
     names = operand_names(call.kernel, call.node)
     assert names is not None
     rows = past + program.growth.rows if program.growth is not None else 0

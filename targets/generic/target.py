@@ -1,7 +1,10 @@
 """Any machine with a C11 compiler and one flat memory: portable kernels, no transfers."""
 
+from pathlib import Path
+
 from deeploy.frontend.lower import passes
-from deeploy.target import Memory, Target, resource
+from deeploy.operators import link
+from deeploy.target import Memory, Target, load_topology, resource
 
 from .compute import KERNELS as COMPUTE
 from .pointwise import KERNELS as POINTWISE
@@ -11,10 +14,11 @@ TARGET = Target(
     name="generic",
     summary="plain C11 for any machine, one flat memory",
     memories=(Memory("arena", alignment=16),),
-    kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE),
+    kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE, *link.kernels()),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),
     runtime=(resource("kernels") / "hal" / "tokens.h", resource("targets") / "generic" / "runtime"),
     build="generic.Makefile.mako",
+    topology=load_topology(Path(__file__).parent / "topology.toml"),
 )

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from deeploy.frontend.lower import passes
-from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, resource
+from deeploy.operators import link
+from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, load_topology, resource
 
 from .kernels import KERNELS
 from .npu_kernels import KERNELS as NPU_KERNELS
@@ -28,13 +29,14 @@ TARGET = Target(
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
     memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
-    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM")),
+    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
     timing=load_timing(HERE / "timing.toml", HERE / "npu_timing.toml"),
     default_memory="L2",
-    kernels=(*KERNELS, *NPU_KERNELS),
+    kernels=(*KERNELS, *NPU_KERNELS, *link.kernels("link")),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
     runtime=(resource("kernels") / "hal", HERE / "runtime"),
     build="siracusa.Makefile.mako",
+    topology=load_topology(HERE / "topology.toml"),
 )

@@ -1,0 +1,97 @@
+"""Operators between the chips of a system: Send and Recv (docs/chips.md).
+
+Both have the attributes ``peer``, the other chip's number, and ``tag``. The tensor that the Send with a tag reads on one chip is what
+the Recv with this tag writes on the other; between a sender and a receiver, a tag occurs once. A Send has no outputs and a Recv no
+inputs, so ``graph.cleanup()`` would take Sends away, and ``graph.toposort()`` would move Recvs to the front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.kernel import Tiling as Tiles
+from deeploy.graph.nest import Map, Nest, parallel
+from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+
+SEND, RECV = "Send", "Recv"
+_RANK = 12  # most axes of a tensor that is sent
+
+
+def send(graph: gs.Graph, tensor: gs.Tensor, peer: int, tag: int) -> gs.Node:
+    """Append the node that sends ``tensor`` to chip ``peer`` and return it."""
+    node = gs.Node(SEND, f"send {tag} to {peer}: {tensor.name}", {"peer": peer, "tag": tag}, inputs=[tensor])
+    graph.nodes.append(node)
+    return node
+
+
+def receive(graph: gs.Graph, like: gs.Tensor, peer: int, tag: int, name: str | None = None) -> gs.Variable:
+    """Append the node that receives a tensor of the shape and type of ``like`` from chip ``peer`` and return the tensor.
+
+    Args:
+        name: of the tensor; that of ``like`` by default.
+    """
+    shape = like.values.shape if isinstance(like, gs.Constant) else like.shape
+    dtype = like.values.dtype if isinstance(like, gs.Constant) else like.dtype
+    tensor = gs.Variable(name or like.name, dtype=np.dtype(dtype), shape=[int(n) for n in shape])
+    graph.nodes.append(gs.Node(RECV, f"recv {tag} from {peer}: {tensor.name}", {"peer": peer, "tag": tag}, outputs=[tensor]))
+    return tensor
+
+
+def send_nest(node: Node) -> Nest:
+    """Every element is read."""
+    tensor = node.inputs[0]
+    assert tensor is not None
+    return Nest(reads={"x": Map(*parallel(*(f"d{axis}" for axis in range(len(tensor.shape)))))}, writes={})
+
+
+def recv_nest(node: Node) -> Nest:
+    """Every element is written."""
+    rank = len(node.outputs[0].shape) if node.outputs else 0
+    return Nest(reads={}, writes={"y": Map(*parallel(*(f"d{axis}" for axis in range(rank))))})
+
+
+def send_reference(node: Node, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Nothing is computed; who runs the program hands ``x`` over (``Kernel.link``)."""
+    return ()
+
+
+def recv_reference(node: Node) -> np.ndarray:
+    """What has arrived is not for an operator to say (``Kernel.link``)."""
+    raise TypeError(f"{node.name} is computed by another chip")
+
+
+def kernels(engine: str = "core") -> tuple[Kernel, Kernel]:
+    """The declarations of both for a target whose ``engine`` sends and receives what lies in its memory."""
+    whole = Tiles(whole=tuple(f"d{axis}" for axis in range(_RANK)))
+    sender = Kernel(
+        name="send",
+        op=SEND,
+        inputs=("x",),
+        outputs=(),
+        types={"x": frozenset(DType)},
+        nest=send_nest,
+        source="",
+        template="send.mako",
+        reference=send_reference,
+        tiling=whole,
+        engine=engine,
+        link="send",
+    )
+    receiver = replace(
+        sender,
+        name="recv",
+        op=RECV,
+        inputs=(),
+        outputs=("y",),
+        types={"y": frozenset(DType)},
+        nest=recv_nest,
+        template="recv.mako",
+        reference=recv_reference,
+        link="recv",
+    )
+    return sender, receiver

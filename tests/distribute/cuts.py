@@ -1,0 +1,56 @@
+"""Graphs cut by hand, for tests of everything that works on systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.system import System
+from deeploy.frontend import import_model
+from deeploy.graph.target import Target
+from deeploy.operators.link import receive, send
+from deeploy.target import load
+
+
+def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) -> gs.Graph:
+    """A model as the passes of a target leave it."""
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    graph = import_model(path)
+    for step in (target or load("generic")).passes:
+        step(graph)
+    return graph
+
+
+def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:
+    """Give node i to chip ``chip_of(i)``; what another chip needs of its outputs is sent there once, with a tag of its own."""
+    graphs = [gs.Graph(name=f"chip{chip}", opset=graph.opset) for chip in range(chips)]
+    local: list[dict[int, gs.Tensor]] = [{} for _ in range(chips)]
+    homes: dict[int, int] = {}
+    tags = 0
+    for number, node in enumerate(graph.nodes):
+        chip = chip_of(number)
+        inputs = []
+        for tensor in node.inputs:
+            if isinstance(tensor, gs.Constant) or tensor.is_empty():
+                inputs.append(tensor)
+                continue
+            if id(tensor) not in local[chip]:
+                if id(tensor) not in homes:  # an input of the model
+                    local[chip][id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
+                    graphs[chip].inputs.append(local[chip][id(tensor)])
+                else:
+                    send(graphs[homes[id(tensor)]], local[homes[id(tensor)]][id(tensor)], chip, tags)
+                    local[chip][id(tensor)] = receive(graphs[chip], tensor, homes[id(tensor)], tags)
+                    tags += 1
+            inputs.append(local[chip][id(tensor)])
+        outputs = [gs.Variable(t.name, t.dtype, t.shape) for t in node.outputs]
+        for tensor, own in zip(node.outputs, outputs, strict=True):
+            local[chip][id(tensor)], homes[id(tensor)] = own, chip
+        graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs))
+    for tensor in graph.outputs:
+        graphs[homes[id(tensor)]].outputs.append(local[homes[id(tensor)]][id(tensor)])
+    return System(tuple(graphs), tuple(t.name for t in graph.inputs), tuple(t.name for t in graph.outputs))
