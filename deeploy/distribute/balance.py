@@ -65,6 +65,17 @@ def slowest(tables: Sequence[Table], cuts: Cuts) -> float:
     return max(float(table[part]) for table, part in zip(tables, segments(cuts, tables[0].shape[0]), strict=True))
 
 
+def check_profile(levels: Levels, stages: int, most: int = MOST_PARTITIONS) -> None:
+    """Raise ``UsageError`` where there are more ways to cut than are tried."""
+    check(levels, stages)
+    count = partitions(levels, stages)
+    if count > most:
+        raise UsageError(
+            f"--balance profile would try {count} ways to cut {levels.depth} levels into {stages} stages, {most} at most",
+            "Use --balance cycles, which finds the best one without trying all.",
+        )
+
+
 def profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS) -> Cuts:
     """The best of all ways to cut.
 
@@ -72,13 +83,7 @@ def profile(levels: Levels, tables: Sequence[Table], most: int = MOST_PARTITIONS
         UsageError: there are more than ``most``, or than levels.
         FitError: none can run.
     """
-    check(levels, len(tables))
-    count = partitions(levels, len(tables))
-    if count > most:
-        raise UsageError(
-            f"--balance profile would try {count} ways to cut {levels.depth} levels into {len(tables)} stages, {most} at most",
-            "Use --balance cycles, which finds the best one without trying all.",
-        )
+    check_profile(levels, len(tables), most)
     every = itertools.combinations(range(1, levels.depth), len(tables) - 1)
     best = min(every, key=lambda cuts: (slowest(tables, cuts), _total(tables, cuts), cuts))
     if math.isinf(slowest(tables, best)):
