@@ -23,14 +23,14 @@ ARROWS = {
     "errors": set(),
     "resources": set(),
     "graph": BASE,
-    "target": {*BASE, "graph"},
     "operators": {*BASE, "graph"},
-    "frontend": {*BASE, "graph", "target", "operators"},
-    "distribute": {*BASE, "graph", "target", "operators", "frontend"},
-    "midend": {*BASE, "graph", "target", "operators", "frontend"},
-    "backend": {*BASE, "graph", "target", "operators", "frontend", "midend"},
-    "simulate": {*BASE, "graph", "target", "operators", "frontend", "distribute", "midend"},
-    "report": {*BASE, "graph", "target", "operators", "midend"},
+    "frontend": {*BASE, "graph", "operators"},
+    "target": {*BASE, "graph", "operators", "frontend"},
+    "distribute": {*BASE, "graph", "operators", "frontend"},
+    "midend": {*BASE, "graph", "operators", "frontend"},
+    "backend": {*BASE, "graph", "operators", "frontend", "midend"},
+    "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend"},
+    "report": {*BASE, "graph", "operators", "midend"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
 TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}
@@ -94,6 +94,13 @@ def test_targets_import_public_declarations_only() -> None:
     wrong = {str(path.relative_to(ROOT)): parts(path) - TARGETS_MAY_IMPORT for path in (ROOT / "targets").rglob("*.py")}
     assert wrong
     assert {path: names for path, names in wrong.items() if names} == {}
+
+
+def test_targets_outside_the_tree_need_the_public_interface_only() -> None:
+    """What a package of another author would import: ``deeploy.target`` and its ``operators``, nothing else."""
+    files = [path for folder in ("tests/targets", "examples/targets") for path in (ROOT / folder).glob("*/**/target.py")]
+    assert len(files) > 2
+    assert {str(path.relative_to(ROOT)): found for path in files if (found := parts(path) - {"target"})} == {}
 
 
 def test_the_compiler_names_no_target() -> None:

@@ -25,6 +25,7 @@ class Memory:
         alignment: of every buffer, in bytes.
         reserved: bytes that stacks, code and system data take; the arena gets the rest unless an option says less.
         is_far: reached by transfers only; its addresses are handles.
+        base: address of its first byte, where the runtime's linker script wants it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Memory:
     alignment: int = 16
     reserved: int = 0
     is_far: bool = False
+    base: int | None = None
 
 
 @dataclass(frozen=True)
@@ -164,40 +166,57 @@ def load_timing(file: Path, *further: Path) -> Timing:
     """Read a ``timing.toml``, and further files with nothing but kernels.
 
     Raises:
-        TargetError: an entry lacks its provenance or a figure.
+        TargetError: an entry lacks its provenance or a figure; file and line are named.
     """
-    data: dict[str, Any] = tomllib.loads(file.read_text())
+    data = _timing_file(file, ("machine", "engine", "path", "kernel"))
     for more in further:
-        data["kernel"] |= tomllib.loads(more.read_text())["kernel"]
+        data["kernel"] |= _timing_file(more, ("kernel",))["kernel"]
+    clock = _figures(data["machine"].get("clock", {}), file, "machine.clock", ("mhz", "tile"))
+    engines = {n: _figures(e, file, f"engine.{n}", ("fork", "core_mw")) for n, e in data["engine"].items()}
+    paths = {n: _figures(e, file, f"path.{n}", ("issue", "latency", "row", "byte", "pj_per_byte")) for n, e in data["path"].items()}
+    kernels = {n: _figures(e, file, f"kernel.{n}", ("call", "mac", "output")) for n, e in data["kernel"].items()}
+    return Timing(
+        clock["mhz"],
+        {name: e["fork"] for name, e in engines.items()},
+        clock["tile"],
+        {name: e["core_mw"] for name, e in engines.items()},
+        {n: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for n, e in paths.items()},
+        {n: _rate(e) for n, e in kernels.items()},
+        Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock}),
+    )
 
-    def table(name: str) -> dict[str, dict[str, Any]]:
-        for key, entry in data[name].items():
-            if not entry.get("provenance"):
-                raise TargetError(f"{file.name}: entry {name}.{key} does not say where its figures are from", "Give it a provenance.")
-        result: dict[str, dict[str, Any]] = data[name]
-        return result
 
+def _timing_file(file: Path, tables: tuple[str, ...]) -> dict[str, Any]:
+    """The tables of a file, every entry of which says where its figures are from."""
     try:
-        engines, clock = table("engine"), table("machine")["clock"]
-        paths = {
-            name: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"])
-            for name, e in table("path").items()
-        }
-        kernels = {n: _rate(e) for n, e in table("kernel").items()}
-        loops = Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock})
-        return Timing(
-            clock["mhz"],
-            {name: e["fork"] for name, e in engines.items()},
-            clock["tile"],
-            {name: e["core_mw"] for name, e in engines.items()},
-            paths,
-            kernels,
-            loops,
-        )
-    except KeyError as error:
+        data: dict[str, Any] = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise TargetError(f"{file}: {error}", "Name a file in TOML; docs/targets.md lists what it holds.") from error
+    for name in tables:
+        if not isinstance(data.setdefault(name, {}), dict):
+            raise TargetError(f"{file}: {name} is no table", f"Write entries as [{name}.NAME].")
+        for key, entry in data[name].items():
+            if not isinstance(entry, dict) or not entry.get("provenance"):
+                where = _place(file, f"{name}.{key}")
+                raise TargetError(f"{where}: entry {name}.{key} does not say where its figures are from", "Give it a provenance.")
+    return data
+
+
+def _place(file: Path, entry: str) -> str:
+    """``FILE:LINE`` of the heading of an entry."""
+    table, _, name = entry.partition(".")
+    headings = {f"[{entry}]", f'[{table}."{name}"]', f"[{table}.'{name}']"}
+    lines = file.read_text().splitlines() if file.is_file() else []
+    return next((f"{file}:{number}" for number, line in enumerate(lines, 1) if line.split("#")[0].strip() in headings), str(file))
+
+
+def _figures(entry: Mapping[str, Any], file: Path, name: str, needed: tuple[str, ...]) -> Mapping[str, Any]:
+    missing = [figure for figure in needed if figure not in entry]
+    if missing:
         raise TargetError(
-            f"{file.name}: the figure {error} is missing", "Complete the file; docs/targets.md lists what it holds."
-        ) from error
+            f"{_place(file, name)}: entry {name} lacks the figure {missing[0]}", "Complete the file; docs/targets.md lists what it holds."
+        )
+    return entry
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ The array runs convolutions and products alone, with weights stored as the graph
 
 from dataclasses import replace
 
-from deeploy.graph.target import PathTiming, Rate, Timing
-from deeploy.target import DmaPath, Engine, Kernel, Memory, load
+from deeploy.target import DmaPath, Engine, Kernel, Memory, PathTiming, Rate, Timing, load
 
 CORES, ARRAY = "cores", "array"
 _SIRACUSA = load("siracusa")

@@ -6,8 +6,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from deeploy.graph.target import PathTiming, Rate, Timing
-from deeploy.target import DmaPath, Engine, Memory, load, load_array
+from deeploy.target import DmaPath, Engine, Memory, PathTiming, Rate, Timing, load, load_array
 
 HERE = Path(__file__).parent
 ARRAY = load_array(HERE / "array.toml")

@@ -1,0 +1,151 @@
+"""How a target is found: by name, by path, or through the entry points of other packages; and that it is usable."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from deeploy.errors import DeeployError, TargetError, UsageError, shorten
+from deeploy.graph.target import API_VERSION, Target
+from deeploy.resources import resource
+from deeploy.target._validate import problems
+
+_GROUP = "deeploy.targets"
+
+
+def names() -> list[str]:
+    """Names of every target that can be found without a path.
+
+    >>> "generic" in names()
+    True
+    """
+    return sorted({*_builtin(), *(point.name for point in _points())})
+
+
+def load(target: str | Path) -> Target:
+    """Find a target by name or by the path of its folder.
+
+    Raises:
+        UsageError: no such target.
+        TargetError: its folder does not define a usable ``TARGET``, or two targets have the name.
+
+    >>> load("generic").memories[0].name
+    'arena'
+    """
+    return _found(target)[0]
+
+
+def origin(target: str | Path) -> Path:
+    """The folder of the Python module that defines a target.
+
+    >>> (origin("generic") / "target.py").is_file()
+    True
+    """
+    return _found(target)[1]
+
+
+def _builtin() -> dict[str, Path]:
+    return {folder.name: folder for folder in resource("targets").iterdir() if (folder / "target.py").is_file()}
+
+
+def _points() -> list[importlib.metadata.EntryPoint]:
+    """The entry points of all packages; one that is found twice in the same distribution counts once."""
+    return list({(p.name, p.value, _owner(p)): p for p in importlib.metadata.entry_points(group=_GROUP)}.values())
+
+
+def _owner(point: importlib.metadata.EntryPoint) -> str:
+    return f"package {point.dist.name}" if point.dist is not None else "another package"
+
+
+def _found(target: str | Path) -> tuple[Target, Path]:
+    text = str(target)
+    points = [point for point in _points() if point.name == text]
+    builtin = _builtin().get(text)
+    claims = [*([str(builtin / "target.py")] if builtin else []), *(f"{point.value} of {_owner(point)}" for point in points)]
+    if len(claims) > 1:
+        raise TargetError(
+            f"{len(claims)} targets have the name {text}: {', '.join(claims)}",
+            "Uninstall one of the packages, or give the folder of a target in place of its name.",
+        )
+    if builtin is not None:
+        return _from_folder(builtin)
+    if Path(text).is_dir():
+        return _from_folder(Path(text).resolve())
+    if points:
+        return _from_point(points[0])
+    raise UsageError(f"there is no target {text}", f"Name one of {', '.join(names())}, or the folder of a target (it holds a target.py).")
+
+
+def _from_folder(folder: Path) -> tuple[Target, Path]:
+    if not (folder / "target.py").is_file():
+        raise TargetError(f"{folder} holds no target.py", "Give the folder of a target; its target.py defines TARGET.")
+    return _checked(getattr(_package(folder), "TARGET", None), str(folder / "target.py"), folder), folder
+
+
+def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
+    what = f"the entry point {point.name} = {point.value} of {_owner(point)}"
+    try:
+        found = point.load()
+    except BaseException as error:  # as in _package
+        if isinstance(error, DeeployError | KeyboardInterrupt):
+            raise
+        where = _raised_at(error, None)
+        raise TargetError(
+            f"{what} cannot be loaded: {where}{type(error).__name__}: {shorten(str(error), 200)}",
+            "Correct or uninstall that package; --debug shows where it fails.",
+        ) from error
+    module = sys.modules[point.module]
+    folder = Path(module.__file__ or ".").resolve().parent
+    return _checked(found, what, folder), folder
+
+
+def _package(folder: Path) -> ModuleType:
+    """Import ``folder`` as a package, so that its modules can import each other relatively, and return its target.py."""
+    package = f"deeploy_target_{folder.name}_{abs(hash(str(folder))):x}"
+    if f"{package}.target" not in sys.modules:
+        parent = ModuleType(package)
+        parent.__path__ = [str(folder)]
+        sys.modules[package] = parent
+        spec = importlib.util.spec_from_file_location(f"{package}.target", folder / "target.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[f"{package}.target"] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:  # whatever a target's own code does, even SystemExit, is the target's mistake
+            del sys.modules[f"{package}.target"]
+            if isinstance(error, DeeployError | KeyboardInterrupt):
+                raise
+            raise TargetError(
+                f"{folder / 'target.py'} cannot be imported: {_raised_at(error, folder)}{type(error).__name__}: {shorten(str(error), 200)}",
+                "Correct the target; --debug shows where it fails.",
+            ) from error
+    return sys.modules[f"{package}.target"]
+
+
+def _raised_at(error: BaseException, folder: Path | None) -> str:
+    """File and line of an error, as ``FILE:LINE: ``: the innermost one in ``folder``, or of all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: "
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
+    own = [frame for frame in frames if folder is None or Path(frame[0]).is_relative_to(folder)]
+    return f"{own[-1][0]}:{own[-1][1]}: " if own else ""
+
+
+def _checked(target: object, what: str, folder: Path) -> Target:
+    if not isinstance(target, Target):
+        raise TargetError(f"{what} defines no TARGET of type deeploy.target.Target", "Assign one to the name TARGET.")
+    if target.api != API_VERSION:
+        raise TargetError(
+            f"target {target.name} ({what}) was written for version {target.api} of the target interface, this compiler has {API_VERSION}",
+            "Install the compiler it was written for, or port the target.",
+        )
+    found = problems(target, folder)
+    if found:
+        more = f" (and {len(found) - 1} more: deeploy target check {folder})" if len(found) > 1 else ""
+        raise TargetError(f"{found[0].where or what}: {found[0].what}{more}", found[0].remedy)
+    return target

@@ -1,0 +1,221 @@
+"""What contradicts itself in a target, or is missing, as far as its data show: names, limits, addresses, files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from deeploy.graph.epilogue import OPERANDS
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.target import Memory, Target
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_DEFINITION = re.compile(r"\bKERNEL\s*\(\s*(?:const\s+)?(?:struct\s+)?(\w+)")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong where (``FILE:LINE``, or empty where no line says it), and what to do about it."""
+
+    where: str
+    what: str
+    remedy: str
+
+
+def problems(target: Target, folder: Path) -> list[Problem]:
+    """Everything that contradicts itself or is missing; ``folder`` holds the Python files in which lines are looked up.
+
+    >>> from deeploy.target import load, origin
+    >>> problems(load("generic"), origin("generic"))
+    []
+    """
+    return [
+        *_memories(target, folder),
+        *_paths(target, folder),
+        *_engines(target, folder),
+        *_kernels(target, folder),
+        *_rest(target, folder),
+    ]
+
+
+def _line(folder: Path, kind: str, name: str) -> str:
+    """Where ``kind(... name ...)`` is written, else where the name is."""
+    texts = []
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == kind:
+                values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if any(isinstance(value, ast.Constant) and value.value == name for value in values):
+                    return f"{path}:{node.lineno}"
+            if isinstance(node, ast.Constant) and node.value == name:
+                texts.append(f"{path}:{node.lineno}")
+    return texts[0] if texts else str(folder / "target.py")
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    listed = list(names)
+    return sorted({name for name in listed if listed.count(name) > 1})
+
+
+def _memories(target: Target, folder: Path) -> Iterator[Problem]:
+    def problem(memory: str, what: str, remedy: str) -> Problem:
+        return Problem(_line(folder, "Memory", memory), what, remedy)
+
+    if not target.memories:
+        yield Problem(str(folder / "target.py"), "the target has no memory", "List at least one Memory.")
+    for name in _repeated(m.name for m in target.memories):
+        yield problem(name, f"two memories have the name {name}", "Give every memory a name of its own.")
+    for m in target.memories:
+        if m.alignment < 1 or m.alignment & (m.alignment - 1):
+            yield problem(m.name, f"the alignment {m.alignment} of memory {m.name} is no power of two", "Use 1, 2, 4, 8 ...")
+        if m.capacity is not None and not 0 <= m.reserved < m.capacity:
+            yield problem(m.name, f"{m.reserved} of the {m.capacity} bytes of memory {m.name} are reserved", "Leave room for an arena.")
+        if m.base is not None and (m.base < 0 or m.base % m.alignment or m.capacity is None):
+            yield problem(m.name, f"memory {m.name} cannot begin at {m.base:#x}", "A base is aligned, and a capacity goes with it.")
+    placed = sorted((m for m in target.memories if m.base is not None and m.capacity is not None), key=lambda m: m.base or 0)
+    for first, second in pairwise(placed):
+        if _end(first) > (second.base or 0):
+            ranges = " and ".join(f"{m.name} ({m.base:#x} to {_end(m):#x})" for m in (first, second))
+            yield problem(second.name, f"the memories {ranges} overlap", "Correct a base or a capacity.")
+
+
+def _end(memory: Memory) -> int:
+    return (memory.base or 0) + (memory.capacity or 0)
+
+
+def _paths(target: Target, folder: Path) -> Iterator[Problem]:
+    known = {m.name for m in target.memories}
+    for name in _repeated(p.name for p in target.paths):
+        yield Problem(_line(folder, "DmaPath", name), f"two paths have the name {name}", "Give every path a name of its own.")
+    for p in target.paths:
+        where = _line(folder, "DmaPath", p.name)
+        unknown = [m for m in (p.near, p.far) if m not in known]
+        if unknown or p.near == p.far:
+            yield Problem(where, f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}.")
+        limits = (p.max_bytes, p.max_rows, p.max_total, p.max_pitch, p.alignment, p.tickets, p.commands)
+        if min(limits) < 1:
+            yield Problem(where, f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on.")
+        elif p.tickets < 4:
+            yield Problem(where, f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open.")
+    for first in known:
+        seen: set[str] = set()
+        level: str | None = first
+        while level is not None and level not in seen:
+            seen.add(level)
+            level = next((p.far for p in target.paths if p.near == level), None)
+        if level is not None:
+            where = str(folder / "target.py")
+            yield Problem(where, f"the paths from memory {first} lead in a circle", "Let every path lead outwards.")
+            return
+
+
+def _engines(target: Target, folder: Path) -> Iterator[Problem]:
+    known = {m.name for m in target.memories}
+    where = str(folder / "target.py")
+    if target.paths and not target.engines:
+        yield Problem(where, "the target has paths and no engine", "List an Engine that works in the innermost memory.")
+        return
+    for name in _repeated(e.name for e in target.engines):
+        yield Problem(_line(folder, "Engine", name), f"two engines have the name {name}", "Give every engine a name of its own.")
+    for e in target.engines:
+        for memory in [e.memory, *([e.weights] if e.weights else [])]:
+            if memory not in known:
+                what = f"engine {e.name} works in {memory or 'no memory'}"
+                yield Problem(_line(folder, "Engine", e.name), what, f"Name one of the memories {', '.join(sorted(known))}.")
+        if e.cores < 1:
+            yield Problem(_line(folder, "Engine", e.name), f"engine {e.name} has {e.cores} cores", "An engine has at least one core.")
+    outer = [p.far for p in target.paths] if target.engines else []
+    if target.paths and target.default_memory not in outer:
+        yield Problem(where, f"default_memory is {target.default_memory!r}", f"Name one of {', '.join(outer)}: constants lie there.")
+
+
+def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
+    engines = {e.name for e in target.engines}
+    for kernel in target.kernels:
+        found = [*_operands(kernel), *_files(kernel, target)]
+        if target.paths and kernel.engine not in engines:
+            found.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
+        for where, what, remedy in found:
+            yield Problem(where or _line(folder, "Kernel", kernel.name), f"kernel {kernel.name}: {what}", remedy)
+
+
+def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
+    own = [name.rstrip("?") for name in kernel.inputs] + list(kernel.outputs)
+    known = {*own, *(name for names in OPERANDS.values() for name in names)}
+    pairs = [name for pair in kernel.overwrites for name in pair]
+    for part, found in (
+        ("types", kernel.types),
+        ("constants", kernel.constants),
+        ("layouts", kernel.layouts),
+        ("strided", kernel.strided),
+        ("overwrites", pairs),
+        ("resident", kernel.resident),
+    ):
+        for name in sorted(set(found) - known):
+            yield "", f"{part} names the operand {name}", f"Its operands are {', '.join(own)}."
+    for stage in sorted({stage for stages in kernel.epilogues for stage in stages} - set(OPERANDS)):
+        yield "", f"there is no epilogue {stage}", f"Stages are {', '.join(OPERANDS)}."
+
+
+def _files(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
+    source = _lookup(target.kernel_folders, kernel.source)
+    if source is None:
+        yield "", f"there is no C file {kernel.source}", f"Put it under one of {', '.join(map(str, target.kernel_folders))}."
+    else:
+        yield from _definition(kernel, source)
+    if _lookup(target.template_folders, kernel.template) is None:
+        yield "", f"there is no template {kernel.template}", f"Put it under one of {', '.join(map(str, target.template_folders))}."
+
+
+def _definition(kernel: Kernel, source: Path) -> Iterator[tuple[str, str, str]]:
+    """Whether the C file defines the function with the argument that the declaration says."""
+    struct = kernel.struct or Path(kernel.source).stem
+    included = [source.parent / name for name in _INCLUDE.findall(source.read_text())]
+    for path in (source, *(p for p in included if p.is_file())):
+        text = path.read_text()
+        match = _DEFINITION.search(text)
+        if match is not None:
+            if match[1] != struct:
+                line = text.count("\n", 0, match.start()) + 1
+                takes = f"KERNEL takes {match[1]}, the declaration says struct {struct}"
+                yield f"{path}:{line}", takes, f'Define void KERNEL(const struct {struct} *k), or say struct="{match[1]}".'
+            break
+    else:
+        yield f"{source}:1", "the file defines no function KERNEL", f"Define void KERNEL(const struct {struct} *k)."
+    header = _lookup(tuple(path.parent for path in (source, *included)), f"{struct}.h")
+    if header is None:
+        yield f"{source}:1", f"no header {struct}.h is included", f"Declare struct {struct} in {struct}.h beside it, and include that."
+
+
+def _lookup(folders: tuple[Path, ...], name: str) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def _rest(target: Target, folder: Path) -> Iterator[Problem]:
+    where = str(folder / "target.py")
+    if _lookup(target.template_folders, target.build) is None:
+        at = _line(folder, "Target", target.build)
+        folders = ", ".join(map(str, target.template_folders))
+        yield Problem(at, f"there is no template {target.build} of a Makefile", f"Put it under {folders}.")
+    for path in target.runtime:
+        if not path.exists():
+            yield Problem(where, f"the runtime {path} does not exist", "Name folders, or single files.")
+    if not target.passes:
+        yield Problem(where, "the target has no lowering passes", "Use deeploy.target.passes().")
+    timing = target.timing
+    if timing is None:
+        return
+    engines, paths = {e.name for e in target.engines}, {p.name for p in target.paths}
+    for what, found, known in (("engine", timing.fork, engines), ("path", timing.paths, paths)):
+        for name in sorted(set(found) - known):
+            yield Problem(where, f"the timing names the {what} {name}", f"The target has {', '.join(sorted(known)) or 'none'}.")
+    for name in sorted(paths - set(timing.paths)):
+        yield Problem(where, f"the timing lacks path {name}", f"Add [path.{name}] with its provenance.")
+    for name in sorted(engines - set(timing.core_mw)):
+        yield Problem(where, f"the timing lacks engine {name}", f"Add [engine.{name}] with its provenance.")
+    if "default" not in timing.kernels:
+        yield Problem(where, "the timing has no default rate of kernels", "Add [kernel.default] with its provenance.")
