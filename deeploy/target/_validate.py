@@ -136,7 +136,8 @@ def _engines(target: Target, folder: Path) -> Iterator[Problem]:
 def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
     engines = {e.name for e in target.engines}
     for kernel in target.kernels:
-        found = [*_operands(kernel), *_files(kernel, target)]
+        files = () if kernel.link else _files(kernel, target)  # the runtime sends and receives
+        found = [*_operands(kernel), *files]
         if target.paths and kernel.engine not in engines:
             found.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
         for where, what, remedy in found:
