@@ -216,7 +216,5 @@ def _rest(target: Target, folder: Path) -> Iterator[Problem]:
             yield Problem(where, f"the timing names the {what} {name}", f"The target has {', '.join(sorted(known)) or 'none'}.")
     for name in sorted(paths - set(timing.paths)):
         yield Problem(where, f"the timing lacks path {name}", f"Add [path.{name}] with its provenance.")
-    for name in sorted(engines - set(timing.core_mw)):
-        yield Problem(where, f"the timing lacks engine {name}", f"Add [engine.{name}] with its provenance.")
     if "default" not in timing.kernels:
         yield Problem(where, "the timing has no default rate of kernels", "Add [kernel.default] with its provenance.")
