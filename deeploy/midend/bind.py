@@ -6,7 +6,7 @@ without one are reported together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel
+from deeploy.graph.kernel import Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
@@ -80,6 +80,14 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
         if reason is not None:
             problems.append(reason)
     return problems
+
+
+def declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[str, ...], Nest, Mapping[str, Layout]]]:
+    """What the kernels that can run a node declare of it: operand names, inputs first, the nest, and how constants are stored."""
+    for kernel in kernels:
+        names = operand_names(kernel, node) if kernel.op == node.op and not mismatch(kernel, node) else None
+        if names is not None:
+            yield (*names, *kernel.outputs), kernel.nest(node), kernel.layouts
 
 
 def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy import api
 from deeploy.distribute.system import System
-from deeploy.frontend import import_model
+from deeploy.frontend import import_model, import_states
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
 from deeploy.target import load
@@ -23,6 +24,14 @@ def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) 
     for step in (target or load("generic")).passes:
         step(graph)
     return graph
+
+
+def lowered_file(
+    path: Path, target: Target, *, inputs: Path | None = None, dialect: api.Dialect | None = None, context: int | None = None, **dims: int
+) -> gs.Graph:
+    """A file as the passes of a target leave it; ``dims`` are its symbolic dimensions."""
+    source = import_states(path, dims, None, None, context)
+    return api._lower(source.graph, source, target, inputs, {}, dialect, None)[0]
 
 
 def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:

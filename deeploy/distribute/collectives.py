@@ -1,0 +1,103 @@
+"""Sums and copies over many chips as single messages, and which way is fastest on a topology.
+
+A *way* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
+Three ways exist: in groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from
+neighbour to neighbour in chunks, all of which move at once (ring).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from deeploy.graph.topology import Topology
+
+RING_CHUNKS = 8  # most chunks that a ring moves: beyond, messages are short and their latency counts
+
+
+@dataclass(frozen=True)
+class Step:
+    """One message: ``chunk`` of the tensor from ``source`` to ``target``."""
+
+    source: int
+    target: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """A collective: its name, how many chunks the tensor has, and the messages in an order in which they can happen."""
+
+    name: str
+    chunks: int
+    steps: tuple[Step, ...]
+
+
+def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
+    """Ways to add what all members have, up on the first one."""
+    for step_list, name in ((_up(members, group), "hierarchical"), (_up(members, max(len(members), 2)), "flat")):
+        if name == "flat" and len(members) <= group:
+            continue
+        yield Way(name, 1, tuple(Step(a, b, 0) for a, b in step_list))
+    back = list(reversed(members))
+    for count in chunks:
+        if count > 1 or len(members) > 2:
+            yield Way("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
+
+
+def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
+    """Ways to give all members what the first one has."""
+    for way in reductions(members, group, chunks):
+        if way.name == "ring":
+            pairs = list(pairwise(members))
+            yield Way("ring", way.chunks, tuple(Step(a, b, c) for c in range(way.chunks) for a, b in pairs))
+        else:
+            yield Way(way.name, 1, tuple(Step(s.target, s.source, 0) for s in reversed(way.steps)))
+
+
+def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
+    """Who sends to whom where the first members of groups of chips collect, then the first of groups of groups, and so on."""
+    steps, left, size = list[tuple[int, int]](), list(members), 1
+    group = max(group, 2)
+    while len(left) > 1:
+        size *= group
+        leaders: dict[int, int] = {}
+        for chip in left:
+            leader = leaders.setdefault(chip // size, chip)
+            if leader != chip:
+                steps.append((chip, leader))
+        left = list(leaders.values())
+    return steps
+
+
+def seconds(way: Way, bytes_: int, topology: Topology, chips: int, step: float = 0.0) -> float:
+    """When the last message of a way has arrived, as every chip sends and receives so many messages at once as it has ports.
+
+    Args:
+        bytes_: of the whole tensor.
+        step: seconds that software takes for a message, on either side.
+    """
+    sending: dict[int, list[float]] = {}
+    receiving: dict[int, list[float]] = {}
+    ready: dict[tuple[int, int], float] = {}
+    for message in way.steps:
+        out = sending.setdefault(message.source, [0.0] * topology.ports)
+        into = receiving.setdefault(message.target, [0.0] * topology.ports)
+        a, b = out.index(min(out)), into.index(min(into))
+        begin = max(out[a], into[b], ready.get((message.source, message.chunk), 0.0)) + step
+        end = begin + topology.seconds(message.source, message.target, -(-bytes_ // way.chunks), chips)
+        out[a] = into[b] = end
+        ready[message.target, message.chunk] = max(end, ready.get((message.target, message.chunk), 0.0)) + step
+    return max(ready.values(), default=0.0)
+
+
+def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, step: float = 0.0) -> Way:
+    """The way that ends first; of equals the one that comes first."""
+    timed = [(seconds(way, bytes_, topology, chips, step), number, way) for number, way in enumerate(ways)]
+    return min(timed, key=lambda entry: entry[:2])[2]
+
+
+def divisors(extent: int) -> tuple[int, ...]:
+    """Into how many equal chunks an axis may be divided."""
+    return tuple(n for n in range(1, RING_CHUNKS + 1) if extent % n == 0)

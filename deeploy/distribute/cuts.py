@@ -1,0 +1,155 @@
+"""Which classes of dimensions are cut across chips, and who gets which atoms.
+
+Work is in the nodes that sum products of an activation and a constant. Each is cut along one dimension of its constant: along a
+reduction when its input is there in parts already, which leaves partial sums; else along a dimension of its outputs, which leaves
+them in parts for those behind it. So queries, keys and values are cut by heads and the product behind attention by rows, the
+matrices of a feed-forward block by its inner width, and of convolutions in a row every other one by its output channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.ties import Declare, Loop, Ties, key, shape_of
+from deeploy.distribute.ties import ties as tied
+from deeploy.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """What is cut, and how.
+
+    Attributes:
+        chips: how many there are.
+        owner: the chip of every atom, -1 where it is not cut.
+        chosen: per node (``id``) that is cut by its constant, the dimension.
+        whole: names of nodes with constants that are not cut and run on the first chip.
+    """
+
+    ties: Ties
+    chips: int
+    owner: np.ndarray
+    chosen: Mapping[int, Loop]
+    whole: tuple[str, ...]
+    _kept: dict[tuple[object, int], tuple[np.ndarray, ...]] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """The classes that are cut."""
+        return frozenset(loop.group for loop in self.chosen.values())
+
+    def kept(self, tensor: gs.Tensor, axis: int) -> tuple[np.ndarray, ...]:
+        """Per chip the indices of an axis that it has, in order."""
+        place = (key(tensor), axis)
+        if place not in self._kept:
+            owners = self.owner[self.ties.atoms(tensor, axis)]
+            self._kept[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
+        return self._kept[place]
+
+    def members(self, group: int) -> tuple[int, ...]:
+        """The chips that have atoms of a class."""
+        return tuple(int(chip) for chip in np.unique(self.owner[self.ties.group == group]) if chip >= 0)
+
+
+def cuts(graph: gs.Graph, declare: Declare, chips: int) -> Cuts:
+    """Choose what to cut.
+
+    A node whose outputs belong to no class, as a norm along them comes next, is cut along them all the same; then they are made whole
+    at once.
+
+    Raises:
+        UsageError: nothing can be cut, or not for so many chips.
+    """
+    ties = tied(graph, declare)
+    chosen, whole = _choices(graph, ties)
+    apart = {id(node) for node in graph.nodes if id(node) in whole or _is_late(ties, chosen.get(id(node)), chosen)}
+    if apart:
+        ties = tied(graph, declare, frozenset(apart))
+        chosen, whole = _choices(graph, ties)
+    if not chosen:
+        raise UsageError(
+            f"--chips {chips}: the model has nothing that can be cut across chips: no sum of products with a constant operand",
+            "Use --chips 1, or cut it by depth: --partition pipeline.",
+        )
+    owner = np.full(len(ties.atom), -1, np.int64)
+    seeds = _seeds(graph, ties)
+    for group in sorted({loop.group for loop in chosen.values()}):
+        first = ties.atoms(*seeds[group])
+        _distribute(owner, first, chips)
+        members = np.unique(ties.atom[ties.group[ties.atom] == group])
+        _distribute(owner, np.setdiff1d(members, first), chips)
+    _check_none_is_empty(owner, chips, ties)
+    return Cuts(ties, chips, owner, chosen, tuple(whole.values()))
+
+
+def _factors(node: gs.Node, ties: Ties) -> list[gs.Tensor]:
+    """The matrices and filters that a node sums products with."""
+    constants = [t for t in node.inputs if isinstance(t, gs.Constant) and len(shape_of(t)) > 1]
+    return constants if id(node) in ties.factors else []
+
+
+def _choices(graph: gs.Graph, ties: Ties) -> tuple[dict[int, Loop], dict[int, str]]:
+    """The dimension of every node that is cut, and the names of those that cannot be, by ``id``."""
+    chosen, whole, groups = dict[int, Loop](), dict[int, str](), set[int]()
+    for node in graph.nodes:
+        constants = _factors(node, ties)
+        if constants:
+            loop = _choice(ties.loops[id(node)], _classes(ties, constants), groups)
+            if loop is None:
+                whole[id(node)] = node.name
+            else:
+                chosen[id(node)] = loop
+                groups.add(loop.group)
+    return chosen, whole
+
+
+def _is_late(ties: Ties, loop: Loop | None, chosen: Mapping[int, Loop]) -> bool:
+    """Whether a node is cut along a reduction that nothing in front of it is cut along."""
+    return loop is not None and loop.is_sum and not any(other.group == loop.group and not other.is_sum for other in chosen.values())
+
+
+def _seeds(graph: gs.Graph, ties: Ties) -> dict[int, tuple[gs.Tensor, int]]:
+    """Of every class the first axis of a matrix or of filters: its order is the order of the atoms."""
+    seeds = dict[int, tuple[gs.Tensor, int]]()
+    for node in graph.nodes:
+        for tensor in _factors(node, ties):
+            for axis, group in enumerate(ties.classes(tensor)):
+                seeds.setdefault(group, (tensor, axis))
+    return seeds
+
+
+def _classes(ties: Ties, constants: Sequence[gs.Tensor]) -> set[int]:
+    return {group for tensor in constants for group in ties.classes(tensor)} - {-1}
+
+
+def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int]) -> Loop | None:
+    """The dimension to cut a node along: a reduction over what is cut already, else its outputs, else any reduction."""
+    own = [loop for loop in loops if loop.group in classes and sum(other.group == loop.group for other in loops) == 1]
+    known = [loop for loop in own if loop.group in groups]
+    outputs = [loop for loop in own if not loop.is_sum]
+    first = [loop for loop in known if loop.is_sum] or known or outputs or own
+    return first[0] if first else None
+
+
+def _distribute(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
+    """Hand out the atoms of a class in their order along an axis: as many to each chip, the first one never without."""
+    order = list(dict.fromkeys(atoms.tolist()))
+    bounds = [-(-chip * len(order) // chips) for chip in range(chips + 1)]
+    for chip, (begin, end) in enumerate(pairwise(bounds)):
+        owner[order[begin:end]] = chip
+
+
+def _check_none_is_empty(owner: np.ndarray, chips: int, ties: Ties) -> None:
+    empty = set(range(chips)) - set(owner.tolist())
+    if empty:
+        sizes = {int(g): int((ties.group[owner >= 0] == g).sum()) for g in np.unique(ties.group[owner >= 0])}
+        most = max(sizes.values())
+        raise UsageError(
+            f"--chips {chips}: {len(empty)} chips would have nothing to do: no dimension that is cut has more than {most} parts",
+            f"Use at most --chips {most}.",
+        )

@@ -1,0 +1,289 @@
+"""The graphs of the chips as they grow, node by node, and the collectives that move tensors between them.
+
+A tensor of the model is *whole* on some chips, *in parts* along a class that is cut, or both. What is whole is whole on the first
+chip at least: it computes everything that is not cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute import collectives
+from deeploy.distribute.collectives import Way
+from deeploy.distribute.cuts import Cuts
+from deeploy.distribute.ties import key, shape_of
+from deeploy.frontend.lower import build
+from deeploy.graph.topology import Topology
+from deeploy.operators import link
+
+ROOT = 0
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A constant's part on a chip: all of it, or ``indices`` along ``axis``."""
+
+    constant: gs.Constant
+    chip: int
+    axis: int | None
+    indices: np.ndarray | None
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A movement of a tensor between the first chip and others: ``reduce``, ``gather``, ``broadcast`` or ``scatter``.
+
+    ``bytes`` are those of all messages; ``group`` is the class that the tensor is cut along, None where it is whole.
+    """
+
+    kind: str
+    tensor: str
+    way: str
+    chips: tuple[int, ...]
+    bytes: int
+    group: int | None
+
+
+@dataclass
+class _State:
+    """Where a tensor is: whole, by chip; in parts along a class, by class and chip."""
+
+    whole: dict[int, gs.Tensor] = field(default_factory=dict)
+    parts: dict[int, dict[int, gs.Tensor]] = field(default_factory=dict)
+
+
+class Shards:
+    """Builds the chips' graphs."""
+
+    def __init__(self, cuts: Cuts, topology: Topology, step: float) -> None:
+        self.cuts = cuts
+        self.topology = topology
+        self.step = step
+        self.graphs = [gs.Graph() for _ in range(cuts.chips)]
+        self.states: dict[object, _State] = {}
+        self.shards: list[Shard] = []
+        self.collectives: list[Collective] = []
+        self._constants: dict[tuple[object, int, int | None], gs.Constant] = {}
+        self._tags: dict[tuple[int, int], int] = {}
+
+    # ---- tensors
+
+    def state(self, tensor: gs.Tensor) -> _State:
+        return self.states.setdefault(key(tensor), _State())
+
+    def add(self, chip: int, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str, **attrs: Any) -> gs.Tensor:
+        """Append a node to a chip's graph and return its result."""
+        self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=build.DOMAIN))
+        return output
+
+    def constant(self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool) -> gs.Constant:
+        """A constant, or a chip's part of it; what loop nests map is noted, so that it can be proved to exist once."""
+        axis = self.cuts.ties.axis(tensor, group) if group is not None and is_mapped else None
+        place = (key(tensor), chip, None if axis is None else group)
+        if place not in self._constants:
+            values, indices = np.asarray(tensor.values), None
+            if axis is not None:
+                indices = self.cuts.kept(tensor, axis)[chip]
+                values = np.ascontiguousarray(np.take(values, indices, axis))
+            self._constants[place] = gs.Constant(tensor.name, values)
+            if is_mapped and np.asarray(tensor.values).size > 1:
+                self.shards.append(Shard(tensor, chip, axis, indices, values))
+        return self._constants[place]
+
+    def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: Any = None) -> gs.Variable:
+        """A variable of a tensor's shape, but for the extent of one axis."""
+        shape = [extent if i == axis else n for i, n in enumerate(shape_of(tensor))]
+        return build.variable(f"{tensor.name}{suffix}", dtype or tensor.dtype, shape)
+
+    def part(self, tensor: gs.Tensor, chip: int, axis: int, indices: np.ndarray) -> gs.Variable:
+        return self.like(tensor, axis, len(indices), " (part)")
+
+    # ---- messages
+
+    def message(self, source: int, target: int, tensor: gs.Tensor, name: str) -> gs.Tensor:
+        """Send a tensor; returns it as the receiver has it."""
+        tag = self._tags.get((source, target), 0)
+        self._tags[source, target] = tag + 1
+        link.send(self.graphs[source], tensor, target, tag)
+        return link.receive(self.graphs[target], tensor, source, tag, name)
+
+    def cut_out(self, chip: int, tensor: gs.Tensor, axis: int, begin: int, end: int, name: str) -> gs.Tensor:
+        """A box of a tensor on a chip: indices ``begin`` to ``end`` along an axis, as a view."""
+        shape = shape_of(tensor)
+        if not shape or (begin, end) == (0, shape[axis]):
+            return tensor
+        starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
+        ends = tuple(end if i == axis else n for i, n in enumerate(shape))
+        dtype = tensor.values.dtype if isinstance(tensor, gs.Constant) else tensor.dtype
+        out = build.variable(name, dtype, [b - a for a, b in zip(starts, ends, strict=True)])
+        return self.add(chip, "Slice", [tensor], out, name, starts=starts, ends=ends, steps=(1,) * len(shape))
+
+    def joined(self, chip: int, pieces: Sequence[gs.Tensor], axis: int, output: gs.Tensor) -> gs.Tensor:
+        return self.add(chip, "Concat", pieces, output, output.name, axis=axis)
+
+    def select(self, chip: int, tensor: gs.Tensor, axis: int, indices: np.ndarray, name: str) -> gs.Tensor:
+        """The elements of a tensor on a chip at ``indices`` along an axis: a box, or several side by side."""
+        runs = _runs(indices)
+        pieces = [self.cut_out(chip, tensor, axis, a, b, f"{name} (from {a} to {b})") for a, b in runs]
+        if len(pieces) == 1:
+            return pieces[0]
+        output = build.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
+        return self.joined(chip, pieces, axis, output)
+
+    def note(self, kind: str, tensor: gs.Tensor, way: str, chips: Sequence[int], count: int, group: int | None = None) -> None:
+        self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), count, group))
+
+    def choose(self, ways: Iterator[Way], count: int) -> Way:
+        return collectives.fastest(ways, count, self.topology, self.cuts.chips, self.step)
+
+    # ---- collectives
+
+    def broadcast(self, tensor: gs.Tensor, chips: Sequence[int]) -> None:
+        """Make a tensor that is whole on the first chip whole on others."""
+        state = self.state(tensor)
+        missing = [chip for chip in chips if chip not in state.whole]
+        if not missing:
+            return
+        axis, extent = chunked_axis(tensor)
+        count = size_of(tensor)
+        way = self.choose(collectives.spreads([ROOT, *missing], self.topology.group, collectives.divisors(extent)), count)
+        width = extent // way.chunks
+        pieces: dict[tuple[int, int], gs.Tensor] = {}
+        for step in way.steps:
+            if (step.source, step.chunk) not in pieces:
+                begin = step.chunk * width
+                source = state.whole[step.source]
+                pieces[step.source, step.chunk] = self.cut_out(
+                    step.source, source, axis, begin, begin + width, f"{tensor.name} (chunk {step.chunk})"
+                )
+            name = tensor.name if way.chunks == 1 else f"{tensor.name} (chunk {step.chunk})"
+            pieces[step.target, step.chunk] = self.message(step.source, step.target, pieces[step.source, step.chunk], name)
+        for chip in missing:
+            own = [pieces[chip, chunk] for chunk in range(way.chunks)]
+            state.whole[chip] = own[0] if len(own) == 1 else self.joined(chip, own, axis, self.like(tensor, None, 0, ""))
+        self.note("broadcast", tensor, way.name, [ROOT, *missing], len(way.steps) * (count // way.chunks))
+
+    def scatter(self, tensor: gs.Tensor, group: int) -> None:
+        """Give every chip its part of a tensor that is whole on the first one."""
+        axis = self.cuts.ties.axis(tensor, group)
+        assert axis is not None
+        state, moved = self.state(tensor), 0
+        parts: dict[int, gs.Tensor] = {}
+        for chip, indices in enumerate(self.cuts.kept(tensor, axis)):
+            name = f"{tensor.name} (part)"
+            if not len(indices):
+                continue
+            if chip in state.whole:
+                parts[chip] = self.select(chip, state.whole[chip], axis, indices, name)
+            else:
+                own = self.select(ROOT, state.whole[ROOT], axis, indices, f"{name} of {chip}")
+                parts[chip] = self.message(ROOT, chip, own, name)
+                moved += size_of(own)
+        state.parts[group] = parts
+        if moved:
+            self.note("scatter", tensor, "flat", sorted(parts), moved, group)
+
+    def gather(self, tensor: gs.Tensor, group: int) -> None:
+        """Put a tensor's parts together on the first chip."""
+        axis = self.cuts.ties.axis(tensor, group)
+        assert axis is not None
+        self.collect(tensor, (group, axis), self.cuts.kept(tensor, axis), self.state(tensor).parts[group])
+
+    def collect(self, tensor: gs.Tensor, cut: tuple[int, int], kept: Sequence[np.ndarray], parts: Mapping[int, gs.Tensor]) -> None:
+        """Put parts together that hold the indices ``kept`` of every chip; ``cut``: the class and the axis."""
+        group, axis = cut
+        here, moved = dict[int, gs.Tensor](), 0
+        for chip, part in parts.items():
+            here[chip] = part if chip == ROOT else self.message(chip, ROOT, part, f"{tensor.name} (part of {chip})")
+            moved += size_of(part) if chip != ROOT else 0
+        pieces: list[tuple[int, gs.Tensor]] = []
+        for chip, part in here.items():
+            begin = 0
+            for a, b in _runs(kept[chip]):
+                pieces.append((a, self.cut_out(ROOT, part, axis, begin, begin + b - a, f"{tensor.name} (from {a} to {b})")))
+                begin += b - a
+        ordered = [piece for _, piece in sorted(pieces, key=lambda entry: entry[0])]
+        self.state(tensor).whole[ROOT] = self.joined(ROOT, ordered, axis, self.like(tensor, None, 0, ""))
+        self.note("gather", tensor, "flat", sorted(parts), moved, group)
+
+    def reduce(self, node: gs.Node, partial: Mapping[int, gs.Tensor], group: int) -> None:
+        """Add partial sums up on the first chip; what follows the sum in the node is done there, once."""
+        tensor = node.outputs[0]
+        axis, extent = chunked_axis(tensor)
+        count = size_of(next(iter(partial.values())))
+        members = sorted(partial)
+        way = self.choose(collectives.reductions(members, self.topology.group, collectives.divisors(extent)), count)
+        width = extent // way.chunks
+        sums: dict[tuple[int, int], gs.Tensor] = {}
+        last = {step.chunk: number for number, step in enumerate(way.steps) if step.target == members[0]}
+        for number, step in enumerate(way.steps):
+            begin, end = step.chunk * width, (step.chunk + 1) * width
+            for chip in (step.source, step.target):
+                if (chip, step.chunk) not in sums:
+                    name = f"{tensor.name} (partial chunk {step.chunk})"
+                    sums[chip, step.chunk] = self.cut_out(chip, partial[chip], axis, begin, end, name)
+            mark = f"{tensor.name} (from {step.source}, chunk {step.chunk})"
+            other = self.message(step.source, step.target, sums[step.source, step.chunk], mark)
+            terms = [sums[step.target, step.chunk], other]
+            if last[step.chunk] == number and members[0] == ROOT:
+                sums[ROOT, step.chunk] = self._finish(node, terms, axis, (begin, end), step.chunk if way.chunks > 1 else None)
+            else:
+                result = build.variable(f"{mark} (sum)", np.int32, shape_of(other))
+                sums[step.target, step.chunk] = self.add(step.target, "Add", terms, result, result.name)
+        whole = [sums[members[0], chunk] for chunk in range(way.chunks)]
+        self.state(tensor).whole[ROOT] = whole[0] if len(whole) == 1 else self.joined(ROOT, whole, axis, self.like(tensor, None, 0, ""))
+        self.note("reduce", tensor, way.name, members, len(way.steps) * (count // way.chunks), group)
+
+    def _finish(self, node: gs.Node, terms: list[gs.Tensor], axis: int, box: tuple[int, int], chunk: int | None) -> gs.Tensor:
+        """The last sum, and behind it the stages of the node's epilogue."""
+        tensor, stages = node.outputs[0], tuple(node.attrs.get("epilogue", ()))
+        extra = node.inputs[len(node.inputs) - sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in stages) :]
+        operands = [self._row(t, len(shape_of(tensor)) - 1 == axis, box, chunk) for t in extra]
+        suffix = "" if chunk is None else f" (chunk {chunk})"
+        extent = box[1] - box[0]
+        if "bias" in stages:
+            name = f"{tensor.name}{suffix} (sum)"
+            total = self.like(tensor, axis, extent, f"{suffix} (sum)", np.int32)
+            terms = [self.add(ROOT, "Add", terms, total, name), operands.pop(0)]
+        rest = tuple(stage for stage in stages if stage != "bias")
+        attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if rest and name in node.attrs}
+        result = self.like(tensor, axis, extent, suffix)
+        return self.add(ROOT, "Add", [*terms, *operands], result, f"{node.name}{suffix}", **({"epilogue": rest} if rest else {}), **attrs)
+
+    def _row(self, tensor: gs.Tensor, is_cut: bool, box: tuple[int, int], chunk: int | None) -> gs.Tensor:
+        """An operand of an epilogue; where chunks lie along its axis, the chunk's."""
+        assert isinstance(tensor, gs.Constant)
+        values = np.asarray(tensor.values)
+        if chunk is None or not is_cut or values.size == 1:
+            return self.constant(tensor, ROOT, None, True)
+        indices = np.arange(*box)
+        piece = np.ascontiguousarray(values.ravel()[box[0] : box[1]])
+        self.shards.append(Shard(tensor, ROOT, values.ndim - 1, indices, piece))
+        return gs.Constant(f"{tensor.name} (chunk {chunk})", piece)
+
+
+def chunked_axis(tensor: gs.Tensor) -> tuple[int, int]:
+    """The outermost axis with more than one index, along which chunks are contiguous, and its extent."""
+    shape = shape_of(tensor)
+    axis = next((i for i, n in enumerate(shape) if n > 1), 0)
+    return axis, shape[axis] if shape else 1
+
+
+def size_of(tensor: gs.Tensor) -> int:
+    """Bytes of a tensor."""
+    dtype = tensor.values.dtype if isinstance(tensor, gs.Constant) else tensor.dtype
+    return math.prod(shape_of(tensor)) * int(np.dtype(dtype).itemsize)
+
+
+def _runs(indices: np.ndarray) -> list[tuple[int, int]]:
+    """Ascending indices as runs [begin, end)."""
+    breaks = np.flatnonzero(np.diff(indices) != 1)
+    begins, ends = [0, *(breaks + 1)], [*(breaks + 1), len(indices)]
+    return [(int(indices[a]), int(indices[b - 1]) + 1) for a, b in zip(begins, ends, strict=True)]

@@ -1,0 +1,365 @@
+"""Tensor parallelism: every chip computes a share of every layer, with its share of the weights.
+
+The first chip computes what is not cut: norms, residual connections, the ends. What is cut is computed by every chip on its part. Where a
+cut dimension is an output's, the output is in parts, and what follows goes on with them as long as its loop nests allow; where it
+is a sum's, partial sums are added up on the first chip, and requantised there, once. A tensor that cut nodes need whole is sent to them
+by the first chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.cuts import Cuts, cuts
+from deeploy.distribute.shards import ROOT, Collective, Shard, Shards, size_of
+from deeploy.distribute.system import System, alone
+from deeploy.distribute.ties import Declare, Loop, key, shape_of
+from deeploy.errors import shorten
+from deeploy.frontend.lower import build
+from deeploy.frontend.positions import POSITION
+from deeploy.graph.topology import Topology
+from deeploy.operators.shares import shared
+from deeploy.operators.views import SLIDE, VIEWS, Access
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A system, and what is proved of it (``deeploy.distribute.proof``).
+
+    Attributes:
+        shards: where the constants are that loop nests map.
+        collectives: the movements between chips, in order.
+        cut: names of the nodes that several chips compute, with the chips.
+    """
+
+    system: System
+    shards: tuple[Shard, ...]
+    collectives: tuple[Collective, ...]
+    cut: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A node on some chips: per chip its attributes; ``axes`` of its operands, inputs first, along which they are in parts."""
+
+    group: int
+    attrs: Mapping[int, Mapping[str, Any]]
+    axes: tuple[int | None, ...]
+    is_sum: bool
+
+
+def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, step: float = 0.0) -> Partition:
+    """Cut a lowered graph across chips.
+
+    Args:
+        declare: what the target's kernels declare of a node, in order of preference.
+        step: seconds that software takes for a message, on either side.
+
+    Raises:
+        UsageError: nothing can be cut, or not for so many chips.
+    """
+    if chips == 1:
+        return Partition(alone(graph), (), (), {})
+    return _Partitioner(graph, cuts(graph, declare, chips), topology, step).run()
+
+
+class _Partitioner:
+    """Walks the graph in order and computes every node on one chip or on several."""
+
+    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, step: float) -> None:
+        self.graph = graph
+        self.cuts = found
+        self.ties = found.ties
+        self.shards = Shards(found, topology, step)
+        self.cut: dict[str, tuple[int, ...]] = {}
+
+    def run(self) -> Partition:
+        root = self.shards.graphs[ROOT]
+        for tensor in self.graph.inputs:
+            own = gs.Variable(tensor.name, np.dtype(tensor.dtype), list(shape_of(tensor)))
+            root.inputs.append(own)
+            self.shards.state(tensor).whole[ROOT] = own
+        results = {key(t) for t in self.graph.outputs}
+        for node in self.graph.nodes:
+            share = self._share(node)
+            if share is None:
+                self._alone(node)
+            else:
+                self._on_several(node, share)
+            for tensor in node.outputs:
+                if key(tensor) in results:
+                    self._whole(tensor)
+        for tensor in self.graph.outputs:
+            root.outputs.append(self._whole(tensor))
+        for number, graph in enumerate(self.shards.graphs):
+            graph.name, graph.opset, graph.import_domains = (
+                f"{self.graph.name} on chip {number}",
+                self.graph.opset,
+                self.graph.import_domains,
+            )
+        inputs = tuple(t.name for t in self.graph.inputs if t.name != POSITION)
+        system = System(tuple(self.shards.graphs), inputs, tuple(t.name for t in self.graph.outputs), self._notes())
+        return Partition(system, tuple(self.shards.shards), tuple(self.shards.collectives), self.cut)
+
+    def _notes(self) -> tuple[str, ...]:
+        counts = {kind: sum(c.kind == kind for c in self.shards.collectives) for kind in ("reduce", "gather", "broadcast", "scatter")}
+        listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        notes = [f"cut over {self.cuts.chips} chips: {len(self.cut)} of {len(self.graph.nodes)} nodes; between chips: {listed}"]
+        few = {len(self.cuts.members(group)) for group in self.cuts.groups} - {self.cuts.chips}
+        if few:
+            notes.append(f"some dimensions have fewer parts than there are chips: they are cut over {', '.join(map(str, sorted(few)))}")
+        whole = [name for name in self.cuts.whole if name not in self.cut]
+        if whole:
+            notes.append(f"has nothing to cut and stays on chip 0: {', '.join(shorten(name) for name in whole)}")
+        return tuple(notes)
+
+    # ---- where operands are
+
+    def _whole(self, tensor: gs.Tensor) -> gs.Tensor:
+        """A tensor as the first chip has it, after it is gathered there."""
+        if isinstance(tensor, gs.Constant):
+            return self.shards.constant(tensor, ROOT, None, True)
+        state = self.shards.state(tensor)
+        if ROOT not in state.whole:
+            self.shards.gather(tensor, next(iter(state.parts)))
+        return state.whole[ROOT]
+
+    def _bring(self, tensor: gs.Tensor, share: _Share, axis: int | None) -> None:
+        """Move an input to where a share needs it."""
+        state = self.shards.state(tensor)
+        if axis is not None and share.group in state.parts:
+            return
+        self._whole(tensor)
+        if axis is not None:
+            self.shards.scatter(tensor, share.group)
+        else:
+            self._spread(tensor, sorted(share.attrs))
+
+    def _spread(self, tensor: gs.Tensor, chips: Sequence[int]) -> None:
+        """Make a tensor whole on several chips.
+
+        Of what is another view of a tensor, that is sent, once for all views. What follows from a constant that slides, as masks do, is
+        computed again by every chip: how much of it is read changes from one inference to the next.
+        """
+        node = tensor.inputs[0] if tensor.inputs else None
+        if node is None or not (self._is_view(node) or _slides(tensor)) or len(node.outputs) != 1:
+            self.shards.broadcast(tensor, chips)
+            return
+        mapped = self._mapped(node)
+        for position, source in enumerate(node.inputs):
+            if not isinstance(source, gs.Constant):
+                self._spread(source, chips)
+            elif position in mapped and np.asarray(source.values).size > 1:
+                self._spread_constant(source, chips)
+        whole = self.shards.state(tensor).whole
+        for chip in chips:
+            if chip not in whole:
+                inputs = [self._spread_operand(t, chip, i in mapped) for i, t in enumerate(node.inputs)]
+                own = self.shards.like(tensor, None, 0, "")
+                self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, [own], domain=node.domain))
+                whole[chip] = own
+
+    def _spread_constant(self, tensor: gs.Constant, chips: Sequence[int]) -> None:
+        """Send a constant that nests map: it lies on the first chip alone."""
+        self.shards.state(tensor).whole.setdefault(ROOT, self.shards.constant(tensor, ROOT, None, True))
+        self.shards.broadcast(tensor, chips)
+
+    def _spread_operand(self, tensor: gs.Tensor, chip: int, is_mapped: bool) -> gs.Tensor:
+        if isinstance(tensor, gs.Constant) and not (is_mapped and np.asarray(tensor.values).size > 1):
+            return self.shards.constant(tensor, chip, None, is_mapped)
+        return self.shards.state(tensor).whole[chip]
+
+    def _is_view(self, node: gs.Node) -> bool:
+        """Whether a node is another view of all of a tensor that the first chip has whole."""
+        if node.op not in VIEWS or len(node.inputs) != 1 or isinstance(node.inputs[0], gs.Constant):
+            return False
+        source = node.inputs[0]
+        return size_of(source) == size_of(node.outputs[0]) and ROOT in self.shards.state(source).whole
+
+    def _mapped(self, node: gs.Node) -> frozenset[int]:
+        """Positions of the inputs that are no tables."""
+        return self.ties.mapped.get(id(node), frozenset(range(len(node.inputs))))
+
+    # ---- which chips compute a node
+
+    def _share(self, node: gs.Node) -> _Share | None:
+        """How a node is computed by several chips; None where the first one does."""
+        chosen = self.cuts.chosen.get(id(node))
+        if chosen is not None:
+            return self._kernel_share(node, chosen)
+        found: dict[int, int] = {}
+        for tensor in node.inputs:
+            if not isinstance(tensor, gs.Constant):
+                for group in self.shards.state(tensor).parts:
+                    found[group] = found.get(group, 0) + int(np.prod(shape_of(tensor)))
+        for group in sorted(found, key=lambda group: -found[group]):
+            share = self._view_share(node, group) if node.op in VIEWS else self._any_share(node, group)
+            if share is not None:
+                return share
+        return None
+
+    def _any_share(self, node: gs.Node, group: int) -> _Share | None:
+        loops = [loop for loop in self.ties.loops.get(id(node), ()) if loop.group == group]
+        return self._kernel_share(node, loops[0]) if len(loops) == 1 else None
+
+    def _kernel_share(self, node: gs.Node, loop: Loop) -> _Share | None:
+        """A node cut along a dimension of its nest."""
+        mapped = self.ties.mapped[id(node)]
+        axes: list[int | None] = []
+        for position, tensor in enumerate(node.inputs):
+            axes.append(self.ties.axis(tensor, loop.group) if position in mapped else None)
+        axes += [loop.output] + [None] * (len(node.outputs) - 1)
+        if (loop.output is None) != loop.is_sum or len(node.outputs) != 1:
+            return None
+        detached = id(node) in self.ties.detached
+        if not detached and not loop.is_sum and self.ties.axis(node.outputs[0], loop.group) != loop.output:
+            return None
+        return self._shared(node, loop, tuple(axes))
+
+    def _shared(self, node: gs.Node, loop: Loop, axes: tuple[int | None, ...]) -> _Share | None:
+        """The share, where every chip has something of all operands that are in parts, or of none."""
+        tensors = [*node.inputs, *node.outputs]
+        owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, axes, strict=False) if a is not None]
+        if not owned:
+            return None
+        members = [chip for chip in range(self.cuts.chips) if len(owned[0][chip])]
+        if any(bool(len(kept[chip])) != (chip in members) for kept in owned for chip in range(self.cuts.chips)):
+            return None
+        if sum(len(k) for k in owned[0]) != _extent(node, axes) or ROOT not in members:
+            return None
+        view, attrs = build.described(node), dict[int, Mapping[str, Any]]()
+        for chip in members:
+            kept = [None if a is None else self._kept(node, t, a, owned)[chip] for t, a in zip(tensors, axes, strict=True)]
+            own = shared(view, axes, kept)
+            if own is None:
+                return None
+            attrs[chip] = own
+        return _Share(loop.group, attrs, axes, loop.is_sum)
+
+    def _kept(self, node: gs.Node, tensor: gs.Tensor, axis: int, owned: Sequence[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
+        """Per chip the indices of an operand; what is made whole at once is divided as the constant is."""
+        if id(node) in self.ties.detached and tensor is node.outputs[0]:
+            return next(kept for kept in owned if sum(map(len, kept)) == shape_of(tensor)[axis])
+        return self.cuts.kept(tensor, axis)
+
+    def _view_share(self, node: gs.Node, group: int) -> _Share | None:
+        """A view, where the parts of its operands are views of each other on every chip."""
+        tensors = [*node.inputs, *node.outputs]
+        axes = [self.ties.axis(tensor, group) for tensor in tensors]
+        if any(axis is None for axis in axes) or not self._is_closed(node, axes):
+            return None
+        kept = [self.cuts.kept(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True) if axis is not None]
+        view, attrs = build.described(node), dict[int, Mapping[str, Any]]()
+        for chip in range(self.cuts.chips):
+            lengths = {bool(len(k[chip])) for k in kept}
+            if lengths == {False}:
+                continue
+            own = shared(view, axes, [k[chip] for k in kept]) if lengths == {True} else None
+            if own is None:
+                return None
+            attrs[chip] = own
+        return _Share(group, attrs, tuple(axes), False)
+
+    def _is_closed(self, node: gs.Node, axes: Sequence[int | None]) -> bool:
+        """Whether every element of a part belongs to the chip that has it in the container."""
+        view = VIEWS[node.op](build.described(node))
+        sides = {"in": (node.inputs, axes), "out": (node.outputs, axes[len(node.inputs) :])}
+        tensors, own = sides[view.container[0]]
+        container, axis = tensors[view.container[1]], own[view.container[1]]
+        whole = shape_of(container)
+        assert axis is not None
+        owner = self.cuts.owner[self.ties.atoms(container, axis)]
+        for (side, position), place in view.parts:
+            part, along = sides[side][0][position], sides[side][1][position]
+            access = place(Access.dense(whole))
+            if access is None or along is None:
+                return False
+            places = np.full(access.shape, access.offset)
+            for i, (size, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
+                places += (np.arange(size) * stride).reshape([-1 if i == j else 1 for j in range(len(access.shape))])
+            inside = owner[np.unravel_index(places, whole)[axis]]
+            outside = self.cuts.owner[self.ties.atoms(part, along)]
+            if not (inside == outside.reshape([-1 if i == along else 1 for i in range(len(access.shape))])).all():
+                return False
+        return True
+
+    # ---- nodes
+
+    def _alone(self, node: gs.Node) -> None:
+        mapped = self._mapped(node)
+        inputs = [
+            self.shards.constant(t, ROOT, None, i in mapped) if isinstance(t, gs.Constant) else self._whole(t)
+            for i, t in enumerate(node.inputs)
+        ]
+        outputs = [gs.Variable(t.name, np.dtype(t.dtype), list(shape_of(t))) for t in node.outputs]
+        self.shards.graphs[ROOT].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=node.domain))
+        for tensor, own in zip(node.outputs, outputs, strict=True):
+            self.shards.state(tensor).whole[ROOT] = own
+
+    def _on_several(self, node: gs.Node, share: _Share) -> None:
+        mapped = self._mapped(node)
+        body = node.inputs[: self._body(node)] if share.is_sum else node.inputs
+        for position, (tensor, axis) in enumerate(zip(body, share.axes, strict=False)):
+            if not isinstance(tensor, gs.Constant):
+                self._bring(tensor, share, axis)
+            elif axis is None and position in mapped and np.asarray(tensor.values).size > 1:
+                self._spread_constant(tensor, sorted(share.attrs))
+        results: dict[int, list[gs.Tensor]] = {}
+        for chip, attrs in share.attrs.items():
+            inputs = [self._operand(t, share, share.axes[i], chip, i in mapped) for i, t in enumerate(body)]
+            outputs = [self._result(node, t, share, share.axes[len(node.inputs) + i], chip) for i, t in enumerate(node.outputs)]
+            own = {k: v for k, v in attrs.items() if not share.is_sum or k not in ("epilogue", "shift", "low", "high", "even")}
+            self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, own, inputs, outputs, domain=node.domain))
+            results[chip] = outputs
+        self.cut[node.name] = tuple(share.attrs)
+        for position, tensor in enumerate(node.outputs):
+            parts = {chip: own[position] for chip, own in results.items()}
+            self._keep(node, tensor, share, parts)
+
+    def _keep(self, node: gs.Node, tensor: gs.Tensor, share: _Share, parts: Mapping[int, gs.Tensor]) -> None:
+        """Note where an output is; partial sums are added up, and what is to be whole at once is put together."""
+        axis = share.axes[len(node.inputs)]
+        if share.is_sum:
+            self.shards.reduce(node, parts, share.group)
+        elif id(node) in self.ties.detached and axis is not None:
+            owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
+            self.shards.collect(tensor, (share.group, axis), self._kept(node, tensor, axis, owned), parts)
+        else:
+            self.shards.state(tensor).parts[share.group] = dict(parts)
+
+    def _body(self, node: gs.Node) -> int:
+        """How many inputs a node has without its epilogue's."""
+        return len(node.inputs) - sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
+
+    def _operand(self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool) -> gs.Tensor:
+        if axis is None:
+            return self._spread_operand(tensor, chip, is_mapped)
+        if isinstance(tensor, gs.Constant):
+            return self.shards.constant(tensor, chip, share.group, is_mapped)
+        return self.shards.state(tensor).parts[share.group][chip]
+
+    def _result(self, node: gs.Node, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int) -> gs.Variable:
+        if share.is_sum:
+            return self.shards.like(tensor, None, 0, " (partial)", np.int32)
+        assert axis is not None
+        owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
+        indices = self._kept(node, tensor, axis, owned)[chip]
+        return self.shards.like(tensor, axis, len(indices), " (part)")
+
+
+def _slides(tensor: gs.Tensor) -> bool:
+    """Whether a tensor follows from constants alone, one of which is read further on with every row that exists."""
+    node = tensor.inputs[0] if tensor.inputs else None
+    if node is None or any(not isinstance(t, gs.Constant) and not _slides(t) for t in node.inputs):
+        return False
+    return node.op == SLIDE or any(not isinstance(t, gs.Constant) for t in node.inputs)
+
+
+def _extent(node: gs.Node, axes: Sequence[int | None]) -> int:
+    """Indices along the axis of the first input that is in parts."""
+    return next(shape_of(t)[a] for t, a in zip(node.inputs, axes, strict=False) if a is not None)
