@@ -181,6 +181,10 @@ def _table(_: int) -> np.ndarray:
     return np.rint(np.exp(-np.arange(256) / 30) * 2**20).astype(np.uint32)
 
 
+def _short_table(_: int) -> np.ndarray:
+    return _table(0) >> 10
+
+
 def _words(count: int) -> np.ndarray:
     return draw("s32", count)
 
@@ -277,7 +281,8 @@ ELEMENTS = (
     Family(
         "clip", {"": each("Clip", "s32", "s32", {"low": -100, "high": 100}), "f32": each("Clip", "f32", "f32", {"low": 0.0, "high": 6.0})}
     ),
-    Family("lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}),
+    Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}),
+    Family("lookup", {"": rows("Lookup", "s8", "f32", {}, table=lambda _: draw("f32", 256))}),
     Family("quantize", {"": rows("Quantize", "f32", "s8", {"low": -128, "high": 127}, scale=_one("f32"), zero_point=_one("s32"))}),
     Family("dequantize", {"": rows("Dequantize", "s8", "f32", {}, scale=_one("f32"), zero_point=_one("s32"))}),
     Family("cast", {"": each("Cast", "s8", "s32", {}), "f32": each("Cast", "s8", "f32", {})}),
@@ -285,7 +290,7 @@ ELEMENTS = (
         "requant_shift",
         {"": [_simple("RequantShift", "s8", stage()[1] | {"epilogue": ()}, x=draw("s32", *s), **stage()[0]) for s in SHAPES]},
     ),
-    Family("copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("runs",)),
+    Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("runs",)),
     Family(
         "integer_function",
         {
@@ -294,10 +299,11 @@ ELEMENTS = (
         },
     ),
     Family("integer_div", {"": each("IntegerDiv", ("s32", "s32"), "s32", {"factor": 7, "scale": 3, "offset": 1})}),
+    Family("pulp_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_short_table)}, ("rows",)),
     Family("table_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_table)}, ("rows",)),
     Family("shift_softmax", {"": rows("ShiftSoftmax", "s8", "u8", {"group": 8, "numerator": 127 * 256})}, ("rows",)),
-    Family("integer_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
-    Family("integer_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),
+    Family("pulp_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
+    Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),
     Family(
         "normalise", {"": rows("Normalise", "f32", "f32", {"centred": True, "epsilon": 1e-5}, scale=_floats, offset=_floats)}, ("rows",)
     ),

@@ -2,11 +2,15 @@
 #ifndef DEEPLOY_PULP_ROWS_H
 #define DEEPLOY_PULP_ROWS_H
 
+#include "xpulp.h"
+
 enum { AXES = 6, LAST = AXES - 1 };
 
 /* Step an odometer over all axes but the last; 0 when it wraps around. */
 static inline int next_row(int index[AXES], const int extent[AXES]) {
-    for (int axis = LAST - 1; axis >= 0; axis--) {
+    int axis = LAST - 1;
+    XP_UNKNOWN(axis);
+    for (; axis >= 0; axis--) {
         if (++index[axis] < extent[axis]) return 1;
         index[axis] = 0;
     }

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul, requantise, scaled
-from deeploy.target import DType, Kernel, Node, Tiling, load, types
+from deeploy.target import DType, Kernel, Node, Tiling, types
 
 from . import forms
+from .element_kernels import KERNELS as ELEMENTS
+from .portable import BYTES, GENERIC, also, generic
 
 CORES = 8
-BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
 DEEPEST = 1536  # bytes of a window: those that eight cores gather take 48 KiB
-
-GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
-Accepts = Callable[[Node], str | None]
-
-
-def _generic(name: str) -> Kernel:
-    """The declaration that a kernel here is a faster form of."""
-    return next(kernel for kernel in GENERIC if kernel.name == name)
-
-
-def _also(kernel: Kernel, holds: Callable[[Node], bool], need: str) -> Accepts:
-    """The condition of a declaration and a further one."""
-    given = kernel.accepts
-
-    def check(node: Node) -> str | None:
-        reason = given(node) if given is not None else None
-        return reason if reason is not None or holds(node) else need
-
-    return check
 
 
 def _no_zero_points(node: Node) -> bool:
@@ -86,12 +67,12 @@ def _filling_macros(node: Node) -> dict[str, str]:
     return forms.macros(node) if is_filled else _macros(node)
 
 
-_DOT = _generic("conv2d_dot_grouped")
+_DOT = generic("conv2d_dot_grouped")
 _CONV_GROUPED = replace(
     _DOT,
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=_also(_generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
+    accepts=also(generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
     layouts={**_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
     scratch={"windows": _windows},
@@ -102,7 +83,7 @@ _CONV_GROUPED = replace(
 _CONV_SMALL = replace(
     _CONV_GROUPED,
     name="pulp_conv2d_small",
-    accepts=_also(_generic("conv2d_grouped"), lambda node: conv.is_dense(node) and _gathers(node, 1), "one group, short windows"),
+    accepts=also(generic("conv2d_grouped"), lambda node: conv.is_dense(node) and _gathers(node, 1), "one group, short windows"),
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4 * CORES}),
     scratch={"windows": _windows_and_weights},
     macros=_filling_macros,
@@ -111,14 +92,14 @@ _CONV_SMALL = replace(
 _CONV = replace(
     _CONV_SMALL,
     name="pulp_conv2d",
-    accepts=_also(_CONV_SMALL, lambda node: max(node.outputs[0].shape[1:3]) >= CORES, "rows or columns for every core"),
+    accepts=also(_CONV_SMALL, lambda node: max(node.outputs[0].shape[1:3]) >= CORES, "rows or columns for every core"),
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4}),
     cores=("oh", "ow"),  # cores that shared the filters would all gather all windows
 )
 _POINTWISE = replace(
     _CONV_SMALL,
     name="pulp_conv2d_pointwise",
-    accepts=_also(_generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
+    accepts=also(generic("conv2d_grouped"), _is_pointwise, "one group, a kernel of 1x1 and no padding"),
     scratch={},
     macros=_macros,
     tiling=_CONV.tiling,
@@ -135,12 +116,12 @@ def _columns(geometry: Geometry) -> int:
     return CORES * 16 * min(72, (2 * geometry.extents["ow"] + 1) * geometry.extents["oh"])
 
 
-_DEPTHWISE_2D = _generic("depthwise2d")
+_DEPTHWISE_2D = generic("depthwise2d")
 _DEPTHWISE = replace(
     _DEPTHWISE_2D,
     name="pulp_depthwise",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=_also(_DEPTHWISE_2D, _is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
+    accepts=also(_DEPTHWISE_2D, _is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
     nest=conv.depthwise_nest_by_columns,
     layouts={"w": conv.DEPTHWISE_COLUMNS, **forms.PER_CHANNEL},
     macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **forms.macros(node)},
@@ -150,13 +131,13 @@ _DEPTHWISE = replace(
     template="pulp_depthwise.mako",
     settings=forms.settings,
 )
-_MATMUL_DOT = _generic("matmul_dot")
+_MATMUL_DOT = generic("matmul_dot")
 _MATMUL = replace(
     _MATMUL_DOT,
     name="pulp_matmul",
     tiling=Tiling(whole=("k",), multiple={"n": 4}),
     types={"a": BYTES, "b": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=_also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
+    accepts=also(_MATMUL_DOT, _no_zero_points, "zero points that are constants of the epilogue"),
     strided={"a": 1, "b": 1, "y": 1},
     layouts={**_MATMUL_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
@@ -182,13 +163,13 @@ def _has_simd(node: Node) -> bool:
     return a is not None and b is not None and (a.dtype is b.dtype or b.dtype is DType.INT8)
 
 
-_MATMUL_ANY = _generic("matmul_any")
+_MATMUL_ANY = generic("matmul_any")
 _MATMUL_ROWS = replace(
     _MATMUL,
     name="pulp_matmul_rows",
     types={**_MATMUL.types, "b": BYTES},
     nest=matmul.nest(),
-    accepts=_also(
+    accepts=also(
         _MATMUL_ANY,
         lambda node: _no_zero_points(node) and node.attrs["trans_b"] and _has_simd(node),
         "rows of a and of a transposed b, without zero points, b signed or both unsigned",
@@ -201,7 +182,7 @@ _MATMUL_ROWS = replace(
 _MATMUL_COLUMNS = replace(
     _MATMUL_ROWS,
     name="pulp_matmul_columns",
-    accepts=_also(
+    accepts=also(
         _MATMUL_ANY,
         lambda node: _no_zero_points(node) and not node.attrs["trans_b"] and _has_simd(node),
         "rows of a and columns of b, without zero points, b signed or both unsigned",
@@ -220,10 +201,10 @@ def _one_factor(node: Node) -> bool:
 
 
 _ADD = replace(
-    _generic("add"),
+    generic("add"),
     name="pulp_add",
     types={"a": BYTES, "b": BYTES, "y": BYTES},
-    accepts=_also(_generic("add"), _one_factor, "a requantisation by one multiplier, in 32 bits"),
+    accepts=also(generic("add"), _one_factor, "a requantisation by one multiplier, in 32 bits"),
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
     macros=lambda node: {"OPERANDS": "2", **forms.macros(node)},
@@ -233,10 +214,10 @@ _ADD = replace(
     settings=forms.settings,
 )
 _REQUANT_SHIFT = replace(
-    _generic("requant_shift"),
+    generic("requant_shift"),
     name="pulp_requant_shift",
-    types={**_generic("requant_shift").types, "x": BYTES, "y": BYTES},
-    accepts=_also(_generic("requant_shift"), _one_factor, "one multiplier for all, and a form of 32 bits"),
+    types={**generic("requant_shift").types, "x": BYTES, "y": BYTES},
+    accepts=also(generic("requant_shift"), _one_factor, "one multiplier for all, and a form of 32 bits"),
     macros=lambda node: {"OPERANDS": "1", **forms.macros(node)},
     layouts=forms.SHAPED,
     source="pulp/pulp_scale.c",
@@ -252,10 +233,10 @@ def _operands_in_32_bits(node: Node) -> bool:
 
 
 _REQUANT_ADD = replace(
-    _generic("requant_add"),
+    generic("requant_add"),
     name="pulp_requant_add",
     types={"a": BYTES, "b": BYTES, "y": BYTES},
-    accepts=_also(_generic("requant_add"), _operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
+    accepts=also(generic("requant_add"), _operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
     macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
@@ -267,9 +248,9 @@ _REQUANT_ADD = replace(
 
 
 _SCALED_ADD = replace(
-    _generic("scaled_add"),
+    generic("scaled_add"),
     name="pulp_scaled_add",
-    accepts=_also(_generic("scaled_add"), lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
+    accepts=also(generic("scaled_add"), lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
     macros=forms.sum_macros,
     source="pulp/pulp_scaled_add.c",
     template="pulp_scaled_add.mako",
@@ -281,23 +262,23 @@ def _one_scale(node: Node) -> bool:
 
 
 _QUANTIZE = replace(
-    _generic("quantize"),
+    generic("quantize"),
     name="pulp_quantize",
-    types={**_generic("quantize").types, "y": BYTES},
-    accepts=_also(_generic("quantize"), _one_scale, "one scale and zero point for all"),
+    types={**generic("quantize").types, "y": BYTES},
+    accepts=also(generic("quantize"), _one_scale, "one scale and zero point for all"),
     source="pulp/pulp_quantize.c",
     template="pulp_quantize.mako",
 )
 _DEQUANTIZE = replace(
-    _generic("dequantize"),
+    generic("dequantize"),
     name="pulp_dequantize",
-    types={**_generic("dequantize").types, "x": BYTES},
-    accepts=_also(_generic("dequantize"), _one_scale, "one scale and zero point for all"),
+    types={**generic("dequantize").types, "x": BYTES},
+    accepts=also(generic("dequantize"), _one_scale, "one scale and zero point for all"),
     source="pulp/pulp_dequantize.c",
     template="pulp_dequantize.mako",
 )
 _MAX_POOL = replace(
-    _generic("maxpool2d"),
+    generic("maxpool2d"),
     name="pulp_maxpool2d",
     types={"x": BYTES, "y": BYTES},
     cores=("oh", "ow", "c"),
@@ -313,9 +294,9 @@ def _few_taps(node: Node) -> bool:
 
 
 _AVERAGE_POOL = replace(
-    _generic("average_pool2d"),
+    generic("average_pool2d"),
     name="pulp_average_pool2d",
-    accepts=_also(_generic("average_pool2d"), _few_taps, "windows of less than 2^15 taps"),
+    accepts=also(generic("average_pool2d"), _few_taps, "windows of less than 2^15 taps"),
     cores=("oh", "ow", "c"),
     macros=forms.macros,
     layouts=forms.PER_CHANNEL,
@@ -341,5 +322,6 @@ KERNELS: tuple[Kernel, ...] = (
     _DEQUANTIZE,
     _MAX_POOL,
     _AVERAGE_POOL,
+    *ELEMENTS,
     *GENERIC,
 )

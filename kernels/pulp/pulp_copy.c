@@ -1,0 +1,160 @@
+/* Copy between any two layouts of elements of 1, 2 or 4 bytes. */
+#include "../portable/copy.h"
+
+#include "pulp_rows.h"
+#include "xpulp.h"
+
+enum { SIZE = sizeof(X_T), SHORT = 32 /* bytes of runs that are moved piece by piece, the same piece of all runs */ };
+
+/* `count` pieces of 1, 2 or 4 bytes, any distance apart. */
+#ifdef XPULP_INSN
+#define LOAD(funct7, to) ".insn r 0x0b, 7, " funct7 ", " to ", %[x], %[x_step]\n"
+#define STORE(funct3, from) ".insn r 0x2b, " funct3 ", 0, %[y_step], %[y], " from "\n"
+#define STRIDED(name, bytes, load, store)                                                                   \
+    OUT_OF_LINE void name(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) {                \
+        if (count & 1) {                                                                                    \
+            __asm__ volatile(LOAD(load, "t0") STORE(store, "t0")                                            \
+                             : [x] "+r"(x), [y] "+r"(y)                                                     \
+                             : [x_step] "r"(x_step), [y_step] "r"(y_step)                                   \
+                             : "t0", "memory");                                                             \
+        }                                                                                                   \
+        if (count > 1) {                                                                                    \
+            __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 8\n" LOAD(load, "t0") \
+                                 LOAD(load, "t1") STORE(store, "t0") STORE(store, "t1") ".option pop\n"     \
+                             : [x] "+r"(x), [y] "+r"(y)                                                     \
+                             : [n] "r"(count >> 1), [x_step] "r"(x_step), [y_step] "r"(y_step)              \
+                             : "t0", "t1", "memory");                                                       \
+        }                                                                                                   \
+    }
+#else
+#define STRIDED(name, bytes, load, store)                                                    \
+    OUT_OF_LINE void name(const uint8_t *x, int x_step, uint8_t *y, int y_step, int count) { \
+        for (int i = 0; i < count; i++) memcpy(y + i * y_step, x + i * x_step, bytes);       \
+    }
+#endif
+STRIDED(strided_1, 1, "0x20", "4")
+STRIDED(strided_2, 2, "0x28", "5")
+STRIDED(strided_4, 4, "0x10", "6")
+
+/* One axis of what is moved: steps in bytes. */
+struct axis {
+    int count, x_step, y_step;
+};
+
+/* Pieces that are no larger than a word along the axis with more of them, one piece after the other. */
+OUT_OF_LINE void short_runs(const uint8_t *x, uint8_t *y, const struct axis *a, int bytes) {
+    for (; bytes >= 4; bytes -= 4, x += 4, y += 4) strided_4(x, a->x_step, y, a->y_step, a->count);
+    if (bytes & 2) {
+        strided_2(x, a->x_step, y, a->y_step, a->count);
+        x += 2, y += 2;
+    }
+    if (bytes & 1) strided_1(x, a->x_step, y, a->y_step, a->count);
+}
+
+OUT_OF_LINE void long_runs(const uint8_t *x, uint8_t *y, const struct axis *a, int bytes) {
+    for (int i = 0; i < a->count; i++) xp_copy(y + i * a->y_step, x + i * a->x_step, bytes);
+}
+
+#ifdef XPULP_INSN
+#define GET(to, step) ".insn r 0x0b, 7, 0x10, " to ", %[x], %[" step "]\n"
+#define SHUFFLE(to, other, mask) ".insn r 0x57, 1, 0x64, " to ", " other ", %[" mask "]\n"
+#define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
+#define PUT(from, step) ".insn r 0x2b, 6, 0, %[" step "], %[y], " from "\n"
+#endif
+
+/* `count` blocks of four by four bytes become their transposes; the next one is x_next and y_next further. */
+static inline void blocks(const uint8_t *x, int x_step, int x_next, uint8_t *y, int y_step, int y_next, int count) {
+    const uint32_t lower = 0x05010400, upper = 0x07030602, ends = 0x07060302;
+#ifdef XPULP_INSN
+    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 36\n" GET("t0", "x_step")
+                         GET("t1", "x_step") GET("t2", "x_step")
+                             GET("t3", "x_back") "mv t4, t0\n" SHUFFLE("t4", "t1", "lower")
+                                 SHUFFLE("t0", "t1", "upper") "mv t5, t2\n" SHUFFLE("t5", "t3", "lower")
+                                     SHUFFLE("t2", "t3", "upper") PACK("t1", "t5", "t4") SHUFFLE("t4", "t5", "ends")
+                                         PACK("t3", "t2", "t0") SHUFFLE("t0", "t2", "ends") PUT("t1", "y_step")
+                                             PUT("t4", "y_step") PUT("t3", "y_step") PUT("t0", "y_back") ".option pop\n"
+                     : [x] "+r"(x), [y] "+r"(y)
+                     : [n] "r"(count), [x_step] "r"(x_step), [x_back] "r"(x_next - 3 * x_step), [y_step] "r"(y_step),
+                       [y_back] "r"(y_next - 3 * y_step), [lower] "r"(lower), [upper] "r"(upper), [ends] "r"(ends)
+                     : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+#else
+    for (int i = 0; i < count; i++) {
+        const uint8_t *const from = x + i * x_next;
+        uint8_t *const to = y + i * y_next;
+        const uint32_t r0 = xp_load(from), r1 = xp_load(from + x_step);
+        const uint32_t r2 = xp_load(from + 2 * x_step), r3 = xp_load(from + 3 * x_step);
+        const uint32_t t0 = xp_shuffle2(r0, r1, lower), t1 = xp_shuffle2(r0, r1, upper);
+        const uint32_t t2 = xp_shuffle2(r2, r3, lower), t3 = xp_shuffle2(r2, r3, upper);
+        xp_store(to, xp_pack(t2, t0)), xp_store(to + y_step, xp_shuffle2(t0, t2, ends));
+        xp_store(to + 2 * y_step, xp_pack(t3, t1)), xp_store(to + 3 * y_step, xp_shuffle2(t1, t3, ends));
+    }
+#endif
+}
+
+/* A matrix of bytes becomes its transpose: `width` bytes follow each other in x, `height` in y. What blocks leave over
+ * is moved byte by byte. */
+OUT_OF_LINE void turn(const uint8_t *x, int x_step, uint8_t *y, int y_step, int width, int height) {
+    const int whole_width = width & ~3, whole_height = height & ~3;
+    if (width > height) {
+        for (int i = 0; i < whole_height; i += 4)
+            blocks(x + i * x_step, x_step, 4, y + i, y_step, 4 * y_step, width >> 2);
+    } else {
+        for (int i = 0; i < whole_width; i += 4)
+            blocks(x + i, x_step, 4 * x_step, y + i * y_step, y_step, 4, height >> 2);
+    }
+    for (int i = whole_width; i < width; i++) strided_1(x + i, x_step, y + i * y_step, 1, whole_height);
+    for (int i = whole_height; i < height; i++) strided_1(x + i * x_step, 1, y + i, y_step, width);
+}
+
+/* Elements along two axes. */
+OUT_OF_LINE void plane(const uint8_t *x, uint8_t *y, const struct axis *outer, const struct axis *inner) {
+    if (inner->x_step == SIZE && inner->y_step == SIZE) {
+        const int bytes = inner->count * SIZE;
+        (bytes > SHORT || outer->count < 4 ? long_runs : short_runs)(x, y, outer, bytes);
+        return;
+    }
+    if (SIZE == 1 && outer->x_step == 1 && inner->y_step == 1 && outer->count > 3 && inner->count > 3) {
+        turn(x, inner->x_step, y, outer->y_step, outer->count, inner->count);
+        return;
+    }
+    const struct axis *const longer = outer->count > inner->count ? outer : inner, *const other =
+                                                                                       longer == outer ? inner : outer;
+    for (int i = 0; i < other->count; i++) short_runs(x + i * other->x_step, y + i * other->y_step, longer, SIZE);
+}
+
+static inline struct axis axis_of(const struct copy *k, int axis) {
+    return (struct axis){k->extent[axis], k->x_step[axis] * SIZE, k->y_step[axis] * SIZE};
+}
+
+/* More than two axes: the last one and that along which x is dense, else the longest, are moved at once. */
+OUT_OF_LINE void planes(const struct copy *k) {
+    const struct axis inner = axis_of(k, LAST);
+    int extent[LAST], index[LAST], beside = LAST - 1, at = LAST - 1, x_at = 0, y_at = 0;
+    XP_UNKNOWN(at);
+    for (; at >= 0; at--) {
+        extent[at] = k->extent[at], index[at] = 0;
+        const int is_dense = k->x_step[at] == 1 && extent[at] > 1;
+        if (is_dense || (k->x_step[beside] != 1 && extent[at] > extent[beside])) beside = at;
+    }
+    const struct axis outer = axis_of(k, beside);
+    extent[beside] = 1;
+    do {
+        plane((const uint8_t *)k->x + x_at, (uint8_t *)k->y + y_at, &outer, &inner);
+        for (at = LAST - 1; at >= 0; at--) {
+            const struct axis a = axis_of(k, at);
+            x_at += a.x_step, y_at += a.y_step;
+            if (++index[at] < extent[at]) break;
+            x_at -= a.x_step * extent[at], y_at -= a.y_step * extent[at];
+            index[at] = 0;
+        }
+    } while (at >= 0);
+}
+
+void KERNEL(const struct copy *k) {
+    if ((k->extent[0] | k->extent[1] | k->extent[2] | k->extent[3]) == 1) {
+        const struct axis outer = axis_of(k, LAST - 1), inner = axis_of(k, LAST);
+        plane((const uint8_t *)k->x, (uint8_t *)k->y, &outer, &inner);
+    } else {
+        planes(k);
+    }
+}

@@ -1,0 +1,63 @@
+"""Kernels that move elements or work on each, on the simulator: `.insn` against the portable body, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deeploy.backend import gvsoc, host
+from tests.targets.siracusa.conftest import Simulate
+from tests.targets.siracusa.test_element_kernels import MOVES, moved
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
+
+import layer  # noqa: E402
+
+LEVELS = {"levels": 255, "zero_point": -128, "low": -128, "high": 127}
+TABLE = np.rint(np.exp(-np.arange(256) / 30) * 2**12).astype(np.uint32)
+
+
+def _draw(kind: str, *shape: int) -> np.ndarray:
+    info = np.iinfo(kind)
+    return np.random.default_rng(len(shape)).integers(max(info.min, -(2**20)), min(info.max, 2**20), shape, endpoint=True).astype(kind)
+
+
+def _case(op: str, y: str, attrs: dict[str, Any], **operands: np.ndarray) -> Callable[[], layer.Case]:
+    return lambda: layer.Case(op, op, ("x",), operands, y, attrs)
+
+
+CASES = {
+    "lookup": _case("Lookup", "u8", {}, x=_draw("i1", 5, 7, 3), table=_draw("u1", 256)),
+    "softmax": _case("Softmax", "s8", {**LEVELS, "rounded": False}, x=_draw("i1", 9, 13), table=TABLE),
+    "softmax, rounded": _case("Softmax", "s8", LEVELS, x=_draw("u1", 9, 6), table=np.minimum(TABLE, 2)),
+    "softmax, requantised": _case(
+        "Softmax", "s8", {**LEVELS, "smallest": -128}, x=_draw("i1", 5, 3), table=TABLE, results=_draw("i1", 256)
+    ),
+    "layer norm": _case("IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 9, 13), weight=_draw("i4", 13), bias=_draw("i4", 13)),
+    "RMS norm": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 3, 3, 7), weight=_draw("i4", 7)),
+    "RMS norm, short weights": _case("IntegerRMSNorm", "s8", {"shift": 1}, x=_draw("i1", 17, 64), weight=_draw("i2", 64)),
+}
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("flags", ["", "-DXPULP_PORTABLE"])
+@pytest.mark.parametrize("name", CASES)
+def test_equal_to_the_reference(simulate: Simulate, name: str, flags: str) -> None:
+    assert layer.check_and_measure(CASES[name](), 8, flags).kernel.startswith("pulp_")
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("l1", [60_000, 1_500])
+def test_transpositions(simulate: Simulate, tmp_path: Path, l1: int) -> None:
+    made, arrays = moved(l1)
+    made.write(tmp_path)
+    got = gvsoc.run(tmp_path, host.select_network(json.loads((tmp_path / "deploy.json").read_text())), [arrays]).outputs
+    for (shape, perm, _), array, have in zip(MOVES, arrays, got, strict=True):
+        np.testing.assert_array_equal(have[0], array.transpose(perm), err_msg=f"{shape} in order {perm}")
