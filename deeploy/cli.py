@@ -286,7 +286,9 @@ def run(
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
-    on: Annotated[str, typer.Option("--on", metavar="host|gvsoc", help="Where to run.", autocompletion=_words("host", "gvsoc"))] = "host",
+    on: Annotated[
+        str, typer.Option("--on", metavar="host|gvsoc|qemu", help="Where to run.", autocompletion=_words("host", "gvsoc", "qemu"))
+    ] = "host",
     time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     network: NetworkOption = None,
@@ -297,10 +299,10 @@ def run(
     from deeploy import verify as checks
     from deeploy.backend import project as files
 
-    if on not in ("host", "gvsoc"):
-        raise UsageError(f"--on {on}: projects run on host or gvsoc", "Leave --on out, or name one of them.")
-    if on == "gvsoc" and sanitize:
-        raise UsageError("--sanitize: the simulator has no sanitizers", "Leave --sanitize out, or --on.")
+    if on not in ("host", "gvsoc", "qemu"):
+        raise UsageError(f"--on {on}: projects run on host, gvsoc or qemu", "Leave --on out, or name one of them.")
+    if on != "host" and sanitize:
+        raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
     _check_tolerance(tolerance)
     _above(time_limit, 0, "--time-limit")
     if save is not None:

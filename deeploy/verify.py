@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.api import Compiled
-from deeploy.backend import gvsoc, host, host_model, project
+from deeploy.backend import gvsoc, host, host_model, project, qemu
 from deeploy.errors import UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
@@ -71,7 +71,7 @@ def run_project(
     on_line: Callable[[str], None] | None = None,
     sequence: bool = False,
 ) -> Verdict:
-    """Run a project on the host or on a simulator and compare its outputs with golden ones, where given.
+    """Run a project on the host, on a simulator or under an emulator and compare its outputs with golden ones, where given.
 
     With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
     """
@@ -83,7 +83,12 @@ def run_project(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
     simulated = gvsoc.run(folder, entry, samples, on_line, time_limit or gvsoc.SECONDS) if on == "gvsoc" else None
-    outputs = simulated.outputs if simulated is not None else execute(folder, entry, samples, sanitize, sequence)
+    if simulated is not None:
+        outputs = simulated.outputs
+    elif on == "qemu":
+        outputs = qemu.run(folder, entry, samples, time_limit or qemu.SECONDS, sequence)
+    else:
+        outputs = execute(folder, entry, samples, sanitize, sequence)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)

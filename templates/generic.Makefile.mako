@@ -32,3 +32,5 @@ clean:
 
 -include $(OBJECTS:.o=.d)
 .PHONY: all lib clean
+${self.others()}\
+<%def name="others()"></%def>\

@@ -89,7 +89,7 @@ static int infer(void *argument) {
 }
 
 enum deeploy_status ${prefix}_run(const void *const *sources, void *const *results) {
-    if (!l1) return DEEPLOY_ERROR_NOT_INITIALISED;
+    if (!${levels[0].lower()}) return DEEPLOY_ERROR_NOT_INITIALISED;
 % if inputs:
     for (int i = 0; i < ${P}_INPUTS; i++) {
         if (!sources[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;

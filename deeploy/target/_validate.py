@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -167,16 +168,17 @@ def _files(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
     if source is None:
         yield "", f"there is no C file {kernel.source}", f"Put it under one of {', '.join(map(str, target.kernel_folders))}."
     else:
-        yield from _definition(kernel, source)
+        yield from _definition(kernel, source, target.kernel_folders)
     if _lookup(target.template_folders, kernel.template) is None:
         yield "", f"there is no template {kernel.template}", f"Put it under one of {', '.join(map(str, target.template_folders))}."
 
 
-def _definition(kernel: Kernel, source: Path) -> Iterator[tuple[str, str, str]]:
-    """Whether the C file defines the function with the argument that the declaration says."""
+def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iterator[tuple[str, str, str]]:
+    """Whether the C file, or one that it includes, defines the function with the argument that the declaration says."""
     struct = kernel.struct or Path(kernel.source).stem
-    included = [source.parent / name for name in _INCLUDE.findall(source.read_text())]
-    for path in (source, *(p for p in included if p.is_file())):
+    names = [posixpath.normpath(f"{Path(kernel.source).parent}/{name}") for name in _INCLUDE.findall(source.read_text())]
+    included = [path for name in names if (path := _lookup(folders, name)) is not None]
+    for path in (source, *included):
         text = path.read_text()
         match = _DEFINITION.search(text)
         if match is not None:
@@ -187,8 +189,8 @@ def _definition(kernel: Kernel, source: Path) -> Iterator[tuple[str, str, str]]:
             break
     else:
         yield f"{source}:1", "the file defines no function KERNEL", f"Define void KERNEL(const struct {struct} *k)."
-    header = _lookup(tuple(path.parent for path in (source, *included)), f"{struct}.h")
-    if header is None:
+    further = [path.parent / name for path in included for name in _INCLUDE.findall(path.read_text())]
+    if f"{struct}.h" not in {path.name for path in (*included, *further)}:
         yield f"{source}:1", f"no header {struct}.h is included", f"Declare struct {struct} in {struct}.h beside it, and include that."
 
 

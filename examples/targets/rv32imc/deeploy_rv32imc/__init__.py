@@ -1,0 +1,1 @@
+"""A target of deeploy for RV32IMC microcontrollers."""

@@ -1,0 +1,166 @@
+"""The targets of ``examples/targets`` as packages, found by their entry points, and their programs under QEMU: bit for bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.backend import qemu
+from deeploy.backend.host import select_network
+from deeploy.backend.project import read_manifest
+from deeploy.errors import BuildError, FitError, UsageError
+from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.graph.types import DType
+from deeploy.target import load, names
+from deeploy.verify import run_project
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {"rv32imc": "deeploy_rv32imc", "cortex_m": "deeploy_cortex_m"}
+TOOLS = {
+    "rv32imc": {
+        "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+        "qemu-system-riscv32": "qemu-system-misc",
+    },
+    "cortex_m": {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"},
+}
+MACHINES = ("rv32imc", "cortex_m4", "cortex_m7")
+DIALECT = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting"]
+QUANTISED = [
+    *("ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc"),
+    *("kws_int8_qdq_pc", "kws_int8_qdq_pt", "kws_int8_qop_pt", "kws_int8_ref"),
+]
+FLOAT = ["ad_fp32"]
+CASES = [(machine, kind, name) for machine in MACHINES for kind, many in (("dialect", DIALECT), ("tiny", QUANTISED)) for name in many]
+CASES += [("cortex_m4", "tiny", name) for name in FLOAT]
+SAMPLE = set(random.Random(9).sample(CASES, 5))  # of every run of the tests; all of them in `make test-full`
+
+
+@pytest.fixture(scope="module", autouse=True)
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Both packages, installed into a folder that is on the path."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(folder)]
+    for package in PACKAGES:
+        source = tmp_path_factory.mktemp("source") / package
+        shutil.copytree(ROOT / "examples" / "targets" / package, source)
+        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+
+
+def need(machine: str) -> None:
+    for tool, debian in TOOLS["rv32imc" if machine == "rv32imc" else "cortex_m"].items():
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool}: install Debian's {debian}")
+
+
+def test_the_packages_bring_targets() -> None:
+    assert set(MACHINES) <= set(names())
+    for machine in MACHINES:
+        target = load(machine)
+        assert target.name == machine
+        assert target.memory("FLASH").base is not None
+    kernels = {kernel.name for kernel in load("cortex_m7").kernels}
+    assert {"arm_conv2d", "arm_conv2d_grouped", "arm_depthwise", "arm_matmul"} <= kernels
+    assert "arm_matmul" not in {kernel.name for kernel in load("rv32imc").kernels}
+
+
+@pytest.mark.parametrize(("package", "most"), [("rv32imc", 150), ("cortex_m", 200)])
+def test_the_python_of_a_target_is_short(package: str, most: int) -> None:
+    files = (ROOT / "examples" / "targets" / package).rglob("*.py")
+    assert 0 < sum(len(path.read_text().splitlines()) for path in files) <= most
+
+
+def compiled_case(machine: str, kind: str, name: str, models: Path) -> tuple[deeploy.Compiled, Path]:
+    folder = models / ("dialect/Models" if kind == "dialect" else "mlperf_tiny") / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is absent")
+    options: dict[str, Any] = {"inputs": folder / "inputs.npz", "dialect": "integer"} if kind == "dialect" else {}
+    return deeploy.compile(folder / "network.onnx", machine, **options), folder
+
+
+@pytest.mark.parametrize(
+    ("machine", "kind", "name"),
+    [pytest.param(*case, marks=[] if case in SAMPLE else [pytest.mark.slow], id="-".join(case)) for case in CASES],
+)
+def test_networks(machine: str, kind: str, name: str, shared_models: Path, tmp_path: Path) -> None:
+    """Two samples: every bit of the interpreter's integers, and the golden outputs of dialect networks."""
+    need(machine)
+    compiled, model = compiled_case(machine, kind, name, shared_models)
+    compiled.write(tmp_path / "out")
+    entry = select_network(read_manifest(tmp_path / "out"))
+    samples = load_arrays(model / "inputs.npz", [Expected.of(port) for port in entry["inputs"]], "input").samples[:2]
+    got = qemu.run(tmp_path / "out", entry, samples)
+    for index, port in enumerate(entry["outputs"]):
+        want = np.stack([compiled.interpret(sample)[index] for sample in samples])
+        if port["equality"] in ("float", "softmax") and DType(port["type"]).is_float:
+            np.testing.assert_allclose(got[index], want, rtol=1e-5, atol=1e-5)
+        else:
+            assert got[index].tobytes() == want.astype(DType(port["type"]).numpy).tobytes(), port["name"]
+    if kind == "dialect":
+        with np.load(model / "outputs.npz") as golden:
+            for array, wanted in zip(got, golden.values(), strict=True):
+                np.testing.assert_array_equal(array[0].astype(np.int64), wanted.astype(np.int64).reshape(array[0].shape))
+
+
+def small_model(folder: Path) -> Path:
+    """The digits of the example, quantised with noise."""
+    from deeploy.frontend.quantize import quantize
+
+    images = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
+    np.savez(folder / "images.npz", image=images)
+    np.savez(folder / "inputs.npz", image=images[:, None])
+    quantize(ROOT / "examples" / "digits" / "digits.onnx", folder / "images.npz", folder / "int8.onnx")
+    return folder / "int8.onnx"
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_run_on_qemu_equals_the_host(machine: str, tmp_path: Path) -> None:
+    """``deeploy run`` on the host model with every adversary, and under QEMU."""
+    need(machine)
+    compiled = deeploy.compile(small_model(tmp_path), machine)
+    compiled.write(tmp_path / "out")
+    host = run_project(tmp_path / "out", tmp_path / "inputs.npz")
+    board = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
+    assert board.samples == host.samples == 6
+    for a, b in zip(host.outputs, board.outputs, strict=True):
+        assert a.tobytes() == b.tobytes() and len(np.unique(a)) > 10
+    if machine != "rv32imc":
+        assert any(call.kernel.name.startswith("arm_") for call in compiled.plan.program.calls)
+        listing = subprocess.run(
+            ["arm-none-eabi-objdump", "-d", str(tmp_path / "out/build/qemu/network/application.elf")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert listing.stdout.count("smlad") >= 16
+
+
+def test_what_cannot_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("cortex_m4")
+    compiled = deeploy.compile(small_model(tmp_path), "generic")
+    compiled.write(tmp_path / "out")
+    with pytest.raises(UsageError, match="target generic does not run there"):
+        run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
+    deeploy.compile(tmp_path / "int8.onnx", "cortex_m4").write(tmp_path / "out")
+    makefile = (tmp_path / "out" / "Makefile").read_text()
+    (tmp_path / "out" / "Makefile").write_text(makefile.replace("-DFLASH_BYTES=2097152", "-DFLASH_BYTES=4096"))
+    with pytest.raises(FitError, match=r"region .* overflowed"):
+        run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
+    (tmp_path / "out" / "Makefile").write_text(makefile)
+    with pytest.raises(BuildError, match="did not end within"):
+        run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu", time_limit=0.001)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(BuildError, match="is not installed"):
+        run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
