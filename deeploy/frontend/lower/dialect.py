@@ -212,17 +212,32 @@ def requant_shift(graph: gs.Graph, node: gs.Node) -> bool:
         return False
     shift = _shift(node)
     low, high = output_range(node)
-    if bool(np.all(mul == (1 << shift))) and not add.any() and _vanishes(graph, node, x, y, low, high):
+    rounding = (1 << (shift - 1)) if shift else 0
+    if _is_identity(DType.of(x.dtype), mul, add.astype(np.int64) + rounding, shift) and _vanishes(graph, node, x, y, low, high):
         return True
     rank = len(x.shape)
     channels = x.shape[1] if rank > 1 else 0
-    rounding = (1 << (shift - 1)) if shift else 0
     factor = _broadcast(mul.astype(np.int64), rank, channels)
     summand = _broadcast(add.astype(np.int64) + rounding, rank, channels)
     node.outputs.clear()
     constants = [build.const(f"{y.name} (mul)", factor, np.int32), build.const(f"{y.name} (add)", narrow(summand))]
     build.add(graph, "RequantShift", [x, *constants], y, node.name, shift=shift, low=low, high=high)
     return True
+
+
+def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int) -> bool:
+    """Whether every value of a type stays as it is: a factor of one, or so near to one that rounding gives the value back.
+
+    (x*mul + summand) >> shift is x + ((x*(mul - 2^shift) + summand) >> shift), whose second part is linear before the shift: 0
+    everywhere if it is at both ends.
+    """
+    factor, half = mul.astype(np.int64) - (1 << shift), summand.astype(np.int64)
+    if dtype.is_float or (factor.size > 1 and half.size > 1 and factor.shape != half.shape):
+        return False
+    limit = max(abs(end) for end in dtype.range)
+    if np.abs(factor).max(initial=0) * limit >= 2**62 or np.abs(half).max(initial=0) >= 2**62:
+        return False
+    return all(not ((end * factor + half) >> shift).any() for end in dtype.range)
 
 
 def _vanishes(graph: gs.Graph, node: gs.Node, x: gs.Tensor, y: gs.Tensor, low: int, high: int) -> bool:

@@ -97,6 +97,18 @@ def test_identity_vanishes_and_a_narrower_range_does_not(tmp_path: Path) -> None
         assert sum(call.node.op == "RequantShift" for call in compiled.network.program.calls) == calls
 
 
+@pytest.mark.parametrize(("mul", "add", "calls"), [(65422, 0, 1), (65795, 0, 2), (65280, 0, 2), (65536, 32767, 1), (65536, 32768, 2)])
+def test_factors_that_round_to_the_value_itself_vanish(mul: int, add: int, calls: int, tmp_path: Path) -> None:
+    """Up to half a step at either end of the type: 128 * (65536 - mul) / 65536."""
+    x = np.arange(-128, 128).reshape(1, 256)
+    net = Net()
+    y = _requant(net, _requant(net, net.x(1, 256), 3, 0, 1), mul, add, 16)
+    want = _requantised(_requantised(x, 3, 0, 1), mul, add, 16)
+    np.testing.assert_array_equal(_run(tmp_path / "m.onnx", net, y, [x], ["int8"]), want)
+    compiled = deeploy.compile(tmp_path / "m.onnx", dialect="integer", input_types={"x0": "int8"})
+    assert sum(call.node.op == "RequantShift" for call in compiled.network.program.calls) == calls
+
+
 def test_conv_requantisation_is_one_kernel_with_negative_multipliers(tmp_path: Path) -> None:
     x = RANDOM.integers(0, 256, (1, 3, 7, 6))
     w = RANDOM.integers(-128, 128, (6, 3, 1, 1))
