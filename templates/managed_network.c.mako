@@ -120,12 +120,17 @@ static int prepare(void *argument) {
 % if is_far and (constants or borrowed):
     constants = rt_constants(LEVEL_${default});
 % endif
-% if kept:
+% for k in constants + borrowed:
+% if k.name in kept_near:
+    RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
+% endif
+% endfor
 % for line in kept:
     ${line}
 % endfor
-    rt_wait(DMA_${far_path}, 2);
-% endif
+% for path in kept_paths:
+    rt_wait(DMA_${path}, 2);
+% endfor
     return 0;
 }
 

@@ -74,6 +74,7 @@ def network(
     resident = {m.name: constants(prefix, program.buffers.values(), m.name) for m in target.memories}
     stored = (common.store.constants[prefix], *resident.values())
     addresses = _addresses(prefix, plan, {k.name: k.far for kept in stored for k in kept}, is_far)
+    kept = _copies(plan)
     values = context(prefix, plan, description, version, common) | {
         "layers": [_layer(plan, step, addresses, lookup, instances) for step in range(len(program.calls))],
         "is_far": is_far,
@@ -81,8 +82,9 @@ def network(
         "outer": target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory if plan.machine else "",
         "levels": [memory.name for memory in target.memories],
-        "kept": [load for name, first in plan.fetched.items() if first == FOR_EVER for load in _load(plan, name, addresses, LOAD[0])],
-        "far_path": plan.target.paths[-1].name,
+        "kept": [load for name in kept for load in _load(plan, name, addresses, LOAD[0])],
+        "kept_paths": list(dict.fromkeys(_path_to(plan, name) for name in kept)),
+        "kept_near": [] if is_far else [f"{prefix}_{name}" for name in kept],
         "arena_bytes": 0,
         "alignment": 1,
         "offsets": sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
@@ -131,13 +133,25 @@ def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool
         elif name in plan.offsets and name in plan.homes:
             result[name] = f"{plan.homes[name].lower()} + {macro(name)}"
     for name in plan.fetched:
-        result[f"{name} far"] = f"constants + {offsets[f'{prefix}_{name}']}"
+        result[f"{name} far"] = f"constants + {offsets[f'{prefix}_{name}']}" if is_far else f"(rt_address){prefix}_{name}"
     return result
+
+
+def _copies(plan: Plan) -> list[str]:
+    """The constants of which a copy is made before the first inference, one of those that share theirs."""
+    first = {p.buffers: p.buffers[0] for p in plan.placements}
+    shared = {name: head for names, head in first.items() for name in names}
+    return [name for name, step in plan.fetched.items() if step == FOR_EVER and shared.get(name, name) == name]
+
+
+def _path_to(plan: Plan, name: str) -> str:
+    """The path over which a copy of a constant comes to where it is read."""
+    return next(path.name for path in plan.target.paths if path.near == plan.homes[name])
 
 
 def _load(plan: Plan, name: str, addresses: Mapping[str, str], ticket: int) -> list[str]:
     """Lines that begin to fetch a whole constant."""
-    path, count = plan.target.paths[-1].name, plan.program.buffers[name].bytes
+    path, count = _path_to(plan, name), plan.program.buffers[name].bytes
     return [f"rt_fetch_run(DMA_{path}, {ticket}, {addresses[name]}, {addresses[f'{name} far']}, {count});"]
 
 

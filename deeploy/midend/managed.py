@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
+from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
 from deeploy.midend.greedy import greedy_cycles
+from deeploy.midend.keep import keep, reserve
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
@@ -326,7 +328,6 @@ class Planner:
         level = homes | {name: homes[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         prediction = Prediction(choice.cycles, choice.bound, greedy_cycles(problem))
-        offered = tuple(tuple(candidates) for candidates in problem.candidates)
         return Plan(
             program,
             self.target,
@@ -337,9 +338,16 @@ class Planner:
             level,
             fetched,
             prediction,
-            offered,
+            tuple(tuple(candidates) for candidates in problem.candidates),
             tuple(self.program.ways(step) for step in range(len(program.calls))),
         )
+
+    def measured(self, call: Call, candidate: Candidate) -> Candidate:
+        """A candidate whose windows are others than when it was found."""
+        reach = self.reach[call.kernel.engine]
+        hops = tuple(reach.index(hop) for hop in candidate.hops)
+        found = self._tilers[_kind(call, self.program)].measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
+        return self._numbered(found, candidate.alternative, reach)
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
@@ -400,4 +408,22 @@ def plan_managed(program: Program, target: Target, machine: Machine, seconds: fl
     Raises:
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
-    return Planner(program, target, machine, seconds).plan()
+    planner = Planner(program, target, machine, seconds)
+    plan = keep(planner.plan(), planner.measured)
+    needed = reserve(plan)
+    if not needed:
+        return plan
+    other = Planner(program, target, machine, seconds)
+    other.room[other.levels[0]] -= needed
+    try:
+        tight = other.plan()
+    except FitError:
+        return plan
+    use = {level: replace(use, capacity=planner.room[level]) for level, use in tight.memory.items()}
+    tight = keep(replace(tight, memory=use), other.measured)
+    return min(plan, tight, key=_predicted)
+
+
+def _predicted(plan: Plan) -> int:
+    assert plan.prediction is not None
+    return plan.prediction.cycles
