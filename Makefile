@@ -7,7 +7,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
 C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch]) $(wildcard kernels/semihosting/*/*.[ch] examples/targets/*/*/kernels/*/*.[ch])
 
-.PHONY: demo story test test-full lint format bench calibrate clean
+.PHONY: demo story test test-full lint format bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -35,11 +35,16 @@ bench: $(STAMP)
 	@$(BIN)/python benchmarks/spine.py
 	@$(BIN)/python benchmarks/allocation.py
 	@$(BIN)/python benchmarks/planner.py
+	@$(BIN)/python benchmarks/segmentation.py
 	@$(BIN)/python benchmarks/gvsoc/kernels.py
 	@$(BIN)/python benchmarks/gvsoc/neureka.py
 	@$(BIN)/python benchmarks/gvsoc/predict.py
 	@$(BIN)/python benchmarks/gvsoc/size.py
 	@$(BIN)/python benchmarks/gvsoc/compare.py
+
+# Writes the layer lists of the segmentation study anew; needs the extra `keras`, and a quarter of an hour.
+summaries: $(STAMP)
+	@$(BIN)/python benchmarks/summaries.py
 
 # Measures Siracusa's machine and kernels anew on GVSoC, which takes minutes, and writes targets/siracusa/timing.toml.
 calibrate: $(STAMP)

@@ -1,0 +1,255 @@
+"""Print the tables of "Balanced segmentation of CNNs for multi-TPU inference" (Villarrubia et al.) next to what is planned here.
+
+Networks come from their summaries (``make summaries`` writes them), the device from targets/edgetpu, which is fitted to one device only:
+everything on several devices is a prediction.
+
+    python benchmarks/segmentation.py [table1] [table5] [table7] [synthetic] [differences]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from common import ROOT, print_machine
+from networks import summary
+from networks.paper import BATCH, MIB, NETWORKS
+
+from deeploy.distribute import balance
+from deeploy.distribute.balance_device import DeviceStages, Product, load_device, throughput
+from deeploy.distribute.balance_levels import Cuts, levels_of, segments
+from deeploy.errors import UsageError
+
+DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
+STRATEGIES = ("layers", "profile", "parameters", "cycles")
+DATA = "data"  # not offered by the compiler: what the sizes of the vendor's segments in table 5 look like
+FILTERS = range(32, 1153, 10)
+LARGEST_LAYER = 8 * MIB  # the paper's synthetic figures leave out networks with larger ones
+
+
+@dataclass(frozen=True)
+class Split:
+    """A network cut by a strategy.
+
+    Attributes:
+        host: bytes of constants with the host, over all devices.
+        sizes: bytes of constants of every stage.
+        stages: seconds of every stage.
+        planning: seconds that finding the cuts took.
+        refined: whether they were moved by what the planner of memory reported.
+    """
+
+    cuts: Cuts
+    host: int
+    sizes: tuple[int, ...]
+    stages: tuple[float, ...]
+    planning: float
+    refined: bool = False
+
+    @property
+    def slowest(self) -> float:
+        return max(self.stages)
+
+    @property
+    def per_input(self) -> float:
+        """Seconds per input of the paper's batch, filling and draining the pipeline included."""
+        return throughput(self.stages, BATCH)
+
+
+class Study:
+    """A network on up to so many devices."""
+
+    def __init__(self, network: summary.Summary) -> None:
+        self.network = network
+        self.layers = network.layers()
+        self.levels = levels_of(self.layers, network.input_bytes)
+        self.costs = DeviceStages(self.levels, self.layers, [Product(item.loops) for item in network.items], DEVICE)
+        self.table = self.costs.table()
+
+    def one(self) -> Split:
+        """All of it on one device."""
+        return self.split((), 0.0)
+
+    def split(self, cuts: Cuts, planning: float, refined: bool = False) -> Split:
+        parts = segments(cuts, self.levels.depth)
+        uses = [self.costs.use(*part) for part in parts]
+        times = tuple(float(self.table[part]) for part in parts)
+        return Split(cuts, sum(u.fetched for u in uses), tuple(u.held + u.fetched for u in uses), times, planning, refined)
+
+    def by(self, strategy: str, devices: int) -> Split | None:
+        """The network cut by a strategy; None where it would try too many cuts."""
+        tables = [self.table] * devices
+        refined = False
+        start = time.perf_counter()
+        try:
+            if strategy == "layers":
+                cuts = balance.layers(self.levels, devices)
+            elif strategy == DATA:
+                cuts = by_data(self.levels.weights, devices)
+            elif strategy == "profile":
+                cuts = balance.profile(self.levels, tables)
+            elif strategy == "parameters":
+                found = balance.parameters(self.levels, devices, self.costs.overflow)
+                cuts, refined = found.cuts, found.moves > 0
+            else:
+                cuts = balance.cycles(self.levels, tables)
+        except UsageError:
+            return None
+        return self.split(cuts, time.perf_counter() - start, refined)
+
+
+def by_data(weights: Sequence[int], devices: int) -> Cuts:
+    """Every stage ends before the constants so far exceed its share of all of them: 1, 1, 1, 2 for the synthetic networks, too."""
+    before = [0, *itertools.accumulate(weights)]
+    cuts: list[int] = []
+    for stage in range(1, devices):
+        last = max(border for border, size in enumerate(before) if size <= stage * before[-1] / devices)
+        cuts.append(min(max(last, (cuts[-1] if cuts else 0) + 1), len(weights) - (devices - stage)))
+    return tuple(cuts)
+
+
+@cache
+def study(name: str) -> Study:
+    return Study(summary.load(name))
+
+
+@cache
+def splits(name: str) -> dict[str, Split | None]:
+    """A network of the paper by all strategies, on as many devices as the paper takes."""
+    return {strategy: study(name).by(strategy, NETWORKS[name].devices) for strategy in (*STRATEGIES, DATA)}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def table1() -> None:
+    """What the networks are."""
+    print("Table 1. Networks: the paper's figures, then ours. The paper's depth is the number of layers with parameters where keras.io has")
+    print(
+        "the network, and the longest path elsewhere; levels are the depth of the int8 network, normalisations folded, which is cut here.\n"
+    )
+    print("| network | M parameters | ours | M MACs | ours | depth | with parameters | longest path | layers | levels |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, row in NETWORKS.items():
+        network, levels = study(name).network, study(name).levels
+        print(
+            f"| {name} | {row.parameters} | {network.parameters / 1e6:.1f} | {row.macs} | {network.macs / 1e6:.0f} "
+            f"| {row.depth} | {network.weighted} | {network.longest} | {len(network.items)} | {levels.depth} |"
+        )
+
+
+def table5() -> None:
+    """Host memory and sizes of the segments."""
+    shown = ("layers", DATA, "parameters", "cycles")
+    print("Table 5. Host MiB on one device, and over all devices; then what the largest segment has more than the smallest, in MiB.")
+    print("The paper's text says that the vendor balances layers; its sizes are those of equal data, which is shown besides.\n")
+    print(f"| network | devices | one | ours | vendor | {' | '.join(shown)} | spread of vendor | {' | '.join(shown)} |")
+    print("|" + "---|" * (6 + 2 * len(shown)))
+    for name, row in NETWORKS.items():
+        found = [split for strategy in shown if (split := splits(name)[strategy])]
+        hosts = [f"{split.host / MIB:.2f}" for split in found]
+        spreads = [f"{(max(split.sizes) - min(split.sizes)) / MIB:.2f}" for split in found]
+        hosts = [f"{row.host:.2f}", f"{study(name).one().host / MIB:.2f}", f"{row.vendor_host:.2f}", *hosts]
+        print(f"| {name} | {row.devices} | {' | '.join(hosts)} | {row.vendor_spread:.2f} | {' | '.join(spreads)} |")
+    balanced = [split for name in NETWORKS if (split := splits(name)["parameters"])]
+    clean, moved = sum(split.host == 0 for split in balanced), sum(split.refined for split in balanced)
+    print(f"\nparameters: no host memory in {clean} of {len(balanced)} networks, refined in {moved} (paper: 15 and 5),", end=" ")
+    print(f"at most {max(split.planning for split in balanced):.3f} s")
+
+
+def table7() -> None:
+    """Times and speedups."""
+    print(f"Table 7. Milliseconds per input of a batch of {BATCH}, filling and draining included; the slowest stage in brackets. Speedups:")
+    print(
+        "parameters over layers (P/L), over equal data (P/D) and over one device (P/1), and cycles over parameters (C/P, slowest stages).\n"
+    )
+    head = "one | ours | layers | ours | parameters | ours | cycles | profile | P/L | ours | P/D | P/1 | ours | C/P"
+    print(f"| network | devices | {head} |\n|" + "---|" * (2 + len(head.split("|"))))
+    gains: list[tuple[float, ...]] = []
+    for name, row in NETWORKS.items():
+        one, found = study(name).one(), splits(name)
+        layers, data, parameters, cycles = found["layers"], found[DATA], found["parameters"], found["cycles"]
+        assert layers and data and parameters and cycles
+        ratios = (row.vendor / row.balanced, layers.per_input / parameters.per_input, data.per_input / parameters.per_input)
+        gains.append((*ratios, row.one / row.balanced, one.per_input / parameters.per_input, parameters.slowest / cycles.slowest))
+        times = [f"{row.one:.2f}", f"{1e3 * one.per_input:.2f}", f"{row.vendor:.2f}", _ms(layers), f"{row.balanced:.2f}", _ms(parameters)]
+        times += [_ms(cycles), _ms(found["profile"])]
+        print(f"| {name} | {row.devices} | {' | '.join(times)} | {' | '.join(f'{gain:.2f}' for gain in gains[-1])} |")
+    paper, ours, data_gain, paper_one, one_gain, exact = (mean([gain[i] for gain in gains]) for i in range(6))
+    above = sum(gain[1] > 1 for gain in gains)
+    print(f"\ngeometric means: P/L {paper:.2f} in the paper, {ours:.2f} predicted ({100 * (ours / paper - 1):+.0f} %),", end=" ")
+    print(f"above 1 in {above}; P/D {data_gain:.2f}; P/1 {paper_one:.2f} in the paper, {one_gain:.2f} predicted; C/P {exact:.2f},", end=" ")
+    print(f"above 1 in {sum(gain[5] > 1.001 for gain in gains)}, below in {sum(gain[5] < 1 for gain in gains)}")
+
+
+def _ms(split: Split | None) -> str:
+    return "too many" if split is None else f"{1e3 * split.per_input:.2f} ({1e3 * split.slowest:.2f})"
+
+
+def synthetic() -> None:
+    """The family of section 3.1 on 2 to 4 devices."""
+    print("Synthetic family, five convolutions: speedups over one device by number of devices and strategy, then host MiB.\n")
+    head = [f"{strategy} {devices}" for devices in (2, 3, 4) for strategy in STRATEGIES]
+    print(f"| f | MiB | {' | '.join(head)} | host one | layers 4 | parameters 4 |")
+    print("|" + "---|" * (5 + len(head)))
+    best: dict[tuple[str, int], float] = {}
+    for filters in FILTERS:
+        one_study = Study(summary.synthetic(filters))
+        one = one_study.one()
+        if max(one_study.levels.weights) > LARGEST_LAYER:
+            continue
+        found = {(s, n): split for n in (2, 3, 4) for s in STRATEGIES if (split := one_study.by(s, n))}
+        gains = {key: one.per_input / split.per_input for key, split in found.items()}
+        if one.host:
+            best |= {key: max(gain, best.get(key, 0.0)) for key, gain in gains.items()}
+        hosts = [one.host, found["layers", 4].host, found["parameters", 4].host]
+        cells = [f"{gains[s, n]:.2f}" for n in (2, 3, 4) for s in STRATEGIES]
+        print(f"| {filters} | {sum(one.sizes) / MIB:.2f} | {' | '.join(cells)} | {' | '.join(f'{h / MIB:.2f}' for h in hosts)} |")
+    print("\nbest speedups where one device uses host memory (paper: 1.8 by layers and 6 by profile on four):", end=" ")
+    print(", ".join(f"{s} {best[s, 4]:.2f}" for s in STRATEGIES))
+
+
+def differences() -> None:
+    """Where cycles is better than parameters, and why."""
+    print("What the slowest stage by parameters and by cycles spends its time on, in ms, and how unequal all stages are.\n")
+    print("| network | strategy | slowest stage | products | constants held | fetched | given and returned | fastest stage |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in NETWORKS:
+        for strategy in ("parameters", "cycles"):
+            split = splits(name)[strategy]
+            assert split
+            part = segments(split.cuts, study(name).levels.depth)[int(np.argmax(split.stages))]
+            times = [split.slowest, *study(name).costs.shares(*part), min(split.stages)]
+            print(f"| {name} | {strategy} | {' | '.join(f'{1e3 * t:.2f}' for t in times)} |")
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "table1": table1,
+    "table5": table5,
+    "table7": table7,
+    "synthetic": synthetic,
+    "differences": differences,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
+    options = parser.parse_args()
+    print_machine()
+    for part in options.parts or PARTS:
+        PARTS[part]()
+        print()
+
+
+if __name__ == "__main__":
+    main()

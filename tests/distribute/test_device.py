@@ -1,0 +1,110 @@
+"""Devices that are only planned for, and the study of the networks that they were measured with."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.networks import paper, summary
+from deeploy.distribute import balance
+from deeploy.distribute.balance_device import Device, DeviceStages, Product, load_device, throughput
+from deeploy.distribute.balance_levels import INPUT, Layer, levels_of, sizes
+from deeploy.errors import TargetError
+
+EDGETPU = Path(__file__).parents[2] / "targets" / "edgetpu" / "device.toml"
+MIB = paper.MIB
+
+
+def chain(*weights: int) -> list[Layer]:
+    return [Layer(f"l{i}", (i - 1,), weight, 10) for i, weight in enumerate(weights)]
+
+
+def stages_of(network: summary.Summary) -> DeviceStages:
+    layers = network.layers()
+    return DeviceStages(levels_of(layers, network.input_bytes), layers, [Product(i.loops) for i in network.items], load_device(EDGETPU))
+
+
+def test_layers_get_room_in_their_order_and_as_a_whole() -> None:
+    layers = chain(60, 50, 30, 10, 1)
+    stages = DeviceStages(levels_of(layers, 5), layers, [Product(())] * 5, Device(100, 1, 1, byte=1.0, fetch=1000.0))
+    use = stages.use(0, 5)
+    assert (use.held, use.fetched, use.fetches) == (60 + 30 + 10, 50 + 1, 2)
+    assert stages.seconds(0, 5) == 151 + 2000 + 5 + 10
+    assert stages.seconds(1, 3) == 80 + 10 + 10
+    assert [stages.overflow(0, 0, end) for end in (1, 2, 3)] == [0, 50, 50]
+    assert np.isinf(stages.table()[2, 2]) and stages.table()[1, 3] == stages.seconds(1, 3)
+
+
+def test_filters_and_channels_fill_up_units() -> None:
+    device = Device(10**9, 64, 4, slot=1.0)
+    dense, depthwise = Product((1, 65, 3, 7, 5, 3, 3)), Product((96, 1, 1, 7, 5, 3, 3))
+    assert device.stored(Layer("dense", (INPUT,), 65 * 27 + 4 * 65, 1), dense) == 128 * 4 * 9 + 4 * 65
+    assert device.slots(dense) == 128 * 4 * 9 * 35
+    assert device.stored(Layer("depthwise", (INPUT,), 96 * 9 + 4 * 96, 1), depthwise) == 128 * 9 + 4 * 96
+    assert device.stored(Layer("scale", (INPUT,), 96, 1), Product(())) == 96
+
+
+def test_a_batch_fills_and_drains_the_pipeline_once() -> None:
+    assert throughput([1.0, 3.0, 2.0], 15) == (6 + 14 * 3) / 15
+    assert throughput([4.0], 15) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[memory]\nbytes = 1\n", "entry memory does not say"),
+        ('[memory]\nbytes = 1\nprovenance = "x"\n[time]\nprovenance = "x"\n', "the figure 'filters' is missing"),
+    ],
+)
+def test_a_device_without_figures_or_their_origin_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    file = tmp_path / "device.toml"
+    file.write_text(text)
+    with pytest.raises(TargetError, match=what):
+        load_device(file)
+
+
+@pytest.mark.parametrize("filters", paper.SYNTHETIC_MEMORY)
+def test_every_row_of_table_2_has_as_much_with_the_host_as_the_paper_says(filters: int) -> None:
+    costs = stages_of(summary.synthetic(filters))
+    assert costs.use(0, 5).fetched / MIB == pytest.approx(paper.SYNTHETIC_MEMORY[filters][1], abs=0.1)
+
+
+@pytest.mark.parametrize("name", paper.NETWORKS)
+def test_networks_have_the_parameters_and_products_of_table_1(name: str) -> None:
+    network, row = summary.load(name), paper.NETWORKS[name]
+    assert network.parameters / 1e6 == pytest.approx(row.parameters, rel=0.01)
+    assert network.macs / 1e6 == pytest.approx(row.macs, rel=0.003)
+    constants = sum(item.constants for item in network.items)
+    assert 0.98 * network.parameters < constants <= network.parameters  # normalisations are folded
+
+
+@pytest.mark.parametrize("name", paper.NETWORKS)
+def test_balanced_networks_need_no_host_and_the_exact_cut_is_no_slower(name: str) -> None:
+    costs, devices = stages_of(summary.load(name)), paper.NETWORKS[name].devices
+    balanced = balance.parameters(costs.levels, devices, costs.overflow)
+    assert balanced.excess == 0
+    tables = costs.tables(devices)
+    exact = balance.slowest(tables, balance.cycles(costs.levels, tables))
+    assert exact <= balance.slowest(tables, balanced.cuts)
+    assert exact <= balance.slowest(tables, balance.layers(costs.levels, devices))
+    assert max(sizes(costs.levels, balanced.cuts)) < 8 * MIB
+    assert costs.overflow(0, 0, costs.levels.depth) > MIB
+
+
+def test_the_synthetic_network_is_cut_as_the_paper_says() -> None:
+    costs = stages_of(summary.synthetic(602))
+    assert balance.layers(costs.levels, 4) == (1, 2, 3)
+    assert balance.parameters(costs.levels, 4, costs.overflow).cuts == (2, 3, 4)
+    assert balance.profile(costs.levels, costs.tables(4)) == (2, 3, 4)
+
+
+def test_summaries_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = summary.load("ResNet50")
+    text = (summary.FOLDER / "ResNet50.json").read_text()
+    monkeypatch.setattr(summary, "FOLDER", tmp_path)
+    summary.save(network)
+    assert (tmp_path / "ResNet50.json").read_text() == text
+    assert math.prod(network.items[1].loops) == network.items[1].macs == 118013952  # 64 filters of 7 x 7 x 3 on 112 x 112
