@@ -7,7 +7,7 @@ for axis in axes:
     count *= x.shape[axis]
 shifts = count & (count - 1) == 0 and not keepdims
 operation = {
-    "ReduceSum": "REDUCE_SUM", "ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceMean": "REDUCE_MEAN",
+    "ReduceSum": "REDUCE_SUM", "ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceMean": "REDUCE_MEAN", "ReduceProd": "REDUCE_PRODUCT",
     "IntegerMean": "REDUCE_SHIFT_MEAN" if shifts else "REDUCE_INTEGER_MEAN",
 }[node.op]
 

@@ -38,9 +38,10 @@ class Combine(Enum):
     SUM = "sum"
     MAX = "max"
     MIN = "min"
+    PRODUCT = "product"
 
 
-SUM, MAX, MIN = Combine.SUM, Combine.MAX, Combine.MIN
+SUM, MAX, MIN, PRODUCT = Combine.SUM, Combine.MAX, Combine.MIN, Combine.PRODUCT
 
 
 class Expr:

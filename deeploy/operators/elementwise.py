@@ -198,6 +198,16 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "round": lambda x, a, b: np.rint(x),
     "sin": lambda x, a, b: np.sin(x),
     "cos": lambda x, a, b: np.cos(x),
+    "tan": lambda x, a, b: np.tan(x),
+    "asin": lambda x, a, b: np.arcsin(x),
+    "acos": lambda x, a, b: np.arccos(x),
+    "atan": lambda x, a, b: np.arctan(x),
+    "sinh": lambda x, a, b: np.sinh(x),
+    "cosh": lambda x, a, b: np.cosh(x),
+    "asinh": lambda x, a, b: np.arcsinh(x),
+    "acosh": lambda x, a, b: np.arccosh(x),
+    "atanh": lambda x, a, b: np.arctanh(x),
+    "sign": lambda x, a, b: np.sign(x),
 }
 
 

@@ -16,6 +16,38 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, 0, whole + ((whole < 0) & (whole * safe != a)))
 
 
+def _places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which shifts are by less than the bits of a type, and by how many places."""
+    bits = 8 * a.dtype.itemsize
+    within = (b >= 0) & (b < bits)
+    return within, np.where(within, b, 0).astype(a.dtype)
+
+
+def _left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Bits that leave the type are lost."""
+    within, places = _places(a, b)
+    return np.where(within, np.left_shift(a, places), 0)
+
+
+def _right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Signs fill what becomes free."""
+    within, places = _places(a, b)
+    return np.where(within, np.right_shift(a, places), np.where(a < 0, -1, 0))
+
+
+def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """With the sign of the divisor; integers: 0 for a divisor of 0."""
+    if a.dtype.kind == "f":
+        rest = np.fmod(a, b)
+        return np.asarray(np.where(rest == 0, np.copysign(0, b), np.where((rest < 0) != (b < 0), rest + b, rest)))
+    return np.asarray(np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b))))
+
+
+def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """With the sign of the dividend; integers: 0 for a divisor of 0."""
+    return np.asarray(np.fmod(a, b) if a.dtype.kind == "f" else np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))))
+
+
 FUNCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "max": np.maximum,
     "min": np.minimum,
@@ -32,8 +64,16 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": _quotient,
+    "mod": _modulo,
+    "fmod": _remainder,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "shift_left": _left,
+    "shift_right": _right,
 }
-ARITHMETIC = ("add", "sub", "mul", "div")  # of int64, which no accumulator holds
+ARITHMETIC = ("add", "sub", "mul")  # of int64, which no accumulator holds
+INTEGER = ("div", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
 COMPARISONS = ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "and", "or")
 
 

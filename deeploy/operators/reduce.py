@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Expr, Map, Nest, parallel, reduction
+from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Expr, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 
 AXES = 6  # kept, and reduced, that the portable kernel handles
@@ -32,6 +32,7 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
 sum_nest = nest(SUM)
 max_nest = nest(MAX)
 min_nest = nest(MIN)
+product_nest = nest(PRODUCT)
 
 
 def accepts(node: Node) -> str | None:
@@ -39,6 +40,8 @@ def accepts(node: Node) -> str | None:
     x = node.inputs[0]
     assert x is not None
     reduced = len(node.attrs["axes"])
+    if node.op in ("ReduceMax", "ReduceMin") and 0 in x.shape and not x.dtype.is_float:
+        return "elements to reduce"
     return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
 
 
@@ -69,12 +72,36 @@ def mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
 
 def max_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """The largest element."""
-    return np.asarray(_wide(_rows(node, x).max(axis=1)).reshape(_shape(node, x.shape)))
+    found = np.maximum.reduce(_rows(node, x), axis=1, initial=-np.inf if x.dtype.kind == "f" else None)
+    return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
 
 
 def min_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """The smallest element."""
-    return np.asarray(_wide(_rows(node, x).min(axis=1)).reshape(_shape(node, x.shape)))
+    found = np.minimum.reduce(_rows(node, x), axis=1, initial=np.inf if x.dtype.kind == "f" else None)
+    return np.asarray(_wide(found).reshape(_shape(node, x.shape)))
+
+
+def product_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """The float32 product in row-major order of the reduced axes."""
+    rows = _rows(node, x)
+    total = np.multiply.accumulate(rows, axis=1)[:, -1] if rows.shape[1] else np.ones(len(rows), x.dtype)
+    return np.asarray(total.reshape(_shape(node, x.shape)))
+
+
+def extreme_nest(node: Node) -> Nest:
+    """Along the last axis, which stays as one of extent 1."""
+    x = node.inputs[0]
+    assert x is not None
+    *dims, row = [*parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1))), *reduction("row", combine=MAX)]
+    return Nest(reads={"x": Map(*dims, row)}, writes={"y": Map(*dims, 0)})
+
+
+def extreme_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """Where the largest (or ``smallest``) element of a row is, the first or the ``last`` of equal ones."""
+    find = np.argmin if node.attrs["smallest"] else np.argmax
+    found = x.shape[-1] - 1 - find(x[..., ::-1], axis=-1) if node.attrs["last"] else find(x, axis=-1)
+    return np.asarray(found[..., None].astype(np.int64))
 
 
 def _wide(values: np.ndarray) -> np.ndarray:

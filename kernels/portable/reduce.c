@@ -26,6 +26,9 @@ static int advance(int index[5], const int *extent, const int *stride, int *offs
 static inline ACC_T combine(enum reduce_operation operation, ACC_T acc, ACC_T value) {
     if (operation == REDUCE_MAX) return value > acc ? value : acc;
     if (operation == REDUCE_MIN) return value < acc ? value : acc;
+#ifdef ACC_IS_FLOAT
+    if (operation == REDUCE_PRODUCT) return acc * value;
+#endif
     return acc + value;
 }
 
@@ -63,7 +66,7 @@ static ACC_T result(enum reduce_operation operation, ACC_T value, int count) {
 static void lanes_of(const struct reduce *k, const X_T *x, Y_T *y, int first, int lanes) {
     const enum reduce_operation op = k->operation;
     ACC_T acc[LANES];
-    for (int j = 0; j < lanes; j++) acc[j] = op == REDUCE_MAX ? LOWEST : op == REDUCE_MIN ? HIGHEST : 0;
+    for (int j = 0; j < lanes; j++) acc[j] = op == REDUCE_MAX ? LOWEST : op == REDUCE_MIN ? HIGHEST : op == REDUCE_PRODUCT ? 1 : 0;
     int index[5] = {0}, offset = 0, count = 0;
     do {
         const X_T *here = x + first * k->x_kept[5] + offset;
@@ -72,6 +75,8 @@ static void lanes_of(const struct reduce *k, const X_T *x, Y_T *y, int first, in
             run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_MAX);
         } else if (op == REDUCE_MIN) {
             run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_MIN);
+        } else if (op == REDUCE_PRODUCT) {
+            run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_PRODUCT);
         } else {
             run(acc, lanes, k->x_kept[5], here, length, step, REDUCE_SUM);
         }

@@ -33,6 +33,16 @@
 #define half_even(x, a, b) rintf(x)
 #define sine(x, a, b) sinf(x)
 #define cosine(x, a, b) cosf(x)
+#define tangent(x, a, b) tanf(x)
+#define arc_sine(x, a, b) asinf(x)
+#define arc_cosine(x, a, b) acosf(x)
+#define arc_tangent(x, a, b) atanf(x)
+#define hyperbolic_sine(x, a, b) sinhf(x)
+#define hyperbolic_cosine(x, a, b) coshf(x)
+#define area_sine(x, a, b) asinhf(x)
+#define area_cosine(x, a, b) acoshf(x)
+#define area_tangent(x, a, b) atanhf(x)
+#define sign_of(x, a, b) ((x) > 0 ? 1.0f : (x) < 0 ? -1.0f : (x))
 
 void KERNEL(const struct unary *k) {
     const float a = k->alpha, b = k->beta;

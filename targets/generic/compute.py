@@ -11,6 +11,7 @@ from itertools import product
 
 from deeploy.graph.nest import Map
 from deeploy.operators import conv, matmul, pool, reduce
+from deeploy.operators import elementwise as ew
 from deeploy.target import Kernel, Node, Tiling, types
 
 BYTES = types("s8", "u8")
@@ -213,6 +214,20 @@ _MAX = replace(
 )
 _MIN = replace(_MAX, name="reduce_min", op="ReduceMin", nest=reduce.min_nest, reference=reduce.min_reference)
 _INTEGER_MEAN = replace(_MAX, name="integer_mean", op="IntegerMean", nest=reduce.sum_nest, reference=reduce.integer_mean_reference)
+_PRODUCT = replace(_float(_SUM), name="reduce_prod", op="ReduceProd", nest=reduce.product_nest, reference=reduce.product_reference)
+_EXTREME = Kernel(
+    name="arg_extreme",
+    op="ArgMax",
+    inputs=("x",),
+    types={"x": INTEGERS | FLOAT, "y": types("s32", "s64")},
+    nest=reduce.extreme_nest,
+    accepts=ew.fits_loops,
+    strided={"x": 0, "y": 0},
+    macros=lambda node: {"BETTER": ("less" if node.attrs["smallest"] else "greater") + ("_or_equal" if node.attrs["last"] else "")},
+    source="portable/arg_extreme.c",
+    template="arg_extreme.mako",
+    reference=reduce.extreme_reference,
+)
 _MEAN = replace(_float(_SUM), name="reduce_mean", op="ReduceMean", reference=reduce.mean_reference)
 
 _TWICE = (
@@ -231,4 +246,6 @@ KERNELS: tuple[Kernel, ...] = (
     _MAX_POOL_FLOAT,
     _INTEGER_MEAN,
     _MEAN,
+    _PRODUCT,
+    _EXTREME,
 )

@@ -97,6 +97,16 @@ _C_FUNCTIONS = {
     "round": "half_even",
     "sin": "sine",
     "cos": "cosine",
+    "tan": "tangent",
+    "asin": "arc_sine",
+    "acos": "arc_cosine",
+    "atan": "arc_tangent",
+    "sinh": "hyperbolic_sine",
+    "cosh": "hyperbolic_cosine",
+    "asinh": "area_sine",
+    "acosh": "area_cosine",
+    "atanh": "area_tangent",
+    "sign": "sign_of",
 }
 
 

@@ -53,6 +53,13 @@ _PAIRS = {
     "sub": "difference",
     "mul": "product",
     "div": "quotient",
+    "mod": "modulo",
+    "fmod": "remainder_of",
+    "bit_and": "bits_of_both",
+    "bit_or": "bits_of_either",
+    "bit_xor": "bits_that_differ",
+    "shift_left": "shifted_left",
+    "shift_right": "shifted_right",
 }
 
 
@@ -69,6 +76,8 @@ def _pair_types(node: Node) -> str | None:
         return "y of type bool" if function in pairs.COMPARISONS else "y of the type of a"
     if (function in pairs.ARITHMETIC and a.dtype is not DType.INT64) or (function == "pow" and not a.dtype.is_float):
         return f"operands of type {'s64' if function != 'pow' else 'f32'}"
+    if function in pairs.INTEGER and (a.dtype.is_float or a.dtype is DType.BOOL):
+        return "operands of an integer type"
     return ew.fits_loops(node)
 
 

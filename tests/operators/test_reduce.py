@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from deeploy.graph.nest import Combine
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
 from deeploy.midend import bind
 from tests.operators.harness import check, make_node
-from tests.operators.kernels import draw, kernel, requantisation, staged
+from tests.operators.kernels import KERNELS, draw, kernel, requantisation, staged
 
 SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
     (7,): [(0,)],
@@ -20,6 +22,9 @@ SHAPES: dict[tuple[int, ...], list[tuple[int, ...]]] = {
 }
 CASES = [(shape, axes, keepdims) for shape, choices in SHAPES.items() for axes in choices for keepdims in (False, True)]
 NUMPY = {"reduce_sum": np.sum, "reduce_max": np.max, "reduce_min": np.min}
+
+
+EXTREME = next(k for k in KERNELS if k.name == "arg_extreme")
 
 
 def reduce_attrs(axes: tuple[int, ...], keepdims: bool) -> dict[str, Any]:
@@ -88,6 +93,35 @@ def test_requantised_by_the_last_axis_of_the_output(axes: tuple[int, ...], keepd
     operands, values = requantisation(rng, last, "u8", 500, True)
     operands["bias"] = rng.integers(-50, 50, last).astype(np.int32)
     check(kernel("reduce_sum"), {"x": x, **operands}, "u8", staged(reduce_attrs(axes, keepdims), "bias", "requantise", **values))
+
+
+@pytest.mark.parametrize(("shape", "axes", "keepdims"), CASES[2::3])
+def test_products_float(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> None:
+    x = draw(np.random.default_rng(6), "f32", *shape)
+    (y,) = check(kernel("reduce_prod", floating=True), {"x": x}, "f32", reduce_attrs(axes, keepdims), rtol=0, atol=0)
+    np.testing.assert_allclose(y, x.prod(axis=axes, keepdims=keepdims), rtol=1e-4, atol=1e-30)
+
+
+def test_extremes_of_nothing() -> None:
+    x = np.zeros((3, 0), np.float32)
+    for name, limit in (("reduce_max", -np.inf), ("reduce_min", np.inf)):
+        (y,) = check(kernel(name, floating=True), {"x": x}, "f32", reduce_attrs((1,), False))
+        assert y.tolist() == [limit] * 3
+    empty, y = Tensor("x", (3, 0), DType.INT8, None), Tensor("y", (3,), DType.INT8, None)
+    node = Node("none", "ReduceMax", (empty,), (y,), reduce_attrs((1,), False))
+    assert bind.mismatch(kernel("reduce_max"), node) == ["elements to reduce"]
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 40), (2, 3, 1), (2, 1, 5, 9)])
+@pytest.mark.parametrize("dtype", ["s8", "u8", "s32", "f32"])
+@pytest.mark.parametrize("smallest", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+def test_where_extremes_are(shape: tuple[int, ...], dtype: str, smallest: bool, last: bool) -> None:
+    x = np.round(draw(np.random.default_rng(7), dtype, *shape) / 16).astype(DType(dtype).numpy)  # equal ones are likely
+    (y,) = check(EXTREME, {"x": x}, "s64", {"smallest": smallest, "last": last}, strided=True)
+    wanted = x.min(-1, keepdims=True) if smallest else x.max(-1, keepdims=True)
+    places = [np.flatnonzero(row) for row in (x == wanted).reshape(-1, shape[-1])]
+    assert y.ravel().tolist() == [place[-1 if last else 0] for place in places]
 
 
 def test_nest_knows_how_results_combine() -> None:

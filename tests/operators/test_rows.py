@@ -137,6 +137,38 @@ def test_divisors_of_zero_and_the_smallest_integer() -> None:
     assert got.tolist() == [0, smallest, -3, 3, -3]
 
 
+@pytest.mark.parametrize("dtype", ["s8", "u8", "u32", "s64"])
+def test_functions_of_bits(dtype: str) -> None:
+    values = DType(dtype).numpy
+    bits, least = 8 * np.dtype(values).itemsize, int(np.iinfo(values).min)
+    a = np.array([0, 1, 5, 100, 127, np.iinfo(values).max, least, least + 3 if least else 7], values)[:, None]
+    b = np.array([0, 1, 3, bits - 1, bits, 100, *([-1, -3, least] if least else [])], values)
+    p, q = a.astype(object), b.astype(object)
+    inside = (q >= 0) & (q < bits)
+    expected = {
+        "bit_and": p & q,
+        "bit_or": p | q,
+        "bit_xor": p ^ q,
+        "shift_left": np.where(inside, p << np.where(inside, q, 0), 0),
+        "shift_right": np.where(inside, p >> np.where(inside, q, 0), np.where(p < 0, -1, 0)),
+        "mod": np.where(q == 0, 0, p % np.where(q == 0, 1, q)),
+        "fmod": np.where(q == 0, 0, abs(p) % abs(np.where(q == 0, 1, q)) * np.where(p < 0, -1, 1)),
+        "div": np.where(q == 0, 0, abs(p) // abs(np.where(q == 0, 1, q)) * np.where((p < 0) != (q < 0), -1, 1)),
+    }
+    for name, exact in expected.items():
+        (got,) = check(kernel("pairwise"), {"a": a, "b": b}, dtype, {"function": name}, strided=True)
+        wrapped = ((exact - least) % 2**bits + least).astype(values)
+        assert np.array_equal(got, wrapped), name
+
+
+def test_remainders_of_floats() -> None:
+    a, b = np.array([5.5, -5.5, 5.5, -5.5, 4, 3, -3], np.float32), np.array([2, 2, -2, -2, -2, np.inf, np.inf], np.float32)
+    (modulo,) = check(kernel("pairwise"), {"a": a, "b": b}, "f32", {"function": "mod"})
+    (remainder,) = check(kernel("pairwise"), {"a": a, "b": b}, "f32", {"function": "fmod"})
+    assert modulo.tolist() == [1.5, 0.5, -0.5, -1.5, 0, 3, np.inf]
+    assert remainder.tolist() == [1.5, -1.5, 1.5, -1.5, 0, 3, -3]
+
+
 @pytest.mark.parametrize("dtype", ["s8", "s16", "s32"])
 def test_integer_functions(dtype: str) -> None:
     x = draw(dtype, 3, 50)

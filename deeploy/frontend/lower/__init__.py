@@ -16,6 +16,7 @@ from deeploy.frontend.lower import (
     qdq,
     qoperator,
     recognise,
+    resize,
     rotations,
     siblings,
 )
@@ -27,7 +28,7 @@ __all__ = ["assign_types", "passes"]
 
 def passes() -> tuple[Pass, ...]:
     """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues."""
-    spelling = (contrib.PASS, contractions.PASS, decompose.PASS, recognise.PASS)
+    spelling = (contrib.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
     return (
         qoperator.PASS,
         dialect.PASS,

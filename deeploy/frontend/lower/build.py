@@ -45,6 +45,31 @@ def add(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor
     return output
 
 
+def spell(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str = "", **attrs: object) -> gs.Tensor:
+    """Append a node in the spelling of the normalised graph, to be lowered by later rules; returns ``output``."""
+    graph.nodes.append(gs.Node(op, name or output.name, attrs, list(inputs), [output]))
+    return output
+
+
+def take_over(node: gs.Node) -> gs.Variable:
+    """Disconnect the only result of ``node`` and return it."""
+    y = node.outputs[0]
+    node.outputs.clear()
+    return y
+
+
+def take(graph: gs.Graph, node: gs.Node, indices: Sequence[np.ndarray | None]) -> None:
+    """Replace ``node`` by one Gather from its first input for every axis that has indices."""
+    x, y = node.inputs[0], take_over(node)
+    wanted = [(axis, values) for axis, values in enumerate(indices) if values is not None]
+    for axis, values in wanted:
+        shape = [*x.shape[:axis], len(values), *x.shape[axis + 1 :]]
+        result = y if axis == wanted[-1][0] else variable(f"{y.name} (axis {axis})", x.dtype, shape)
+        x = spell(graph, "Gather", [x, const(f"{y.name} (indices {axis})", values, np.int32)], result, axis=axis)
+    if not wanted:
+        spell(graph, "Reshape", [x], y, node.name)
+
+
 def reshape(graph: gs.Graph, x: gs.Tensor, shape: Sequence[int], label: str) -> gs.Tensor:
     """``x`` under another shape; a constant is reshaped at once."""
     if isinstance(x, gs.Constant):

@@ -27,6 +27,7 @@ COMPARISONS = {
 }
 EXTREMES = {"Max": "max", "Min": "min"}
 POWER = {"Pow": "pow"}
+BITS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor", "BitShift": "shift", "Mod": "mod"}
 ARITHMETIC = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 
 
@@ -97,6 +98,21 @@ def lower(graph: gs.Graph, node: gs.Node) -> bool:
         build.add(graph, "Binary", [inputs[0], build.const(f"{y.name} (false)", [False])], y, node.name, function="equal")
     else:
         _chain(graph, {**COMPARISONS, **EXTREMES, **ARITHMETIC, **POWER}[node.op], inputs, y, node.name)
+    return True
+
+
+def bits(graph: gs.Graph, node: gs.Node) -> bool:
+    """Functions of bits and remainders; a complement is a difference from all ones."""
+    y, inputs, attrs = node.outputs[0], list(node.inputs), node.attrs
+    function = {**BITS, "BitwiseNot": "bit_xor"}[node.op]
+    node.outputs.clear()
+    if node.op == "BitwiseNot":
+        inputs.append(build.const(f"{y.name} (ones)", np.array([~np.dtype(y.dtype).type(0)])))
+    elif node.op == "BitShift":
+        function = "shift_left" if attrs["direction"] == "LEFT" else "shift_right"
+    elif node.op == "Mod" and attrs.get("fmod", 0):
+        function = "fmod"
+    _chain(graph, function, inputs, y, node.name)
     return True
 
 

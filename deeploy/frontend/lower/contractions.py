@@ -14,20 +14,15 @@ from deeploy.frontend.lower.lookup import real_constant
 from deeploy.graph.rewrite import Pass, constant, rule
 
 
-def _append(graph: gs.Graph, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, **attrs: object) -> gs.Tensor:
-    graph.nodes.append(gs.Node(op, output.name, attrs, list(inputs), [output]))
-    return output
-
-
 def _moved(graph: gs.Graph, x: gs.Tensor, perm: Sequence[int], label: str) -> gs.Tensor:
     """``x`` with its axes reordered."""
     if list(perm) == sorted(perm):
         return x
-    return _append(graph, "Transpose", [x], build.variable(label, x.dtype, [x.shape[p] for p in perm]), perm=list(perm))
+    return build.spell(graph, "Transpose", [x], build.variable(label, x.dtype, [x.shape[p] for p in perm]), perm=list(perm))
 
 
 def _shaped(graph: gs.Graph, x: gs.Tensor, shape: Sequence[int], label: str) -> gs.Tensor:
-    return x if list(x.shape) == list(shape) else _append(graph, "Reshape", [x], build.variable(label, x.dtype, shape))
+    return x if list(x.shape) == list(shape) else build.spell(graph, "Reshape", [x], build.variable(label, x.dtype, shape))
 
 
 @rule("CumSum")
@@ -45,20 +40,20 @@ def running_sum(graph: gs.Graph, node: gs.Node) -> bool:
     dtype = np.dtype(np.int32) if wide else np.dtype(x.dtype)
     node.outputs.clear()
     if wide:
-        x = _append(graph, "Cast", [x], build.variable(f"{y.name} (32 bits)", dtype, x.shape), to=int(onnx.TensorProto.INT32))
+        x = build.spell(graph, "Cast", [x], build.variable(f"{y.name} (32 bits)", dtype, x.shape), to=int(onnx.TensorProto.INT32))
     perm = [*(i for i in range(rank) if i != at), at]
     last = _moved(graph, x, perm, f"{y.name} (axis last)")
     rows = _shaped(graph, last, [math.prod(last.shape[:-1]), size], f"{y.name} (rows)")
     weights: gs.Tensor = build.const(f"{y.name} (triangle)", triangle)
     if dtype.kind == "f":  # dequantised: a quantised sum stays one
         real = build.variable(f"{y.name} (real triangle)", dtype, triangle.shape)
-        weights = _append(graph, "DequantizeLinear", [weights, build.const(f"{y.name} (one)", 1.0, dtype)], real, axis=0)
-    sums = _append(graph, "MatMul", [rows, weights], build.variable(f"{y.name} (sums)", dtype, rows.shape))
+        weights = build.spell(graph, "DequantizeLinear", [weights, build.const(f"{y.name} (one)", 1.0, dtype)], real, axis=0)
+    sums = build.spell(graph, "MatMul", [rows, weights], build.variable(f"{y.name} (sums)", dtype, rows.shape))
     back = _moved(graph, _shaped(graph, sums, last.shape, f"{y.name} (shape)"), [perm.index(i) for i in range(rank)], f"{y.name} (back)")
     if wide:
-        _append(graph, "Cast", [back], y, to=int(onnx.TensorProto.INT64))
+        build.spell(graph, "Cast", [back], y, to=int(onnx.TensorProto.INT64))
     else:
-        _append(graph, "Reshape", [back], y)
+        build.spell(graph, "Reshape", [back], y)
     return True
 
 
@@ -103,11 +98,11 @@ def einsum(graph: gs.Graph, node: gs.Node) -> bool:
     left = _shaped(graph, left, [*head, extent(rows), extent(summed)], f"{y.name} (left matrix)")
     right = _shaped(graph, right, [*head, extent(summed), extent(columns)], f"{y.name} (right matrix)")
     matrix = build.variable(f"{y.name} (matrix)", y.dtype, [*head, extent(rows), extent(columns)])
-    _append(graph, "MatMul", [left, right], matrix)
+    build.spell(graph, "MatMul", [left, right], matrix)
     order = [*batch, *rows, *columns]
     whole = _shaped(graph, matrix, [sizes[c] for c in order], f"{y.name} (axes)")
     back = _moved(graph, whole, [order.index(c) for c in result], f"{y.name} (order)")
-    _append(graph, "Reshape", [back], y)
+    build.spell(graph, "Reshape", [back], y)
     return True
 
 
@@ -129,8 +124,8 @@ def instance_norm(graph: gs.Graph, node: gs.Node) -> bool:
         gs.Node("LayerNormalization", node.name, {"axis": 2, "epsilon": node.attrs.get("epsilon", 1e-5)}, [rows, ones], [normal])
     )
     whole = _shaped(graph, normal, x.shape, f"{y.name} (image)")
-    scaled = _append(graph, "Mul", [whole, scale], build.variable(f"{y.name} (scaled)", x.dtype, x.shape))
-    _append(graph, "Add", [scaled, bias], y)
+    scaled = build.spell(graph, "Mul", [whole, scale], build.variable(f"{y.name} (scaled)", x.dtype, x.shape))
+    build.spell(graph, "Add", [scaled, bias], y)
     return True
 
 
@@ -144,7 +139,7 @@ def triangle(graph: gs.Graph, node: gs.Node) -> bool:
     ones, at = np.ones(x.shape[-2:], bool), int(k.ravel()[0])
     kept = np.triu(ones, at) if node.attrs.get("upper", 1) else np.tril(ones, at)
     node.outputs.clear()
-    _append(graph, "Where", [build.const(f"{y.name} (kept)", kept), x, build.const(f"{y.name} (zero)", [0], x.dtype)], y)
+    build.spell(graph, "Where", [build.const(f"{y.name} (kept)", kept), x, build.const(f"{y.name} (zero)", [0], x.dtype)], y)
     return True
 
 

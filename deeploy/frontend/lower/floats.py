@@ -106,8 +106,23 @@ def _reduce(graph: gs.Graph, node: gs.Node) -> bool:
     return _replace(graph, node, op, [x], axes=axes, keepdims=bool(node.attrs.get("keepdims", 1)))
 
 
+def _extreme(graph: gs.Graph, node: gs.Node) -> bool:
+    """Along the last axis, which is kept."""
+    x, y = node.inputs[0], node.outputs[0]
+    rank, axis = len(x.shape), node.attrs["axis"]
+    perm = [i for i in range(rank) if i != axis] + [axis]
+    node.outputs.clear()
+    moved = build.transpose(graph, x, perm, f"axis last for {node.name}")
+    found = build.variable(f"{y.name} (of rows)", y.dtype, [*moved.shape[:-1], 1])
+    attrs = {"smallest": node.op == "ArgMin", "last": bool(node.attrs.get("select_last_index", 0))}
+    build.add(graph, "ArgMax", [moved], found, node.name, **attrs)
+    build.add(graph, "Reshape", [found], y)  # the axes that remain are in the same order
+    return True
+
+
 def _binary(graph: gs.Graph, node: gs.Node) -> bool:
-    if np.dtype(node.outputs[0].dtype) == np.int64:
+    dtype = np.dtype(node.outputs[0].dtype)
+    if dtype == np.int64 or (node.op == "Div" and dtype.kind in "iu"):
         return choice.lower(graph, node)
     attrs = {"a_zero_point": 0, "b_zero_point": 0} if node.op == "Mul" else {}
     return _replace(graph, node, node.op, node.inputs, **attrs)
@@ -253,9 +268,13 @@ _LOWERINGS: dict[str, Lowering] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "GlobalAveragePool", "GlobalMaxPool", "IntegerMean"), _reduce),
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "GlobalAveragePool", "GlobalMaxPool", "IntegerMean"), _reduce
+    ),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _binary),
     **dict.fromkeys(("Relu", "Clip"), _clip),
+    **dict.fromkeys((*choice.BITS, "BitwiseNot"), choice.bits),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _extreme),
     "Softmax": _softmax,
     "BatchNormalization": _batch_norm,
     **dict.fromkeys(norms.CENTRED, norms.floating),

@@ -321,6 +321,14 @@ _add("resize", lambda n: conv(n, n.Resize(_relu_conv(n, 1, 4, 5, 6), "", n.c([1.
 _add("resize sizes", lambda n: n.Resize(_relu_conv(n, 1, 4, 5, 6), "", "", n.i(1, 4, 10, 12), **_NEAREST))
 _add("resize half pixel", lambda n: n.Resize(_relu_conv(n, 1, 4, 5, 6), "", n.c([1.0, 1.0, 2.0, 2.0]), mode="nearest"))
 _add("resize down", lambda n: n.Resize(_relu_conv(n, 1, 4, 8, 6), "", n.c([1.0, 1.0, 0.5, 0.5]), **_NEAREST))
+_LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+_add("resize linear", lambda n: conv(n, n.Resize(_relu_conv(n, 1, 4, 5, 6), "", n.c([1.0, 1.0, 2.0, 3.0]), **_LINEAR), 4, 6))
+_add("resize linear sizes", lambda n: n.Resize(_relu_conv(n, 1, 4, 5, 6), "", "", n.i(1, 4, 8, 9), mode="linear"))
+_ALIGNED = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+_add("resize linear aligned", lambda n: n.Resize(_relu_conv(n, 1, 4, 5, 6), "", "", n.i(1, 4, 9, 11), **_ALIGNED))
+_add("resize cubic", lambda n: n.Resize(_relu_conv(n, 1, 4, 5, 6), "", n.c([1.0, 1.0, 2.0, 2.0]), mode="cubic"))
+_add("lp normalization", lambda n: n.LpNormalization(_relu_conv(n, 1, 4, 5, 6), axis=1, p=2))
+_add("pad wrap", lambda n: conv(n, n.Pad(_relu_conv(n, 1, 4, 5, 6), n.i(0, 0, 1, 2, 0, 0, 1, 2), mode="wrap"), 4, 6))
 
 
 def _residual(n: Net, x: str, c: int) -> str:

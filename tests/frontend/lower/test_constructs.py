@@ -32,6 +32,9 @@ INEXACT = {
     ("AveragePool include ceil even", "qoperator"),
     ("AveragePool same", "qdq int8"),
     ("AveragePool same", "qdq uint8"),
+    ("resize linear", "qdq int8"),  # weights of a half and quarters: every tenth value lies half-way
+    ("resize linear", "qdq uint8"),
+    ("resize linear", "qoperator"),  # thirds, cut off
 }
 # What stays in floats between a Dequantize and a Quantize: right, and slower.
 FLOATS = {
@@ -44,6 +47,11 @@ FLOATS = {
     "gemm matrix bias",
     "gemm three variables",
     "log softmax",
+    "lp normalization",
+    "resize cubic",
+    "resize linear",
+    "resize linear aligned",
+    "resize linear sizes",
     "log softmax axis 1",
     "matmul constant left",
     "mean of three",

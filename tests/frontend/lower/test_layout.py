@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import deeploy
-from deeploy.frontend.lower import build, decompose, layout
+from deeploy.frontend.lower import build, layout, resize
 from tests.frontend.lower.nets import CONSTRUCTS, Net
 
 
@@ -82,6 +82,6 @@ def test_nearest_resize_gathers_along_changed_axes_only() -> None:
     x, y = build.variable("x", np.int8, [1, 2, 3, 4]), build.variable("y", np.int8, [1, 2, 3, 8])
     scales = build.const("scales", [1, 1, 1, 2], np.float32)
     graph = gs.Graph([gs.Node("Upsample", "u", {"mode": "nearest"}, [x, scales], [y])], [x], [y])
-    decompose.PASS(graph)
+    resize.PASS(graph)
     (node,) = graph.nodes
     assert (node.op, node.attrs["axis"], node.inputs[1].values.tolist()) == ("Gather", 3, [0, 0, 1, 1, 2, 2, 3, 3])

@@ -1,0 +1,77 @@
+"""Interpolation against onnxruntime, and what else is lowered in the spelling of ONNX."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import deeploy
+
+
+def run(path: Path, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the compiler's references and onnxruntime make of ``x``."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return deeploy.compile(path).interpret([x])[0], session.run(None, {"x": x})[0]
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], x: tuple[int, list[int]], y: tuple[int, list[int]], **constants: np.ndarray) -> Path:
+    values = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    sides = [[helper.make_tensor_value_info(name, *side)] for name, side in (("x", x), ("y", y))]
+    graph = helper.make_graph(nodes, "resize", *sides, values)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
+    return path
+
+
+TRANSFORMATIONS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+@pytest.mark.parametrize(("mode", "transformation"), itertools.product(("linear", "cubic"), TRANSFORMATIONS))
+@pytest.mark.parametrize("sizes", [(7, 11), (3, 4), (5, 1), (10, 8)])
+@pytest.mark.parametrize("further", [{}, {"antialias": 1}, {"exclude_outside": 1}])
+def test_interpolation(mode: str, transformation: str, sizes: tuple[int, int], further: dict[str, Any], tmp_path: Path) -> None:
+    if mode == "linear" and "exclude_outside" in further:
+        further = {}  # onnxruntime heeds it with cubic interpolation only
+    attributes = {"mode": mode, "coordinate_transformation_mode": transformation, **further}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)
+    result = (TensorProto.FLOAT, [1, 2, *sizes])
+    path = save(tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [1, 2, 5, 8]), result, sizes=np.array([1, 2, *sizes]))
+    got, expected = run(path, np.random.default_rng(1).standard_normal((1, 2, 5, 8)).astype(np.float32))
+    assert got.shape == (1, 2, *sizes)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_bytes_are_interpolated_as_real_numbers(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
+    path = save(
+        tmp_path / "m.onnx", [node], (TensorProto.UINT8, [1, 1, 1, 3]), (TensorProto.UINT8, [1, 1, 1, 6]), sizes=np.array([1, 1, 1, 6])
+    )
+    (got,) = deeploy.compile(path).interpret([np.array([[[[0, 100, 255]]]], np.uint8)])
+    assert got.ravel().tolist() == [0, 25, 75, 138, 216, 255]
+
+
+@pytest.mark.parametrize(("op", "last"), itertools.product(("ArgMax", "ArgMin"), (0, 1)))
+def test_the_largest_of_quantised_values_is_found_among_integers(op: str, last: int, tmp_path: Path) -> None:
+    real = helper.make_node("DequantizeLinear", ["x", "scale", "zero"], ["real"])
+    node = helper.make_node(op, ["real"], ["y"], axis=1, keepdims=0, select_last_index=last)
+    constants = {"scale": np.array(0.3, np.float32), "zero": np.array(5, np.int8)}
+    path = save(tmp_path / "m.onnx", [real, node], (TensorProto.INT8, [2, 9, 4]), (TensorProto.INT64, [2, 4]), **constants)
+    got, expected = run(path, np.random.default_rng(2).integers(-3, 3, (2, 9, 4)).astype(np.int8))
+    assert got.dtype == np.int64 and np.array_equal(got, expected)
+    assert [call.node.op for call in deeploy.compile(path).plan.program.calls] == ["ArgMax"]
+
+
+def test_lengths_that_two_readings_differ_about_are_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear", coordinate_transformation_mode="align_corners")
+    scales = np.array([1, 1, 1, 0.6], np.float32)
+    path = save(tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [1, 1, 1, 4]), (TensorProto.FLOAT, [1, 1, 1, 2]), scales=scales)
+    with pytest.raises(deeploy.errors.UnsupportedError, match="Resize"):
+        deeploy.compile(path)
