@@ -131,7 +131,7 @@ class Run:
             total["overhead"] += call.overhead
             total["issue"] += call.issue
             for path, reasons in call.stalls.items():
-                total[path] += sum(reasons.values())
+                total[path] = total.get(path, 0.0) + sum(reasons.values())
         return total
 
 
@@ -144,7 +144,7 @@ def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
     timing = plan.target.timing
     assert timing is not None and plan.machine is not None
     microseconds = cycles / timing.mhz
-    engines = {call.kernel.engine for call in plan.program.calls}
+    engines = {call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys()
     milliwatt = sum(timing.core_mw[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
     return Energy(milliwatt * microseconds / 1e3, {name: t.bytes * timing.paths[name].pj_per_byte / 1e6 for name, t in traffic.items()})
 

@@ -27,7 +27,7 @@ CONSTANTS, QUEUE = "constants", "full queue"
 
 def walk(plan: Plan) -> Run:
     """Predict one inference of a plan for a machine with several memories whose target has a timing."""
-    return _Walk(plan).run()
+    return Walk(plan).run()
 
 
 class _Path:
@@ -70,7 +70,9 @@ class _Path:
         return now, stalled, first
 
 
-class _Walk:
+class Walk:
+    """The walk over a plan, call by call."""
+
     def __init__(self, plan: Plan) -> None:
         assert plan.machine is not None and plan.target.timing is not None
         self.plan = plan
@@ -90,11 +92,27 @@ class _Walk:
 
     def run(self) -> Run:
         """Every call in turn."""
-        for step, call in enumerate(self.calls):
-            self.step = step
-            self.timings.append(CallTiming(call.name, self.now))
-            _CallWalk(self, call).run()
-            self.timings[-1].end = self.now
+        for step in range(len(self.calls)):
+            self.call(step)
+        return self.result()
+
+    def call(self, step: int) -> None:
+        """One call, from now on."""
+        self.step = step
+        self.timings.append(CallTiming(self.calls[step].name, self.now))
+        _CallWalk(self, self.calls[step]).run()
+        self.timings[-1].end = self.now
+
+    def wait_for(self, moment: float, path: str, reason: str) -> None:
+        """What the last call waits for besides transfers, which ends at a moment."""
+        stalled = moment - self.now
+        if stalled > 0:
+            _stall(self.current, path, reason, stalled)
+            self.note("wait", stalled, f"{path}: {reason}", -1)
+            self.current.end = self.now
+
+    def result(self) -> Run:
+        """What all calls together were."""
         traffic = {name: Traffic() for name in self.paths}
         for step, timing in enumerate(self.timings):
             for name, moved in self.owed.get(step, ()):
@@ -174,7 +192,7 @@ class _Walk:
 class _CallWalk:
     """One call: the loop that the emitter writes for it (``tiled_call.c.mako``)."""
 
-    def __init__(self, walk: _Walk, call: Call) -> None:
+    def __init__(self, walk: Walk, call: Call) -> None:
         self.walk = walk
         self.call = call
         plan, step = walk.plan, walk.step

@@ -1,0 +1,163 @@
+"""Discrete events over all chips of a system, and over the links between them.
+
+Every chip is walked as a single one is (``deeploy.simulate.walk``), up to its next Send or Recv; the chip that is furthest behind goes
+on first. A message leaves when its Send is reached, or when a port of the sender and one of the receiver are free, in the order of
+these moments; its Recv waits until it has arrived. A Send waits while as many messages as the topology's queue says are under way or
+wait to be received.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeploy.graph.topology import Topology
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call
+from deeploy.simulate.timing import Run
+from deeploy.simulate.walk import Walk
+
+LINK = "link"
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One message: when its first byte leaves and its last one has arrived, in cycles; picojoule on its way."""
+
+    sender: int
+    receiver: int
+    tag: int
+    bytes: int
+    start: float
+    end: float
+    picojoule: float
+
+
+@dataclass(frozen=True)
+class SystemEnergy:
+    """Microjoules of one inference by ``E = N_C2C E_C2C + sum over chips (P T_comp + N_L3 E_L3 + N_L2 E_L2)``.
+
+    That is the formula of the paper on distributed inference, section V. T_comp are the cycles in which a chip's cores compute, set up
+    and begin transfers; while they wait they are off. ``waiting`` is what they would take if they stayed on.
+    """
+
+    links: float
+    cores: float
+    paths: dict[str, float]
+    waiting: float
+
+    @property
+    def total(self) -> float:
+        return self.links + self.cores + sum(self.paths.values())
+
+
+@dataclass(frozen=True)
+class SystemRun:
+    """One inference of a system, predicted; ``chips`` are their own runs, ``hops`` the messages in the order of their starts."""
+
+    cycles: float
+    chips: tuple[Run, ...]
+    hops: tuple[Hop, ...]
+    mhz: float
+    energy: SystemEnergy
+
+    @property
+    def milliseconds(self) -> float:
+        return self.cycles / self.mhz / 1e3
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes of all messages."""
+        return sum(hop.bytes for hop in self.hops)
+
+    def waited(self, chip: int) -> float:
+        """Cycles that a chip waits for messages."""
+        return self.chips[chip].shares.get(LINK, 0.0)
+
+
+class _Links:
+    """Ports and queues of all chips."""
+
+    def __init__(self, topology: Topology, chips: int) -> None:
+        self.topology = topology
+        self.chips = chips
+        self.sending = [[0.0] * topology.ports for _ in range(chips)]
+        self.receiving = [[0.0] * topology.ports for _ in range(chips)]
+        self.lines: dict[tuple[int, int], deque[Hop]] = {}
+        self.hops: list[Hop] = []
+
+    def is_full(self, sender: int, receiver: int) -> bool:
+        return len(self.lines.get((sender, receiver), ())) >= self.topology.queue
+
+    def send(self, sender: int, call: Call, now: float) -> None:
+        receiver, tag = int(call.node.attrs["peer"]), int(call.node.attrs["tag"])
+        tensor = call.node.inputs[0]
+        assert tensor is not None
+        count = tensor.elements * tensor.dtype.bytes
+        out, into = self.sending[sender], self.receiving[receiver]
+        a, b = out.index(min(out)), into.index(min(into))
+        start = max(now, out[a], into[b])
+        end = start + self.topology.seconds(sender, receiver, count, self.chips) * self.topology.mhz * 1e6
+        out[a] = into[b] = end
+        way = self.topology.way(sender, receiver, self.chips)
+        hop = Hop(sender, receiver, tag, count, start, end, count * sum(link.pj_per_byte for link in way))
+        self.lines.setdefault((sender, receiver), deque()).append(hop)
+        self.hops.append(hop)
+
+
+def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
+    """Predict one inference of the plans of all chips, for a target with a timing; cycles are those of the topology's clock."""
+    walks = [Walk(plan) for plan in plans]
+    links = _Links(topology, len(plans))
+    done = [0] * len(plans)
+    ready = [(0.0, chip) for chip in range(len(plans))]
+    blocked: set[int] = set()
+    while ready:
+        _, chip = heapq.heappop(ready)
+        walk, step = walks[chip], done[chip]
+        if step == len(walk.calls):
+            continue
+        call = walk.calls[step]
+        if call.kernel.link is not None and not _may_go_on(links, chip, call):
+            blocked.add(chip)
+            continue
+        done[chip] += 1
+        walk.call(step)
+        if call.kernel.link == "send":
+            links.send(chip, call, walk.now)
+        elif call.kernel.link is not None:
+            hop = links.lines[int(call.node.attrs["peer"]), chip].popleft()
+            walk.wait_for(hop.end, LINK, f"from chip {hop.sender}")
+        heapq.heappush(ready, (walk.now, chip))
+        if call.kernel.link is not None and (peer := int(call.node.attrs["peer"])) in blocked:
+            blocked.discard(peer)
+            if call.kernel.link == "recv" and done[peer]:
+                walks[peer].wait_for(walk.now, LINK, f"until chip {chip} has room")
+            heapq.heappush(ready, (walks[peer].now, peer))
+    runs = tuple(walk.result() for walk in walks)
+    hops = tuple(sorted(links.hops, key=lambda hop: (hop.start, hop.sender, hop.receiver)))
+    return SystemRun(max(run.cycles for run in runs), runs, hops, topology.mhz, _energy(plans, runs, hops, topology))
+
+
+def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
+    """Whether a Send has room and a Recv has a message."""
+    peer = int(call.node.attrs["peer"])
+    return not links.is_full(chip, peer) if call.kernel.link == "send" else bool(links.lines.get((peer, chip)))
+
+
+def _energy(plans: Sequence[Plan], runs: Sequence[Run], hops: Sequence[Hop], topology: Topology) -> SystemEnergy:
+    cores = waiting = 0.0
+    paths: dict[str, float] = {}
+    for plan, run in zip(plans, runs, strict=True):
+        timing, machine = plan.target.timing, plan.machine
+        assert timing is not None and machine is not None
+        engines = sorted({call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys())
+        power = sum(timing.core_mw[name] * min(machine.cores, plan.target.engine(name).cores) for name in engines) / 1e3
+        busy = sum(run.shares[name] for name in ("compute", "overhead", "issue"))
+        cores += power * busy / topology.mhz
+        waiting += power * (run.cycles - busy) / topology.mhz
+        for name, traffic in run.traffic.items():
+            paths[name] = paths.get(name, 0.0) + traffic.bytes * timing.paths[name].pj_per_byte / 1e6
+    return SystemEnergy(sum(hop.picojoule for hop in hops) / 1e6, cores, paths, waiting)

@@ -1,0 +1,111 @@
+"""Discrete events over several chips: messages wait for ports, for room and for each other, and energy follows the paper's formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from deeploy.distribute.system import System
+from deeploy.graph.target import Rate
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.managed import plan_managed
+from deeploy.midend.plan import Plan
+from deeploy.operators.link import receive, send
+from deeploy.simulate.systems import LINK, SystemRun, walk_system
+from deeploy.simulate.walk import walk
+from deeploy.target import Link, Topology, load
+from tests.distribute.cuts import lowered
+from tests.frontend.lower.nets import Net
+
+SIRACUSA = load("siracusa")
+assert SIRACUSA.timing is not None
+CALL = 100.0  # cycles of a Send or a Recv
+TIMING = replace(SIRACUSA.timing, kernels={**SIRACUSA.timing.kernels, "send": Rate(CALL, 0, 0), "recv": Rate(CALL, 0, 0)})
+TARGET = replace(SIRACUSA, timing=TIMING)
+WIRE = Link("wire", 100e6, 0.0, 10.0)  # at 100 MHz, a byte in a cycle
+EVERY = {(a, b): "wire" for a in range(4) for b in range(a + 1, 4)}
+
+
+def topology(**changes: object) -> Topology:
+    return replace(Topology({"wire": WIRE}, pairs=EVERY, ports=1, queue=2, mhz=100.0), **changes)  # type: ignore[arg-type]
+
+
+def planned(system: System) -> list[Plan]:
+    machine = machine_of(TARGET, Options(engines=("cluster",)))
+    assert machine is not None
+    plans = []
+    for graph in system.chips:
+        program = assemble("chip", graph, *kernels_of(TARGET, machine))
+        plans.append(plan_managed(program, TARGET, machine, 0.1))
+    return plans
+
+
+def sending(sources: int, bytes_: int, times: int = 1) -> System:
+    """Chips 1, 2, ... send their inputs to chip 0, which gives all of them out."""
+    graphs = [gs.Graph(name=f"chip{chip}") for chip in range(sources + 1)]
+    for chip in range(1, sources + 1):
+        x = gs.Variable(f"x{chip}", np.dtype(np.int8), [bytes_])
+        graphs[chip].inputs.append(x)
+        for number in range(times):
+            send(graphs[chip], x, 0, number)
+    for number in range(times):
+        for chip in range(1, sources + 1):
+            like = gs.Variable("like", np.dtype(np.int8), [bytes_])
+            graphs[0].outputs.append(receive(graphs[0], like, chip, number, f"y{chip} {number}"))
+    return System(tuple(graphs), tuple(f"x{chip}" for chip in range(1, sources + 1)), tuple(t.name for t in graphs[0].outputs))
+
+
+def run(system: System, joined: Topology) -> SystemRun:
+    return walk_system(planned(system), joined)
+
+
+def test_one_message() -> None:
+    found = run(sending(1, 1000), topology(links={"wire": replace(WIRE, latency=5e-7)}))
+    (hop,) = found.hops
+    assert (hop.sender, hop.receiver, hop.bytes) == (1, 0, 1000)
+    assert hop.end - hop.start == pytest.approx(50 + 1000)  # half a microsecond at 100 MHz, and a cycle for a byte
+    assert hop.start == pytest.approx(found.chips[1].cycles)
+    assert found.cycles == pytest.approx(hop.end)
+    assert found.milliseconds == pytest.approx(hop.end / 100e3)
+    assert found.waited(0) > 1000 and found.waited(1) == 0
+    assert found.link_bytes == 1000
+
+
+@pytest.mark.parametrize(("ports", "least", "most"), [(1, 3000, 3400), (3, 1000, 1400)])
+def test_messages_share_ports(ports: int, least: float, most: float) -> None:
+    found = run(sending(3, 1000), topology(ports=ports))
+    assert least < found.cycles < most
+    if ports == 1:
+        assert all(a.end <= b.start for a, b in zip(found.hops, found.hops[1:], strict=False))
+
+
+def test_a_sender_waits_for_room() -> None:
+    """With a queue of one, the second message leaves when the first one is received."""
+    short, long = (run(sending(1, 2000, times=4), topology(queue=queue)) for queue in (1, 4))
+    assert short.chips[1].shares[LINK] > 2000
+    assert long.chips[1].shares.get(LINK, 0.0) == 0
+    assert short.cycles >= long.cycles
+
+
+def test_energy_by_the_formula_of_the_paper() -> None:
+    found = run(sending(2, 500), topology())
+    assert found.energy.links == pytest.approx(2 * 500 * 10.0 / 1e6)
+    assert found.energy.cores == found.energy.waiting == 0  # nothing is computed
+    assert found.energy.total == pytest.approx(found.energy.links + sum(found.energy.paths.values()))
+
+
+def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
+    net = Net()
+    graph = lowered(net.model([net.Softmax(net.MatMul(net.x(8, 64), net.w(64, 32)))]), tmp_path, TARGET)
+    (plan,) = planned(System((graph,), ("x0",), tuple(t.name for t in graph.outputs)))
+    alone, found = walk(plan), walk_system([plan], topology())
+    assert found.cycles == alone.cycles > 1000
+    assert found.chips[0].shares == alone.shares
+    busy = sum(alone.shares[name] for name in ("compute", "overhead", "issue"))
+    assert found.energy.cores == pytest.approx(8 * 13 / 1e3 * busy / 100)
+    assert found.energy.cores + found.energy.waiting == pytest.approx(8 * 13 / 1e3 * alone.cycles / 100)
