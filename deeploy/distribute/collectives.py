@@ -11,18 +11,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
+from deeploy.graph.types import DType
 
 RING_CHUNKS = 8  # most chunks that a ring moves: beyond, messages are short and their latency counts
 
 
 @dataclass(frozen=True)
 class Step:
-    """One message: ``chunk`` of the tensor from ``source`` to ``target``."""
+    """One message: ``chunk`` of the tensor from ``source`` to ``target``; a chip adds what it has of a ``level`` before the next one."""
 
     source: int
     target: int
     chunk: int
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Software:
+    """Seconds that chips spend on a message besides the link's: to send or receive it, and to add what has arrived."""
+
+    message: float = 0.0
+    sum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Ite
     for step_list, name in ((_up(members, group), "hierarchical"), (_up(members, max(len(members), 2)), "flat")):
         if name == "flat" and len(members) <= group:
             continue
-        yield Way(name, 1, tuple(Step(a, b, 0) for a, b in step_list))
+        yield Way(name, 1, tuple(Step(a, b, 0, level) for a, b, level in step_list))
     back = list(reversed(members))
     for count in chunks:
         if count > 1 or len(members) > 2:
@@ -56,9 +67,9 @@ def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterat
             yield Way(way.name, 1, tuple(Step(s.target, s.source, 0) for s in reversed(way.steps)))
 
 
-def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
-    """Who sends to whom where the first members of groups of chips collect, then the first of groups of groups, and so on."""
-    steps, left, size = list[tuple[int, int]](), list(members), 1
+def _up(members: Sequence[int], group: int) -> list[tuple[int, int, int]]:
+    """Who sends to whom, by level, where the first members of groups collect, then the first of groups of groups, and so on."""
+    steps, left, size, level = list[tuple[int, int, int]](), list(members), 1, 0
     group = max(group, 2)
     while len(left) > 1:
         size *= group
@@ -66,36 +77,51 @@ def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
         for chip in left:
             leader = leaders.setdefault(chip // size, chip)
             if leader != chip:
-                steps.append((chip, leader))
-        left = list(leaders.values())
+                steps.append((chip, leader, level))
+        left, level = list(leaders.values()), level + 1
     return steps
 
 
-def seconds(way: Way, bytes_: int, topology: Topology, chips: int, step: float = 0.0) -> float:
-    """When the last message of a way has arrived, as every chip sends and receives so many messages at once as it has ports.
+def seconds(way: Way, bytes_: int, topology: Topology, chips: int, software: Software) -> float:
+    """When the last message of a way has arrived and is dealt with, as every chip has so many ports in either direction.
 
     Args:
         bytes_: of the whole tensor.
-        step: seconds that software takes for a message, on either side.
+        software: seconds that chips spend; a chip does one thing after the other.
     """
     sending: dict[int, list[float]] = {}
     receiving: dict[int, list[float]] = {}
     ready: dict[tuple[int, int], float] = {}
+    free: dict[int, float] = {}
     for message in way.steps:
         out = sending.setdefault(message.source, [0.0] * topology.ports)
         into = receiving.setdefault(message.target, [0.0] * topology.ports)
         a, b = out.index(min(out)), into.index(min(into))
-        begin = max(out[a], into[b], ready.get((message.source, message.chunk), 0.0)) + step
+        free[message.source] = max(free.get(message.source, 0.0), ready.get((message.source, message.chunk), 0.0)) + software.message
+        begin = max(out[a], into[b], free[message.source])
         end = begin + topology.seconds(message.source, message.target, -(-bytes_ // way.chunks), chips)
         out[a] = into[b] = end
-        ready[message.target, message.chunk] = max(end, ready.get((message.target, message.chunk), 0.0)) + step
+        free[message.target] = max(free.get(message.target, 0.0), end) + software.message + software.sum
+        ready[message.target, message.chunk] = free[message.target]
     return max(ready.values(), default=0.0)
 
 
-def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, step: float = 0.0) -> Way:
+def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, software: Software) -> Way:
     """The way that ends first; of equals the one that comes first."""
-    timed = [(seconds(way, bytes_, topology, chips, step), number, way) for number, way in enumerate(ways)]
+    timed = [(seconds(way, bytes_, topology, chips, software), number, way) for number, way in enumerate(ways)]
     return min(timed, key=lambda entry: entry[:2])[2]
+
+
+def software(target: Target, topology: Topology) -> Software:
+    """What a target's timing says of messages and sums; nothing, where it has none."""
+    timing = target.timing
+    links = [kernel for kernel in target.kernels if kernel.link is not None]
+    sums = [kernel for kernel in target.kernels if kernel.op == "Add" and DType.INT32 in kernel.types["a"]]
+    if timing is None or not links or not sums:
+        return Software()
+    message, rate = timing.kernel(links[0].name), timing.kernel(sums[0].name)
+    second = topology.mhz * 1e6
+    return Software(message.call / second, (rate.call + rate.cold + timing.fork.get(sums[0].engine, 0.0)) / second)
 
 
 def divisors(extent: int) -> tuple[int, ...]:

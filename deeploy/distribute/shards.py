@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Way
+from deeploy.distribute.collectives import Software, Way
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.ties import key, shape_of
 from deeploy.frontend.lower import build
@@ -62,10 +62,10 @@ class _State:
 class Shards:
     """Builds the chips' graphs."""
 
-    def __init__(self, cuts: Cuts, topology: Topology, step: float) -> None:
+    def __init__(self, cuts: Cuts, topology: Topology, software: Software) -> None:
         self.cuts = cuts
         self.topology = topology
-        self.step = step
+        self.software = software
         self.graphs = [gs.Graph() for _ in range(cuts.chips)]
         self.states: dict[object, _State] = {}
         self.shards: list[Shard] = []
@@ -130,8 +130,7 @@ class Shards:
 
     def select(self, chip: int, tensor: gs.Tensor, axis: int, indices: np.ndarray, name: str) -> gs.Tensor:
         """The elements of a tensor on a chip at ``indices`` along an axis: a box, or several side by side."""
-        runs = _runs(indices)
-        pieces = [self.cut_out(chip, tensor, axis, a, b, f"{name} (from {a} to {b})") for a, b in runs]
+        pieces = [self.cut_out(chip, tensor, axis, a, b, f"{name} (from {a} to {b})") for a, b in runs(indices)]
         if len(pieces) == 1:
             return pieces[0]
         output = build.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
@@ -140,8 +139,9 @@ class Shards:
     def note(self, kind: str, tensor: gs.Tensor, way: str, chips: Sequence[int], count: int, group: int | None = None) -> None:
         self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), count, group))
 
-    def choose(self, ways: Iterator[Way], count: int) -> Way:
-        return collectives.fastest(ways, count, self.topology, self.cuts.chips, self.step)
+    def choose(self, ways: Iterator[Way], count: int, is_sum: bool) -> Way:
+        software = self.software if is_sum else replace(self.software, sum=0.0)
+        return collectives.fastest(ways, count, self.topology, self.cuts.chips, software)
 
     # ---- collectives
 
@@ -153,7 +153,8 @@ class Shards:
             return
         axis, extent = chunked_axis(tensor)
         count = size_of(tensor)
-        way = self.choose(collectives.spreads([ROOT, *missing], self.topology.group, collectives.divisors(extent)), count)
+        ways = collectives.spreads([ROOT, *missing], self.topology.group, collectives.divisors(extent))
+        way = self.choose(ways, count, False)
         width = extent // way.chunks
         pieces: dict[tuple[int, int], gs.Tensor] = {}
         for step in way.steps:
@@ -206,67 +207,12 @@ class Shards:
         pieces: list[tuple[int, gs.Tensor]] = []
         for chip, part in here.items():
             begin = 0
-            for a, b in _runs(kept[chip]):
+            for a, b in runs(kept[chip]):
                 pieces.append((a, self.cut_out(ROOT, part, axis, begin, begin + b - a, f"{tensor.name} (from {a} to {b})")))
                 begin += b - a
         ordered = [piece for _, piece in sorted(pieces, key=lambda entry: entry[0])]
         self.state(tensor).whole[ROOT] = self.joined(ROOT, ordered, axis, self.like(tensor, None, 0, ""))
         self.note("gather", tensor, "flat", sorted(parts), moved, group)
-
-    def reduce(self, node: gs.Node, partial: Mapping[int, gs.Tensor], group: int) -> None:
-        """Add partial sums up on the first chip; what follows the sum in the node is done there, once."""
-        tensor = node.outputs[0]
-        axis, extent = chunked_axis(tensor)
-        count = size_of(next(iter(partial.values())))
-        members = sorted(partial)
-        way = self.choose(collectives.reductions(members, self.topology.group, collectives.divisors(extent)), count)
-        width = extent // way.chunks
-        sums: dict[tuple[int, int], gs.Tensor] = {}
-        last = {step.chunk: number for number, step in enumerate(way.steps) if step.target == members[0]}
-        for number, step in enumerate(way.steps):
-            begin, end = step.chunk * width, (step.chunk + 1) * width
-            for chip in (step.source, step.target):
-                if (chip, step.chunk) not in sums:
-                    name = f"{tensor.name} (partial chunk {step.chunk})"
-                    sums[chip, step.chunk] = self.cut_out(chip, partial[chip], axis, begin, end, name)
-            mark = f"{tensor.name} (from {step.source}, chunk {step.chunk})"
-            other = self.message(step.source, step.target, sums[step.source, step.chunk], mark)
-            terms = [sums[step.target, step.chunk], other]
-            if last[step.chunk] == number and members[0] == ROOT:
-                sums[ROOT, step.chunk] = self._finish(node, terms, axis, (begin, end), step.chunk if way.chunks > 1 else None)
-            else:
-                result = build.variable(f"{mark} (sum)", np.int32, shape_of(other))
-                sums[step.target, step.chunk] = self.add(step.target, "Add", terms, result, result.name)
-        whole = [sums[members[0], chunk] for chunk in range(way.chunks)]
-        self.state(tensor).whole[ROOT] = whole[0] if len(whole) == 1 else self.joined(ROOT, whole, axis, self.like(tensor, None, 0, ""))
-        self.note("reduce", tensor, way.name, members, len(way.steps) * (count // way.chunks), group)
-
-    def _finish(self, node: gs.Node, terms: list[gs.Tensor], axis: int, box: tuple[int, int], chunk: int | None) -> gs.Tensor:
-        """The last sum, and behind it the stages of the node's epilogue."""
-        tensor, stages = node.outputs[0], tuple(node.attrs.get("epilogue", ()))
-        extra = node.inputs[len(node.inputs) - sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in stages) :]
-        operands = [self._row(t, len(shape_of(tensor)) - 1 == axis, box, chunk) for t in extra]
-        suffix = "" if chunk is None else f" (chunk {chunk})"
-        extent = box[1] - box[0]
-        if "bias" in stages:
-            name = f"{tensor.name}{suffix} (sum)"
-            total = self.like(tensor, axis, extent, f"{suffix} (sum)", np.int32)
-            terms = [self.add(ROOT, "Add", terms, total, name), operands.pop(0)]
-        rest = tuple(stage for stage in stages if stage != "bias")
-        attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if rest and name in node.attrs}
-        result = self.like(tensor, axis, extent, suffix)
-        return self.add(ROOT, "Add", [*terms, *operands], result, f"{node.name}{suffix}", **({"epilogue": rest} if rest else {}), **attrs)
-
-    def _row(self, tensor: gs.Tensor, is_cut: bool, box: tuple[int, int], chunk: int | None) -> gs.Tensor:
-        """An operand of an epilogue; where chunks lie along its axis, the chunk's."""
-        assert isinstance(tensor, gs.Constant)
-        values = np.asarray(tensor.values)
-        if chunk is None or not is_cut or values.size == 1:
-            return self.constant(tensor, ROOT, None, True)
-        indices = np.arange(*box)
-        piece = np.ascontiguousarray(values.ravel()[box[0] : box[1]])
-        self.shards.append(Shard(tensor, ROOT, values.ndim - 1, indices, piece))
-        return gs.Constant(f"{tensor.name} (chunk {chunk})", piece)
 
 
 def chunked_axis(tensor: gs.Tensor) -> tuple[int, int]:
@@ -282,7 +228,7 @@ def size_of(tensor: gs.Tensor) -> int:
     return math.prod(shape_of(tensor)) * int(np.dtype(dtype).itemsize)
 
 
-def _runs(indices: np.ndarray) -> list[tuple[int, int]]:
+def runs(indices: np.ndarray) -> list[tuple[int, int]]:
     """Ascending indices as runs [begin, end)."""
     breaks = np.flatnonzero(np.diff(indices) != 1)
     begins, ends = [0, *(breaks + 1)], [*(breaks + 1), len(indices)]

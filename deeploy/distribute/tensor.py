@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.distribute.collectives import Software
 from deeploy.distribute.cuts import Cuts, cuts
 from deeploy.distribute.shards import ROOT, Collective, Shard, Shards, size_of
+from deeploy.distribute.sums import STAGES, reduce
 from deeploy.distribute.system import System, alone
 from deeploy.distribute.ties import Declare, Loop, key, shape_of
 from deeploy.errors import shorten
@@ -53,37 +55,36 @@ class _Share:
     is_sum: bool
 
 
-def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, step: float = 0.0) -> Partition:
+def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, software: Software | None = None) -> Partition:
     """Cut a lowered graph across chips.
 
     Args:
         declare: what the target's kernels declare of a node, in order of preference.
-        step: seconds that software takes for a message, on either side.
+        software: seconds that chips spend on messages; none, where it is not known.
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
     if chips == 1:
         return Partition(alone(graph), (), (), {})
-    return _Partitioner(graph, cuts(graph, declare, chips), topology, step).run()
+    return _Partitioner(graph, cuts(graph, declare, chips), topology, software or Software()).run()
 
 
 class _Partitioner:
     """Walks the graph in order and computes every node on one chip or on several."""
 
-    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, step: float) -> None:
+    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, software: Software) -> None:
         self.graph = graph
         self.cuts = found
         self.ties = found.ties
-        self.shards = Shards(found, topology, step)
+        self.shards = Shards(found, topology, software)
         self.cut: dict[str, tuple[int, ...]] = {}
+        self.free = [tensor for tensor in graph.inputs if self._is_free(tensor)]
 
     def run(self) -> Partition:
         root = self.shards.graphs[ROOT]
         for tensor in self.graph.inputs:
-            own = gs.Variable(tensor.name, np.dtype(tensor.dtype), list(shape_of(tensor)))
-            root.inputs.append(own)
-            self.shards.state(tensor).whole[ROOT] = own
+            self._give(tensor, ROOT)
         results = {key(t) for t in self.graph.outputs}
         for node in self.graph.nodes:
             share = self._share(node)
@@ -105,6 +106,20 @@ class _Partitioner:
         inputs = tuple(t.name for t in self.graph.inputs if t.name != POSITION)
         system = System(tuple(self.shards.graphs), inputs, tuple(t.name for t in self.graph.outputs), self._notes())
         return Partition(system, tuple(self.shards.shards), tuple(self.shards.collectives), self.cut)
+
+    def _is_free(self, tensor: gs.Tensor) -> bool:
+        """Whether nodes that are cut are the only ones that read an input, or views of it, as far as that can be said beforehand."""
+        groups = self.cuts.groups
+        readers = [reader for reader in tensor.outputs if reader.op not in VIEWS]
+        views = [out for reader in tensor.outputs if reader.op in VIEWS for out in reader.outputs]
+        cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in readers)
+        return bool(tensor.outputs) and cut and all(self._is_free(view) for view in views)
+
+    def _give(self, tensor: gs.Tensor, chip: int) -> None:
+        """Give a chip an input of the model."""
+        own = gs.Variable(tensor.name, np.dtype(tensor.dtype), list(shape_of(tensor)))
+        self.shards.graphs[chip].inputs.append(own)
+        self.shards.state(tensor).whole[chip] = own
 
     def _notes(self) -> tuple[str, ...]:
         counts = {kind: sum(c.kind == kind for c in self.shards.collectives) for kind in ("reduce", "gather", "broadcast", "scatter")}
@@ -143,10 +158,16 @@ class _Partitioner:
     def _spread(self, tensor: gs.Tensor, chips: Sequence[int]) -> None:
         """Make a tensor whole on several chips.
 
-        Of what is another view of a tensor, that is sent, once for all views. What follows from a constant that slides, as masks do, is
-        computed again by every chip: how much of it is read changes from one inference to the next.
+        An input of the model that nothing but cut nodes read is given to each of the chips. Of what is another view of a tensor, that is
+        sent, once for all views. What follows from a constant that slides, as masks do, is computed again by every chip: how much of it is
+        read changes from one inference to the next.
         """
         node = tensor.inputs[0] if tensor.inputs else None
+        if tensor in self.free:
+            for chip in chips:
+                if chip not in self.shards.state(tensor).whole:
+                    self._give(tensor, chip)
+            return
         if node is None or not (self._is_view(node) or _slides(tensor)) or len(node.outputs) != 1:
             self.shards.broadcast(tensor, chips)
             return
@@ -325,7 +346,7 @@ class _Partitioner:
         """Note where an output is; partial sums are added up, and what is to be whole at once is put together."""
         axis = share.axes[len(node.inputs)]
         if share.is_sum:
-            self.shards.reduce(node, parts, share.group)
+            reduce(self.shards, node, parts, share.group)
         elif id(node) in self.ties.detached and axis is not None:
             owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
             self.shards.collect(tensor, (share.group, axis), self._kept(node, tensor, axis, owned), parts)
@@ -334,7 +355,7 @@ class _Partitioner:
 
     def _body(self, node: gs.Node) -> int:
         """How many inputs a node has without its epilogue's."""
-        return len(node.inputs) - sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
+        return len(node.inputs) - sum(STAGES.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
 
     def _operand(self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool) -> gs.Tensor:
         if axis is None:

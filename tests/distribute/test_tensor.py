@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformers import Shape, decoder, encoder
+from deeploy.distribute.collectives import software
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
@@ -65,7 +66,7 @@ def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
 
 
 def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY) -> Partition:
-    found = partition(graph, count, topology, declare)
+    found = partition(graph, count, topology, declare, software(SIRACUSA, topology))
     check(found.system, topology)
     prove(graph, declare, found)
     return found
@@ -143,8 +144,9 @@ def test_norms_and_residuals_are_on_the_first_chip(tmp_path: Path) -> None:
     first, *others = (Counter(node.op for node in graph.nodes) for graph in found.system.chips)
     assert first["IntegerLayerNorm"] == 4
     assert all(count["IntegerLayerNorm"] == 0 for count in others)
-    sums = [[node.attrs.get("epilogue") for node in graph.nodes if node.op == "Add"] for graph in found.system.chips]
-    assert sums[0].count(("requantise",)) > 4  # skip connections, and the last sum of every chunk of partial ones
+    adding = ("Add", "ReduceSum")
+    sums = [[node.attrs.get("epilogue") for node in graph.nodes if node.op in adding] for graph in found.system.chips]
+    assert sums[0].count(("requantise",)) >= 8  # skip connections, and the last sum of every chunk of partial ones
     assert all(("requantise",) not in chip for chip in sums[1:])
 
 
@@ -212,7 +214,7 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
         (Topology({"wire": LINK}, 4, "wire"), {"hierarchical", "ring"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire"), {"hierarchical"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 0, "", WIRES, ports=8), {"flat"}),
-        (Topology({"wire": replace(LINK, latency=0.0)}, 0, "", WIRES), {"ring"}),
+        (Topology({"wire": replace(LINK, bytes_per_second=1e6, latency=0.0)}, 0, "", WIRES), {"ring"}),
     ],
 )
 def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, ways: set[str]) -> None:
@@ -220,6 +222,21 @@ def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topolog
     found = cut(graph, 6, topology)
     assert {c.way for c in found.collectives if c.kind == "reduce"} <= ways
     assert is_equal(graph, found)
+
+
+def test_what_arrives_at_once_is_added_at_once(tmp_path: Path) -> None:
+    graph = transformer(tmp_path, Shape(48, 96, 8, 1, 1, True), True)
+    slow = Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire")
+    first, *others = (Counter(node.op for node in part.nodes) for part in cut(graph, 8, slow).system.chips)
+    assert (first["ReduceSum"], others[3]["ReduceSum"]) == (2, 2)  # of four chips each, for heads and for the inner width
+    assert first["Add"] == 2 + 2  # skip connections, and what the other group's leader sends
+    assert all(count["Add"] == 0 for count in others)
+
+
+def test_inputs_of_cut_nodes_are_given_to_all_chips(tmp_path: Path) -> None:
+    found = cut(transformer(tmp_path, Shape(32, 64, 4, 1, 4), True), 4)
+    assert found.system.given("x") == (0,)
+    assert found.system.given("cosines") == found.system.given("sines") == (0, 1, 2, 3)
 
 
 # ---- bad input, and mutants
