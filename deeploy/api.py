@@ -61,7 +61,7 @@ class Network:
         """What is known of the network beyond its plan, for ``deploy.json``."""
         from deeploy.simulate.timing import summary
 
-        ports = {"inputs": [_port(p) for p in self.inputs], "outputs": [_port(p) for p in self.outputs]}
+        ports = {"inputs": [port_entries(p) for p in self.inputs], "outputs": [port_entries(p) for p in self.outputs]}
         return {"model": self.model, **ports, "timing": summary(self.predicted) if self.predicted is not None else None}
 
     @cached_property
@@ -72,7 +72,8 @@ class Network:
         return walk(self.plan) if self.plan.machine is not None and self.plan.target.timing is not None else None
 
 
-def _port(port: Port) -> dict[str, Any]:
+def port_entries(port: Port) -> dict[str, Any]:
+    """What ``deploy.json`` says of an input or output beyond its buffer."""
     entries = asdict(port)
     del entries["name"]
     return {**entries, "equality": port.equality.value}
@@ -93,6 +94,11 @@ class Compiled:
     @property
     def plan(self) -> Plan:
         return self.network.plan
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user is told."""
+        return tuple(note for network in self.networks.values() for note in network.notes)
 
     @property
     def memory(self) -> Mapping[str, LevelUse]:
@@ -220,31 +226,73 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
-    if inputs is not None and not Path(inputs).is_file():
-        raise UsageError(f"there is no file {shorten(str(inputs))}", "Give the path of an npz file.")
+    check_sample(inputs)
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     resources = _resources(machine, options, len(models))
-    types = {name: t if isinstance(t, DType) else _type(t) for name, t in (input_types or {}).items()}
-    clock = _Clock({}, on_stage)
+    types = element_types(input_types or {})
+    clock = Clock({}, on_stage)
     networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
     for prefix, path in models.items():
-        own = _own_dims(dims or {}, prefix, models)
-        source = clock("import", import_states, Path(path), own, _shape_rule(machine), states, context)
-        graph, is_integer, notes = clock("lower", _lower, source.graph, source, machine, inputs, types, dialect, save_after)
-        stripped = strip_quantisation(graph) if quantised_io else {}
-        sources, results = ports(graph, is_integer, stripped)
-        sources = [port for port in sources if port.name != POSITION]
-        planned = _bind_and_plan(clock, prefix, graph, machine, resources, options)
-        if source.shorter is not None:
-            shorter, _, _ = clock("lower", _lower, source.shorter, source, machine, None, types, dialect, None)
-            if quantised_io:
-                strip_quantisation(shorter)
-            check_shapes(graph, shorter, planned.program.live)
-        graphs[prefix] = graph
-        networks[prefix] = Network(planned, Path(path).name, tuple(sources), tuple(results), is_integer, (*source.notes, *notes))
+        wanted = Wanted(inputs, types, dialect, _own_dims(dims or {}, prefix, models), states or {}, context, quantised_io, save_after)
+        found = lowered(clock, Path(path), machine, wanted)
+        planned = _bind_and_plan(clock, prefix, found.graph, machine, resources, options)
+        found.check(planned.program)
+        graphs[prefix] = found.graph
+        networks[prefix] = Network(planned, Path(path).name, found.inputs, found.outputs, found.dialect, found.notes)
     if len(networks) > 1:
         networks = _together(networks, lambda name, given: _bind_and_plan(clock, name, graphs[name], machine, given, options))
     return Compiled(networks, clock.seconds)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user says of one model; see ``compile``."""
+
+    inputs: str | Path | None
+    types: Mapping[str, DType]
+    dialect: Dialect | None
+    dims: Mapping[str, int]
+    states: Mapping[str, str]
+    context: int | None
+    quantised_io: bool
+    save_after: tuple[str, Path] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A model as the target's passes leave it; ``shorter``: the same one step of its states before, where that is a check."""
+
+    graph: gs.Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+    shorter: gs.Graph | None
+
+    def check(self, program: Program) -> None:
+        """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
+        if self.shorter is not None:
+            check_shapes(self.graph, self.shorter, program.live)
+
+
+def lowered(clock: Clock, model: Path, target: Target, wanted: Wanted) -> Lowered:
+    """Import a model and run the target's passes.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    w = wanted
+    source = clock("import", import_states, model, dict(w.dims), _shape_rule(target), w.states, w.context)
+    graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, w.inputs, w.types, w.dialect, w.save_after)
+    stripped = strip_quantisation(graph) if w.quantised_io else {}
+    sources, results = ports(graph, is_integer, stripped)
+    shorter = None
+    if source.shorter is not None:
+        shorter, _, _ = clock("lower", _lower, source.shorter, source, target, None, w.types, w.dialect, None)
+        if w.quantised_io:
+            strip_quantisation(shorter)
+    inputs = tuple(port for port in sources if port.name != POSITION)
+    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
 
 
 def _resources(target: Target, options: Options, networks: int) -> Machine | None:
@@ -272,14 +320,15 @@ def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], P
     return result
 
 
-def _bind_and_plan(clock: _Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:
+def _bind_and_plan(clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:
     on, off = kernels_of(target, machine)
     program = clock("bind", assemble, prefix, graph, on, off)
-    result: Plan = clock("plan", _plan, program, target, machine, options)
+    result: Plan = clock("plan", plan_program, program, target, machine, options)
     return result
 
 
-def _plan(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
+def plan_program(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
+    """The plan of one program on the part of a target that it may use, or on its one flat memory."""
     if machine is not None:
         return plan_managed(program, target, machine, options.seconds)
     plan = plan_flat(program, target)
@@ -292,7 +341,7 @@ def _plan(program: Program, target: Target, machine: Machine | None, options: Op
     return plan
 
 
-class _Clock:
+class Clock:
     """Runs stages and adds up their wall time."""
 
     def __init__(self, seconds: dict[str, float], on_stage: Stage | None) -> None:
@@ -306,6 +355,17 @@ class _Clock:
         result = stage(*arguments)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         return result
+
+
+def check_sample(inputs: str | Path | None) -> None:
+    """Raise unless the file of a sample, where one is named, is there."""
+    if inputs is not None and not Path(inputs).is_file():
+        raise UsageError(f"there is no file {shorten(str(inputs))}", "Give the path of an npz file.")
+
+
+def element_types(types: Mapping[str, DType | str]) -> dict[str, DType]:
+    """Types of inputs by name."""
+    return {name: t if isinstance(t, DType) else _type(t) for name, t in types.items()}
 
 
 def _type(name: str) -> DType:

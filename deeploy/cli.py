@@ -15,6 +15,37 @@ import typer
 
 from deeploy import __version__
 from deeploy.errors import DeeployError, UsageError, shorten
+from deeploy.options import (
+    BalanceOption,
+    BufferingOption,
+    CapacityOption,
+    ChipsOption,
+    ContextOption,
+    CoresOption,
+    DialectOption,
+    DimOption,
+    EnginesOption,
+    ExpectOption,
+    InputsOption,
+    JsonOption,
+    LevelOne,
+    LevelTwo,
+    MemoryOption,
+    Model,
+    NetworkOption,
+    PartitionOption,
+    Project,
+    QuantisedOption,
+    SecondsOption,
+    SequenceOption,
+    StateOption,
+    TargetOption,
+    ToleranceOption,
+    TopologyOption,
+    TypeOption,
+    target_names,
+    words,
+)
 
 _STATUS = (
     "Exit status: 0 done, and equal where compared; 1 outputs differ; 2 wrong usage or a model that cannot be compiled; 3 it does not fit."
@@ -27,72 +58,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _words(*choices: str) -> Any:
-    """What a shell may complete an option with; these are not all the values that it takes."""
-    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
-
-
-def _targets(incomplete: str) -> list[str]:
-    from deeploy.target import names
-
-    return [name for name in names() if name.startswith(incomplete)]
-
-
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
-Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
-TargetOption = Annotated[
-    str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).", autocompletion=_targets)
-]
-InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
-TypeOption = Annotated[
-    list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
-]
-DialectOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dialect",
-        metavar="integer|standard",
-        help="What the graph is, where its operators do not say.",
-        autocompletion=_words("integer", "standard"),
-    ),
-]
-DimOption = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
-]
-StateOption = Annotated[
-    list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
-]
-ContextOption = Annotated[int | None, typer.Option("--context", metavar="ROWS", help="Rows that states hold at most.")]
-SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
-QuantisedOption = Annotated[
-    bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")
-]
-ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
-ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
-LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
-LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
-CapacityOption = Annotated[
-    list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of any memory; 0: constants do not live there.")
-]
-EnginesOption = Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")]
-CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
-BufferingOption = Annotated[
-    str,
-    typer.Option(
-        "--buffering",
-        metavar="auto|double|single",
-        help="Whether the next tile is fetched while one is computed.",
-        autocompletion=_words("auto", "double", "single"),
-    ),
-]
-MemoryOption = Annotated[
-    str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=_words("L2", "L3"))
-]
-NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project.")]
-SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def _version(value: bool) -> None:
@@ -163,6 +128,7 @@ def _compiled(
     quantised_io: bool,
     machine: Mapping[str, Any],
     save_after: tuple[str, Path] | None = None,
+    cut: Any = None,
 ) -> Any:
     """Compile with a progress line on a terminal, and print the compiler's notices."""
     if dialect not in (None, "integer", "standard"):
@@ -181,11 +147,35 @@ def _compiled(
         from deeploy import api
         from deeploy.midend.machine import Options
 
-        chosen = {name: value for name, value in machine.items() if value is not None}
-        compiled = api.compile(model, target, **options, options=Options(**chosen), on_stage=progress)
-    for note in dict.fromkeys(note for network in compiled.networks.values() for note in network.notes):
+        chosen = Options(**{name: value for name, value in machine.items() if value is not None})
+        if cut is None:
+            compiled: Any = api.compile(model, target, **options, options=chosen, on_stage=progress)
+        else:
+            compiled = _distributed(model, cut, target, {**options, "options": chosen, "on_stage": progress})
+    for note in dict.fromkeys(compiled.notes):
         _note(note)
     return compiled
+
+
+def _distributed(model: Path | dict[str, Path], cut: Any, target: str, options: dict[str, Any]) -> Any:
+    from deeploy import chips
+
+    if isinstance(model, dict):
+        raise UsageError("--chips: several networks cannot be cut together", "Give one model.")
+    return chips.compile(model, target, cut, **options)
+
+
+def _cut(chips: str | None, partition: str, balance: str, topology: Path | None) -> Any:
+    """How the model is to be cut; None where it is not."""
+    if chips is None:
+        if topology is not None:
+            raise UsageError("--topology without --chips", "Say over how many chips the model is cut: --chips N.")
+        return None
+    from deeploy.chips import Cut
+
+    if chips != "auto" and not (chips.isdigit() and int(chips) > 0):
+        raise UsageError(f"--chips {shorten(chips)}: that is no number of chips", "For example: --chips 4, or --chips auto")
+    return Cut("auto" if chips == "auto" else int(chips), partition, balance, topology)
 
 
 def _machine(
@@ -258,6 +248,10 @@ def compile(
     buffering: BufferingOption = "auto",
     default_memory: MemoryOption = None,
     seconds: SecondsOption = None,
+    chips: ChipsOption = None,
+    partition: PartitionOption = "tensor",
+    balance: BalanceOption = "cycles",
+    topology: TopologyOption = None,
     save_after: Annotated[
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
     ] = None,
@@ -269,7 +263,8 @@ def compile(
     project.check_destination(output)
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
-    compiled = _compiled(_models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved)
+    cut = _cut(chips, partition, balance, topology)
+    compiled = _compiled(_models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut)
     compiled.write(output)
     from deeploy.report import text
 
@@ -287,9 +282,12 @@ def run(
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
     on: Annotated[
-        str, typer.Option("--on", metavar="host|gvsoc|qemu", help="Where to run.", autocompletion=_words("host", "gvsoc", "qemu"))
+        str, typer.Option("--on", metavar="host|gvsoc|qemu|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "mpi"))
     ] = "host",
-    time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a silent chip is taken for lost.")
+    ] = None,
+    hostfile: Annotated[Path | None, typer.Option("--hostfile", help="Machines for --on mpi, as mpirun reads them.")] = None,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     network: NetworkOption = None,
     sequence: SequenceOption = False,
@@ -299,16 +297,18 @@ def run(
     from deeploy import verify as checks
     from deeploy.backend import project as files
 
-    if on not in ("host", "gvsoc", "qemu"):
-        raise UsageError(f"--on {on}: projects run on host, gvsoc or qemu", "Leave --on out, or name one of them.")
+    if on not in ("host", "gvsoc", "qemu", "mpi"):
+        raise UsageError(f"--on {on}: projects run on host, gvsoc, qemu or mpi", "Leave --on out, or name one of them.")
     if on != "host" and sanitize:
         raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
+    if hostfile is not None and on != "mpi":
+        raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     _check_tolerance(tolerance)
     _above(time_limit, 0, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
     with _Progress() as progress:
-        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence)
+        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile)
     for note in result.notes:
         _note(note)
     if save is not None:
@@ -345,6 +345,10 @@ def verify(
     buffering: BufferingOption = "auto",
     default_memory: MemoryOption = None,
     seconds: SecondsOption = None,
+    chips: ChipsOption = None,
+    partition: PartitionOption = "tensor",
+    balance: BalanceOption = "cycles",
+    topology: TopologyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
@@ -352,7 +356,8 @@ def verify(
 
     _check_tolerance(tolerance)
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine)
+    cut = _cut(chips, partition, balance, topology)
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, None, cut)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:
         _note(note)
@@ -417,7 +422,7 @@ def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) ->
 
 @app.command()
 def targets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show one target in detail.", autocompletion=_targets)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show one target in detail.", autocompletion=target_names)] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the targets, or show the memories, kernels and passes of one."""

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from deeploy.api import Compiled
-from deeploy.backend import gvsoc, host, host_model, project, qemu
-from deeploy.errors import UsageError
+from deeploy.backend import gvsoc, host, host_chips, host_model, project, qemu
+from deeploy.chips import Distributed
+from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
 from deeploy.report.compare import Comparison, compare
@@ -70,8 +71,9 @@ def run_project(
     time_limit: float | None = None,
     on_line: Callable[[str], None] | None = None,
     sequence: bool = False,
+    hostfile: Path | None = None,
 ) -> Verdict:
-    """Run a project on the host, on a simulator or under an emulator and compare its outputs with golden ones, where given.
+    """Run a project on the host, on a simulator, under an emulator or as MPI ranks and compare its outputs with golden ones.
 
     With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
     """
@@ -82,13 +84,19 @@ def run_project(
         raise UsageError(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
+    if ("chips" in entry and on in ("gvsoc", "qemu")) or ("chips" not in entry and on == "mpi"):
+        raise UsageError(
+            f"--on {on}: {shorten(str(folder))} was compiled for {len(entry.get('chips', [0]))} chip(s)",
+            "Several chips run on host or mpi, a single one on host, gvsoc or qemu.",
+        )
     simulated = gvsoc.run(folder, entry, samples, on_line, time_limit or gvsoc.SECONDS) if on == "gvsoc" else None
+    ranks = host_chips.Ranks(hostfile, time_limit or host_chips.SECONDS) if on == "mpi" else None
     if simulated is not None:
         outputs = simulated.outputs
     elif on == "qemu":
         outputs = qemu.run(folder, entry, samples, time_limit or qemu.SECONDS, sequence)
     else:
-        outputs = execute(folder, entry, samples, sanitize, sequence)
+        outputs = execute(folder, entry, samples, sanitize, sequence, ranks)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
@@ -99,7 +107,7 @@ def run_project(
 
 
 def verify(
-    compiled: Compiled,
+    compiled: Compiled | Distributed,
     model: Path,
     inputs: Path | None = None,
     expect: Path | None = None,
@@ -137,15 +145,19 @@ def verify(
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
             notes += more
             comparisons += _all(entry, outputs, golden, tolerance, expect.name)
-        if layers:
+        if layers and isinstance(compiled, Distributed):
+            notes.append("--layers shows nothing of several chips")
+        elif layers and isinstance(compiled, Compiled):
             from deeploy import layers as by_layer
 
             notes += by_layer.differences(folder, entry, compiled.plan, samples[0], model)
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 
 
-def _interpretation(compiled: Compiled, samples: Samples, sequence: bool) -> list[list[np.ndarray]]:
+def _interpretation(compiled: Compiled | Distributed, samples: Samples, sequence: bool) -> list[list[np.ndarray]]:
     """Outputs of the interpreter, per sample."""
+    if isinstance(compiled, Distributed):
+        return compiled.interpret(samples, sequence)
     program, rows = compiled.network.program, Rows()
     return [interpreted(program, sample, rows if sequence else None) for sample in samples]
 
@@ -163,8 +175,21 @@ def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> N
         )
 
 
-def execute(folder: Path, entry: Mapping[str, Any], samples: Samples, sanitize: bool, sequence: bool = False) -> list[np.ndarray]:
-    """Outputs of a network on this machine, stacked over samples: natively, or on the host model of a managed machine."""
+def execute(
+    folder: Path,
+    entry: Mapping[str, Any],
+    samples: Samples,
+    sanitize: bool,
+    sequence: bool = False,
+    ranks: host_chips.Ranks | None = None,
+) -> list[np.ndarray]:
+    """Outputs of a network on this machine, stacked over samples: natively, or on the host model of a managed machine.
+
+    Args:
+        ranks: where several chips are to be MPI ranks.
+    """
+    if "chips" in entry:
+        return host_chips.run(folder, entry, samples, sanitize, sequence, ranks)
     if entry["machine"] is not None:
         return host_model.run(folder, entry, samples, sanitize, sequence)
     return host.run(folder, entry, samples, sanitize, sequence=sequence).outputs

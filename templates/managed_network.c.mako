@@ -13,6 +13,9 @@
 % endif
 #include "deeploy_box.h"
 #include "deeploy_kernels.h"
+% if has_messages:
+#include "deeploy_link.h"
+% endif
 #include "deeploy_tile.h"
 
 % if offsets:

@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #include "deeploy_kernels.h"
+% if has_messages:
+#include "deeploy_link.h"
+% endif
 #include "${prefix}_weights.h"
 
 % if offsets:

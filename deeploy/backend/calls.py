@@ -18,7 +18,7 @@ from deeploy.backend.symbols import Size, product, variable
 from deeploy.graph import epilogue, names
 from deeploy.graph.nest import Map
 from deeploy.graph.types import DType
-from deeploy.midend.program import Call
+from deeploy.midend.program import Call, Program
 
 # C variables: rows of the states before an inference, and with its own; the former as calls read it.
 PAST, LIVE, POSITION = "past_rows", "live_rows", "position"
@@ -74,6 +74,22 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
         suffix.append(f"even{even}")
     name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
     return Instance(name, call.kernel.source, call.kernel.struct or Path(call.kernel.source).stem, (("KERNEL", name), *macros))
+
+
+def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instance]) -> str:
+    """The name of the C function of a call, whose instance is added to ``instances``; "" where it only sends or receives."""
+    if call.kernel.link is not None:
+        return ""
+    found = instance(call, stored)
+    instances.setdefault(found.name, found)
+    return found.name
+
+
+def message_number(program: Program, step: int) -> int | None:
+    """Which one of the network's messages the call of a step sends or receives; None where it does neither."""
+    if program.calls[step].kernel.link is None:
+        return None
+    return sum(call.kernel.link is not None for call in program.calls[:step])
 
 
 def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
@@ -150,8 +166,14 @@ def render(
     scratch: Mapping[str, str],
     lookup: TemplateLookup,
     counts: Mapping[str, str] | None = None,
+    message: int | None = None,
 ) -> str:
-    """The text of a call, by its kernel's template; ``counts`` are C variables with the iterations of limited dimensions."""
+    """The text of a call, by its kernel's template.
+
+    Args:
+        counts: C variables with the iterations of limited dimensions.
+        message: which one of the network's messages it is (``message_number``).
+    """
     text: str = lookup.get_template(call.kernel.template).render(
         kernel=kernel,
         node=call.node,
@@ -164,6 +186,7 @@ def render(
         c_int=c_int,
         product=product,
         scratch=scratch,
+        message=message,
         **(call.kernel.settings(call.node) if call.kernel.settings is not None else {}),
         **views,
     )

@@ -40,7 +40,12 @@ class Constant:
     elements: int
     offset: int
     far: int
-    values: str
+    buffer: Buffer
+
+    @property
+    def values(self) -> str:
+        """The elements as C, in lines."""
+        return _values(self.buffer)
 
 
 def constants(prefix: str, buffers: Any, memory: str) -> list[Constant]:
@@ -51,7 +56,7 @@ def constants(prefix: str, buffers: Any, memory: str) -> list[Constant]:
         if buffer.role is Role.CONSTANT and buffer.memory == memory:
             name = f"{prefix}_{buffer.name}"
             elements, tensor = max(1, buffer.data.size), names.comment(buffer.tensor)
-            result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, _values(buffer)))
+            result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, buffer))
             offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
     return result
 
@@ -101,7 +106,7 @@ def store(programs: Mapping[str, Program]) -> Store:
             if key not in found:
                 elements, at = max(1, buffer.data.size), len(own)
                 tensor = names.comment(buffer.tensor)
-                found[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, _values(buffer))
+                found[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, buffer)
                 data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
                 own += data + bytes(-len(data) % ALIGNMENT)
             constants[prefix].append(replace(found[key], name=name, tensor=names.comment(buffer.tensor)))
@@ -179,6 +184,7 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
         "outputs": [descriptor(program.buffers[n], d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         "macs": sum(call.geometry.macs() for call in program.calls),
         "growth": program.growth,
+        "has_messages": any(call.kernel.link is not None for call in program.calls),
     }
 
 

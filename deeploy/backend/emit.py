@@ -53,32 +53,52 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     instances: dict[str, c.Instance] = {}
     common = shared(plans, descriptions)
     for prefix, plan in plans.items():
-        write = managed.network if plan.machine is not None else _network
+        write = managed.network if plan.machine is not None else network
         files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__, common)
     arenas = {name: max(managed.arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
     for generator in common.generators.values():
         files |= generate.files(generator, lookup)
     if first.machine is not None:
         files |= managed.machine(first, arenas, common, lookup)
+    files |= common_files(target, instances, lookup)
+    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
+    files["Makefile"] = lookup.get_template(target.build).render(
+        prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas
+    )
+    files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
+    return files
+
+
+def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: TemplateLookup) -> dict[str, str | bytes]:
+    """What does not depend on a network but for the kernel instances that it needs: kernels, runtime, headers."""
+    files: dict[str, str | bytes] = {}
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source in sorted({instance.source for instance in instances.values()}):
         files |= _kernel_files(target, source)
     files["include/deeploy_kernels.h"] = _prototypes(instances)
     for entry in target.runtime:
-        for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
-            if path.is_file() and "__pycache__" not in path.parts:
-                inside = path.relative_to(entry if entry.is_dir() else entry.parent)
-                files[f"runtime/{inside}"] = path.read_text()
+        files |= runtime_files(entry)
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
-    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
-    folders = sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
-    files["Makefile"] = lookup.get_template(target.build).render(prefixes=list(plans), folders=folders, target=target, arenas=arenas)
-    files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
     return files
 
 
-def _network(
+def runtime_files(entry: Path, folder: str = "runtime") -> dict[str, str | bytes]:
+    """A folder of sources, or a single one, as a project holds it."""
+    files: dict[str, str | bytes] = {}
+    for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
+        if path.is_file() and "__pycache__" not in path.parts:
+            inside = path.relative_to(entry if entry.is_dir() else entry.parent)
+            files[f"{folder}/{inside}"] = path.read_text()
+    return files
+
+
+def kernel_folders(files: Project) -> list[str]:
+    """The folders of a project that compilers search for headers of kernels."""
+    return sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
+
+
+def network(
     prefix: str,
     plan: Plan,
     lookup: TemplateLookup,
@@ -87,9 +107,10 @@ def _network(
     version: str,
     common: Shared,
 ) -> dict[str, str | bytes]:
+    """The files of one network of a flat machine; kernel instances it needs are added to ``instances``."""
     use = plan.memory[plan.target.memories[0].name]
     values = context(prefix, plan, description, version, common) | {
-        "layers": [_layer(prefix, plan, call, lookup, instances) for call in plan.program.calls],
+        "layers": [_layer(prefix, plan, step, lookup, instances) for step in range(len(plan.program.calls))],
         "arena_bytes": common.arenas[prefix],
         "alignment": use.alignment,
         "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
@@ -105,13 +126,13 @@ def _network(
     return files
 
 
-def _layer(prefix: str, plan: Plan, call: Call, lookup: TemplateLookup, instances: dict[str, c.Instance]) -> Layer:
+def _layer(prefix: str, plan: Plan, step: int, lookup: TemplateLookup, instances: dict[str, c.Instance]) -> Layer:
     program = plan.program
+    call = program.calls[step]
     stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
-    instance = c.instance(call, stored)
-    instances.setdefault(instance.name, instance)
+    function = c.called(call, stored, instances)
     scratch = {key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()}
-    text = c.render(call, instance.name, c.views(call, stored), scratch, lookup)
+    text = c.render(call, function, c.views(call, stored), scratch, lookup, message=c.message_number(program, step))
     pointers = tuple(_pointer(prefix, plan, call, name) for name in call.operands)
     return Layer(call.name, c.header(call), pointers, text)
 

@@ -34,10 +34,10 @@ def run(
     outputs = execute(application, project, network, samples, *options[: 2 * sequence])
     for mode, seed in ADVERSARIES:
         again = execute(application, project, network, again_samples, "--mode", mode, "--seed", str(seed), *options)
-        _require_equal(network, outputs, again, f"mode {mode}, seed {seed}")
+        require_equal(network, outputs, again, f"mode {mode}, seed {seed}")
     if sanitize:
         again = execute(host.build(project, "thread"), project, network, again_samples, *options)
-        _require_equal(network, outputs, again, "cores as threads")
+        require_equal(network, outputs, again, "cores as threads")
     return outputs
 
 
@@ -83,7 +83,7 @@ def snapshots(
     return result
 
 
-def _require_equal(network: Mapping[str, Any], first: Sequence[np.ndarray], again: Sequence[np.ndarray], how: str) -> None:
+def require_equal(network: Mapping[str, Any], first: Sequence[np.ndarray], again: Sequence[np.ndarray], how: str) -> None:
     for port, a, b in zip(network["outputs"], first, again, strict=True):
         if a[: len(b)].tobytes() != b.tobytes():
             raise BuildError(

@@ -170,10 +170,9 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
     call = program.calls[step]
     tiled = TiledCall(plan, step, addresses)
     stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
-    instance = c.instance(call, stored)
-    instances.setdefault(instance.name, instance)
     lines, views = tiled.operands()
-    text = c.render(call, instance.name, views, tiled.scratch(), lookup, tiled.counts())
+    function = c.called(call, stored, instances)
+    text = c.render(call, function, views, tiled.scratch(), lookup, tiled.counts(), c.message_number(program, step))
     far = tiled.streams(1, False) + tiled.streams(1, True)
     outer = tiled.tiling.loops[: far[0].loops] if far else ()
     group = tiled.tiling.tiles

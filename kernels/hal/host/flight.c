@@ -201,3 +201,9 @@ void host_check_conflict(const struct host_flight *old, const struct host_flight
     host_violation("Transfers that are under way share no byte, unless both only read it.",
                    "%s, %s of a transfer nobody has waited for: %s", second, what, first);
 }
+
+/* Whether an access to consecutive bytes has to come after the wait. */
+int host_is_under_way(const struct host_flight *f, rt_address begin, uint32_t bytes, int is_written) {
+    const struct rows own = {begin, bytes, 1, bytes};
+    return share(to_rows(f), own) || (is_written && share(from_rows(f), own));
+}

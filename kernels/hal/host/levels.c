@@ -118,8 +118,9 @@ static const char *fault_rule(const struct host_space *space) {
                : "Code may only touch the arena of the level.";
 }
 
+static struct sigaction earlier[2]; /* what other chips of this program do about faults: SIGSEGV, SIGBUS */
+
 static void on_fault(int number, siginfo_t *info, void *context) {
-    (void)context;
     const uintptr_t at = (uintptr_t)info->si_addr;
     for (int i = 0; i < 2 * rt_machine.levels; i++) {
         const struct host_space *space = &spaces[i];
@@ -130,6 +131,8 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         host_describe(&place, text);
         host_violation(fault_rule(space), "a load or store at %s", text);
     }
+    const struct sigaction *other = &earlier[number == SIGBUS];
+    if (other->sa_flags & SA_SIGINFO) other->sa_sigaction(number, info, context);
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -140,8 +143,8 @@ static void catch_faults(void) {
     struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
     action.sa_sigaction = on_fault;
     sigaltstack(&alternate, NULL);
-    sigaction(SIGSEGV, &action, NULL);
-    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGSEGV, &action, &earlier[0]);
+    sigaction(SIGBUS, &action, &earlier[1]);
 }
 
 static void check_machine(void) {

@@ -59,12 +59,16 @@ struct host_counters {
     } * engine;
     uint32_t *planned, *touched; /* per level: the highest end of a living block, of a byte that changed or moved */
     uint64_t forks, barriers, jobs;
+    struct {
+        uint64_t sends, receives, sent, received; /* messages and bytes to and from other chips */
+    } link;
     uint64_t *step_bytes; /* moved by transfers that began in the step; [0] is what comes before step 0 */
     int steps;
 };
 
 extern struct host_counters host_counters;
 extern enum host_mode host_mode;
+extern int host_chip; /* the number of the chip that is modelled, -1 where there is only one */
 
 /* report.c */
 _Noreturn void host_violation(const char *rule, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -118,6 +122,7 @@ void host_land(struct host_flight *flight, uint32_t pieces);
 void host_close(struct host_flight *flight);
 void host_describe_flight(const struct host_flight *flight, char text[3 * HOST_TEXT]);
 void host_check_conflict(const struct host_flight *old, const struct host_flight *fresh);
+int host_is_under_way(const struct host_flight *flight, rt_address begin, uint32_t bytes, int is_written);
 
 /* transfers.c */
 const struct host_flight *host_open_flight(int index); /* NULL behind the last one */

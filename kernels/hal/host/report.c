@@ -7,6 +7,7 @@
 #include "model.h"
 
 struct host_counters host_counters;
+int host_chip = -1;
 
 static void tell(const char *rule, const char *format, va_list arguments) {
     char what[4 * HOST_TEXT];
@@ -14,6 +15,7 @@ static void tell(const char *rule, const char *format, va_list arguments) {
     fflush(stdout);
     const int step = host_step(), core = host_team_core();
     fprintf(stderr, "host model: ");
+    if (host_chip >= 0) fprintf(stderr, "chip %d, ", host_chip);
     if (step == HOST_NO_STEP)
         fprintf(stderr, "outside of all steps");
     else
@@ -56,6 +58,7 @@ void host_reset_counters(void) {
     c->step_bytes = table(c->step_bytes, 0, sizeof *c->step_bytes);
     c->steps = 1;
     c->forks = c->barriers = c->jobs = 0;
+    c->link.sends = c->link.receives = c->link.sent = c->link.received = 0;
 }
 
 void host_count_step_bytes(uint64_t bytes) {
@@ -89,6 +92,12 @@ int host_write_counters(const char *path) {
                 i ? "," : "", host_level_name(i), rt_machine.level[i].capacity, c->planned[i], c->touched[i]);
     }
     fprintf(file, "\n  },");
+    if (host_chip >= 0) {
+        fprintf(file,
+                "\n  \"link\": {\"sends\": %" PRIu64 ", \"receives\": %" PRIu64 ", \"sent\": %" PRIu64
+                ", \"received\": %" PRIu64 "},",
+                c->link.sends, c->link.receives, c->link.sent, c->link.received);
+    }
     if (rt_machine.accelerators) fprintf(file, "\n  \"jobs\": %" PRIu64 ",", c->jobs);
     fprintf(file,
             "\n  \"forks\": %" PRIu64 ",\n  \"barriers\": %" PRIu64 ",\n  \"bytes_before_step_0\": %" PRIu64

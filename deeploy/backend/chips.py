@@ -1,0 +1,95 @@
+"""A system of chips as one project: kernels and runtime once, and a folder of sources per chip under ``chips/``.
+
+Chips whose code is the same share it: the first one has it, the others have their constants and their messages. Every chip becomes a
+library with static state of its own; ``application`` loads all of them, ``application-mpi`` one per rank (``kernels/chips``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mako.lookup import TemplateLookup
+
+from deeploy import __version__
+from deeploy.backend import calls as c
+from deeploy.backend import managed
+from deeploy.backend.constants import shared
+from deeploy.backend.describe import GENERATOR, SCHEMA, describe
+from deeploy.backend.emit import Project, common_files, kernel_folders, network, runtime_files
+from deeploy.graph.target import Target
+from deeploy.midend.plan import Plan
+from deeploy.resources import resource
+
+PREFIX = "network"  # of all chips: each is a library of its own
+_CODE = (f"include/{PREFIX}.h", f"src/{PREFIX}.c", f"src/{PREFIX}_checks.h", "src/networks.c")
+
+
+def emit(
+    plans: Sequence[Plan],
+    leads: Sequence[int],
+    descriptions: Sequence[Mapping[str, Any]],
+    target: Target,
+    queue: int,
+    system: Mapping[str, Any],
+) -> Project:
+    """The project of a system.
+
+    Args:
+        leads: per chip, the first one with the same code.
+        descriptions: what is known of each chip's tensors beyond its plan (see ``deeploy.backend.describe``).
+        target: without what is reserved for the queues of one chip.
+        queue: messages that may wait between two chips.
+        system: the head of ``deploy.json``; ``chips`` and what scripts find in every project are added.
+    """
+    lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
+    files: dict[str, str | bytes] = {}
+    instances: dict[str, c.Instance] = {}
+    entries = []
+    for chip, (plan, description) in enumerate(zip(plans, descriptions, strict=True)):
+        own = _chip(plan, description, lookup, instances)
+        if chip == leads[chip] and "include/deeploy_machine.h" in own:
+            files["include/deeploy_machine.h"] = own["include/deeploy_machine.h"]
+        kept = {name: text for name, text in own.items() if name != "include/deeploy_machine.h"}
+        if chip != leads[chip]:
+            kept = {name: text for name, text in kept.items() if name not in _CODE}
+        files |= {f"chips/{chip}/{name}": text for name, text in kept.items()}
+        entries.append(_entry(chip, plan, description))
+    files |= common_files(target, instances, lookup)
+    files |= runtime_files(resource("kernels") / "chips", "runtime/chips")
+    files["Makefile"] = lookup.get_template("chips.Makefile.mako").render(
+        folders=kernel_folders(files), leads=leads, queue=queue, checked=plans[0].machine is not None
+    )
+    head = {"generator": GENERATOR, "version": __version__, "schema": SCHEMA, **system, "chips": entries}
+    files["deploy.json"] = json.dumps(head, indent=1, sort_keys=False) + "\n"
+    return files
+
+
+def _chip(plan: Plan, description: Mapping[str, Any], lookup: TemplateLookup, instances: dict[str, c.Instance]) -> dict[str, str | bytes]:
+    """The files of one chip, with the names that a project of its own would have."""
+    plans, descriptions = {PREFIX: plan}, {PREFIX: description}
+    common = replace(shared(plans, descriptions), generators={})  # a chip alone cannot write
+    write = managed.network if plan.machine is not None else network
+    files = write(PREFIX, plan, lookup, instances, description, __version__, common)
+    if plan.machine is not None:
+        files |= managed.machine(plan, {name: managed.arena_bytes(plan, name) for name in plan.memory}, common, lookup)
+    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
+    files["src/messages.c"] = _messages(plan)
+    return files
+
+
+def _messages(plan: Plan) -> str:
+    nodes = [call.node for call in plan.program.calls if call.kernel.link is not None]
+    lines = [f"    {{{node.attrs['peer']}, {node.attrs['tag']}}}, /* {node.op} */" for node in nodes] or ["    {0, 0},"]
+    head = ["/* Whom the network talks to, in the order of its calls. */", '#include "deeploy_link.h"', ""]
+    return "\n".join([*head, "const struct deeploy_message deeploy_messages[] = {", *lines, "};", ""])
+
+
+def _entry(chip: int, plan: Plan, description: Mapping[str, Any]) -> dict[str, Any]:
+    """A chip's entry in ``deploy.json``: what a project of its own would say."""
+    entry = describe({PREFIX: plan}, {PREFIX: description}, __version__)
+    for name in ("generator", "version", "schema"):
+        del entry[name]
+    return {"chip": chip, **entry}

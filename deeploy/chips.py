@@ -1,0 +1,255 @@
+"""The Python interface for several chips: ``deeploy.chips.compile`` and what it returns."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from deeploy import api
+from deeploy import target as targets
+from deeploy.distribute.proof import prove
+from deeploy.distribute.system import System, check
+from deeploy.distribute.tensor import partition
+from deeploy.errors import UsageError
+from deeploy.frontend.io import Port
+from deeploy.frontend.positions import POSITION
+from deeploy.graph.nodes import Node
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology, load_topology
+from deeploy.graph.types import DType
+from deeploy.midend.alike import carried, signature
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import declarations
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Program
+from deeploy.simulate import chips as golden
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a model is cut: over how many chips, by what, and how they are joined (None: as the target says)."""
+
+    chips: int | Literal["auto"]
+    partition: str = "tensor"
+    balance: str = "cycles"
+    topology: Path | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Distributed:
+    """A model compiled for several chips.
+
+    Attributes:
+        plans: of every chip; ``leads`` the first chip with the same plan.
+        inputs, outputs: of the model.
+        target: without what a chip's queues take of it.
+    """
+
+    system: System
+    topology: Topology
+    target: Target
+    plans: tuple[Plan, ...]
+    leads: tuple[int, ...]
+    model: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    def files(self) -> Mapping[str, str | bytes]:
+        """The emitted project: relative paths and contents."""
+        from deeploy.backend.chips import emit
+
+        descriptions = [self._description(chip) for chip in range(len(self.plans))]
+        return emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head())
+
+    def write(self, folder: str | Path) -> None:
+        """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""
+        from deeploy.backend import project
+
+        folder = Path(folder)
+        project.check_destination(folder)
+        start = time.perf_counter()
+        files = dict(self.files())
+        seconds = {**self.seconds, "emit": time.perf_counter() - start}
+        files["timings.json"] = json.dumps({"total": sum(seconds.values()), **seconds}, indent=1) + "\n"
+        project.write(folder, files)
+
+    def interpret(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
+        """Outputs of the model by the kernels' NumPy references, per sample."""
+        states = golden.States()
+        programs = [plan.program for plan in self.plans]
+        return [golden.outputs(self.system, programs, sample, states if sequence else None) for sample in samples]
+
+    def _description(self, chip: int) -> dict[str, Any]:
+        """What is known of a chip's tensors, for its entry in ``deploy.json``."""
+        graph = self.system.chips[chip]
+        known = {port.name: api.port_entries(port) for port in (*self.inputs, *self.outputs)}
+        sides = {"inputs": [t.name for t in graph.inputs if t.name != POSITION], "outputs": [t.name for t in graph.outputs]}
+        return {"model": self.model, **{side: [known[name] for name in names] for side, names in sides.items()}, "timing": None}
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[DType, tuple[int, ...]]]:
+        """Element types and shapes of the model's inputs and outputs."""
+        found = {}
+        for plan in self.plans:
+            for name in (*plan.program.inputs, *plan.program.outputs):
+                buffer = plan.program.buffers[name]
+                found[buffer.tensor] = buffer.dtype, buffer.shape
+        return found
+
+    def _head(self) -> dict[str, Any]:
+        """What ``deploy.json`` says of the system as a whole."""
+        inputs = [{**self._port(port), "chips": list(self.system.given(port.name))} for port in self.inputs]
+        outputs = [{**self._port(port), "chip": self.system.holder(port.name)} for port in self.outputs]
+        growth = self.plans[0].program.growth
+        return {
+            "name": "network",
+            "model": self.model,
+            "target": self.target.name,
+            "machine": {"mhz": self.topology.mhz} if self.plans[0].machine is not None else None,
+            "memory": {name: {"peak": max(plan.memory[name].peak for plan in self.plans)} for name in self.plans[0].memory},
+            "inputs": inputs,
+            "outputs": outputs,
+            **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
+            "calls": [],
+            "buffers": [],
+            "code": list(self.leads),
+            "queue": self.topology.queue,
+            "messages": [
+                {"from": m.sender[0], "to": m.receiver[0], "tag": m.tag, "bytes": m.bytes, "type": DType.of(m.dtype).value}
+                for m in self.system.messages
+            ],
+            "notes": list(self.notes),
+        }
+
+    def _port(self, port: Port) -> dict[str, Any]:
+        dtype, shape = self.shapes[port.name]
+        return {"name": port.name, "type": dtype.value, "shape": list(shape), **api.port_entries(port)}
+
+
+def compile(
+    model: str | Path,
+    target: str | Path | Target,
+    cut: Cut,
+    *,
+    inputs: str | Path | None = None,
+    input_types: Mapping[str, DType | str] | None = None,
+    dialect: api.Dialect | None = None,
+    dims: Mapping[str, int] | None = None,
+    states: Mapping[str, str] | None = None,
+    context: int | None = None,
+    quantised_io: bool = False,
+    save_after: tuple[str, Path] | None = None,
+    options: Options | None = None,
+    on_stage: api.Stage | None = None,
+) -> Distributed:
+    """Compile an ONNX model for several chips; see ``deeploy.compile`` for what both have in common.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    machine = target if isinstance(target, Target) else targets.load(target)
+    options = options or Options()
+    api.check_sample(inputs)
+    topology = topology_of(machine, cut.topology)
+    if cut.chips != "auto" and cut.chips < 1:
+        raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
+    clock = api.Clock({}, on_stage)
+    wanted = api.Wanted(inputs, api.element_types(input_types or {}), dialect, dims or {}, states or {}, context, quantised_io, save_after)
+    found = api.lowered(clock, Path(model), machine, wanted)
+    if found.shorter is not None:
+        found.check(clock("bind", assemble, "network", found.graph, *kernels_of(machine, machine_of(machine, options))))
+    system = clock("partition", partitioned, found, cut, machine, topology, options)
+    return build(system, found, Path(model).name, machine, topology, options, clock)
+
+
+def topology_of(target: Target, file: Path | None) -> Topology:
+    """The topology of a file, else the target's.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if file is not None:
+        return load_topology(file)
+    if target.topology is None:
+        raise UsageError(f"target {target.name} does not say how its chips are joined", "Name a file: --topology FILE (docs/chips.md).")
+    return target.topology
+
+
+def partitioned(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
+    """Cut a lowered graph.
+
+    Raises:
+        UsageError, FitError, UnsupportedError: it cannot be cut so.
+    """
+    if cut.partition == "tensor":
+        return _tensor(found, cut, target, topology, options)
+    if cut.partition == "pipeline":
+        raise UsageError("--partition pipeline: stages cannot be compiled yet", "Use --partition tensor.")
+    raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
+
+
+def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
+    """Every layer over all chips; what is claimed of that is proved."""
+    if cut.chips == "auto":
+        raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
+    kernels, _ = kernels_of(target, machine_of(target, options))
+
+    def declare(node: Node) -> Any:
+        return declarations(kernels, node)
+
+    result = partition(found.graph, cut.chips, topology, declare)
+    prove(found.graph, declare, result)
+    return result.system
+
+
+def build(
+    system: System, found: api.Lowered, model: str, target: Target, topology: Topology, options: Options, clock: api.Clock
+) -> Distributed:
+    """Plan every chip of a system; chips that differ in the values of constants and in their peers are planned once."""
+    clock("check", check, system, topology)
+    plans: list[Plan] = []
+    leads: list[int] = []
+    known: dict[object, tuple[int, Program]] = {}
+    for chip, graph in enumerate(system.chips):
+        own = with_queues(target, system, chip, topology)
+        machine = machine_of(own, options)
+        program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
+        key = signature(program), own.memories, tuple(t.name for t in (*graph.inputs, *graph.outputs))
+        if key in known:
+            lead, planned = known[key]
+            plans.append(clock("plan", carried, plans[lead], planned, program))
+        else:
+            lead, known[key] = chip, (chip, program)
+            plans.append(clock("plan", api.plan_program, program, own, machine, options))
+        leads.append(lead)
+    notes = (*found.notes, *system.notes)
+    return Distributed(
+        system, topology, target, tuple(plans), tuple(leads), model, found.inputs, found.outputs, found.dialect, notes, clock.seconds
+    )
+
+
+def with_queues(target: Target, system: System, chip: int, topology: Topology) -> Target:
+    """The target with the memory reserved that a chip's queues take: for each chip that it sends to, the largest messages."""
+    engines = {kernel.engine for kernel in target.kernels if kernel.link is not None}
+    levels = {engine.memory for engine in target.engines if engine.name in engines}
+    largest: dict[int, int] = {}
+    for message in system.messages:
+        if message.sender[0] == chip:
+            largest[message.receiver[0]] = max(largest.get(message.receiver[0], 0), message.bytes)
+    memories = []
+    for memory in target.memories:
+        sizes = [-(-size // memory.alignment) * memory.alignment for size in largest.values()]
+        more = topology.queue * sum(sizes) if memory.name in levels else 0
+        memories.append(replace(memory, reserved=memory.reserved + more))
+    return replace(target, memories=tuple(memories))

@@ -1,0 +1,100 @@
+"""Programs that differ in the values of constants and in whom they talk to, and in nothing that a plan depends on.
+
+Such programs are planned once; the plan of the first one is carried over to the others. Names are those of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call, Program, chosen
+from deeploy.midend.share import content
+
+_LINK = ("peer", "tag")
+
+Key = tuple[object, ...]
+
+
+def signature(program: Program) -> Key:
+    """What two programs have in common whose plans and code are the same.
+
+    Buffers count by position. Which constants are equal to which counts, since equal ones are stored once, and so does everything that
+    a kernel makes of the values: its instance, its settings, what it stores.
+    """
+    numbers = {name: position for position, name in enumerate(program.buffers)}
+    first: dict[object, int] = {}
+    buffers = tuple(
+        (b.role, b.dtype, b.shape, b.memory, None if b.data is None else first.setdefault(content(b), number))
+        for number, b in enumerate(program.buffers.values())
+    )
+    peers: dict[int, int] = {}
+    steps = tuple(tuple(_call(call, numbers, peers) for call in program.ways(step)) for step in range(len(program.calls)))
+    growth = program.growth
+    grown = None
+    if growth is not None:
+        states = tuple((s.shape, s.axis, numbers[s.buffer]) for s in growth.states)
+        grown = growth.context, growth.rows, states, None if growth.position is None else numbers[growth.position]
+    return buffers, steps, tuple(numbers[n] for n in program.inputs), tuple(numbers[n] for n in program.outputs), grown
+
+
+def _call(call: Call, numbers: Mapping[str, int], peers: dict[int, int]) -> Key:
+    node, kernel = call.node, call.kernel
+    attrs = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
+    operands = tuple((name, numbers[o.buffer], o.access, o.step) for name, o in call.operands.items())
+    scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
+    further = [_frozen(dict(make(node))) if make is not None else None for make in (kernel.macros, kernel.settings)]
+    tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
+    peer = peers.setdefault(int(node.attrs["peer"]), len(peers)) if kernel.link is not None else None
+    geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.limited
+    return kernel.name, kernel.engine, attrs, operands, scratch, *further, tensors, peer, geometry
+
+
+def _frozen(value: Any) -> object:
+    """A value that can be compared, whatever attributes hold."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(k), _frozen(v)) for k, v in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    return value if isinstance(value, int | float | str | bool | None.__class__) else repr(value)
+
+
+def renamed(program: Program, like: Program) -> Program:
+    """A program with the names of another one of the same signature; constants, nodes and tensors stay its own."""
+    names = dict(zip(program.buffers, like.buffers, strict=True))
+    buffers = {names[name]: replace(buffer, name=names[name]) for name, buffer in program.buffers.items()}
+    growth = program.growth
+    if growth is not None:
+        states = tuple(replace(state, buffer=names[state.buffer]) for state in growth.states)
+        growth = replace(growth, states=states, position=None if growth.position is None else names[growth.position])
+    every = tuple(
+        tuple(replace(theirs, node=own.node) for own, theirs in zip(program.ways(step), like.ways(step), strict=True))
+        for step in range(len(program.calls))
+    )
+    return replace(
+        program,
+        name=like.name,
+        buffers=buffers,
+        calls=tuple(ways[0] for ways in every),
+        alternatives=tuple(ways[1:] for ways in every),
+        inputs=like.inputs,
+        outputs=like.outputs,
+        tensors={name: replace(place, buffer=names[place.buffer]) for name, place in program.tensors.items()},
+        growth=growth,
+    )
+
+
+def carried(plan: Plan, planned: Program, program: Program) -> Plan:
+    """The plan of ``planned``, for a program of the same signature."""
+    own = renamed(program, planned)
+    numbers = [
+        next(number for number, way in enumerate(planned.ways(step)) if way.kernel is call.kernel)
+        for step, call in enumerate(plan.program.calls)
+    ]
+    return replace(plan, program=chosen(own, numbers), ways=tuple(own.ways(step) for step in range(len(plan.ways))))

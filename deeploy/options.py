@@ -1,0 +1,94 @@
+"""The options that several commands have in common, as typer wants them declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def words(*choices: str) -> Any:
+    """What a shell may complete an option with; these are not all the values that it takes."""
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+def target_names(incomplete: str) -> list[str]:
+    from deeploy.target import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
+Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
+TargetOption = Annotated[
+    str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).", autocompletion=target_names)
+]
+InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
+TypeOption = Annotated[
+    list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
+]
+DialectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dialect",
+        metavar="integer|standard",
+        help="What the graph is, where its operators do not say.",
+        autocompletion=words("integer", "standard"),
+    ),
+]
+DimOption = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
+]
+StateOption = Annotated[
+    list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
+]
+ContextOption = Annotated[int | None, typer.Option("--context", metavar="ROWS", help="Rows that states hold at most.")]
+SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
+QuantisedOption = Annotated[
+    bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")
+]
+ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
+ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
+LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
+LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
+CapacityOption = Annotated[
+    list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of any memory; 0: constants do not live there.")
+]
+EnginesOption = Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")]
+CoresOption = Annotated[int | None, typer.Option("--cores", help="Cores of a team.")]
+BufferingOption = Annotated[
+    str,
+    typer.Option(
+        "--buffering",
+        metavar="auto|double|single",
+        help="Whether the next tile is fetched while one is computed.",
+        autocompletion=words("auto", "double", "single"),
+    ),
+]
+MemoryOption = Annotated[
+    str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=words("L2", "L3"))
+]
+NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+ChipsOption = Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Cut the model over several chips.")]
+PartitionOption = Annotated[
+    str,
+    typer.Option(
+        "--partition",
+        metavar="tensor|pipeline",
+        help="Cut every layer over all chips, or the network by depth.",
+        autocompletion=words("tensor", "pipeline"),
+    ),
+]
+BalanceOption = Annotated[
+    str,
+    typer.Option(
+        "--balance",
+        metavar="layers|profile|parameters|cycles",
+        help="What a pipeline's stages have in equal parts.",
+        autocompletion=words("layers", "profile", "parameters", "cycles"),
+    ),
+]
+TopologyOption = Annotated[Path | None, typer.Option("--topology", help="TOML file that says how chips are joined (docs/chips.md).")]

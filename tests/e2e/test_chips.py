@@ -1,0 +1,169 @@
+"""Several chips end to end: emitted, built and run as threads and as MPI ranks, bit for bit as the interpreter; and chips that get lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeploy.backend import host_chips, project
+from deeploy.chips import Distributed
+from deeploy.errors import BuildError, UsageError
+from deeploy.midend.machine import Options
+from deeploy.simulate import chips as golden
+from tests.e2e.systems import distributed, samples, star, towers
+
+needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+
+def equal(got: list[np.ndarray], expected: list[list[np.ndarray]]) -> bool:
+    """Outputs stacked over samples against those of each sample."""
+    return all(np.array_equal(array, np.stack(arrays)) for array, arrays in zip(got, zip(*expected, strict=True), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("target", "options"), [("generic", Options()), ("siracusa", Options()), ("siracusa", Options(default_memory="L3"))]
+)
+def test_chips_compute_what_one_chip_does(tmp_path: Path, target: str, options: Options) -> None:
+    system = star(tmp_path, target, 3, options=options)
+    system.write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    given = samples(6, 96)
+    expected = system.interpret(given)
+    assert len({array.tobytes() for (array,) in expected}) == 6
+    assert equal(host_chips.run(tmp_path / "out", manifest, given), expected)
+    alone = distributed(towers(32, 3), tmp_path, target, lambda *_: 0, 1, options)
+    assert alone.interpret(given)[0][0].tobytes() == expected[0][0].tobytes()
+
+
+def test_under_sanitizers(tmp_path: Path) -> None:
+    system = star(tmp_path, "siracusa", 2, options=Options(capacities={"l1": 4000}))
+    system.write(tmp_path / "out")
+    given = samples(2, 64)
+    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given, sanitize=True)
+    assert equal(got, system.interpret(given))
+
+
+def test_equal_chips_are_planned_and_written_once(tmp_path: Path) -> None:
+    system = star(tmp_path, "siracusa", 5)
+    assert system.leads == (0, 1, 1, 1, 1)
+    files = system.files()
+    assert "chips/1/src/network.c" in files
+    assert not any(name.startswith("chips/2/src/network.c") for name in files)
+    weights = {files[f"chips/{chip}/src/network_weights.c"] for chip in range(1, 5)}
+    assert len(weights) == 4
+    programs = [plan.program for plan in system.plans]
+    (expected,) = golden.outputs(system.system, golden.programs(system.system, system.target), samples(1, 160)[0])
+    assert np.array_equal(golden.outputs(system.system, programs, samples(1, 160)[0])[0], expected)
+
+
+def test_the_host_model_counts_the_messages(tmp_path: Path) -> None:
+    system = star(tmp_path, "siracusa", 3)
+    system.write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    done = host_chips.execute(host_chips.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 96), counters=True)
+    links = [chip["link"] for chip in done.counters]
+    size = 4 * 32
+    assert links[0] == {"sends": 2, "receives": 2, "sent": 2 * size, "received": 2 * size}
+    assert links[1] == links[2] == {"sends": 1, "receives": 1, "sent": size, "received": size}
+    assert sum(message["bytes"] for message in manifest["messages"]) == 4 * size
+
+
+def test_queues_take_memory_of_the_sender(tmp_path: Path) -> None:
+    system = star(tmp_path, "siracusa", 3)
+    reserved = [plan.memory["L2"].reserved - system.target.memory("L2").reserved for plan in system.plans]
+    assert reserved == [2 * 2 * 128, 2 * 128, 2 * 128]
+
+
+def test_a_chip_that_ends_is_named_with_the_one_that_waits(tmp_path: Path) -> None:
+    """Chip 0 finds one sample less in its file than all are told to expect."""
+    system = star(tmp_path, "siracusa", 2)
+    system.write(tmp_path / "out")
+    application = host_chips.build(tmp_path / "out")
+    for chip, size in enumerate((4 * 64 * 4, 0)):
+        (tmp_path / f"{chip}.in").write_bytes(bytes(size))
+        arguments = ["application", "network", str(tmp_path / f"{chip}.in"), str(tmp_path / f"{chip}.out"), "2"]
+        (tmp_path / f"{chip}.args").write_text("\n".join(arguments) + "\n")
+    done = subprocess.run([str(application), str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 71
+    assert "chip 0 ended with status 1" in done.stderr
+    assert "chip 1 waits to receive tag 0 from chip 0, which has ended" in done.stderr
+
+
+def written(folder: Path, target: str = "generic", count: int = 2) -> tuple[Distributed, dict[str, object]]:
+    system = star(folder, target, count)
+    system.write(folder / "out")
+    return system, project.read_manifest(folder / "out")
+
+
+@needs_mpi
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_ranks_compute_what_threads_do(tmp_path: Path, target: str) -> None:
+    system, manifest = written(tmp_path, target, 3)
+    given = samples(4, 96)
+    assert equal(host_chips.run(tmp_path / "out", manifest, given, ranks=host_chips.Ranks(seconds=60)), system.interpret(given))
+
+
+@needs_mpi
+def test_the_number_of_ranks_is_that_of_the_chips(tmp_path: Path) -> None:
+    _, manifest = written(tmp_path)
+    with pytest.raises(UsageError, match="the project has 2 chips, mpirun began 3 ranks"):
+        host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(count=3, seconds=20))
+
+
+@needs_mpi
+def test_a_hostfile_names_machines(tmp_path: Path) -> None:
+    system, manifest = written(tmp_path)
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    got = host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(tmp_path / "hosts", 60))
+    assert equal(got, system.interpret(samples(1, 64)))
+    with pytest.raises(UsageError, match="there is no hostfile"):
+        host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(tmp_path / "none"))
+
+
+def ranks_of(program: Path) -> dict[int, int]:
+    """Process ids of the ranks that run a program."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "exe").resolve() == program:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                rank = next(text for text in environment if text.startswith(b"OMPI_COMM_WORLD_RANK="))
+                found[int(rank.partition(b"=")[2])] = int(entry.name)
+        except (OSError, StopIteration):
+            continue
+    return found
+
+
+def strike(program: Path, number: signal.Signals) -> None:
+    """Send a signal to rank 1 when it has run for a moment."""
+    for _ in range(600):
+        ranks = ranks_of(program)
+        if 1 in ranks:
+            time.sleep(1)
+            os.kill(ranks[1], number)
+            return
+        time.sleep(0.1)
+
+
+@needs_mpi
+@pytest.mark.parametrize(("number", "heard"), [(signal.SIGKILL, "chip 1 was lost"), (signal.SIGSTOP, "has not been heard of for 2 s")])
+def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, number: signal.Signals, heard: str) -> None:
+    """Killed, and merely silent."""
+    _, manifest = written(tmp_path)
+    program = host_chips.build(tmp_path / "out", mpi=True)
+    given = samples(2, 64) * 200_000
+    killer = threading.Thread(target=strike, args=(program.resolve(), number))
+    killer.start()
+    with pytest.raises(BuildError) as raised:
+        host_chips.execute(program, tmp_path / "out", manifest, given, ranks=host_chips.Ranks(seconds=2))
+    killer.join()
+    assert heard in raised.value.what
+    assert "chip 0 waits to" in raised.value.what and "chip 1" in raised.value.what
