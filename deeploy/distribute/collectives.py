@@ -15,7 +15,8 @@ from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
 
-RING_CHUNKS = 8  # most chunks that a ring moves: beyond, messages are short and their latency counts
+CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
+LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold some messages on their way
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,19 @@ class Way:
     chunks: int
     steps: tuple[Step, ...]
 
+    def box(self, chunk: int, extent: int) -> tuple[int, int]:
+        """The indices [begin, end) of a chunk along an axis of ``extent``."""
+        return chunk * extent // self.chunks, (chunk + 1) * extent // self.chunks
+
 
 def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
     """Ways to add what all members have, up on the first one."""
-    for step_list, name in ((_up(members, group), "hierarchical"), (_up(members, max(len(members), 2)), "flat")):
-        if name == "flat" and len(members) <= group:
-            continue
-        yield Way(name, 1, tuple(Step(a, b, 0, level) for a, b, level in step_list))
     back = list(reversed(members))
     for count in chunks:
-        if count > 1 or len(members) > 2:
+        for steps, name in ((_up(members, group), "hierarchical"), (_up(members, max(members) + 1), "flat")):
+            if name == "hierarchical" or steps != _up(members, group):
+                yield Way(name, count, tuple(Step(a, b, c, level) for c in range(count) for a, b, level in steps))
+        if len(members) > 2:
             yield Way("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
 
 
@@ -64,7 +68,8 @@ def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterat
             pairs = list(pairwise(members))
             yield Way("ring", way.chunks, tuple(Step(a, b, c) for c in range(way.chunks) for a, b in pairs))
         else:
-            yield Way(way.name, 1, tuple(Step(s.target, s.source, 0) for s in reversed(way.steps)))
+            down = list(reversed(_up(members, group if way.name == "hierarchical" else max(members) + 1)))
+            yield Way(way.name, way.chunks, tuple(Step(b, a, c) for c in range(way.chunks) for a, b, _ in down))
 
 
 def _up(members: Sequence[int], group: int) -> list[tuple[int, int, int]]:
@@ -124,6 +129,7 @@ def software(target: Target, topology: Topology) -> Software:
     return Software(message.call / second, (rate.call + rate.cold + timing.fork.get(sums[0].engine, 0.0)) / second)
 
 
-def divisors(extent: int) -> tuple[int, ...]:
-    """Into how many equal chunks an axis may be divided."""
-    return tuple(n for n in range(1, RING_CHUNKS + 1) if extent % n == 0)
+def chunks_of(extent: int, bytes_: int) -> tuple[int, ...]:
+    """Into how many chunks a tensor may be divided along an axis: such that messages are not too large, where that can be."""
+    possible = [count for count in CHUNKS if count <= extent]
+    return tuple(count for count in possible if -(-bytes_ // count) <= LARGEST) or tuple(possible[-1:])

@@ -153,23 +153,20 @@ class Shards:
             return
         axis, extent = chunked_axis(tensor)
         count = size_of(tensor)
-        ways = collectives.spreads([ROOT, *missing], self.topology.group, collectives.divisors(extent))
+        ways = collectives.spreads([ROOT, *missing], self.topology.group, collectives.chunks_of(extent, count))
         way = self.choose(ways, count, False)
-        width = extent // way.chunks
         pieces: dict[tuple[int, int], gs.Tensor] = {}
         for step in way.steps:
             if (step.source, step.chunk) not in pieces:
-                begin = step.chunk * width
-                source = state.whole[step.source]
-                pieces[step.source, step.chunk] = self.cut_out(
-                    step.source, source, axis, begin, begin + width, f"{tensor.name} (chunk {step.chunk})"
-                )
+                name = f"{tensor.name} (chunk {step.chunk})"
+                box = way.box(step.chunk, extent)
+                pieces[step.source, step.chunk] = self.cut_out(step.source, state.whole[step.source], axis, *box, name)
             name = tensor.name if way.chunks == 1 else f"{tensor.name} (chunk {step.chunk})"
             pieces[step.target, step.chunk] = self.message(step.source, step.target, pieces[step.source, step.chunk], name)
         for chip in missing:
             own = [pieces[chip, chunk] for chunk in range(way.chunks)]
             state.whole[chip] = own[0] if len(own) == 1 else self.joined(chip, own, axis, self.like(tensor, None, 0, ""))
-        self.note("broadcast", tensor, way.name, [ROOT, *missing], len(way.steps) * (count // way.chunks))
+        self.note("broadcast", tensor, way.name, [ROOT, *missing], len(way.steps) // way.chunks * count)
 
     def scatter(self, tensor: gs.Tensor, group: int) -> None:
         """Give every chip its part of a tensor that is whole on the first one."""

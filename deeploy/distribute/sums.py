@@ -25,10 +25,10 @@ def reduce(shards: Shards, node: gs.Node, partial: Mapping[int, gs.Tensor], grou
     tensor = node.outputs[0]
     _, extent = chunked_axis(tensor)
     count, members = size_of(next(iter(partial.values()))), sorted(partial)
-    ways = collectives.reductions(members, shards.topology.group, collectives.divisors(extent))
+    ways = collectives.reductions(members, shards.topology.group, collectives.chunks_of(extent, count))
     way = shards.choose(ways, count, True)
     shards.state(tensor).whole[ROOT] = _Sum(shards, node, partial, way).run()
-    shards.note("reduce", tensor, way.name, members, len(way.steps) * (count // way.chunks), group)
+    shards.note("reduce", tensor, way.name, members, len(way.steps) // way.chunks * count, group)
 
 
 class _Sum:
@@ -40,8 +40,7 @@ class _Sum:
         self.tensor = node.outputs[0]
         self.partial = partial
         self.way = way
-        self.axis, extent = chunked_axis(self.tensor)
-        self.width = extent // way.chunks
+        self.axis, self.extent = chunked_axis(self.tensor)
         self.sums: dict[tuple[int, int], gs.Tensor] = {}
         self.waiting: dict[tuple[int, int], list[gs.Tensor]] = {}  # what has arrived at a chip of a chunk, and is not added yet
 
@@ -50,9 +49,8 @@ class _Sum:
         steps = self.way.steps
         last = {step.chunk: number for number, step in enumerate(steps) if step.target == ROOT}
         for number, step in enumerate(steps):
-            if number and step.level != steps[number - 1].level:
-                for chip, chunk in list(self.waiting):
-                    self.total(chip, chunk)
+            if step.level > 0 and (ROOT, step.chunk) in self.waiting:
+                self.total(ROOT, step.chunk)
             name = f"{self.tensor.name} (from {step.source}, chunk {step.chunk})"
             other = self.shards.message(step.source, step.target, self.total(step.source, step.chunk), name)
             self.waiting.setdefault((step.target, step.chunk), []).append(other)
@@ -77,7 +75,7 @@ class _Sum:
         return self.sums[chip, chunk]
 
     def box(self, chunk: int) -> tuple[int, int]:
-        return chunk * self.width, (chunk + 1) * self.width
+        return self.way.box(chunk, self.extent)
 
     def add(self, chip: int, terms: list[gs.Tensor], result: gs.Tensor, name: str, *rest: gs.Tensor, **attrs: Any) -> gs.Tensor:
         """The sum of two or more tensors by one call; ``rest`` and ``attrs`` are those of an epilogue."""
@@ -97,14 +95,16 @@ class _Sum:
         extra = node.inputs[len(node.inputs) - sum(STAGES.get(stage, 0) for stage in stages) :]
         operands = [self.row(t, chunk) for t in extra]
         suffix = "" if self.way.chunks == 1 else f" (chunk {chunk})"
+        begin, end = self.box(chunk)
+        extent = end - begin
         if "bias" in stages:
-            total = self.shards.like(tensor, self.axis, self.width, f"{suffix} (sum)", np.int32)
+            total = self.shards.like(tensor, self.axis, extent, f"{suffix} (sum)", np.int32)
             terms = [self.add(ROOT, terms, total, total.name), operands.pop(0)]
         rest = tuple(stage for stage in stages if stage != "bias")
         attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if rest and name in node.attrs}
         if rest:
             attrs["epilogue"] = rest
-        result = self.shards.like(tensor, self.axis, self.width, suffix)
+        result = self.shards.like(tensor, self.axis, extent, suffix)
         return self.add(ROOT, terms, result, f"{node.name}{suffix}", *operands, **attrs)
 
     def row(self, tensor: gs.Tensor, chunk: int) -> gs.Tensor:
