@@ -14,6 +14,7 @@ import numpy as np
 
 from deeploy import api
 from deeploy import target as targets
+from deeploy.distribute.collectives import software
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System, check
 from deeploy.distribute.tensor import partition
@@ -208,7 +209,7 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
     def declare(node: Node) -> Any:
         return declarations(kernels, node)
 
-    result = partition(found.graph, cut.chips, topology, declare)
+    result = partition(found.graph, cut.chips, topology, declare, software(target, topology))
     prove(found.graph, declare, result)
     return result.system
 
