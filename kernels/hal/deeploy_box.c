@@ -1,30 +1,32 @@
 /* Cuts boxes into the transfers that an engine can do: runs merged where they touch, split where they are too long. */
 #include "deeploy_box.h"
 
+#ifdef __GNUC__
+#define SELDOM __attribute__((noinline))
+#else
+#define SELDOM
+#endif
+
 enum direction { FETCH, STORE };
 
 static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static void start(int engine, int ticket, enum direction direction, rt_address near, rt_address far, uint32_t bytes,
-                  uint32_t rows, uint32_t near_pitch, uint32_t far_pitch) {
-    const struct rt_transfer in = {near, far, bytes, rows, near_pitch, far_pitch};
-    const struct rt_transfer out = {far, near, bytes, rows, far_pitch, near_pitch};
-    rt_start(engine, ticket, direction == FETCH ? &in : &out);
+static inline void start(int engine, int ticket, enum direction direction, rt_address near, rt_address far,
+                         uint32_t bytes, uint32_t rows, uint32_t near_pitch, uint32_t far_pitch) {
+    const struct rt_transfer t = direction == FETCH
+                                     ? (struct rt_transfer){near, far, bytes, rows, near_pitch, far_pitch}
+                                     : (struct rt_transfer){far, near, bytes, rows, far_pitch, near_pitch};
+    rt_start(engine, ticket, &t);
 }
 
-/* `rows` runs of `bytes` that are `pitch` apart on the far side. */
-static void move_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far, uint32_t bytes,
-                      uint32_t rows, uint32_t pitch) {
+/* `rows` runs of `bytes` that are `pitch` apart on the far side, in several transfers. */
+static SELDOM void split_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far,
+                              uint32_t bytes, uint32_t rows, uint32_t pitch) {
     const struct rt_engine *e = &rt_machine.engine[engine];
     const uint32_t longest = smaller(e->max_bytes, e->max_total);
-    if (rows == 1 && bytes <= longest) {
-        start(engine, ticket, direction, near, far, bytes, 1, bytes, bytes);
-        return;
-    }
-    const int is_direct = rows == 1 || (bytes <= longest && e->max_rows > 1 && pitch <= e->max_pitch);
-    if (rows > 1 && is_direct) {
+    if (rows > 1 && bytes <= longest && e->max_rows > 1 && pitch <= e->max_pitch) {
         const uint32_t most = smaller(e->max_rows, e->max_total / bytes);
         for (uint32_t row = 0, n; row < rows; row += n) {
             n = smaller(most, rows - row);
@@ -40,6 +42,17 @@ static void move_rows(int engine, int ticket, enum direction direction, rt_addre
                   far + (rt_address)row * pitch + done, n, 1, n, n);
         }
     }
+}
+
+/* The same, where one transfer mostly does: the code that is seldom needed is apart, since fetching it takes longer. */
+static inline void move_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far,
+                             uint32_t bytes, uint32_t rows, uint32_t pitch) {
+    const struct rt_engine *e = &rt_machine.engine[engine];
+    if (bytes <= e->max_bytes && (uint64_t)rows * bytes <= e->max_total &&
+        (rows == 1 || (rows <= e->max_rows && pitch <= e->max_pitch)))
+        start(engine, ticket, direction, near, far, bytes, rows, bytes, rows == 1 ? bytes : pitch);
+    else
+        split_rows(engine, ticket, direction, near, far, bytes, rows, pitch);
 }
 
 static void move(int engine, int ticket, enum direction direction, const struct rt_box *box) {
