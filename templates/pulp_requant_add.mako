@@ -15,6 +15,5 @@ ${kernel}(&(struct pulp_requant_add){
     ${loops(y.extent, a=a, b=b, y=y)},
     .a_scale = ${scale(0)},
     .b_scale = ${scale(1)},
-    .mul = ${mul.ptr}, .add = ${add.ptr},
     .epilogue = {.shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${requantisation},
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -89,6 +90,22 @@ def add(*shape: int) -> Case:
     operands = {"a": draw(rng, "s8", *shape), "b": draw(rng, "s8", *shape)}
     operands |= {"mul": np.array([300], np.int32), "add": np.array([1 << 15], np.int32)}
     return Case(f"add {shape}", "Add", ("a", "b"), operands, "u8", {"epilogue": ("requantise",), "shift": 9, "low": 0, "high": 255})
+
+
+def mul(*shape: int, zero_point: int = 0) -> Case:
+    rng = np.random.default_rng(14)
+    operands = {"a": draw(rng, "s8", *shape), "b": draw(rng, "u8", *shape)}
+    operands |= {"mul": np.array([300], np.int32), "add": np.array([1 << 15], np.int32)}
+    attrs: dict[str, Any] = {"a_zero_point": zero_point, "b_zero_point": 2 * zero_point}
+    return Case(
+        f"mul {shape}", "Mul", ("a", "b"), operands, "s8", attrs | {"epilogue": ("requantise",), "shift": 16, "low": -128, "high": 127}
+    )
+
+
+def by_one_factor(case: Case) -> Case:
+    """The case with the requantisation of its first channel for all."""
+    operands = {name: np.full_like(array, array[0]) if name in ("mul", "add") else array for name, array in case.operands.items()}
+    return replace(case, name=f"{case.name} by one factor", operands=operands)
 
 
 def requant_shift(*shape: int) -> Case:

@@ -6,7 +6,7 @@ Shapes are chosen for what they vary: depth, rows, widths, remainders of the ste
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cases
@@ -133,6 +133,31 @@ def _depthwise(shape: tuple[int, ...], form: cases.Form) -> Case:
     return cases.depthwise((shape[0], shape[1], shape[2]), shape[3], form)
 
 
+PLAIN = ((12, 12, 3, 16, 3, 1), (7, 5, 3, 6, 3, 1), (16, 16, 1, 32, 5, 2), (10, 10, 24, 20, 1, 1), (9, 9, 5, 8, 3, 1), (6, 6, 40, 64, 1, 1))
+DEPTHS = ((12, 12, 24, 1), (7, 5, 6, 1), (20, 9, 16, 2), (6, 6, 64, 1), (16, 16, 8, 2), (3, 3, 40, 1))
+
+
+def by_words(case: Case) -> Case:
+    """The case with weights of 16 bits, which are multiplied in plain C."""
+    return replace(case, operands={**case.operands, "w": case.operands["w"].astype(np.int16)})
+
+
+def in_floats(case: Case) -> Case:
+    """The case without requantisation on floats."""
+    names = ("x", "w")
+    attrs = {name: value for name, value in case.attrs.items() if name not in ("epilogue", "shift", "low", "high")}
+    return replace(case, operands={name: case.operands[name].astype(np.float32) for name in names}, y="f32", attrs=attrs)
+
+
+def plain(make: Callable[[tuple[Any, ...], cases.Form], Case], shapes: Sequence[tuple[Any, ...]]) -> dict[str, list[Case]]:
+    """Convolutions that no SIMD kernel takes."""
+    return {
+        "": [by_words(make(s, "plain")) for s in shapes],
+        "requantise": [by_words(make(s, "narrow")) for s in shapes],
+        "f32": [in_floats(make(s, "plain")) for s in shapes],
+    }
+
+
 PRODUCT = ("m/2 n/4 k", "n/4", "m n<4 k", "m n<4")
 GATHERING = ("oh ow/4 k c fh fw", "oh ow fh fw c", "oh ow fh", "oh ow/4 k/4")
 COLUMNS = ("oh ow k/4", "oh k/4", "oh k", "k/4", "oh ow k<4")
@@ -256,8 +281,12 @@ def moves() -> list[Case]:
 
 POOLING = ("oh ow", "oh ow fh fw", "oh ow fh fw c<8", "oh ow c<8")
 BLOCKS = ("b0 b1", "rows", "rows k", "b0 b1 m n<8 k", "b0 b1 m n<8")
+CONVOLVING = ("oh ow", "oh ow fh fw c", "oh ow fh fw", "oh ow k<8 fh fw c")
 ELEMENTS = (
+    Family("conv2d", plain(_conv, PLAIN), CONVOLVING),
+    Family("depthwise2d", plain(_depthwise, DEPTHS), ("oh ow", "oh ow fh fw")),
     Family("pulp_add", {"narrow": [cases.add(*s) for s in SHAPES]}),
+    Family("pulp_mul", {"narrow": [cases.mul(*s) for s in SHAPES]}),
     Family("pulp_requant_shift", {"narrow": [cases.requant_shift(*s) for s in SHAPES]}),
     Family("pulp_scaled_add", {"": each("ScaledAdd", ("s8", "s8"), "s8", WORDS)}),
     Family("scaled_add", {"": each("ScaledAdd", ("s8", "s8"), "s8", {**WORDS, "even": 0})}),
@@ -270,7 +299,7 @@ ELEMENTS = (
         "mul",
         {
             "": each("Mul", ("s8", "s8"), "s32", ZEROS),
-            "requantise": each("Mul", ("s8", "s8"), "s8", ZEROS, True),
+            "requantise": [wide(case) for case in each("Mul", ("s8", "s8"), "s8", ZEROS, True)],
             "f32": each("Mul", ("f32", "f32"), "f32", ZEROS),
         },
         ("rows",),

@@ -69,7 +69,7 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     if even is not None:
         macros.append(("EPILOGUE_EVEN", str(even)))
     codes = [dtype.value for name, dtype in stored.items() if name not in extra]
-    suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored["add"].bytes == 8 else "") for stage in stages]
+    suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored.get("add", DType.INT32).bytes == 8 else "") for stage in stages]
     if even is not None:
         suffix.append(f"even{even}")
     name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])

@@ -206,6 +206,10 @@ def accumulators(node: Node, body: tuple[Tensor | None, ...]) -> tuple[np.ndarra
     assert second is not None
     if node.op == "Add":
         return np.array([low + int(second.dtype.range[0])]), np.array([high + int(second.dtype.range[1])])
+    if node.op == "Mul":
+        factors = [[int(end) - int(node.attrs[f"{name}_zero_point"]) for end in t.dtype.range] for name, t in (("a", first), ("b", second))]
+        products = [x * y for x in factors[0] for y in factors[1]]
+        return np.array([min(products)]), np.array([max(products)])
     if node.op == "RequantAdd":
         ends = [sorted(_limited(operand_results(node, index), node, index)) for index in (0, 1)]
         return np.array([ends[0][0] + ends[1][0]]), np.array([ends[0][1] + ends[1][1]])

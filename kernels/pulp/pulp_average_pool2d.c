@@ -43,7 +43,7 @@ static inline void add_row(const X_T *x, int step, int count, int32_t sum[4]) {
 }
 
 static inline Y_T finish(const struct pulp_average_pool2d *k, int32_t sum, int taps, int count, int channel) {
-    const struct stages stages = stages_of(operands_at(&k->epilogue, channel), 0);
+    const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, channel), 0);
     return (Y_T)finish_with(mean(sum - taps * k->zero_point, count), &stages, &k->epilogue, &k->requantisation);
 }
 

@@ -12,8 +12,8 @@ struct groups {
     int w_step, w_back,
         w_group; /* from row to row, from the last one to the next word of the first, to the next group */
     const int32_t *bias;
-    const MUL_T *mul;
-    const ADD_T *add;
+    factors mul;
+    summands add;
     Y_T *y;
     int y_step, shift, left;
     int32_t limit, low, high;
@@ -78,11 +78,16 @@ AT(high, 64);
 #define RANGED ".insn r 0x33, 6, 2, t3, t3, " LOW "\n.insn r 0x33, 4, 2, t3, t3, t4\n"
 #endif
 #define FINISH(acc, j, row) LIMITED(acc j) SCALED(acc j) RANGED "sb t3, " j "(%[" row "])\n"
-#define FINISHES(j)                                                                                           \
-    GET("t0", 32)                                                                                             \
-    GET("t1", 36)                                                                                             \
-    "lw t0, 4*" j "(t0)\nlw t1, 4*" j "(t1)\n" FINISH("a", j, "x") FINISH("b", j, "w") FINISH("c", j, "step") \
-        FINISH("d", j, "back")
+#ifdef REQUANT_ONE
+#define FACTORS(j)
+#define SHARED GET("t0", 32) GET("t1", 36)
+#define NEXT_FACTORS
+#else
+#define FACTORS(j) GET("t0", 32) GET("t1", 36) "lw t0, 4*" j "(t0)\nlw t1, 4*" j "(t1)\n"
+#define SHARED
+#define NEXT_FACTORS ADVANCE(32, 16) ADVANCE(36, 16)
+#endif
+#define FINISHES(j) FACTORS(j) FINISH("a", j, "x") FINISH("b", j, "w") FINISH("c", j, "step") FINISH("d", j, "back")
 
 /* All groups. The rows of y take the registers of x, w and their steps. */
 OUT_OF_LINE void groups_of_4(struct groups *g) {
@@ -96,9 +101,9 @@ OUT_OF_LINE void groups_of_4(struct groups *g) {
                 WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5")
                     WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END GET("%[x]", 40) GET("%[back]", 44)
                         GET("t2", 48) FIFTH SIXTH GET("t4", 64) "add %[w], %[x], %[back]\nadd %[step], %[w], %[back]\n"
-        "add %[back], %[step], %[back]\n" EACH(FINISHES)
+        "add %[back], %[step], %[back]\n" SHARED EACH(FINISHES)
         GET("t0", 12) GET("t1", 24) "add t0, t0, t1\n" PUT("t0", 12) "addi %[x], %[x], 4\n" PUT("%[x]", 40)
-            ADVANCE(32, 16) ADVANCE(36, 16) NEXT_BIAS ADVANCE(0, -1) "bnez t0, 1b\n"
+            NEXT_FACTORS NEXT_BIAS ADVANCE(0, -1) "bnez t0, 1b\n"
         : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
           [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "=&r"(c3),
           [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "=&r"(d3), [x] "=&r"(x), [w] "=&r"(w),
@@ -121,12 +126,15 @@ OUT_OF_LINE void groups_of_4(struct groups *g) {
 #undef LOW
 #undef FINISH
 #undef FINISHES
+#undef FACTORS
+#undef SHARED
+#undef NEXT_FACTORS
 
 /* A multiple of four rows that lie as far apart as filters; at least four filters. A last group of fewer than four is
  * completed by filters before it. */
 OUT_OF_LINE void rows_by_groups(const struct pulp_product *p, struct rows r, const W_T *filters, int channel) {
     const int again = -p->filters & 3;
-    const struct operands s = operands_at(&p->epilogue, channel);
+    const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
     struct groups g = {.words = p->depth >> 2, .w_step = p->w_row, .w_back = 4 - 3 * p->w_row, .w_group = 4 * p->w_row};
     g.y_step = r.y_step, g.shift = p->requantisation.shift, g.left = p->requantisation.left;
     g.limit = p->requantisation.limit, g.low = p->epilogue.low, g.high = p->epilogue.high;
@@ -135,7 +143,10 @@ OUT_OF_LINE void rows_by_groups(const struct pulp_product *p, struct rows r, con
         g.bias = s.bias, g.mul = s.mul, g.add = s.add;
         groups_of_4(&g);
         if (again) {
-            g.count = 1, g.w -= again * p->w_row, g.y -= again, g.mul -= again, g.add -= again;
+            g.count = 1, g.w -= again * p->w_row, g.y -= again;
+#ifndef REQUANT_ONE
+            g.mul -= again, g.add -= again;
+#endif
 #ifdef EPILOGUE_BIAS
             g.bias -= again;
 #endif

@@ -148,7 +148,7 @@ static inline void four(const struct pulp_depthwise *k, const X_T *image, const 
             }
             for (int i = 0; i < 4; i++) {
                 channel(k, columns + i, words + 3 * i, box, y + oh * k->y_row + ow * k->y_column + first + i,
-                        operands_at(&k->epilogue, first + i));
+                        operands_at(&k->epilogue, &k->requantisation, first + i));
             }
         }
     }
@@ -165,7 +165,7 @@ OUT_OF_LINE void few(const struct pulp_depthwise *k, const X_T *image, const W_T
             const int inside = h >= 0 && h < k->height && v >= 0 && v < k->width;
             acc += (inside ? image[h * k->x_row + v * k->x_column + channel] : k->zero_point) * w[9 * channel + tap];
         }
-        const struct stages stages = stages_of(operands_at(&k->epilogue, channel), 0);
+        const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, channel), 0);
         y[oh * k->y_row + ow * k->y_column + channel] =
             (Y_T)finish_with(acc, &stages, &k->epilogue, &k->requantisation);
     }

@@ -4,6 +4,7 @@
  *   REQUANT_NARROW   (acc*mul + add) >> shift in 32 bits
  *   REQUANT_HIGH     (high half of (acc << left)*mul + add) >> shift
  *   REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not change
+ *   REQUANT_ONE      all channels have the same mul and add
  *   CLIP_WHOLE       low and high are the limits of Y_T
  * and without the first two the 64-bit form of docs/integer-form.md.
  */
@@ -26,6 +27,7 @@ struct pulp_epilogue {
 struct pulp_requantisation {
     int32_t limit;
     int left, shift;
+    int32_t mul, add; /* of all channels, with REQUANT_ONE */
 };
 
 #endif
@@ -35,8 +37,10 @@ struct pulp_requantisation {
 
 #include "xpulp.h"
 
-#ifndef EPILOGUE_REQUANTISE
+#ifndef MUL_T
 #define MUL_T int32_t
+#endif
+#ifndef ADD_T
 #define ADD_T int32_t
 #endif
 
@@ -47,20 +51,31 @@ struct stages {
     ADD_T add;
 };
 
-/* Where the operands of a channel and those after it lie. */
+#ifdef REQUANT_ONE
+typedef MUL_T factors;
+typedef ADD_T summands;
+#else
+typedef const MUL_T *factors;
+typedef const ADD_T *summands;
+#endif
+
+/* Where the operands of a channel and those after it lie; or what all share. */
 struct operands {
     const int32_t *bias;
-    const MUL_T *mul;
-    const ADD_T *add;
+    factors mul;
+    summands add;
 };
 
-static inline struct operands operands_at(const struct pulp_epilogue *e, int channel) {
+static inline struct operands operands_at(const struct pulp_epilogue *e, const struct pulp_requantisation *r,
+                                          int channel) {
     struct operands s = {0, 0, 0};
-    (void)e, (void)channel;
+    (void)e, (void)r, (void)channel;
 #ifdef EPILOGUE_BIAS
     s.bias = (const int32_t *)e->bias + channel;
 #endif
-#ifdef EPILOGUE_REQUANTISE
+#if defined(REQUANT_ONE)
+    s.mul = r->mul, s.add = r->add;
+#elif defined(EPILOGUE_REQUANTISE)
     s.mul = (const MUL_T *)e->mul + channel;
     s.add = (const ADD_T *)e->add + channel;
 #endif
@@ -72,7 +87,7 @@ static inline struct operands operands_after(struct operands s, int channels) {
 #ifdef EPILOGUE_BIAS
     s.bias += channels;
 #endif
-#ifdef EPILOGUE_REQUANTISE
+#if defined(EPILOGUE_REQUANTISE) && !defined(REQUANT_ONE)
     s.mul += channels, s.add += channels;
 #endif
     return s;
@@ -84,7 +99,9 @@ static inline struct stages stages_of(struct operands s, int channel) {
 #ifdef EPILOGUE_BIAS
     result.bias = s.bias[channel];
 #endif
-#ifdef EPILOGUE_REQUANTISE
+#if defined(REQUANT_ONE)
+    result.mul = s.mul, result.add = s.add;
+#elif defined(EPILOGUE_REQUANTISE)
     result.mul = s.mul[channel];
     result.add = s.add[channel];
 #endif

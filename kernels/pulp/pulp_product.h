@@ -203,7 +203,7 @@ OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *fil
                 ADD_REST(acc, x, p, w);
             }
             for (int i = 0; i + 4 <= p->depth; i += 4) acc = dot4(xp_load(x + i), xp_load(w + i), acc);
-            r.y[j] = (Y_T)finish(acc, 0, operands_at(&p->epilogue, channel + j), p);
+            r.y[j] = (Y_T)finish(acc, 0, operands_at(&p->epilogue, &p->requantisation, channel + j), p);
         }
     }
 }
@@ -229,18 +229,18 @@ OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *fil
 /* All filters, four at a time: the body sees `w`, `s` and the first channel's `out`. A last group of fewer than four is
  * completed by filters before it. The product is copied: what lies in memory would be read again after every store to
  * y. */
-#define EACH_GROUP(given, rows, filters_, channel, ...)    \
-    const struct pulp_product p = *(given);                \
-    struct operands s = operands_at(&p.epilogue, channel); \
-    const W_T *w = (filters_);                             \
-    Y_T *out = (rows).y;                                   \
-    for (int left = p.filters;;) {                         \
-        __VA_ARGS__                                        \
-        left -= 4;                                         \
-        if (left <= 0) return;                             \
-        const int next = left < 4 ? left : 4;              \
-        w += next * p.w_row, out += next;                  \
-        s = operands_after(s, next);                       \
+#define EACH_GROUP(given, rows, filters_, channel, ...)                       \
+    const struct pulp_product p = *(given);                                   \
+    struct operands s = operands_at(&p.epilogue, &p.requantisation, channel); \
+    const W_T *w = (filters_);                                                \
+    Y_T *out = (rows).y;                                                      \
+    for (int left = p.filters;;) {                                            \
+        __VA_ARGS__                                                           \
+        left -= 4;                                                            \
+        if (left <= 0) return;                                                \
+        const int next = left < 4 ? left : 4;                                 \
+        w += next * p.w_row, out += next;                                     \
+        s = operands_after(s, next);                                          \
     }
 
 OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){

@@ -58,7 +58,7 @@ static inline int32_t scaled(int32_t x, const struct pulp_scaled *s) {
 
 OUT_OF_LINE void strided_row(const struct pulp_requant_add *k, const A_T *a, const B_T *b, Y_T *y) {
     const struct pulp_scaled a_scale = k->a_scale, b_scale = k->b_scale;
-    const struct stages stages = {0, *(const MUL_T *)k->mul, *(const ADD_T *)k->add};
+    const struct stages stages = {0, k->requantisation.mul, k->requantisation.add};
     const int a_step = k->a_step[LAST], b_step = k->b_step[LAST], y_step = k->y_step[LAST];
     for (int i = k->extent[LAST]; i > 0; i--, a += a_step, b += b_step, y += y_step) {
         const int32_t sum = scaled(*a, &a_scale) + scaled(*b, &b_scale);
@@ -69,7 +69,7 @@ OUT_OF_LINE void strided_row(const struct pulp_requant_add *k, const A_T *a, con
 #ifdef XP_STAGES
 OUT_OF_LINE void dense_row(const struct pulp_requant_add *k, const A_T *a, const B_T *b, Y_T *y) {
     const struct pulp_scaled *const s = &k->a_scale, *const t = &k->b_scale;
-    const struct stages stages = {0, *(const MUL_T *)k->mul, *(const ADD_T *)k->add};
+    const struct stages stages = {0, k->requantisation.mul, k->requantisation.add};
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, %[a_load], t3, %[a], 1\n.insn i 0x0b, %[b_load], t5, %[b], 1\n" SCALE_A LIMIT_A SCALE_B LIMIT_B

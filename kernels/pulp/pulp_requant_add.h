@@ -17,7 +17,6 @@ struct pulp_requant_add {
     void *y;
     int extent[6], a_step[6], b_step[6], y_step[6]; /* steps are 0 where an operand is broadcast */
     struct pulp_scaled a_scale, b_scale;
-    const void *mul, *add;
     struct pulp_epilogue epilogue; /* the limits of y */
     struct pulp_requantisation requantisation;
 };

@@ -1,4 +1,4 @@
-/* Requantisation of bytes, or of the sum of two operands of bytes, by one multiplier for all. */
+/* Requantisation of bytes, or of the sum or product of two operands of bytes, by one multiplier for all. */
 #ifndef DEEPLOY_PULP_SCALE_H
 #define DEEPLOY_PULP_SCALE_H
 
@@ -9,8 +9,8 @@ struct pulp_scale {
     const void *b; /* with OPERANDS 2 */
     void *y;
     int extent[6], a_step[6], b_step[6], y_step[6]; /* steps are 0 where an operand is broadcast */
-    const int32_t *mul, *add;
-    struct pulp_epilogue epilogue; /* the limits of y */
+    int a_zero_point, b_zero_point;                 /* of products */
+    struct pulp_epilogue epilogue;                  /* the limits of y */
     struct pulp_requantisation requantisation;
 };
 

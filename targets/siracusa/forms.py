@@ -15,6 +15,14 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(array, channels))
 
 
+def of_all(node: Node) -> requantise.Requantisation | None:
+    """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
+    found = requantise.of_node(node)
+    if found is None or found.form == "wide" or np.unique(found.mul).size != 1 or np.unique(found.add).size != 1:
+        return None
+    return found
+
+
 def _mul(array: np.ndarray, node: Node) -> np.ndarray:
     found = requantise.of_node(node)
     return array if found is None else found.mul
@@ -25,12 +33,12 @@ def _add(array: np.ndarray, node: Node) -> np.ndarray:
     return array if found is None else found.add
 
 
-# The constants in the cheapest form: one value per channel, or as many as there were.
-SHAPED: Mapping[str, Layout] = {"mul": Layout(_mul), "add": Layout(_add)}
+# The constants in the cheapest form, one value per channel; what all channels share is in the call's ``requantisation``.
+IN_THE_CALL: Mapping[str, Layout] = {"mul": Layout(lambda array, node: None), "add": Layout(lambda array, node: None)}
 PER_CHANNEL: Mapping[str, Layout] = {
     "bias": Layout(_per_channel),
-    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node)),
-    "add": Layout(lambda array, node: _per_channel(_add(array, node), node)),
+    "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node) if of_all(node) is None else None),
+    "add": Layout(lambda array, node: _per_channel(_add(array, node), node) if of_all(node) is None else None),
 }
 
 
@@ -48,6 +56,8 @@ def macros(node: Node) -> dict[str, str]:
         result["REQUANT_CLIPPED"] = "clipped"
     if _is_whole(node):
         result["CLIP_WHOLE"] = "whole"
+    if of_all(node) is not None:
+        result["REQUANT_ONE"] = "one"
     return result
 
 
@@ -81,4 +91,5 @@ def settings(node: Node) -> dict[str, str]:
     found = requantise.of_node(node)
     if found is None or found.form == "wide":
         return {"requantisation": "{0}"}
-    return {"requantisation": f"{{.limit = {found.limit or 0}, .left = {found.left}, .shift = {found.shift}}}"}
+    shared = f", .mul = {found.mul.flat[0]}, .add = {found.add.flat[0]}" if of_all(node) is not None else ""
+    return {"requantisation": f"{{.limit = {found.limit or 0}, .left = {found.left}, .shift = {found.shift}{shared}}}"}

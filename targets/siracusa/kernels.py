@@ -195,9 +195,7 @@ _MATMUL_COLUMNS = replace(
 
 
 def _one_factor(node: Node) -> bool:
-    """Whether a requantisation has one multiplier for all, and a form of 32 bits."""
-    found = requantise.of_node(node)
-    return found is not None and found.form != "wide" and found.mul.size == found.add.size == 1
+    return forms.of_all(node) is not None
 
 
 _ADD = replace(
@@ -208,10 +206,26 @@ _ADD = replace(
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
     macros=lambda node: {"OPERANDS": "2", **forms.macros(node)},
-    layouts=forms.SHAPED,
+    layouts=forms.IN_THE_CALL,
     source="pulp/pulp_scale.c",
     template="pulp_scale.mako",
     settings=forms.settings,
+)
+
+
+def _product_macros(node: Node) -> dict[str, str]:
+    zeros = {"ZEROS": "zeros"} if node.attrs["a_zero_point"] or node.attrs["b_zero_point"] else {}
+    return {"OPERANDS": "2", "PRODUCT": "product", **zeros, **forms.macros(node)}
+
+
+_MUL = replace(
+    _ADD,
+    name="pulp_mul",
+    op="Mul",
+    nest=generic("mul").nest,
+    accepts=also(generic("mul"), _one_factor, "a requantisation by one multiplier, in 32 bits"),
+    macros=_product_macros,
+    reference=generic("mul").reference,
 )
 _REQUANT_SHIFT = replace(
     generic("requant_shift"),
@@ -219,7 +233,7 @@ _REQUANT_SHIFT = replace(
     types={**generic("requant_shift").types, "x": BYTES, "y": BYTES},
     accepts=also(generic("requant_shift"), _one_factor, "one multiplier for all, and a form of 32 bits"),
     macros=lambda node: {"OPERANDS": "1", **forms.macros(node)},
-    layouts=forms.SHAPED,
+    layouts=forms.IN_THE_CALL,
     source="pulp/pulp_scale.c",
     template="pulp_scale.mako",
     settings=forms.settings,
@@ -229,7 +243,7 @@ _REQUANT_SHIFT = replace(
 def _operands_in_32_bits(node: Node) -> bool:
     """Whether both operands are requantised in 32 bits, clipped behind it."""
     found = [requantise.of_operand(node, index) for index in (0, 1)]
-    return all(r.form == "narrow" and r.limit is None for r in found) and all(t is not None and t.elements == 1 for t in node.inputs[2:])
+    return all(r.form == "narrow" and r.limit is None for r in found) and _one_factor(node)
 
 
 _REQUANT_ADD = replace(
@@ -240,7 +254,7 @@ _REQUANT_ADD = replace(
     epilogues=(("requantise",),),
     strided={"a": 0, "b": 0, "y": 0},
     macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
-    layouts=forms.SHAPED,
+    layouts=forms.IN_THE_CALL,
     source="pulp/pulp_requant_add.c",
     template="pulp_requant_add.mako",
     settings=forms.settings,
@@ -315,6 +329,7 @@ KERNELS: tuple[Kernel, ...] = (
     _MATMUL_ROWS,
     _MATMUL_COLUMNS,
     _ADD,
+    _MUL,
     _REQUANT_SHIFT,
     _REQUANT_ADD,
     _SCALED_ADD,

@@ -99,6 +99,7 @@ def run(kernel: Kernel, node: Node, inputs: Mapping[str, np.ndarray], strided: b
     assert names is not None
     stored = {n: inputs[n] for n, t in zip(names, node.inputs, strict=True) if t is not None}
     stored |= {n: layout.encode(inputs[n], node) for n, layout in kernel.layouts.items() if n in stored}
+    stored = {n: array for n, array in stored.items() if array is not None}
     geometry = bind.bound_geometry(kernel, node, stored)
     results = dict(zip(kernel.outputs, node.outputs, strict=True))
     shapes = {n: a.shape for n, a in stored.items()} | {n: t.shape for n, t in results.items()}

@@ -44,14 +44,16 @@ def epilogue(rng: np.random.Generator, stages: tuple[str, ...], channels: int, s
     return given, staged({}, *stages, **attrs)
 
 
+NO_ZEROS: dict[str, Any] = {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": False}
+
+
 def check_matmul(shape: tuple[int, int, int], stages: str, x: str, strided: bool = True) -> None:
     rows, depth, columns = shape
     rng = np.random.default_rng(rows * 1000 + depth)
     given, attrs = epilogue(rng, STAGES[stages], columns, 4000 * depth, x, False)
     given |= {"a": draw(rng, x, rows, depth), "b": draw(rng, "s8", depth, columns)}
-    zero = {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": False}
     y = x if "requantise" in STAGES[stages] else "s32"
-    harness.check(kernel("pulp_matmul"), given, y, attrs | zero, strided=strided)
+    harness.check(kernel("pulp_matmul"), given, y, attrs | NO_ZEROS, strided=strided)
 
 
 @pytest.mark.parametrize("shape", PRODUCTS)
@@ -68,6 +70,20 @@ def test_stages_and_types(stages: str, x: str) -> None:
 @pytest.mark.parametrize("shape", [(9, 16, 8), (4, 64, 5), (7, 4, 4), (6, 20, 7)])
 def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
     check_matmul(shape, "requantised", "s8", strided=False)
+
+
+@pytest.mark.parametrize("form", ["narrow", "high"])
+@pytest.mark.parametrize("shape", [(9, 16, 8), (4, 64, 7), (4, 8, 5), (2, 13, 9), (1, 20, 6), (3, 7, 2)])
+def test_matmul_by_one_factor(shape: tuple[int, int, int], form: str) -> None:
+    """All channels share it: it is in the call, and no operand."""
+    rows, depth, columns = shape
+    rng = np.random.default_rng(depth)
+    mul, shift = {"narrow": (37, 16), "high": (1192384022, 42)}[form]
+    given = {"a": draw(rng, "s8", rows, depth), "b": draw(rng, "s8", depth, columns)}
+    given |= {"bias": rng.integers(-9000, 9000, columns).astype(np.int32)}
+    given |= {"mul": np.array([mul], np.int32), "add": np.full(columns, 1 << (shift - 1), np.int64)}
+    attrs = staged(NO_ZEROS, "bias", "requantise", shift=shift, low=-128, high=127)
+    harness.check(kernel("pulp_matmul"), given, "s8", attrs, strided=rows != 4)
 
 
 # batch of a and of b, rows, depth, columns
@@ -161,6 +177,18 @@ def test_add(a: str, b: str, y: str, form: str) -> None:
     given = {"a": draw(rng, a, 2, 5, 7), "b": draw(rng, b, 5, 1)}
     given |= {"mul": np.array([mul], np.int32), "add": np.array([add], np.int64)}
     harness.check(kernel("pulp_add"), given, y, staged({}, "requantise", shift=shift, low=low, high=high), strided=form == "narrow")
+
+
+@pytest.mark.parametrize("form", ["narrow", "high"])
+@pytest.mark.parametrize("zeros", [(0, 0), (-7, 100)])
+@pytest.mark.parametrize(("a", "b", "y"), [("s8", "s8", "s8"), ("u8", "s8", "u8")])
+def test_mul(a: str, b: str, y: str, zeros: tuple[int, int], form: str) -> None:
+    rng = np.random.default_rng(3)
+    mul, add, shift = SCALED[form]
+    given = {"a": draw(rng, a, 2, 5, 7), "b": draw(rng, b, 5, 1) if form == "high" else draw(rng, b, 2, 5, 7)}
+    given |= {"mul": np.array([mul >> 7], np.int32), "add": np.array([add], np.int64)}
+    attrs = staged({"a_zero_point": zeros[0], "b_zero_point": zeros[1]}, "requantise", shift=shift, low=-128 if y == "s8" else 0, high=127)
+    harness.check(kernel("pulp_mul"), given, y, attrs, strided=form == "narrow")
 
 
 @pytest.mark.parametrize("form", SCALED)
