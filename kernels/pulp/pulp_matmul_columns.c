@@ -2,17 +2,75 @@
 #define W_T B_T
 #include "pulp_matmul_columns.h"
 
+#include "pulp_batch.h"
+
+enum { FEW = 2 /* rows, for which columns are not kept as rows */ };
+
+#define LOWER 0x05010400
+#define UPPER 0x07030602
+#define ENDS 0x07060302
+
+/* One row times four columns: blocks of four by four bytes of b become rows in registers. */
+static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y, int first) {
+    int32_t c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+    int i = k->product.depth >> 2;
+    const int row = k->b_row, rest = k->product.depth & 3;
+#ifdef XPULP_INSN
+#define GET(to) ".insn r 0x0b, 7, 0x10, " to ", %[b], %[row]\n"
+#define SHUFFLE(to, other, mask) ".insn r 0x57, 1, 0x64, " to ", " other ", %[" mask "]\n"
+#define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
+#define DOT(acc, w) ".insn r 0x57, 1, %[sdot], %[" acc "], t6, " w "\n"
+    if (i) {
+        __asm__ volatile(
+            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 38\n"
+            GET("t0") GET("t1") GET("t2") GET("t3") ".insn i 0x0b, 2, t6, %[a], 4\n"
+            "mv t4, t0\n" SHUFFLE("t4", "t1", "lower") SHUFFLE("t0", "t1", "upper")
+            "mv t5, t2\n" SHUFFLE("t5", "t3", "lower") SHUFFLE("t2", "t3", "upper")
+            PACK("t1", "t5", "t4") SHUFFLE("t4", "t5", "ends") PACK("t3", "t2", "t0") SHUFFLE("t0", "t2", "ends")
+            DOT("c0", "t1") DOT("c1", "t4") DOT("c2", "t3") DOT("c3", "t0") ".option pop\n"
+            : [a] "+r"(a), [b] "+r"(b), [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3)
+            : [n] "r"(i), [row] "r"(row), [lower] "r"(LOWER), [upper] "r"(UPPER), [ends] "r"(ENDS), [sdot] "i"(SDOT)
+            : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+    }
+#else
+    for (; i > 0; i--, a += 4, b += 4 * row) {
+        const uint32_t word = xp_load(a), r0 = xp_load(b), r1 = xp_load(b + row), r2 = xp_load(b + 2 * row);
+        const uint32_t r3 = xp_load(b + 3 * row), t0 = xp_shuffle2(r0, r1, LOWER), t1 = xp_shuffle2(r0, r1, UPPER);
+        const uint32_t t2 = xp_shuffle2(r2, r3, LOWER), t3 = xp_shuffle2(r2, r3, UPPER);
+        c0 = dot4(word, xp_pack(t2, t0), c0), c1 = dot4(word, xp_shuffle2(t0, t2, ENDS), c1);
+        c2 = dot4(word, xp_pack(t3, t1), c2), c3 = dot4(word, xp_shuffle2(t1, t3, ENDS), c3);
+    }
+#endif
+    for (i = 0; i < rest; i++) {
+        const B_T *const last = b + i * row;
+        c0 = xp_mac(c0, a[i], last[0]), c1 = xp_mac(c1, a[i], last[1]);
+        c2 = xp_mac(c2, a[i], last[2]), c3 = xp_mac(c3, a[i], last[3]);
+    }
+    const struct operands s = operands_at(&k->product.epilogue, &k->product.requantisation, first);
+    c0 = finish(c0, 0, s, &k->product), c1 = finish(c1, 1, s, &k->product);
+    c2 = finish(c2, 2, s, &k->product), c3 = finish(c3, 3, s, &k->product);
+    y[first] = (Y_T)c0, y[first + 1] = (Y_T)c1, y[first + 2] = (Y_T)c2, y[first + 3] = (Y_T)c3;
+}
+
+OUT_OF_LINE void few_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
+    for (int i = 0; i < k->rows; i++) {
+        for (int next = 0; next < k->columns; next += 4) {
+            const int first = next + 4 <= k->columns ? next : k->columns - 4; /* the last four may begin earlier */
+            one_by_4(k, a + i * k->a_row, b + first, y + i * k->y_row, first);
+        }
+    }
+}
+
 /* Four columns become rows that lie `w_row` apart: blocks of four by four bytes by shuffles. */
 OUT_OF_LINE void turn(const struct pulp_matmul_columns *k, const B_T *b, B_T *to) {
-    const uint32_t lower = 0x05010400, upper = 0x07030602, ends = 0x07060302;
     const int depth = k->product.depth, row = k->b_row, pitch = k->product.w_row;
     int i = depth;
     for (; i >= 4; i -= 4, b += 4 * row, to += 4) {
         const uint32_t r0 = xp_load(b), r1 = xp_load(b + row), r2 = xp_load(b + 2 * row), r3 = xp_load(b + 3 * row);
-        const uint32_t t0 = xp_shuffle2(r0, r1, lower), t1 = xp_shuffle2(r0, r1, upper);
-        const uint32_t t2 = xp_shuffle2(r2, r3, lower), t3 = xp_shuffle2(r2, r3, upper);
-        xp_store(to, xp_pack(t2, t0)), xp_store(to + pitch, xp_shuffle2(t0, t2, ends));
-        xp_store(to + 2 * pitch, xp_pack(t3, t1)), xp_store(to + 3 * pitch, xp_shuffle2(t1, t3, ends));
+        const uint32_t t0 = xp_shuffle2(r0, r1, LOWER), t1 = xp_shuffle2(r0, r1, UPPER);
+        const uint32_t t2 = xp_shuffle2(r2, r3, LOWER), t3 = xp_shuffle2(r2, r3, UPPER);
+        xp_store(to, xp_pack(t2, t0)), xp_store(to + pitch, xp_shuffle2(t0, t2, ENDS));
+        xp_store(to + 2 * pitch, xp_pack(t3, t1)), xp_store(to + 3 * pitch, xp_shuffle2(t1, t3, ENDS));
     }
     for (; i > 0; i--, b += row, to++) {
         to[0] = b[0], to[pitch] = b[1], to[2 * pitch] = b[2], to[3 * pitch] = b[3];
@@ -26,7 +84,7 @@ OUT_OF_LINE void turn_few(const struct pulp_matmul_columns *k, const B_T *b, B_T
     }
 }
 
-static inline void multiply(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void many_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
     B_T *const turned = (B_T *)k->turned;
     if (k->columns < 4) {
         struct pulp_product fewer = k->product;
@@ -36,26 +94,22 @@ static inline void multiply(const struct pulp_matmul_columns *k, const A_T *a, c
         return;
     }
     for (int next = 0; next < k->columns; next += 4) {
-        const int first = next + 4 <= k->columns ? next : k->columns - 4; /* the last four may begin earlier */
+        const int first = next + 4 <= k->columns ? next : k->columns - 4;
         turn(k, b + first, turned);
         product(&k->product, (struct rows){a, y + first, k->a_row, k->y_row, k->rows}, turned, first);
     }
 }
 
 void KERNEL(const struct pulp_matmul_columns *k) {
-    for (int i = 0; i < k->batch[0]; i++) {
-        for (int j = 0; j < k->batch[1]; j++) {
-            for (int l = 0; l < k->batch[2]; l++) {
-                for (int h = 0; h < k->batch[3]; h++) {
-                    multiply(
-                        k,
-                        (const A_T *)k->a + i * k->a_batch[0] + j * k->a_batch[1] + l * k->a_batch[2] +
-                            h * k->a_batch[3],
-                        (const B_T *)k->b + i * k->b_batch[0] + j * k->b_batch[1] + l * k->b_batch[2] +
-                            h * k->b_batch[3],
-                        (Y_T *)k->y + i * k->y_batch[0] + j * k->y_batch[1] + l * k->y_batch[2] + h * k->y_batch[3]);
-                }
-            }
-        }
-    }
+    const int is_few = k->rows <= FEW && k->columns >= 4;
+    struct batch at = {{0}, 0, 0, 0};
+    do {
+        const A_T *const a = (const A_T *)k->a + at.a;
+        const B_T *const b = (const B_T *)k->b + at.b;
+        Y_T *const y = (Y_T *)k->y + at.y;
+        if (is_few)
+            few_rows(k, a, b, y);
+        else
+            many_rows(k, a, b, y);
+    } while (next_batch(&at, k->batch, k->a_batch, k->b_batch, k->y_batch));
 }
