@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from deeploy import __version__
+from deeploy.bringup import commands as bringup
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.options import (
     BalanceOption,
@@ -58,6 +59,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(bringup.app)
 
 
 def _version(value: bool) -> None:

@@ -31,6 +31,7 @@ ARROWS = {
     "backend": {*BASE, "graph", "operators", "frontend", "midend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend"},
     "report": {*BASE, "graph", "operators", "midend"},
+    "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
 TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}

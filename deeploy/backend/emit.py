@@ -75,7 +75,7 @@ def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: Te
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source in sorted({instance.source for instance in instances.values()}):
-        files |= _kernel_files(target, source)
+        files |= kernel_files(target, source)
     files["include/deeploy_kernels.h"] = _prototypes(instances)
     for entry in target.runtime:
         files |= runtime_files(entry)
@@ -171,7 +171,7 @@ def _prototypes(instances: Mapping[str, c.Instance]) -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
+def kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
     """A kernel source and the headers it includes, under ``kernels/`` as in the folder it was found in; the runtime's are there."""
     files: dict[str, str | bytes] = {}
     runtime = {path.name for folder in target.runtime for path in folder.glob("*.h")}

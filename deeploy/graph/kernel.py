@@ -52,6 +52,15 @@ class Tiling:
     multiple: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A node to try a kernel on: shapes of the body's inputs in graph layout, attributes without epilogue, arrays that cannot be random."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One C kernel.
@@ -77,6 +86,7 @@ class Kernel:
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
+        samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
     """
 
@@ -104,3 +114,4 @@ class Kernel:
     engine: str = "core"
     struct: str = ""
     link: Literal["send", "recv"] | None = None
+    samples: tuple[Sample, ...] = ()

@@ -53,7 +53,7 @@ from __future__ import annotations
 from deeploy.errors import TargetError
 from deeploy.frontend.lower import passes
 from deeploy.graph.array import Array, load_array
-from deeploy.graph.kernel import Kernel, Layout, Reference, Tiling, Types, permuted, types
+from deeploy.graph.kernel import Kernel, Layout, Reference, Sample, Tiling, Types, permuted, types
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Expr, Geometry, Kind, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
@@ -103,6 +103,7 @@ __all__ = [
     "Rate",
     "Reference",
     "Rule",
+    "Sample",
     "Target",
     "TargetError",
     "Tensor",

@@ -1,0 +1,161 @@
+"""``deeploy target check``: every kernel of a target against its C and its reference, and what the target lacks, as a table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from deeploy.bringup.alone import try_kernel
+from deeploy.bringup.cases import cases
+from deeploy.errors import BuildError, TargetError, UsageError, shorten
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.target import Target
+from deeploy.operators.samples import SAMPLES
+from deeploy.resources import resource
+
+Status = Literal["ok", "failed", "note"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was looked at, how it went, how many runs were compared, and the finding."""
+
+    part: str
+    name: str
+    status: Status
+    runs: int
+    finding: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All rows of a target."""
+
+    target: str
+    rows: tuple[Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(row.status != "failed" for row in self.rows)
+
+    def contents(self) -> dict[str, Any]:
+        """For scripts."""
+        return {"target": self.target, "passed": self.passed, "rows": [asdict(row) for row in self.rows]}
+
+
+def check(
+    target: Target,
+    names: Iterable[str] = (),
+    everything: bool = False,
+) -> Findings:
+    """Check a target.
+
+    Args:
+        names: only kernels whose names begin so.
+        everything: also the kernels whose C is the compiler's own; its tests run those.
+
+    Raises:
+        BuildError: there is no C compiler with sanitizers.
+        UsageError: no kernel has such a name.
+    """
+    compiler = _compiler()
+    wanted = tuple(names)
+    kernels = [kernel for kernel in target.kernels if not wanted or kernel.name.startswith(wanted)]
+    if not kernels:
+        raise UsageError(f"no kernel of {target.name} begins with {' or '.join(wanted)}", "Show them with: deeploy targets NAME")
+    rows, borrowed = [*_levels(target)], 0
+    for kernel in kernels:
+        if not (everything or wanted) and _is_borrowed(kernel, target):
+            borrowed += 1
+            continue
+        rows.append(_kernel(kernel, target, compiler))
+    if borrowed:
+        rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))
+    return Findings(target.name, (*rows, *_timing(target), *_missing(target)))
+
+
+def _compiler() -> str:
+    """A compiler that finds its sanitizers."""
+    compiler = os.environ.get("CC", "gcc")
+    if shutil.which(compiler) is None:
+        raise BuildError(f"{compiler} is not installed", "Install it (on Debian: apt-get install gcc), or name a C compiler in CC.")
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "empty.c").write_text("int main(void) { return 0; }\n")
+        command = [compiler, "-fsanitize=address,undefined", "empty.c", "-o", "empty"]
+        if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode:
+            raise BuildError(f"{compiler} has no address sanitizer", "Install its libraries, or name another C compiler in CC.")
+    return compiler
+
+
+def _is_borrowed(kernel: Kernel, target: Target) -> bool:
+    own = resource("kernels")
+    found = next((folder for folder in target.kernel_folders if (folder / kernel.source).is_file()), None)
+    return bool(kernel.link) or (found is not None and found.resolve() == own.resolve())
+
+
+def _levels(target: Target) -> Iterable[Row]:
+    for memory in target.memories:
+        size = "of any size" if memory.capacity is None else f"{memory.capacity} bytes, {memory.reserved} reserved"
+        where = "" if memory.base is None else f", from {memory.base:#x}"
+        yield Row("memory", memory.name, "ok", 0, f"{size}{where}, alignment {memory.alignment}")
+    for path in target.paths:
+        limits = f"rows of {path.max_bytes} bytes, {path.max_rows} rows, {path.max_total} bytes, pitch {path.max_pitch}"
+        yield Row("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
+
+
+def _kernel(kernel: Kernel, target: Target, compiler: str) -> Row:
+    """One kernel, on every case that it accepts."""
+    engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
+    if kernel.link or kernel.resident or (engine is not None and engine.accelerator):
+        return Row("kernel", kernel.name, "note", 0, "it needs a runtime or an accelerator: deeploy verify runs it on the host model")
+    try:
+        given = cases(kernel)
+    except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
+    if not given:
+        need = "it accepts none of the samples" if kernel.op in SAMPLES else "there are no samples"
+        return Row("kernel", kernel.name, "note", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
+    with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
+        try:
+            runs, failure = try_kernel(kernel, target, given, Path(scratch).resolve(), compiler)
+        except subprocess.TimeoutExpired:
+            return Row("kernel", kernel.name, "failed", 0, "it does not end")
+        except TargetError as error:
+            return Row("kernel", kernel.name, "failed", 0, error.what)
+        except (NameError, AttributeError, KeyError, TypeError, ValueError) as error:
+            return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.template} or its nest: {shorten(str(error), 200)}")
+    if failure is None:
+        types = sorted({t.dtype.value for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None})
+        return Row("kernel", kernel.name, "ok", runs, f"{len(given)} nodes, types {' '.join(types)}")
+    case = "" if failure.case is None else f" for {given[failure.case]}"
+    return Row("kernel", kernel.name, "failed", runs, f"{failure.way}{case}: {failure.text}")
+
+
+def _timing(target: Target) -> Iterable[Row]:
+    if target.timing is None:
+        what = "no timing: plans are made by bytes and work alone, reports have no cycles"
+        yield Row("timing", "", "note", 0, what if target.paths else "no timing: reports have no cycles")
+        return
+    for engine in target.engines:
+        if engine.name not in target.timing.core_mw:
+            yield Row("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
+    entries = sorted(target.timing.kernels, key=len, reverse=True)
+    by_default = sorted({k.name for k in target.kernels if not any(k.name.startswith(e.split()[0]) for e in entries if e != "default")})
+    yield Row("timing", "", "ok", 0, f"{len(entries)} rates of kernels at {target.timing.mhz:g} MHz")
+    if by_default:
+        yield Row("timing", "default", "note", 0, f"the rate of {len(by_default)} kernels: {shorten(', '.join(by_default), 120)}")
+
+
+def _missing(target: Target) -> Iterable[Row]:
+    """Operators of the integer form that no kernel runs; views need none."""
+    lacking = sorted(set(SAMPLES) - {kernel.op for kernel in target.kernels})
+    if lacking:
+        yield Row("missing", "operators", "note", 0, f"no kernel for {', '.join(lacking)}: networks with them are refused")
+    if target.engines and (alone := sorted({e.name for e in target.engines} - {k.engine for k in target.kernels})):
+        yield Row("missing", "kernels", "note", 0, f"no kernel runs on {', '.join(alone)}")

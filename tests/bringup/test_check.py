@@ -1,0 +1,140 @@
+"""``deeploy target check``: right targets pass, and every kind of mistake in C, template or declaration is found and located."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deeploy.bringup import new
+from deeploy.bringup.cases import cases
+from deeploy.bringup.check import Findings, Row, check
+from deeploy.errors import UsageError
+from deeploy.target import load
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    new.write(tmp_path / "mychip")
+    return tmp_path / "mychip"
+
+
+def change(path: Path, old: str, replacement: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, replacement))
+
+
+def row(findings: Findings, name: str) -> Row:
+    (found,) = [row for row in findings.rows if row.part == "kernel" and row.name == name]
+    return found
+
+
+def checked(folder: Path, name: str) -> Row:
+    return row(check(load(folder), [name]), name)
+
+
+# file, what stands there, what replaces it, the kernel, the way it fails, a part of what is said
+MISTAKES = {
+    "a wrong loop": ("kernels/own/own_matmul.c", "i < k->depth", "i < k->depth - 1", "own_matmul", "whole", "instead of"),
+    "a row too many": ("kernels/own/own_matmul.c", "m < k->rows", "m <= k->rows", "own_matmul", "whole", "own_matmul.c:"),
+    "a division by zero": ("kernels/own/own_add.c", "at = i", "at = 1 / (k->rows - k->rows) + i", "own_add", "whole", "division by zero"),
+    "a type that is too small": ("kernels/own/own_matmul.c", "ACC_T sum", "int8_t sum", "own_matmul", "whole", "instead of"),
+    "C that does not compile": ("kernels/own/own_clip.c", "k->count", "k->number", "own_clip", "compile", "own/own_clip.c:4"),
+    "a field that is not there": ("templates/own_clip.mako", ".count =", ".number =", "own_clip", "compile", "number"),
+    "a template that names nothing": ("templates/own_clip.mako", "attrs, y", "attrs, z", "own_clip", "own_clip.mako", "z"),
+    "rows of the whole in a tile": ("templates/own_matmul.mako", "${y.extent[0]}", "${y.shape[0]}", "own_matmul", "tiles", "own_matmul.c:"),
+    "a reduction that is cut": ("templates/own_matmul.mako", "${a.extent[1]}", "${b.shape[0]}", "own_matmul", "", ""),
+    "a nest that reads too little": ("target.py", '"b": Map(n, k)', '"b": Map(k, n)', "own_matmul", "", ""),
+    "a reference of something else": (
+        "target.py",
+        "elementwise.add_reference",
+        "elementwise.sub_reference",
+        "own_add",
+        "whole",
+        "instead of",
+    ),
+    "rows that may be apart": ("target.py", '    overwrites=(("y", "x"),)', "    strided={'x': 1, 'y': 1}", "own_clip", "strided", ""),
+    "cores that share columns": (
+        "target.py",
+        "    accepts=same_shapes,",
+        "    accepts=same_shapes,\n    cores=('d1',),",
+        "own_add",
+        "parts",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_found(name: str, folder: Path) -> None:
+    file, old, replacement, kernel, way, text = MISTAKES[name]
+    change(folder / file, old, replacement)
+    found = checked(folder, kernel)
+    assert found.status == "failed", found
+    assert way in found.finding and text in found.finding, found.finding
+
+
+def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> None:
+    findings = check(load(folder))
+    assert findings.passed
+    assert {row.name for row in findings.rows if row.part in ("memory", "path")} == {"L1", "L2", "L2_L1"}
+    assert row(findings, "own_matmul").runs >= 9 and "types s32 s8" in row(findings, "own_matmul").finding
+    assert [r.status for r in findings.rows if r.part == "timing"] == ["ok", "note"]
+    assert not [r for r in findings.rows if r.part == "missing"]
+    change(folder / "target.py", "kernels=(MATMUL, ADD, CLIP, *GENERIC)", "kernels=(MATMUL, ADD, CLIP)")
+    again = folder.parent / "lean"
+    folder.rename(again)
+    (lacking,) = [r for r in check(load(again)).rows if r.part == "missing"]
+    assert lacking.status == "note" and "Conv, ConvTranspose" in lacking.finding
+
+
+def test_operators_of_the_target_bring_samples(folder: Path) -> None:
+    change(folder / "target.py", 'op="Clip"', 'op="Bound"')
+    assert "there are no samples of Bound" in checked(folder, "own_clip").finding
+    again = folder.parent / "again"
+    folder.rename(again)
+    sample = "samples=(Sample({'x': (3, 5)}, {'low': -4, 'high': 5}),),\n    source=\"own/own_clip.c\""
+    change(again / "target.py", 'source="own/own_clip.c"', sample)
+    change(again / "target.py", "    Target,\n", "    Sample,\n    Target,\n")
+    found = checked(again, "own_clip")
+    assert (found.status, found.runs >= 5) == ("ok", True)
+
+
+def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
+    """A few of every family, on integers and floats; their own tests go further."""
+    target = load("generic")
+    findings = check(target, ["conv2d_dot_grouped", "average_pool2d", "quantize", "integer_rms_norm", "mul"])
+    assert findings.passed, [r for r in findings.rows if r.status == "failed"]
+    assert sum(r.runs > 0 for r in findings.rows) == 7
+    every = {kernel.op for kernel in target.kernels if not cases(kernel) and not kernel.link}
+    assert every <= {"Expand", "Rotate"}, "operators without samples"
+
+
+def test_the_simd_kernels_of_an_example_pass() -> None:
+    folder = ROOT / "examples" / "targets" / "cortex_m" / "deeploy_cortex_m"
+    findings = check(load(folder))
+    assert findings.passed, [r for r in findings.rows if r.status == "failed"]
+    tried = {r.name: r.runs for r in findings.rows if r.part == "kernel" and r.runs}
+    assert set(tried) == {"arm_conv2d", "arm_conv2d_grouped", "arm_depthwise", "arm_matmul"} and min(tried.values()) > 20
+
+
+def test_names_that_no_kernel_has(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no kernel of mychip begins with nothing"):
+        check(load(folder), ["nothing"])
+
+
+def test_the_command(folder: Path) -> None:
+    command = [sys.executable, "-m", "deeploy", "target", "check", str(folder), "--kernel", "own_clip"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0 and "nothing failed" in done.stdout and "own_clip" in done.stdout, done.stdout + done.stderr
+    change(folder / "kernels" / "own" / "own_clip.c", "k->low", "k->high")
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    contents = json.loads(done.stdout)
+    assert not contents["passed"] and {r["status"] for r in contents["rows"] if r["name"] == "own_clip"} == {"failed"}
