@@ -203,10 +203,15 @@ def cycles(levels: Levels, tables: Sequence[Table]) -> Cuts:
         FitError: whatever is cut, some device cannot run its stage.
     """
     check(levels, len(tables))
-    limit = _solve(tables, np.maximum, math.inf)[0]
+    limit = bottleneck(tables)
     if math.isinf(limit):
         raise _nothing_fits(levels, tables)
     return _solve(tables, np.add, limit)[1]
+
+
+def bottleneck(tables: Sequence[Table]) -> float:
+    """Time of the slowest stage of the best cut; infinite where there is none."""
+    return _solve(tables, np.maximum, math.inf)[0]
 
 
 def _solve(tables: Sequence[Table], combine: np.ufunc, limit: float) -> tuple[float, Cuts]:

@@ -74,12 +74,9 @@ def levels_of(
     level = _levels(depth, together)
     count = max(level, default=-1) + 1
     members: list[list[int]] = [[] for _ in range(count)]
-    last = list(level)  # the last level that reads each layer's result
-    for position, layer in enumerate(layers):
+    for position in range(len(layers)):
         members[level[position]].append(position)
-        for read in layer.reads:
-            if read != INPUT:
-                last[read] = max(last[read], level[position])
+    last = _last(layers, level)
     passed = [0] * (count + 1)
     for position, layer in enumerate(layers):
         for border in range(level[position] + 1, last[position] + 1):
@@ -106,3 +103,20 @@ def segments(cuts: Cuts, depth: int) -> list[tuple[int, int]]:
 def sizes(levels: Levels, cuts: Cuts) -> list[int]:
     """Bytes of constants of every stage."""
     return [sum(levels.weights[first:end]) for first, end in segments(cuts, levels.depth)]
+
+
+def spans(layers: Sequence[Layer], levels: Levels) -> list[tuple[int, int, int]]:
+    """Of every layer's result: its level, the last level that reads it, and its bytes."""
+    numbers = {position: number for number, row in enumerate(levels.layers) for position in row}
+    level = [numbers[position] for position in range(len(layers))]
+    return [(made, last, layer.output) for made, last, layer in zip(level, _last(layers, level), layers, strict=True)]
+
+
+def _last(layers: Sequence[Layer], level: Sequence[int]) -> list[int]:
+    """The last level that reads each layer's result; its own where none does."""
+    last = list(level)
+    for position, layer in enumerate(layers):
+        for read in layer.reads:
+            if read != INPUT:
+                last[read] = max(last[read], level[position])
+    return last

@@ -124,17 +124,17 @@ def smallest(levels: Levels, costs: Costs) -> int:
     return balance.smallest(levels, lambda chips: balance.parameters(levels, chips, costs.overflow).excess == 0, MOST_CHIPS)
 
 
-def pipeline(graph: gs.Graph, chips: int | Literal["auto"], strategy: Balance, costs: Costs) -> Pipeline:
+def pipeline(graph: gs.Graph, levels: Levels, chips: int | Literal["auto"], strategy: Balance, costs: Costs) -> Pipeline:
     """Cut a lowered graph into a pipeline.
 
     Args:
         graph: as the target's passes leave it; it is not changed, its constants are shared.
+        levels: where it can be cut (``levels_of_graph``).
         chips: how many stages; ``auto`` for the fewest that keep all constants.
 
     Raises:
-        UsageError, FitError, UnsupportedError: it cannot be cut so; see ``choose`` and ``levels_of_graph``.
+        UsageError, FitError: it cannot be cut so; see ``choose``.
     """
-    levels = levels_of_graph(graph)
     count = smallest(levels, costs) if chips == "auto" else chips
     cuts = choose(levels, count, strategy, costs)
     return Pipeline(cut(graph, levels, cuts), levels, cuts, strategy)
@@ -199,3 +199,29 @@ class _Stages:
             graph.inputs.sort(key=lambda tensor: order[tensor.name])
         names = tuple(tensor.name for tensor in self.graph.inputs if tensor.name != POSITION)
         return ordered(System(tuple(self.graphs), names, tuple(tensor.name for tensor in self.graph.outputs)))
+
+
+def part(graph: gs.Graph, levels: Levels, first: int, end: int) -> gs.Graph:
+    """Levels ``first`` to ``end - 1`` as a graph of its own: given what it reads, it returns what is read behind it."""
+    positions = sorted(position for row in levels.layers[first:end] for position in row)
+    inside = {id(t) for position in positions for t in graph.nodes[position].outputs}
+    local: dict[int, gs.Variable] = {}
+    result = gs.Graph(name="part", opset=graph.opset, import_domains=graph.import_domains)
+
+    def own(tensor: gs.Tensor) -> gs.Tensor:
+        if isinstance(tensor, gs.Constant) or tensor.is_empty():
+            return tensor
+        if id(tensor) not in local:
+            local[id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
+            if id(tensor) not in inside:
+                result.inputs.append(local[id(tensor)])
+        return local[id(tensor)]
+
+    for position in positions:
+        node = graph.nodes[position]
+        inputs, outputs = [own(t) for t in node.inputs], [own(t) for t in node.outputs]
+        result.nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=node.domain))
+    later = {id(t) for row in levels.layers[end:] for position in row for t in graph.nodes[position].inputs}
+    wanted = later | {id(t) for t in graph.outputs}
+    result.outputs = [local[id(t)] for position in positions for t in graph.nodes[position].outputs if id(t) in wanted]
+    return result

@@ -62,12 +62,12 @@ def results(system: System, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return chips.outputs(system, chips.programs(system, GENERIC), inputs)
 
 
-@pytest.mark.parametrize("count", range(1, 7))
+@pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("strategy", BALANCES)
 def test_a_pipeline_computes_what_one_chip_does(tmp_path: Path, count: int, strategy: str) -> None:
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
-    found = pipeline(graph, count, strategy, Given(levels, 1500))  # type: ignore[arg-type]
+    found = pipeline(graph, levels, count, strategy, Given(levels, 1500))  # type: ignore[arg-type]
     check(found.system, TOPOLOGY)
     assert deadlock(found.system, 1) is None
     assert len(found.system.chips) == count
@@ -95,7 +95,8 @@ def test_every_cut_sends_to_the_next_stage_only_and_forwards_what_is_read_later(
 
 def test_constants_are_divided_and_none_is_on_two_chips(tmp_path: Path) -> None:
     graph = branching(tmp_path)
-    found = pipeline(graph, 4, "parameters", Given(levels_of_graph(graph), 10**6))
+    levels = levels_of_graph(graph)
+    found = pipeline(graph, levels, 4, "parameters", Given(levels, 10**6))
     assert sum(found.constants) == constants(alone(graph))[0] > 0
     assert found.constants == tuple(constants(found.system).values())
     assert max(found.constants) == min(
@@ -108,13 +109,13 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(tmp_path: Path) -> 
     graph = branching(tmp_path)
     levels = levels_of_graph(graph)
     costs = Given(levels, 4000)
-    found = pipeline(graph, "auto", "parameters", costs)
+    found = pipeline(graph, levels, "auto", "parameters", costs)
     count = len(found.system.chips)
     assert count > 1
     assert max(found.constants) <= 4000
     assert balance.parameters(levels, count - 1, costs.overflow).excess > 0
     with pytest.raises(FitError, match="do not stay on the devices"):
-        pipeline(graph, "auto", "parameters", Given(levels, 100))
+        pipeline(graph, levels, "auto", "parameters", Given(levels, 100))
 
 
 def test_a_level_larger_than_a_chip_is_named(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_level_larger_than_a_chip_is_named(tmp_path: Path) -> None:
     costs = Given(levels_of_graph(graph), 1500)
     costs.tables = lambda stages: [np.full((costs.levels.depth, costs.levels.depth + 1), np.inf)] * stages  # type: ignore[method-assign]
     with pytest.raises(FitError, match=r"level 0 of .* which no device can run"):
-        pipeline(graph, 2, "cycles", costs)
+        pipeline(graph, costs.levels, 2, "cycles", costs)
 
 
 def test_more_chips_than_levels_are_refused(tmp_path: Path) -> None:
