@@ -25,6 +25,7 @@ from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 MOST_KEPT = 16  # candidates per hops
 ORDERS = 6  # loop orders tried
+GROWING = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
 Hops = Mapping[str, int]
 _T = TypeVar("_T")
@@ -85,7 +86,7 @@ class Tiler:
         self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
         self.windows = {name: Windows(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = cut_dims(call)
-        self.core_dims = tuple(d for d in core_dims(call))
+        self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited))
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, None, target)
         self.fork = cost.fork(call, target)
@@ -206,6 +207,7 @@ class Tiler:
         for number, name in enumerate(self.core_dims):
             active = np.minimum(self.cores, self.size.get(name, self.call.geometry.extents[name]))
             cycles = self.work.cycles(self._count(name), active) + self.tiles * self.fork
+            cycles = cycles * (GROWING if name in self.call.geometry.limited and number else 1)
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
         return best + self.tiles * self.overhead + self.once, which

@@ -415,6 +415,7 @@ def plan_managed(program: Program, target: Target, machine: Machine, seconds: fl
         return plan
     other = Planner(program, target, machine, seconds)
     other.room[other.levels[0]] -= needed
+    other.search = replace(other.search, gap=LARGE_GAP)
     try:
         tight = other.plan()
     except FitError:

@@ -33,7 +33,7 @@ TARGET = Target(
     timing=load_timing(HERE / "timing.toml", HERE / "npu_timing.toml", HERE / "link_timing.toml"),
     default_memory="L2",
     kernels=(*KERNELS, *NPU_KERNELS, *link.kernels("link")),
-    passes=passes(),
+    passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
     runtime=(resource("kernels") / "hal", HERE / "runtime"),

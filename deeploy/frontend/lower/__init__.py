@@ -19,6 +19,7 @@ from deeploy.frontend.lower import (
     resize,
     rotations,
     siblings,
+    staging,
 )
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewrite import Pass
@@ -26,8 +27,12 @@ from deeploy.graph.rewrite import Pass
 __all__ = ["assign_types", "passes"]
 
 
-def passes() -> tuple[Pass, ...]:
-    """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues."""
+def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
+    """The standard passes, in order: quantisation first, then every operator, then layout, then epilogues.
+
+    Args:
+        has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
+    """
     spelling = (contrib.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
     return (
         qoperator.PASS,
@@ -43,4 +48,5 @@ def passes() -> tuple[Pass, ...]:
         rotations.PASS,
         siblings.PASS,
         packing.PASS,
+        *((staging.PASS,) if has_near_memory else ()),
     )
