@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,13 @@ from deeploy.midend.bind import declarations
 from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
+from deeploy.report.explain import explanations
 from deeploy.simulate import chips as golden
+from deeploy.simulate.systems import LINK, Stream, SystemRun, joint_trace, stream, system_summary, walk_system
+from deeploy.simulate.timing import summary
+
+PAGE = 4096  # bytes that the memory of queues is a multiple of
+STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,41 @@ class Distributed:
         from deeploy.backend.chips import emit
 
         descriptions = [self._description(chip) for chip in range(len(self.plans))]
-        return emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head())
+        files = dict(emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head()))
+        manifest = json.loads(files["deploy.json"])
+        reasons = {chip: explanations(self.plans[chip], manifest["chips"][chip]) for chip in set(self.leads) if self.plans[chip].offered}
+        files |= self._reports(manifest, reasons)
+        if self.predicted is not None:
+            files["trace.json"] = joint_trace(self.plans, self.predicted.chips)
+        return files
+
+    def _reports(self, manifest: dict[str, Any], reasons: Mapping[int, Any]) -> dict[str, str | bytes]:
+        """What is made for people: the page, and what ``deeploy explain`` shows."""
+        from deeploy.report.chips import page
+        from deeploy.simulate.joint import strips
+        from deeploy.simulate.timeline import timeline
+
+        runs = self.predicted.chips if self.predicted is not None else ()
+        drawn = {chip: timeline(runs[chip]) for chip in reasons if runs}
+        files: dict[str, str | bytes] = {"report.html": page(manifest, strips(runs, LINK), drawn, reasons)}
+        if reasons:
+            named = {f"chip{chip}": found for chip, found in sorted(reasons.items())}
+            files["explain.json"] = json.dumps({"networks": named}, separators=(",", ":")) + "\n"
+        return files
+
+    @cached_property
+    def predicted(self) -> SystemRun | None:
+        """One inference as predicted, where the target says how long things take."""
+        is_timed = self.plans[0].machine is not None and self.target.timing is not None
+        return walk_system(self.plans, self.topology) if is_timed else None
+
+    @cached_property
+    def stream(self) -> Stream | None:
+        """Inferences one behind the other, where messages go from chip to chip in one direction: there stages work at a time."""
+        is_pipeline = all(message.sender[0] < message.receiver[0] for message in self.system.messages)
+        if self.predicted is None or not is_pipeline or len(self.plans) == 1:
+            return None
+        return stream(self.plans, self.topology, len(self.plans) + STREAMED)
 
     def write(self, folder: str | Path) -> None:
         """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""
@@ -96,7 +136,8 @@ class Distributed:
         graph = self.system.chips[chip]
         known = {port.name: api.port_entries(port) for port in (*self.inputs, *self.outputs)}
         sides = {"inputs": [t.name for t in graph.inputs if t.name != POSITION], "outputs": [t.name for t in graph.outputs]}
-        return {"model": self.model, **{side: [known[name] for name in names] for side, names in sides.items()}, "timing": None}
+        timing = summary(self.predicted.chips[chip]) if self.predicted is not None else None
+        return {"model": self.model, **{side: [known[name] for name in names] for side, names in sides.items()}, "timing": timing}
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[DType, tuple[int, ...]]]:
@@ -118,12 +159,13 @@ class Distributed:
             "model": self.model,
             "target": self.target.name,
             "machine": {"mhz": self.topology.mhz} if self.plans[0].machine is not None else None,
-            "memory": {name: {"peak": max(plan.memory[name].peak for plan in self.plans)} for name in self.plans[0].memory},
+            "memory": {name: self._fullest(name) for name in self.plans[0].memory},
             "inputs": inputs,
             "outputs": outputs,
             **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
-            "calls": [],
+            "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
             "buffers": [],
+            **system_summary(self.predicted, self.stream),
             "code": list(self.leads),
             "queue": self.topology.queue,
             "messages": [
@@ -132,6 +174,19 @@ class Distributed:
             ],
             "notes": list(self.notes),
         }
+
+    def _fullest(self, level: str) -> dict[str, Any]:
+        """A memory level of the chip that uses most of it."""
+        chip = max(range(len(self.plans)), key=lambda c: self.plans[c].memory[level].peak)
+        return {"chip": chip, **asdict(self.plans[chip].memory[level])}
+
+    def _call(self, chip: int, step: int) -> dict[str, Any]:
+        """A call of a chip in short; the entry of the chip says more."""
+        call, plan = self.plans[chip].program.calls[step], self.plans[chip]
+        head = {"chip": chip, "name": call.name, "op": call.node.op, "kernel": call.kernel.name, "engine": call.kernel.engine}
+        tiles = plan.tiling(step).tiles if plan.calls else 1
+        cycles = round(self.predicted.chips[chip].calls[step].cycles) if self.predicted is not None else None
+        return {**head, "macs": call.geometry.macs(), "tiles": tiles, "cycles": cycles}
 
     def _port(self, port: Port) -> dict[str, Any]:
         dtype, shape = self.shapes[port.name]
@@ -223,7 +278,7 @@ def build(
     leads: list[int] = []
     known: dict[object, tuple[int, Program]] = {}
     for chip, graph in enumerate(system.chips):
-        own = with_queues(target, system, chip, topology)
+        own = as_member(target, system, chip, topology)
         machine = machine_of(own, options)
         program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
         key = signature(program), own.memories, tuple(t.name for t in (*graph.inputs, *graph.outputs))
@@ -240,17 +295,23 @@ def build(
     )
 
 
-def with_queues(target: Target, system: System, chip: int, topology: Topology) -> Target:
-    """The target with the memory reserved that a chip's queues take: for each chip that it sends to, the largest messages."""
+def as_member(target: Target, system: System, chip: int, topology: Topology) -> Target:
+    """The target at the clock of the system, with the memory reserved that queues take at both ends.
+
+    For each chip that it sends to, and for each that it receives from, there is room for as many messages as may wait; rounded up, so that
+    chips whose messages hardly differ have equally much memory left.
+    """
     engines = {kernel.engine for kernel in target.kernels if kernel.link is not None}
     levels = {engine.memory for engine in target.engines if engine.name in engines}
-    largest: dict[int, int] = {}
+    largest: dict[tuple[int, int], int] = {}
     for message in system.messages:
-        if message.sender[0] == chip:
-            largest[message.receiver[0]] = max(largest.get(message.receiver[0], 0), message.bytes)
+        ends = message.sender[0], message.receiver[0]
+        if chip in ends:
+            largest[ends] = max(largest.get(ends, 0), message.bytes)
     memories = []
     for memory in target.memories:
         sizes = [-(-size // memory.alignment) * memory.alignment for size in largest.values()]
-        more = topology.queue * sum(sizes) if memory.name in levels else 0
+        more = -(-topology.queue * sum(sizes) // PAGE) * PAGE if memory.name in levels else 0
         memories.append(replace(memory, reserved=memory.reserved + more))
-    return replace(target, memories=tuple(memories))
+    timing = target.timing if target.timing is None else replace(target.timing, mhz=topology.mhz)
+    return replace(target, memories=tuple(memories), timing=timing)

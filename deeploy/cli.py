@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import signal
 import sys
@@ -44,6 +43,11 @@ from deeploy.options import (
     ToleranceOption,
     TopologyOption,
     TypeOption,
+    above,
+    capacities_of,
+    context_of,
+    dims_of,
+    pairs,
     target_names,
     words,
 )
@@ -77,45 +81,6 @@ def _root(
     """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
 
 
-def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
-    result = {}
-    for text in texts or []:
-        name, equals, value = text.rpartition("=")
-        if not equals or not name or not value:
-            raise UsageError(f"{option} {text} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
-        result[name] = value
-    return result
-
-
-def _dims(texts: list[str] | None) -> dict[str, int]:
-    pairs = _pairs(texts, "--dim")
-    for name, value in pairs.items():
-        if not value.isdigit() or int(value) < 1:
-            raise UsageError(f"--dim {name}={value}: {value} is not a positive whole number", "For example: --dim batch=1")
-    return {name: int(value) for name, value in pairs.items()}
-
-
-def _bytes(memory: list[str] | None) -> dict[str, int]:
-    pairs = _pairs(memory, "--memory")
-    for name, value in pairs.items():
-        if not value.isdigit():
-            raise UsageError(f"--memory {name}={value}: {value} is no number of bytes", "For example: --memory L1=128000")
-    return {name.lower(): int(value) for name, value in pairs.items()}
-
-
-def _context(rows: int | None) -> int | None:
-    if rows is not None and rows < 2:
-        raise UsageError(f"--context {rows}: states need room for at least two rows", "For example: --context 256")
-    return rows
-
-
-def _above(value: float | None, least: float, option: str) -> None:
-    """Refuse a number that is no number, infinite, or not above ``least``."""
-    if value is not None and not (math.isfinite(value) and value > least):
-        raise UsageError(f"{option} {value:g} is not a number above {least:g}", f"For example: {option} 10")
-
-
 def _note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
@@ -138,11 +103,11 @@ def _compiled(
         raise UsageError(f"--dialect {dialect} is unknown", "Use --dialect integer or --dialect standard.")
     options: dict[str, Any] = {
         "inputs": inputs,
-        "input_types": _pairs(input_type, "--input-type"),
+        "input_types": pairs(input_type, "--input-type"),
         "dialect": dialect,
-        "dims": _dims(dim),
-        "states": _pairs(states[0], "--state"),
-        "context": _context(states[1]),
+        "dims": dims_of(dim),
+        "states": pairs(states[0], "--state"),
+        "context": context_of(states[1]),
         "quantised_io": quantised_io,
         "save_after": save_after,
     }
@@ -192,8 +157,8 @@ def _machine(
     seconds: float | None,
 ) -> dict[str, Any]:
     """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
-    capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None} | _bytes(memory)
-    _above(seconds, 0, "--seconds")
+    capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None} | capacities_of(memory)
+    above(seconds, 0, "--seconds")
     chosen = {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
     return {**chosen, "engines": None if engines is None else tuple(engines.split(","))}
 
@@ -269,10 +234,12 @@ def compile(
     cut = _cut(chips, partition, balance, topology)
     compiled = _compiled(_models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut)
     compiled.write(output)
+    from deeploy.report import chips as together
     from deeploy.report import text
 
     manifest = project.read_manifest(output)
-    print(json.dumps(manifest, indent=1) if as_json else text.summary(manifest, output))
+    summary = together.summary if "chips" in manifest else text.summary
+    print(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
 @app.command()
@@ -307,7 +274,7 @@ def run(
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     _check_tolerance(tolerance)
-    _above(time_limit, 0, "--time-limit")
+    above(time_limit, 0, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
     with _Progress() as progress:
@@ -389,10 +356,11 @@ def report(project: Project, as_json: JsonOption = False, network: NetworkOption
     """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
     from deeploy.backend.host import select_network
     from deeploy.backend.project import read_manifest
-    from deeploy.report import terminal
+    from deeploy.report import chips, terminal
 
     manifest = read_manifest(project)
-    print(json.dumps(manifest, indent=1) if as_json else terminal.report(select_network(manifest, network)))
+    shown = chips.report if "chips" in manifest and network is None else terminal.report
+    print(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))
 
 
 @app.command()
@@ -409,7 +377,8 @@ def explain(
     from deeploy.backend.project import read_manifest
     from deeploy.report import why
 
-    found = why.find(project, select_network(read_manifest(project), network), node)
+    manifest = read_manifest(project)
+    found = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
     print(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
 
 
@@ -419,7 +388,7 @@ def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) ->
     from deeploy.frontend import import_model
     from deeploy.report import text
 
-    contents = text.contents(import_model(model, _dims(dim)))
+    contents = text.contents(import_model(model, dims_of(dim)))
     print(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 
@@ -473,7 +442,7 @@ def explore(
     from deeploy.explore.command import Options, run
 
     options = Options(configs, objective, prune, output, write_engine, tuple(vary or ()), results, workers, dask, as_json)
-    print(run(models, hardware, registry.load(target), _dims(dim), options))
+    print(run(models, hardware, registry.load(target), dims_of(dim), options))
 
 
 def main() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from deeploy.errors import UsageError
 
 
 def words(*choices: str) -> Any:
@@ -69,7 +72,7 @@ BufferingOption = Annotated[
 MemoryOption = Annotated[
     str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=words("L2", "L3"))
 ]
-NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project.")]
+NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project, or chipK of several chips.")]
 SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 ChipsOption = Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Cut the model over several chips.")]
@@ -92,3 +95,42 @@ BalanceOption = Annotated[
     ),
 ]
 TopologyOption = Annotated[Path | None, typer.Option("--topology", help="TOML file that says how chips are joined (docs/chips.md).")]
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
+    result = {}
+    for text in texts or []:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise UsageError(f"{option} {text} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
+        result[name] = value
+    return result
+
+
+def dims_of(texts: list[str] | None) -> dict[str, int]:
+    found = pairs(texts, "--dim")
+    for name, value in found.items():
+        if not value.isdigit() or int(value) < 1:
+            raise UsageError(f"--dim {name}={value}: {value} is not a positive whole number", "For example: --dim batch=1")
+    return {name: int(value) for name, value in found.items()}
+
+
+def capacities_of(memory: list[str] | None) -> dict[str, int]:
+    found = pairs(memory, "--memory")
+    for name, value in found.items():
+        if not value.isdigit():
+            raise UsageError(f"--memory {name}={value}: {value} is no number of bytes", "For example: --memory L1=128000")
+    return {name.lower(): int(value) for name, value in found.items()}
+
+
+def context_of(rows: int | None) -> int | None:
+    if rows is not None and rows < 2:
+        raise UsageError(f"--context {rows}: states need room for at least two rows", "For example: --context 256")
+    return rows
+
+
+def above(value: float | None, least: float, option: str) -> None:
+    """Refuse a number that is no number, infinite, or not above ``least``."""
+    if value is not None and not (math.isfinite(value) and value > least):
+        raise UsageError(f"{option} {value:g} is not a number above {least:g}", f"For example: {option} 10")

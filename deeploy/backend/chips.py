@@ -24,7 +24,7 @@ from deeploy.midend.plan import Plan
 from deeploy.resources import resource
 
 PREFIX = "network"  # of all chips: each is a library of its own
-_CODE = (f"include/{PREFIX}.h", f"src/{PREFIX}.c", f"src/{PREFIX}_checks.h", "src/networks.c")
+_NUMBERS = "include/deeploy_machine.h"  # the same for all chips
 
 
 def emit(
@@ -49,13 +49,8 @@ def emit(
     instances: dict[str, c.Instance] = {}
     entries = []
     for chip, (plan, description) in enumerate(zip(plans, descriptions, strict=True)):
-        own = _chip(plan, description, lookup, instances)
-        if chip == leads[chip] and "include/deeploy_machine.h" in own:
-            files["include/deeploy_machine.h"] = own["include/deeploy_machine.h"]
-        kept = {name: text for name, text in own.items() if name != "include/deeploy_machine.h"}
-        if chip != leads[chip]:
-            kept = {name: text for name, text in kept.items() if name not in _CODE}
-        files |= {f"chips/{chip}/{name}": text for name, text in kept.items()}
+        own = _chip(plan, description, lookup, instances, chip == leads[chip])
+        files |= {name if name == _NUMBERS else f"chips/{chip}/{name}": text for name, text in own.items()}
         entries.append(_entry(chip, plan, description))
     files |= common_files(target, instances, lookup)
     files |= runtime_files(resource("kernels") / "chips", "runtime/chips")
@@ -67,16 +62,21 @@ def emit(
     return files
 
 
-def _chip(plan: Plan, description: Mapping[str, Any], lookup: TemplateLookup, instances: dict[str, c.Instance]) -> dict[str, str | bytes]:
-    """The files of one chip, with the names that a project of its own would have."""
+def _chip(
+    plan: Plan, description: Mapping[str, Any], lookup: TemplateLookup, instances: dict[str, c.Instance], is_lead: bool
+) -> dict[str, str | bytes]:
+    """The files of one chip, with the names that a project of its own would have; without code where another one has it."""
     plans, descriptions = {PREFIX: plan}, {PREFIX: description}
     common = replace(shared(plans, descriptions), generators={})  # a chip alone cannot write
-    write = managed.network if plan.machine is not None else network
-    files = write(PREFIX, plan, lookup, instances, description, __version__, common)
+    files: dict[str, str | bytes] = {"src/messages.c": _messages(plan)}
+    if is_lead:
+        write = managed.network if plan.machine is not None else network
+        files |= write(PREFIX, plan, lookup, instances, description, __version__, common)
+        files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
+    else:
+        files |= managed.constant_files(PREFIX, plan, lookup, description, __version__, common)
     if plan.machine is not None:
         files |= managed.machine(plan, {name: managed.arena_bytes(plan, name) for name in plan.memory}, common, lookup)
-    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
-    files["src/messages.c"] = _messages(plan)
     return files
 
 

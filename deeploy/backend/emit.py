@@ -118,12 +118,9 @@ def network(
     render = {
         f"include/{prefix}.h": "network.h.mako",
         f"src/{prefix}.c": "network.c.mako",
-        f"src/{prefix}_weights.h": "weights.h.mako",
-        f"src/{prefix}_weights.c": "weights.c.mako",
     }
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
-    files[f"{prefix}_weights.bin"] = common.store.blobs[prefix]
-    return files
+    return files | managed.constant_files(prefix, plan, lookup, description, version, common)
 
 
 def _layer(prefix: str, plan: Plan, step: int, lookup: TemplateLookup, instances: dict[str, c.Instance]) -> Layer:

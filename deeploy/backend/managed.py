@@ -96,9 +96,20 @@ def network(
         f"src/{prefix}.c": "managed_network.c.mako",
         f"src/{prefix}_checks.h": "checks.h.mako",
     }
-    if not is_far:
-        render |= {f"src/{prefix}_weights.h": "weights.h.mako", f"src/{prefix}_weights.c": "weights.c.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
+    return files | constant_files(prefix, plan, lookup, description, version, common)
+
+
+def constant_files(
+    prefix: str, plan: Plan, lookup: TemplateLookup, description: Mapping[str, Any], version: str, common: Shared
+) -> dict[str, str | bytes]:
+    """Those of the files of one network that hold its constants."""
+    is_far = plan.machine is not None and plan.target.memory(plan.machine.default_memory).is_far
+    files: dict[str, str | bytes] = {}
+    if not is_far:
+        values = context(prefix, plan, description, version, common)
+        for kind in ("h", "c"):
+            files[f"src/{prefix}_weights.{kind}"] = lookup.get_template(f"weights.{kind}.mako").render(**values)
     files[f"{prefix}_weights.bin"] = loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
     if is_far and len(common.store.blobs) > 1:
         files[WEIGHTS] = common.store.blob

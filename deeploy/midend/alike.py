@@ -32,8 +32,7 @@ def signature(program: Program) -> Key:
         (b.role, b.dtype, b.shape, b.memory, None if b.data is None else first.setdefault(content(b), number))
         for number, b in enumerate(program.buffers.values())
     )
-    peers: dict[int, int] = {}
-    steps = tuple(tuple(_call(call, numbers, peers) for call in program.ways(step)) for step in range(len(program.calls)))
+    steps = tuple(tuple(_call(call, numbers) for call in program.ways(step)) for step in range(len(program.calls)))
     growth = program.growth
     grown = None
     if growth is not None:
@@ -42,16 +41,15 @@ def signature(program: Program) -> Key:
     return buffers, steps, tuple(numbers[n] for n in program.inputs), tuple(numbers[n] for n in program.outputs), grown
 
 
-def _call(call: Call, numbers: Mapping[str, int], peers: dict[int, int]) -> Key:
+def _call(call: Call, numbers: Mapping[str, int]) -> Key:
     node, kernel = call.node, call.kernel
     attrs = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
     operands = tuple((name, numbers[o.buffer], o.access, o.step) for name, o in call.operands.items())
     scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
     further = [_frozen(dict(make(node))) if make is not None else None for make in (kernel.macros, kernel.settings)]
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
-    peer = peers.setdefault(int(node.attrs["peer"]), len(peers)) if kernel.link is not None else None
     geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.limited
-    return kernel.name, kernel.engine, attrs, operands, scratch, *further, tensors, peer, geometry
+    return kernel.name, kernel.engine, attrs, operands, scratch, *further, tensors, geometry
 
 
 def _frozen(value: Any) -> object:

@@ -6,7 +6,7 @@ is there without scripts; the timeline is drawn by a script from data in the pag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +47,30 @@ def page(
         explanations: per network, see ``deeploy.report.explain``; None on a flat machine.
     """
     entries = manifest.get("networks") or [manifest]
-    networks = [_network(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
-    links = [tag("a", name(entry["name"]), href=f"#{entry['name']}") for entry in entries] if len(entries) > 1 else []
+    networks = [article(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
+    links = [(entry["name"], entry["name"]) for entry in entries] if len(entries) > 1 else []
+    return document(", ".join(str(e["model"]) for e in entries), links, networks, str(manifest["version"]))
+
+
+def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str) -> str:
+    """A page of articles; ``links`` are names of articles and what they are called."""
     head = tag(
         "head",
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{text(_POLICY)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        tag("title", f"{name(', '.join(str(e['model']) for e in entries))} {DASH} deeploy"),
+        tag("title", f"{name(title)} {DASH} deeploy"),
         tag("style", (_ASSETS / "report.css").read_text()),
     )
     theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
-    top = tag("nav", tag("b", "deeploy"), *links, tag("span", f"version {text(manifest['version'])}"), theme)
+    anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
+    top = tag("nav", tag("b", "deeploy"), *anchors, tag("span", f"version {text(version)}"), theme)
     script = tag("script", (_ASSETS / "report.js").read_text())
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", top, tag("main", *networks), script)}</html>\n'
+    return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", top, tag("main", *articles), script)}</html>\n'
 
 
-def _network(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> str:
+def article(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> str:
+    """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), sections.cards(entry), sections.spent(entry)]
     parts += [_timeline(entry), layers(entry), _memory(entry), sections.bounds(entry), sections.traffic(entry)]
     if timeline is not None:

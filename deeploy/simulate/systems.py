@@ -12,14 +12,17 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deeploy.graph.topology import Topology
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
 from deeploy.simulate.timing import Run
+from deeploy.simulate.trace import MOST_EVENTS, trace
 from deeploy.simulate.walk import Walk
 
 LINK = "link"
+FEWEST_EVENTS = 2_000  # of a chip in the trace of many
 
 
 @dataclass(frozen=True)
@@ -109,36 +112,92 @@ class _Links:
 
 def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
     """Predict one inference of the plans of all chips, for a target with a timing; cycles are those of the topology's clock."""
-    walks = [Walk(plan) for plan in plans]
-    links = _Links(topology, len(plans))
-    done = [0] * len(plans)
-    ready = [(0.0, chip) for chip in range(len(plans))]
-    blocked: set[int] = set()
-    while ready:
-        _, chip = heapq.heappop(ready)
-        walk, step = walks[chip], done[chip]
-        if step == len(walk.calls):
-            continue
+    events = _Events(plans, topology, 1)
+    events.run()
+    runs = tuple(rounds[0] for rounds in events.results)
+    hops = tuple(sorted(events.links.hops, key=lambda hop: (hop.start, hop.sender, hop.receiver)))
+    return SystemRun(max(run.cycles for run in runs), runs, hops, topology.mhz, _energy(plans, runs, hops, topology))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Inferences that follow each other as closely as they can, each chip going on with the next one when it is done with one.
+
+    Attributes:
+        latency: cycles of one input that meets idle chips.
+        interval: cycles between two outputs, once all chips are busy.
+        idle: per chip, the part of the interval in which it waits for others.
+    """
+
+    latency: float
+    interval: float
+    idle: tuple[float, ...]
+
+
+def stream(plans: Sequence[Plan], topology: Topology, inferences: int) -> Stream:
+    """Predict as many inferences of a system, at least two, one behind the other."""
+    events = _Events(plans, topology, inferences)
+    events.run()
+    ends = [max(rounds[number].cycles for rounds in events.results) for number in range(inferences)]
+    first = inferences // 2
+    interval = (ends[-1] - ends[first - 1]) / (inferences - first)
+    busy = [sum(rounds[-1].shares.values()) - rounds[-1].shares.get(LINK, 0.0) for rounds in events.results]
+    return Stream(ends[0], interval, tuple(max(0.0, 1 - cycles / interval) for cycles in busy))
+
+
+class _Events:
+    """What all chips do, in the order of time; ``results`` are the runs of every chip, one for each inference."""
+
+    def __init__(self, plans: Sequence[Plan], topology: Topology, inferences: int) -> None:
+        self.plans = plans
+        self.inferences = inferences
+        self.walks = [Walk(plan) for plan in plans]
+        self.links = _Links(topology, len(plans))
+        self.done = [0] * len(plans)  # calls of the inference that is under way
+        self.results: list[list[Run]] = [[] for _ in plans]
+
+    def run(self) -> None:
+        """Until every chip has done all inferences."""
+        ready = [(0.0, chip) for chip in range(len(self.plans))]
+        blocked: set[int] = set()
+        while ready:
+            _, chip = heapq.heappop(ready)
+            if self.is_over(chip):
+                continue
+            walk, step = self.walks[chip], self.done[chip]
+            call = walk.calls[step]
+            if call.kernel.link is not None and not _may_go_on(self.links, chip, call):
+                blocked.add(chip)
+                continue
+            self.advance(chip)
+            heapq.heappush(ready, (walk.now, chip))
+            if call.kernel.link is not None and (peer := int(call.node.attrs["peer"])) in blocked:
+                blocked.discard(peer)
+                if call.kernel.link == "recv" and self.done[peer]:
+                    self.walks[peer].wait_for(walk.now, LINK, f"until chip {chip} has room")
+                heapq.heappush(ready, (self.walks[peer].now, peer))
+
+    def is_over(self, chip: int) -> bool:
+        """Whether a chip has done everything; the next inference begins where one ends."""
+        while self.done[chip] == len(self.walks[chip].calls):
+            now = self.walks[chip].now
+            self.results[chip].append(self.walks[chip].result())
+            if len(self.results[chip]) == self.inferences:
+                return True
+            self.walks[chip], self.done[chip] = Walk(self.plans[chip], now), 0
+        return False
+
+    def advance(self, chip: int) -> None:
+        """The next call of a chip, and its message."""
+        walk, step = self.walks[chip], self.done[chip]
         call = walk.calls[step]
-        if call.kernel.link is not None and not _may_go_on(links, chip, call):
-            blocked.add(chip)
-            continue
-        done[chip] += 1
+        self.done[chip] += 1
         walk.call(step)
         if call.kernel.link == "send":
-            links.send(chip, call, walk.now)
+            self.links.send(chip, call, walk.now)
         elif call.kernel.link is not None:
-            hop = links.lines[int(call.node.attrs["peer"]), chip].popleft()
+            hop = self.links.lines[int(call.node.attrs["peer"]), chip].popleft()
             walk.wait_for(hop.end, LINK, f"from chip {hop.sender}")
-        heapq.heappush(ready, (walk.now, chip))
-        if call.kernel.link is not None and (peer := int(call.node.attrs["peer"])) in blocked:
-            blocked.discard(peer)
-            if call.kernel.link == "recv" and done[peer]:
-                walks[peer].wait_for(walk.now, LINK, f"until chip {chip} has room")
-            heapq.heappush(ready, (walks[peer].now, peer))
-    runs = tuple(walk.result() for walk in walks)
-    hops = tuple(sorted(links.hops, key=lambda hop: (hop.start, hop.sender, hop.receiver)))
-    return SystemRun(max(run.cycles for run in runs), runs, hops, topology.mhz, _energy(plans, runs, hops, topology))
 
 
 def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
@@ -161,3 +220,43 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], hops: Sequence[Hop], top
         for name, traffic in run.traffic.items():
             paths[name] = paths.get(name, 0.0) + traffic.bytes * timing.paths[name].pj_per_byte / 1e6
     return SystemEnergy(sum(hop.picojoule for hop in hops) / 1e6, cores, paths, waiting)
+
+
+def system_summary(run: SystemRun | None, streamed: Stream | None) -> dict[str, Any]:
+    """What ``deploy.json`` says of a system: cycles, bytes and energy of one inference, and what streams of them come to."""
+    if run is None:
+        return {"cycles": None, "microseconds": None, "bytes": {}, "shares": {}, "energy_uj": None, "energy": {}, "stream": None}
+    shares: dict[str, float] = {}
+    moved: dict[str, int] = {}
+    for chip in run.chips:
+        for name, cycles in chip.shares.items():
+            shares[name] = shares.get(name, 0.0) + cycles / len(run.chips)
+        for name, traffic in chip.traffic.items():
+            moved[name] = moved.get(name, 0) + traffic.bytes
+    energy = {"cores": run.energy.cores, LINK: run.energy.links, **run.energy.paths}
+    parts = {name: round(value, 3) for name, value in energy.items()}
+    return {
+        "cycles": round(run.cycles),
+        "microseconds": round(run.cycles / run.mhz, 3),
+        "bytes": {**moved, LINK: run.link_bytes},
+        "shares": {name: round(cycles) for name, cycles in shares.items()},
+        "energy_uj": round(run.energy.total, 3),
+        "energy": {**parts, "waiting": round(run.energy.waiting, 3)},
+        "edp_uj_ms": round(run.energy.total * run.milliseconds, 3),
+        "stream": None if streamed is None else _streamed(run, streamed),
+    }
+
+
+def _streamed(run: SystemRun, streamed: Stream) -> dict[str, Any]:
+    return {
+        "latency": round(streamed.latency),
+        "interval": round(streamed.interval),
+        "per_second": round(run.mhz * 1e6 / streamed.interval, 3),
+        "idle": [round(part, 4) for part in streamed.idle],
+    }
+
+
+def joint_trace(plans: Sequence[Plan], runs: Sequence[Run]) -> str:
+    """The contents of ``trace.json``: all chips of a system, one process each."""
+    most = max(MOST_EVENTS // len(plans), FEWEST_EVENTS)
+    return trace({f"chip {chip}": (plan, run) for chip, (plan, run) in enumerate(zip(plans, runs, strict=True))}, most)

@@ -21,14 +21,14 @@ CALLS = 1  # the thread that shows which call runs
 _KINDS = {"in": "fetch", "out": "store"}
 
 
-def trace(runs: Mapping[str, tuple[Plan, Run]]) -> str:
-    """The contents of ``trace.json``: every network with its plan and run."""
+def trace(runs: Mapping[str, tuple[Plan, Run]], most: int = MOST_EVENTS) -> str:
+    """The contents of ``trace.json``: every network with its plan and run, of ``most`` events or so each."""
     events: list[dict[str, Any]] = []
     for pid, (name, (plan, run)) in enumerate(runs.items(), start=1):
         events += _names(pid, name, run)
         events += _calls(pid, plan, run)
         tids = {lane: CALLS + 1 + index for index, lane in enumerate(run.lanes)}
-        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in thinned(run, MOST_EVENTS)]
+        events += [_event(pid, tids[interval.lane], interval, plan, run) for interval in thinned(run, most)]
     # One line per event; within a string, quotes are escaped.
     lines = json.dumps(events, separators=(",", ":")).replace('},{"ph":', '},\n{"ph":')
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines[1:-1]}\n]}}\n'

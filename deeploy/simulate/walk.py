@@ -71,16 +71,16 @@ class _Path:
 
 
 class Walk:
-    """The walk over a plan, call by call."""
+    """The walk over a plan, call by call, from cycle ``now`` on."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, now: float = 0.0) -> None:
         assert plan.machine is not None and plan.target.timing is not None
         self.plan = plan
         self.calls = plan.program.calls
         self.timing = plan.target.timing
         self.paths = {path.name: _Path(path, self.timing.paths[path.name]) for path in plan.target.paths}
         self.far = plan.target.outward(plan.target.engines[0].memory)[-1].name
-        self.now = 0.0
+        self.now = now
         self.step = 0
         self.intervals: list[Interval] = []
         self.timings: list[CallTiming] = []

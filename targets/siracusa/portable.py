@@ -8,7 +8,7 @@ from dataclasses import replace
 from deeploy.target import Kernel, Node, load, types
 
 BYTES = types("s8", "u8")
-GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels)
+GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels if kernel.link is None)
 Accepts = Callable[[Node], str | None]
 
 

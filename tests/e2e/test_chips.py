@@ -76,10 +76,28 @@ def test_the_host_model_counts_the_messages(tmp_path: Path) -> None:
     assert sum(message["bytes"] for message in manifest["messages"]) == 4 * size
 
 
-def test_queues_take_memory_of_the_sender(tmp_path: Path) -> None:
-    system = star(tmp_path, "siracusa", 3)
+@pytest.mark.parametrize(("memory", "room"), [("L2", 60000), ("L3", 12000)])
+def test_predicted_bytes_are_those_that_the_host_model_counts(tmp_path: Path, memory: str, room: int) -> None:
+    """On every chip and path; and chip to chip. Weights of 16 KiB are streamed through a smaller L2."""
+    options = Options(capacities={"l1": 8000, "l2": room}, default_memory=memory, engines=("cluster",))
+    system = star(tmp_path, "siracusa", 3, 128, options)
+    system.write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    done = host_chips.execute(host_chips.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 3 * 128), counters=True)
+    for counted, entry in zip(done.counters, manifest["chips"], strict=True):
+        moved = {name: path["bytes_to_near"] + path["bytes_to_far"] for name, path in counted["engines"].items()}
+        assert moved == entry["bytes"]
+    assert sum(chip["link"]["sent"] for chip in done.counters) == manifest["bytes"]["link"] > 0
+    assert manifest["bytes"]["L2_L1"] == sum(entry["bytes"]["L2_L1"] for entry in manifest["chips"]) > 0
+    assert (manifest["bytes"]["L3_L2"] > 0) == (memory == "L3")
+
+
+def test_queues_take_memory_at_both_ends(tmp_path: Path) -> None:
+    """Two messages of 4 KiB to and from each other chip."""
+    system = star(tmp_path, "siracusa", 3, width=1024)
     reserved = [plan.memory["L2"].reserved - system.target.memory("L2").reserved for plan in system.plans]
-    assert reserved == [2 * 2 * 128, 2 * 128, 2 * 128]
+    assert reserved == [4 * 2 * 4096, 2 * 2 * 4096, 2 * 2 * 4096]
+    assert system.plans[0].memory["L1"].reserved == system.target.memory("L1").reserved
 
 
 def test_a_chip_that_ends_is_named_with_the_one_that_waits(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Plan
 from deeploy.operators.link import receive, send
-from deeploy.simulate.systems import LINK, SystemRun, walk_system
+from deeploy.simulate.systems import LINK, SystemRun, stream, walk_system
 from deeploy.simulate.walk import walk
 from deeploy.target import Link, Topology, load
 from tests.distribute.cuts import lowered
@@ -109,3 +109,39 @@ def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
     busy = sum(alone.shares[name] for name in ("compute", "overhead", "issue"))
     assert found.energy.cores == pytest.approx(8 * 13 / 1e3 * busy / 100)
     assert found.energy.cores + found.energy.waiting == pytest.approx(8 * 13 / 1e3 * alone.cycles / 100)
+
+
+def chain(stages: int) -> System:
+    """Every chip adds a number to what it receives and hands it on."""
+    graphs = [gs.Graph(name=f"chip{chip}") for chip in range(stages)]
+    tensor = gs.Variable("x", np.dtype(np.float32), [64, 64])
+    graphs[0].inputs.append(tensor)
+    for chip, graph in enumerate(graphs):
+        if chip:
+            send(graphs[chip - 1], tensor, chip, 0)
+            tensor = receive(graph, tensor, chip - 1, 0, f"r{chip}")
+        result = gs.Variable(f"t{chip}", np.dtype(np.float32), [64, 64])
+        constant = gs.Constant(f"c{chip}", np.ones((64, 64), np.float32))
+        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result]))
+        tensor = result
+    graphs[-1].outputs.append(tensor)
+    return System(tuple(graphs), ("x",), (tensor.name,))
+
+
+def test_a_pipeline_gives_outputs_as_fast_as_its_slowest_stage() -> None:
+    """Within 3 %: what arrives while a stage waits for its input is waited for where it does not."""
+    plans = planned(chain(3))
+    alone = [sum(count for name, count in run.shares.items() if name != LINK) for run in walk_system(plans, topology()).chips]
+    fast = replace(WIRE, bytes_per_second=1e12)
+    found = stream(plans, topology(links={"wire": fast}), 12)
+    assert found.interval == pytest.approx(max(alone), rel=0.03)
+    assert found.latency == pytest.approx(sum(alone), rel=0.03)
+    assert found.idle == pytest.approx([1 - cycles / max(alone) for cycles in alone], abs=0.03)
+
+
+def test_a_slow_link_bounds_a_pipeline() -> None:
+    """Every message takes 16384 byte / 0.1 byte per cycle, which the port of a sender is busy for."""
+    plans = planned(chain(3))
+    found = stream(plans, topology(links={"wire": replace(WIRE, bytes_per_second=10e6)}), 12)
+    assert found.interval == pytest.approx(163840, rel=0.01)
+    assert min(found.idle) > 0.5

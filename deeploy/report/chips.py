@@ -1,0 +1,211 @@
+"""Reports of several chips: what they do together, on a page and in a terminal; the page shows each different chip as a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deeploy.errors import shorten
+from deeploy.report.markup import THIN, name, number, percent, row, tag, text
+from deeploy.report.page import article, document
+from deeploy.report.sections import section
+from deeploy.report.text import number as plain
+from deeploy.report.text import table
+
+_WIDTH, _LABEL, _ROW, _GAP = 1080, 74, 9, 5  # of the picture: pixels in all, for names, per row, between chips
+_MOST_ROWS = 24  # chips whose paths are drawn too
+
+Entry = Mapping[str, Any]
+Rows = Mapping[str, Sequence[tuple[str, float, float]]]
+
+_LEGEND = {
+    "compute": ("share-compute", "computing"),
+    "overhead": ("share-overhead", "set-up, starting transfers"),
+    "wait": ("share-wait", "waiting for memory"),
+    "link": ("share-issue", "waiting for chips"),
+    "in": ("event-in", "fetch"),
+    "out": ("event-out", "store"),
+}
+
+
+def page(
+    manifest: Entry, rows: Sequence[Rows], timelines: Mapping[int, Mapping[str, Any]], explanations: Mapping[int, Mapping[str, Any]]
+) -> str:
+    """The page of a system.
+
+    Args:
+        manifest: the contents of ``deploy.json``.
+        rows: of every chip, see ``deeploy.simulate.joint``; none where nothing is known of time.
+        timelines, explanations: of the first chip of each kind.
+    """
+    leads = sorted(set(manifest["code"]))
+    parts = [_heading(manifest), _cards(manifest), _spent(manifest)]
+    if rows:
+        parts.append(_joint(manifest, rows))
+    parts += [_chips(manifest), _stream(manifest)]
+    articles = [tag("article", *parts, id="system")]
+    for chip in leads:
+        entry = {**manifest["chips"][chip], "name": f"chip{chip}", "model": f"{manifest['model']}, chip {_who(manifest, chip)}"}
+        articles.append(article(entry, timelines.get(chip), explanations.get(chip)))
+    links = [("system", "system"), *((f"chip{chip}", f"chip {chip}") for chip in leads)]
+    return document(str(manifest["model"]), links, articles, str(manifest["version"]))
+
+
+def _who(manifest: Entry, lead: int) -> str:
+    same = [chip for chip, other in enumerate(manifest["code"]) if other == lead]
+    return str(lead) if len(same) == 1 else f"{lead} and {len(same) - 1} more like it"
+
+
+def _heading(manifest: Entry) -> str:
+    facts = [f"{len(manifest['chips'])} chips, {len(set(manifest['code']))} of them different", f"{len(manifest['messages'])} messages"]
+    facts += [f"{number(manifest['machine']['mhz'])} MHz"] if manifest["machine"] else []
+    title = tag(
+        "h1", name(manifest["model"], 90), tag("span", f" on {len(manifest['chips'])} times {text(manifest['target'])}", class_="on")
+    )
+    return tag("header", title, tag("p", " \u00b7 ".join([*facts, *map(text, manifest["notes"])]), class_="facts"), class_="head")
+
+
+def _cards(manifest: Entry) -> str:
+    sent = sum(message["bytes"] for message in manifest["messages"])
+    macs = sum(call["macs"] for call in manifest["calls"])
+    found = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
+    if manifest["cycles"] is not None:
+        microjoule, waiting = manifest["energy_uj"], manifest["energy"]["waiting"]
+        found = [
+            ("Cycles", number(manifest["cycles"]), f"{number(manifest['microseconds'] / 1000, 3)} ms"),
+            ("MAC/cycle", number(macs / manifest["cycles"], 2), "all chips together"),
+            ("Energy", f"{number(microjoule, 1)} \u00b5J", f"{number(microjoule + waiting, 1)} with cores on that wait"),
+            ("Energy by delay", number(manifest["edp_uj_ms"], 2), "\u00b5J ms"),
+            *found,
+        ]
+    for level, use in manifest["memory"].items():
+        if use["peak"]:
+            of = f"of {number(use['capacity'])}" if use["capacity"] else "peak"
+            found.append((f"{level}, bytes", number(use["peak"]), f"{of}, chip {use['chip']}"))
+    return tag("div", *(tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in found), class_="cards")
+
+
+def breakdown(manifest: Entry) -> dict[str, float]:
+    """Cycles of the mean chip: computing, waiting for each memory path, and for other chips, ends included."""
+    shares = dict(manifest["shares"])
+    found = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
+    found |= {f"waiting for {path}": cycles for path, cycles in shares.items() if path != "link"}
+    found["waiting for chips"] = manifest["cycles"] - sum(found.values())
+    return found
+
+
+def _spent(manifest: Entry) -> str:
+    if not manifest["cycles"]:
+        return ""
+    colours = {"computing": "share-compute", "waiting for chips": "share-issue"}
+    parts, legend = [], []
+    for words, cycles in breakdown(manifest).items():
+        kind = colours.get(words, "share-wait")
+        parts.append(tag("i", class_=kind, style=f"width:{100 * cycles / manifest['cycles']:.3f}%", title=f"{words}: {number(cycles)}"))
+        legend.append(tag("li", tag("i", class_=kind), f"{text(words)} ", tag("b", percent(cycles, manifest["cycles"]))))
+    note = "Of the mean chip; what computing hides is not counted. Computing includes set-up and the start of transfers."
+    return section("Where the cycles go", tag("div", *parts, class_="bar"), tag("ul", *legend, class_="legend"), note=note)
+
+
+def _joint(manifest: Entry, rows: Sequence[Rows]) -> str:
+    """One picture of all chips over time."""
+    shown = [{"cores": own["cores"]} if len(rows) > _MOST_ROWS else own for own in rows]
+    scale = (_WIDTH - _LABEL) / max(manifest["cycles"], 1)
+    drawn, top = [], 4
+    for chip, own in enumerate(shown):
+        drawn.append(tag("text", f"chip {chip}", x=0, y=top + _ROW, font_size=10, fill="currentColor"))
+        for path, strips in own.items():
+            for kind, start, end in strips:
+                title = tag("title", f"chip {chip}, {text(path)}: {_LEGEND[kind][1]}, {number(start)} to {number(end)}")
+                width = f"{max((end - start) * scale, 0.3):.2f}"
+                place = {"x": f"{_LABEL + start * scale:.2f}", "y": top, "width": width, "height": _ROW - 1}
+                drawn.append(tag("rect", title, class_=_LEGEND[kind][0], **place))
+            top += _ROW
+        top += _GAP
+    legend = [tag("li", tag("i", class_=colour), text(words)) for colour, words in _LEGEND.values()]
+    picture = tag("svg", *drawn, viewBox=f"0 0 {_WIDTH} {top}", width="100%", id="joint", role="img")
+    what = "the cores" if len(rows) > _MOST_ROWS else "the cores, then the paths " + ", ".join(list(rows[0])[1:])
+    note = f"One inference. Rows of every chip: {what}. trace.json shows the same in all detail (ui.perfetto.dev)."
+    return section("All chips", tag("ul", *legend, class_="legend"), tag("div", picture, class_="scroll"), note=note)
+
+
+def _chips(manifest: Entry) -> str:
+    """A line per chip."""
+    sent, received = _moved(manifest)
+    paths = list(manifest["chips"][0]["bytes"])
+    head = row(
+        ("chip", "as chip", "layers", "MAC", "constants", *(f"{p}, bytes" for p in paths), "sent", "received", "cycles", "waits"), "th"
+    )
+    lines = []
+    for chip, entry in enumerate(manifest["chips"]):
+        cycles = entry["cycles"]
+        figures = [
+            number(len(entry["calls"])),
+            number(sum(call["macs"] for call in entry["calls"])),
+            number(sum(constant["bytes"] for constant in entry["constants"])),
+            *(number(entry["bytes"].get(path)) for path in paths),
+            number(sent[chip]),
+            number(received[chip]),
+            number(cycles),
+            percent(entry["shares"].get("link", 0), cycles) if cycles else "",
+        ]
+        label = tag("td", tag("b", str(chip)))
+        lines.append(row((label, *(tag("td", f, class_="n") for f in [str(manifest["code"][chip]), *figures]))))
+    shown = tag("table", tag("thead", head), tag("tbody", *lines), class_="plain wide", id="chips")
+    return section("Chips", tag("div", shown, class_="scroll"), note="Waits: the share of its cycles in which a chip waits for others.")
+
+
+def _moved(manifest: Entry) -> tuple[list[int], list[int]]:
+    """Bytes that every chip sends, and that it receives."""
+    sent, received = [0] * len(manifest["chips"]), [0] * len(manifest["chips"])
+    for message in manifest["messages"]:
+        sent[message["from"]] += message["bytes"]
+        received[message["to"]] += message["bytes"]
+    return sent, received
+
+
+def _stream(manifest: Entry) -> str:
+    found = manifest.get("stream")
+    if not found:
+        return ""
+    idle = [row((tag("td", f"chip {chip}"), tag("td", percent(part, 1), class_="n"))) for chip, part in enumerate(found["idle"])]
+    figures = (
+        f"An output every {number(found['interval'])} cycles, {number(found['per_second'], 1)}{THIN}a second; "
+        f"one input alone takes {number(found['latency'])} cycles."
+    )
+    shown = tag("table", tag("thead", row(("stage", "idle"), "th")), tag("tbody", *idle), class_="plain", id="stream")
+    return section("Streams of inputs", tag("p", figures), shown)
+
+
+def summary(manifest: Entry, folder: Path) -> str:
+    """A few lines after a compilation."""
+    macs = sum(call["macs"] for call in manifest["calls"])
+    count = len(manifest["chips"])
+    lines = [f"{manifest['model']} for {count} x {manifest['target']} ({len(set(manifest['code']))} different), {plain(macs)} MAC"]
+    for level, use in manifest["memory"].items():
+        of = f" of {plain(use['capacity'])}" if use["capacity"] else ""
+        lines.append(f"  {level}: peak {plain(use['peak'])} bytes{of} on chip {use['chip']}, constants {plain(use['constants'])}")
+    return "\n".join([*lines, f"written to {folder}"])
+
+
+def report(manifest: Entry) -> str:
+    """The essentials of a system."""
+    sent, received = _moved(manifest)
+    lines = [f"{shorten(manifest['model'])} for {len(manifest['chips'])} x {manifest['target']}, {len(manifest['messages'])} messages"]
+    if manifest["cycles"] is not None:
+        milliseconds = manifest["microseconds"] / 1000
+        delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
+        lines.append(f"{plain(manifest['cycles'])} cycles, {milliseconds:.3f} ms, {delay}")
+        lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in breakdown(manifest).items()))
+        lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
+    if manifest.get("stream"):
+        found = manifest["stream"]
+        lines.append(f"  an output every {plain(found['interval'])} cycles, {found['per_second']:.1f} a second")
+    rows = []
+    for chip, entry in enumerate(manifest["chips"]):
+        cycles = plain(entry["cycles"]) if entry["cycles"] is not None else "-"
+        constants = plain(sum(constant["bytes"] for constant in entry["constants"]))
+        figures = (plain(len(entry["calls"])), constants, plain(sent[chip]), plain(received[chip]), cycles)
+        rows.append((str(chip), str(manifest["code"][chip]), *figures))
+    return "\n".join([*lines, "", table(("chip", "as", "layers", "constants", "sent", "received", "cycles"), rows)])

@@ -1,0 +1,98 @@
+"""Reports of several chips: one page, one trace and a few lines that agree with deploy.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from deeploy.backend.project import read_manifest
+from deeploy.cli import app
+from deeploy.report.chips import breakdown, report, summary
+from tests.e2e.systems import star, towers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of four chips, three of them alike."""
+    path = tmp_path_factory.mktemp("chips")
+    star(path, "siracusa", 4).write(path / "out")
+    return path / "out"
+
+
+def test_the_page_shows_all_chips_together_and_each_kind_once(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    assert page.count("<article") == 3
+    assert 'data-network="chip0"' in page and 'data-network="chip1"' in page and 'data-network="chip2"' not in page
+    picture = page[page.index('id="joint"') :]
+    assert all(f">chip {chip}</text>" in picture for chip in range(4))
+    assert "waiting for chips" in picture
+
+
+def test_the_trace_has_a_process_for_every_chip(folder: Path) -> None:
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert sorted(names.values()) == ["chip 0", "chip 1", "chip 2", "chip 3"]
+    manifest = read_manifest(folder)
+    end = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+    assert end == pytest.approx(manifest["microseconds"], abs=0.01)
+
+
+def test_figures_of_the_system_add_up(folder: Path) -> None:
+    manifest = read_manifest(folder)
+    assert sum(breakdown(manifest).values()) == pytest.approx(manifest["cycles"])
+    energy = {name: value for name, value in manifest["energy"].items() if name != "waiting"}
+    assert manifest["energy_uj"] == pytest.approx(sum(energy.values()), abs=0.01)
+    assert energy["link"] == pytest.approx(manifest["bytes"]["link"] * 100e-6, abs=0.001)
+    assert manifest["edp_uj_ms"] == pytest.approx(manifest["energy_uj"] * manifest["microseconds"] / 1000, abs=0.01)
+    assert manifest["code"] == [0, 1, 1, 1]
+    assert len(manifest["calls"]) == sum(len(entry["calls"]) for entry in manifest["chips"])
+    assert manifest["microseconds"] == pytest.approx(manifest["cycles"] / 500, abs=0.01)
+
+
+def test_a_terminal_shows_a_line_per_chip(folder: Path) -> None:
+    shown = report(read_manifest(folder))
+    assert len(re.findall(r"^ +[0-3] +[01] ", shown, re.MULTILINE)) == 4
+    assert f"{read_manifest(folder)['cycles']:,}".replace(",", " ") in shown
+    assert "4 x siracusa (2 different)" in summary(read_manifest(folder), folder)
+
+
+def test_one_chip_is_shown_and_explained_by_name(folder: Path) -> None:
+    shown = CliRunner().invoke(app, ["report", str(folder), "--network", "chip3"])
+    assert shown.exit_code == 0 and "MatMul" in shown.output
+    layer = next(call["node"] for call in read_manifest(folder)["chips"][3]["calls"] if call["op"] == "MatMul")
+    explained = CliRunner().invoke(app, ["explain", str(folder), layer, "--network", "chip3"])
+    assert explained.exit_code == 0 and "tiles" in explained.output
+
+
+def test_the_command_line_cuts_and_compiles(tmp_path: Path) -> None:
+    onnx.save(towers(32, 2), tmp_path / "m.onnx")
+    done = CliRunner().invoke(app, ["compile", str(tmp_path / "m.onnx"), "-t", "siracusa", "--chips", "2", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.exception
+    assert "for 2 x siracusa" in done.output
+    assert len(read_manifest(tmp_path / "out")["chips"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--chips", "none"], "--chips none: that is no number of chips"),
+        (["--chips", "0"], "--chips 0: that is no number of chips"),
+        (["--chips", "auto"], "--chips auto: only pipelines know"),
+        (["--chips", "2", "--partition", "rows"], "--partition rows is unknown"),
+        (["--chips", "2", "--topology", "none.toml"], "there is no topology file none.toml"),
+        (["--topology", "none.toml"], "--topology without --chips"),
+        (["--chips", "500"], "500"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_before_anything_is_written(tmp_path: Path, options: list[str], problem: str) -> None:
+    onnx.save(towers(8, 2), tmp_path / "m.onnx")
+    command = ["compile", str(tmp_path / "m.onnx"), "-t", "siracusa", "-o", str(tmp_path / "out"), *options]
+    done = CliRunner().invoke(app, command)
+    assert problem in str(done.exception)
+    assert len(str(done.exception).splitlines()) == 2
+    assert not (tmp_path / "out").exists()
