@@ -1,7 +1,8 @@
 """A ResNet18 in int8 whose constants do not fit the L2 of one Siracusa, over 1 to 8 of them: cycles by strategy, and outputs.
 
-The network is built with seeded weights; every stage is planned and walked through, its transfers over the links added as if they
-overlapped nothing. Outputs of the pipeline are compared with those of one chip, bit for bit, by the golden model of systems.
+The network is built with seeded weights; every stage is planned and walked through. Stages and their speedup have their transfers over
+the links added, as if they overlapped nothing; in the stream, links work while stages do, and filling and draining count. Outputs of
+the pipeline are compared with those of one chip, bit for bit, by the golden model of systems.
 
     python benchmarks/pipeline.py [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster]
 """
@@ -28,6 +29,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips
 from deeploy.simulate.stages import PlannedStages
+from deeploy.simulate.stream import stream
 
 STRATEGIES = ("layers", "parameters", "profile", "cycles")
 
@@ -40,16 +42,25 @@ def lowered(model: Path, machine: Target) -> gs.Graph:
     return graph
 
 
-def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:
+def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float, inputs: int) -> None:
     """One line: the stages of a cut, and what a stream of inputs gains."""
-    times = costs.times(cuts)
-    slowest = max(times)
-    streamed = sum(costs.stage(*part).streamed for part in segments(cuts, costs.levels.depth))
-    idle = ", ".join(f"{100 * (1 - t / slowest):.0f}" for t in times)
-    stages = ", ".join(f"{t / 1e3:.0f}" for t in times)
-    rate = costs.topology.mhz * 1e6 / slowest
-    cells = [f"{len(times)}", name, stages, f"{slowest / 1e3:.0f}", f"{one / slowest:.2f}", f"{rate:.0f}", f"{sum(times) / 1e3:.0f}"]
-    print(f"| {' | '.join(cells)} | {idle} | {streamed} | {seconds:.1f} |", flush=True)
+    times, parts = costs.times(cuts), segments(cuts, costs.levels.depth)
+    alone = [costs.stage(*part).cycles for part in parts]
+    moved = [
+        (costs.topology.seconds(k, k + 1, costs.levels.crossing[cut], len(parts))) * costs.topology.mhz * 1e6 for k, cut in enumerate(cuts)
+    ]
+    found = stream(alone, moved, costs.topology.queue, inputs)
+    stages, idle = ", ".join(f"{t / 1e3:.0f}" for t in times), ", ".join(f"{100 * share:.0f}" for share in found.idle)
+    rate = costs.topology.mhz * 1e6 * inputs / found.total
+    cells = [f"{len(times)}", name, stages, f"{max(times) / 1e3:.0f}", f"{one / max(times):.2f}", f"{one * inputs / found.total:.2f}"]
+    cells += [
+        f"{rate:.0f}",
+        f"{found.latencies[0] / 1e3:.0f}",
+        idle,
+        f"{sum(costs.stage(*part).streamed for part in parts)}",
+        f"{seconds:.1f}",
+    ]
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def compare(graph: gs.Graph, costs: PlannedStages, cuts: Cuts, machine: Target, images: np.ndarray) -> int:
@@ -80,9 +91,9 @@ def main() -> None:
     one = costs.stage(0, levels.depth).cycles
     print(f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end="")
     print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; throughput at {machine.topology.mhz:.0f} MHz\n")
-    print("| chips | balance | stages | slowest | speedup | inputs/s | latency | idle % | bytes streamed | planning, s |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    print_cut(costs, "", (), one, time.perf_counter() - start)
+    print("| chips | balance | stages | slowest | speedup | of a stream | inputs/s | latency | idle % | bytes streamed | planning, s |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print_cut(costs, "", (), one, time.perf_counter() - start, options.inputs)
     best: dict[int, Cuts] = {}
     for count in options.chips:
         for strategy in STRATEGIES:
@@ -90,9 +101,11 @@ def main() -> None:
             try:
                 cuts = choose(levels, count, strategy, costs)  # type: ignore[arg-type]
             except DeeployError as error:
-                print(f"| {count} | {strategy} | {error.what} |" + " |" * 7)
+                print(f"| {count} | {strategy} | {error.what} |" + " |" * 8)
                 continue
-            print_cut(costs, strategy if costs.is_exact else f"{strategy}, best planned", cuts, one, time.perf_counter() - start)
+            print_cut(
+                costs, strategy if costs.is_exact else f"{strategy}, best planned", cuts, one, time.perf_counter() - start, options.inputs
+            )
             best[count] = cuts
     images = resnet.images(options.inputs, options.image)
     print()
