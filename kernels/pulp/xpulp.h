@@ -18,6 +18,12 @@
 #define XPULP_INSN
 #endif
 
+/* Not -O3: a kernel's code is mostly run with cold instruction caches, 16 bytes of which take as long as 20 instructions;
+ * the loops that count are assembly. */
+#if defined(XPULP_INSN) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O2")
+#endif
+
 /* Keeps the compiler from unrolling a loop that it knows to be short: a core holds 512 bytes of instructions. */
 #ifdef __GNUC__
 #define XP_UNKNOWN(count) __asm__("" : "+r"(count))
