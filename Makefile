@@ -31,6 +31,18 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 	@if command -v clang-format >/dev/null; then clang-format -i $(C); fi
 
+# The pages as a site in build/site, links checked; what it needs is installed once, then no network is used.
+docs: $(STAMP) $(VENV)/.docs-installed
+	@rm -rf build/pages build/site
+	@mkdir -p build && cp -r docs build/pages
+	@$(BIN)/python -m deeploy.reference build/pages
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "written to build/site/index.html"
+
+$(VENV)/.docs-installed: requirements/docs.txt $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/docs.txt
+	@touch $@
+
 bench: $(STAMP)
 	@$(BIN)/python benchmarks/spine.py
 	@$(BIN)/python benchmarks/allocation.py

@@ -1,4 +1,4 @@
-"""Three engines in two memories beside each other: the planner assigns both, the host model checks the code, the report shows who runs what."""
+"""Three engines in two memories beside each other: the planner assigns both, the host model checks the code, the report shows it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""Coverage of the node tests that the onnx package brings: how many the target ``generic`` compiles, and whether results are right.
+
+A test applies when all its tensors have static shapes and element types that the compiler holds. Inputs of whole numbers behind the
+first one (shapes, axes, indices of slices) are tried as constants where the model does not compile with them as inputs. Results are
+those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``. Prints a table by operator.
+
+    python benchmarks/coverage.py [--c] [--only PREFIX] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from common import print_machine
+from onnx import numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+import deeploy
+from deeploy.errors import DeeployError
+from deeploy.graph.types import DType
+
+SECONDS = 20  # for one test
+
+
+def applies(model: onnx.ModelProto) -> bool:
+    """Whether all inputs and outputs are tensors of static shapes and held types."""
+    for value in (*model.graph.input, *model.graph.output):
+        if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+            return False
+        if any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim):
+            return False
+        try:
+            DType.of(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        except (KeyError, TypeError):
+            return False
+    return True
+
+
+def fixed(model: onnx.ModelProto, arrays: list[np.ndarray]) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """The model with whole numbers behind the first input as constants, and the inputs that are left."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = []
+    for number, (value, array) in enumerate(zip(list(copy.graph.input), arrays, strict=True)):
+        if number and (array.dtype == np.int64 or array.size == 1):
+            copy.graph.initializer.append(numpy_helper.from_array(array, value.name))
+            copy.graph.input.remove(value)
+        else:
+            kept.append(array)
+    return copy, kept
+
+
+def attempts(model: onnx.ModelProto, arrays: list[np.ndarray]) -> Iterator[tuple[onnx.ModelProto, list[np.ndarray]]]:
+    yield model, arrays
+    again, kept = fixed(model, arrays)
+    if len(kept) < len(arrays):
+        yield again, kept
+
+
+def result(model: onnx.ModelProto, arrays: list[np.ndarray], run_c: bool) -> tuple[list[np.ndarray] | None, str]:
+    """The outputs, or why there are none."""
+    reason = ""
+    for candidate, given in attempts(model, arrays):
+        with tempfile.TemporaryDirectory() as scratch:
+            onnx.save(candidate, Path(scratch) / "model.onnx")
+            try:
+                compiled = deeploy.compile(Path(scratch) / "model.onnx", dialect="standard")
+                return (compiled.run if run_c else compiled.interpret)(given), ""
+            except DeeployError as error:
+                reason = reason or error.what
+    return None, reason
+
+
+def is_right(got: list[np.ndarray], wanted: list[np.ndarray], rtol: float, atol: float) -> bool:
+    """Integers bit for bit, but for a step of quantised ones; floats within what the test allows and 1e-4."""
+    for a, b in zip(got, wanted, strict=True):
+        if a.shape != b.shape:
+            return False
+        if b.dtype.kind == "f":
+            if not np.allclose(a, b, rtol=max(rtol, 1e-3), atol=max(atol, 1e-4), equal_nan=True):
+                return False
+        elif not np.array_equal(a, b):
+            return False
+    return True
+
+
+def tried(case: Any, run_c: bool) -> tuple[str, str]:
+    """What became of a test: ``right``, ``wrong``, ``refused``, or ``crashed`` where the compiler failed in another way; and why."""
+    inputs, wanted = case.data_sets[0]
+    arrays = [np.asarray(array) for array in inputs if array is not None]
+    if len(arrays) != len(case.model.graph.input):
+        return "refused", "an input of the test is absent"
+    signal.alarm(SECONDS)
+    try:
+        got, reason = result(case.model, arrays, run_c)
+    except Exception as error:  # what is no error of the user is a finding of this benchmark
+        return "crashed", f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+    if got is None:
+        return "refused", reason
+    return ("right" if is_right(got, [np.asarray(a) for a in wanted], case.rtol, case.atol) else "wrong"), ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--c", action="store_true", help="build and run the C of every test")
+    parser.add_argument("--only", default="", help="tests whose names begin so, without test_")
+    parser.add_argument("--json", type=Path, help="file for the outcome of every test")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError(f"more than {SECONDS} s")))
+    print_machine()
+    cases = [case for case in collect_testcases("") if case.name.removeprefix("test_").startswith(options.only)]
+    suited = [case for case in cases if case.model is not None and applies(case.model)]
+    outcomes = {}
+    by_operator: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for case in suited:
+        outcomes[case.name] = tried(case, options.c)
+        operator = case.name.removeprefix("test_").split("_expanded")[0].split("_")[0]
+        by_operator[operator][outcomes[case.name][0]] += 1
+        if outcomes[case.name][0] in ("wrong", "crashed"):
+            print(*outcomes[case.name], case.name, file=sys.stderr)
+    if options.json:
+        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
+    counts = {kind: sum(row[kind] for row in by_operator.values()) for kind in ("right", "wrong", "refused", "crashed")}
+    print(f"{'tests named':<28} {'right':>6} {'wrong':>6} {'refused':>8} {'crashed':>8}")
+    for operator, row in sorted(by_operator.items()):
+        print(f"{operator:<28} {row['right']:>6} {row['wrong']:>6} {row['refused']:>8} {row['crashed']:>8}")
+    share = 100 * counts["right"] / max(1, len(suited))
+    print(f"\n{len(cases)} tests, {len(suited)} apply: {share:.1f} % right; {', '.join(f'{n} {kind}' for kind, n in counts.items())}")
+
+
+if __name__ == "__main__":
+    main()

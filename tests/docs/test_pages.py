@@ -1,0 +1,76 @@
+"""Every code block of the pages that teach is executed, in order, in an empty folder, as a reader would."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = ("getting-started", "concepts", "tutorial-pytorch", "tutorial-operator", "tutorial-target", "tutorial-report")
+BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+SHOWN_ONLY = {"toml"}  # parts of files that are not of the page's own
+SECONDS = 400
+
+
+def blocks(page: str) -> list[tuple[str, str, str]]:
+    """Language, file and text of every block."""
+    return BLOCK.findall((DOCS / f"{page}.md").read_text())
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """One in which ``deeploy`` and ``python`` are those of this tree."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, command in (("deeploy", "-m deeploy"), ("python", "")):
+        (programs / name).write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    if page == "tutorial-pytorch" and importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch: install the extra train")
+    work = tmp_path / "work"
+    work.mkdir()
+    executed = 0
+    for language, file, text in blocks(page):
+        if file:
+            (work / file).parent.mkdir(parents=True, exist_ok=True)
+            (work / file).write_text(text)
+        elif language == "bash":
+            command = ["bash", "-e", "-o", "pipefail", "-c", text]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=work, env=environment, timeout=SECONDS, check=False)
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            executed += 1
+        else:
+            assert language in SHOWN_ONLY, f"a block of {page} is neither a file nor commands"
+    assert executed > 0
+
+
+def test_all_pages_with_commands_are_executed() -> None:
+    taught = {path.stem for path in DOCS.glob("*.md") if path.stem.startswith("tutorial-")}
+    assert taught <= set(PAGES) and len(taught) == 4
+
+
+def test_an_operator_takes_less_than_60_lines() -> None:
+    """Declaration, C, template and reference of the tutorial; the target around them counts too."""
+    files = {file: text for _, file, text in blocks("tutorial-operator") if file.startswith("mine/")}
+    assert set(files) == {"mine/target.py", "mine/kernels/own/threshold.h", "mine/kernels/own/threshold.c", "mine/templates/threshold.mako"}
+    assert sum(len([line for line in text.splitlines() if line.strip()]) for text in files.values()) < 60
+
+
+def test_named_files_of_the_pages_exist() -> None:
+    """Scripts and folders that pages tell the reader to look at."""
+    text = "".join((DOCS / f"{page}.md").read_text() for page in (*PAGES, "figures", "limits"))
+    named = set(re.findall(r"`(?:python )?((?:benchmarks|examples|kernels)/[\w/.]+)`", text))
+    assert len(named) > 8
+    assert {name for name in named if not (ROOT / name).exists()} == set()
