@@ -2,7 +2,12 @@
 
 #include "loops.h"
 
+/* Accumulators are a local array: vectors are filled where there are any, else stacks are short. */
+#if defined(__riscv) && !defined(__riscv_vector)
+#define BLOCK 32
+#else
 #define BLOCK 64
+#endif
 
 static inline ACC_T combine(enum binary_operation operation, ACC_T a, ACC_T b) {
     switch (operation) {

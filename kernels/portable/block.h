@@ -2,10 +2,19 @@
 #ifndef DEEPLOY_BLOCK_H
 #define DEEPLOY_BLOCK_H
 
-enum { LANES = 64 }; /* widest block; its accumulators are a local array */
+/* The widest block; its accumulators are a local array. Where no vectors hold them, it is as many as registers hold,
+ * and stacks are short. */
+#if !defined(__riscv) || defined(__riscv_vector)
+#define LANES 64
+#elif defined(ACC_IS_FLOAT)
+#define LANES 16
+#else
+#define LANES 8
+#endif
 
-/* Width of the block that begins at channel *first of `channels`: 64, 32, 16 or 8. The last block may begin earlier, at
- * channels that are then computed twice: cheaper than a narrow loop. Only fewer than 8 channels give another width. */
+/* Width of the block that begins at channel *first of `channels`: LANES, 32, 16 or 8. The last block may begin earlier,
+ * at channels that are then computed twice: cheaper than a narrow loop. Only fewer than 8 channels give another width.
+ */
 static inline int block_width(int *first, int channels) {
     const int rest = channels - *first;
     if (rest >= LANES) return LANES;

@@ -3,8 +3,6 @@
 #define DOT_T W_T
 #include "dot.h"
 
-enum { BLOCK = 64 }; /* output channels at a time */
-
 static inline void widen(const X_T *restrict x, int count, int16_t *restrict vector) {
     for (int i = 0; i < count; i++) vector[i] = x[i];
 }
@@ -33,19 +31,25 @@ static inline void gather_window(const struct conv2d_dot *k, const X_T *image, i
     }
 }
 
-/* A part of a window that is too long for one vector: what the one at (ih, iw) sees, from element `begin` to `end` counted over taps and channels. */
-static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int begin, int end, int16_t *restrict vector) {
-    for (int i = begin; i < end;) {
-        const int tap = i / k->channels, channel = i % k->channels;
-        const int row = ih + tap / k->kernel_w * k->dilation_h, column = iw + tap % k->kernel_w * k->dilation_w;
-        const int count = k->channels - channel < end - i ? k->channels - channel : end - i;
+/* Where in a window a part of it begins. */
+struct place {
+    int fh, fw, channel;
+};
+
+/* The next part of the window at (ih, iw), where it is too long for one vector: `count` elements over taps and channels. */
+static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, struct place *from, int count, int16_t *restrict vector) {
+    while (count > 0) {
+        const int row = ih + from->fh * k->dilation_h, column = iw + from->fw * k->dilation_w;
+        const int rest = k->channels - from->channel, run = rest < count ? rest : count;
         if (row >= 0 && row < k->height && column >= 0 && column < k->width) {
-            widen(image + row * k->x_row + column * k->x_column + channel, count, vector);
+            widen(image + row * k->x_row + column * k->x_column + from->channel, run, vector);
         } else {
-            for (int c = 0; c < count; c++) vector[c] = (int16_t)k->zero_point;
+            for (int c = 0; c < run; c++) vector[c] = (int16_t)k->zero_point;
         }
-        vector += count;
-        i += count;
+        vector += run, count -= run, from->channel += run;
+        if (from->channel < k->channels) continue;
+        from->channel = 0;
+        if (++from->fw == k->kernel_w) from->fw = 0, from->fh++;
     }
 }
 
@@ -57,9 +61,10 @@ static inline void position(const struct conv2d_dot *k, const X_T *image, int ih
         const int filters = k->filters - first < BLOCK ? k->filters - first : BLOCK;
         const int channel = group * k->filters + first;
         int32_t acc[BLOCK] = {0};
+        struct place from = {0, 0, 0};
         for (int begin = 0; begin < depth; begin += DEPTH) {
             const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
-            if (depth > DEPTH) gather(k, image, ih, iw, begin, end, vector);
+            if (depth > DEPTH) gather(k, image, ih, iw, &from, end - begin, vector);
             else if (first == 0) gather_window(k, image, ih, iw, vector);
             dots(acc, vector, (const W_T *)k->w + channel * depth + begin, depth, end - begin, filters);
         }

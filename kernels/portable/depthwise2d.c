@@ -5,65 +5,80 @@
 #include "block.h"
 #include "window.h"
 
-/* A row of taps: acc[j] += sum of x[f * x_step + j] * w[f * w_step + j]; one function per width, as in products.h. */
-#define MULTIPLY_ADD(name, ...)                                                                               \
-    OUT_OF_LINE void name(ACC_T *restrict acc, const X_T *x, int x_step, const W_T *w, int w_step, int count, \
-                          int width) {                                                                        \
-        const int lanes = __VA_ARGS__;                                                                        \
-        ptrdiff_t x_at = 0, w_at = 0;                                                                         \
-        (void)width;                                                                                          \
-        for (int f = 0; f < count; f++, x_at += x_step, w_at += w_step) {                                     \
-            const X_T *from = x + x_at;                                                                       \
-            const W_T *row = w + w_at;                                                                        \
-            for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)from[j] * (ACC_T)row[j];                         \
-        }                                                                                                     \
+/* Taps inside the image: where those of the first lane begin in x and w, and how far apart they lie there. */
+struct taps {
+    const X_T *x;
+    const W_T *w;
+    int rows, count;
+    ptrdiff_t x_row, x_step, w_row, w_step;
+};
+
+/* acc[j] += sum over taps of x[j] * w[j]; one function per width, as in products.h. */
+#define MULTIPLY_ADD(name, ...)                                                                \
+    OUT_OF_LINE void name(ACC_T *restrict acc, const struct taps *t, int width) {              \
+        const int lanes = __VA_ARGS__;                                                         \
+        (void)width;                                                                           \
+        const X_T *first_x = t->x;                                                             \
+        const W_T *first_w = t->w;                                                             \
+        for (int rows = t->rows; rows > 0; rows--, first_x += t->x_row, first_w += t->w_row) { \
+            const X_T *x = first_x;                                                            \
+            const W_T *w = first_w;                                                            \
+            for (int count = t->count; count > 0; count--, x += t->x_step, w += t->w_step) {   \
+                for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j] * (ACC_T)w[j];           \
+            }                                                                                  \
+        }                                                                                      \
     }
+#if LANES > 16
 MULTIPLY_ADD(multiply_add_64, 64)
 MULTIPLY_ADD(multiply_add_32, 32)
+#endif
+#if LANES > 8
 MULTIPLY_ADD(multiply_add_16, 16)
+#endif
 MULTIPLY_ADD(multiply_add_8, 8)
 MULTIPLY_ADD(multiply_add_any, width)
 
-/* The same where `multiplier` filters share a channel. */
-static void multiply_add_shared(ACC_T *acc, const struct depthwise2d *k, const X_T *x, const W_T *w, int first,
-                                int lanes) {
-    int channel = first / k->multiplier;
-    int next = (channel + 1) * k->multiplier - first; /* lane where the next channel begins */
-    for (int j = 0; j < lanes; j++) {
-        if (j == next) channel++, next += k->multiplier;
-        acc[j] += (ACC_T)x[channel] * (ACC_T)w[j];
+/* The same where `multiplier` filters share a channel, the first of which is that of filter `first`. */
+OUT_OF_LINE void multiply_add_shared(ACC_T *restrict acc, const struct taps *t, int multiplier, int first, int lanes) {
+    const int rest = multiplier - first % multiplier; /* lane where the next channel begins */
+    for (int row = 0; row < t->rows; row++) {
+        for (int tap = 0; tap < t->count; tap++) {
+            const X_T *x = t->x + row * t->x_row + tap * t->x_step;
+            const W_T *w = t->w + row * t->w_row + tap * t->w_step;
+            for (int j = 0, next = rest; j < lanes; j++) {
+                if (j == next) x++, next += multiplier;
+                acc[j] += (ACC_T)x[0] * (ACC_T)w[j];
+            }
+        }
     }
 }
 
-/* Taps of one row that lie inside the image; x is the first of them. */
-static inline void add_row(ACC_T *acc, const struct depthwise2d *k, const X_T *x, const W_T *w, int count, int first,
-                           int lanes) {
-    const int step = k->dilation_w * k->x_column;
-    if (k->multiplier != 1) {
-        for (int f = 0; f < count; f++) multiply_add_shared(acc, k, x + f * step, w + f * k->filters, first, lanes);
-        return;
-    }
+static inline void multiply_add(ACC_T *acc, const struct taps *t, int lanes) {
     switch (lanes) {
+#if LANES > 16
         case 64:
-            multiply_add_64(acc, x + first, step, w, k->filters, count, lanes);
+            multiply_add_64(acc, t, lanes);
             break;
         case 32:
-            multiply_add_32(acc, x + first, step, w, k->filters, count, lanes);
+            multiply_add_32(acc, t, lanes);
             break;
+#endif
+#if LANES > 8
         case 16:
-            multiply_add_16(acc, x + first, step, w, k->filters, count, lanes);
+            multiply_add_16(acc, t, lanes);
             break;
+#endif
         case 8:
-            multiply_add_8(acc, x + first, step, w, k->filters, count, lanes);
+            multiply_add_8(acc, t, lanes);
             break;
         default:
-            multiply_add_any(acc, x + first, step, w, k->filters, count, lanes);
+            multiply_add_any(acc, t, lanes);
     }
 }
 
 /* Taps outside the image read the zero point. */
-static void add_outside(ACC_T *acc, const struct depthwise2d *k, const W_T *w, struct span rows, struct span columns,
-                        int lanes) {
+OUT_OF_LINE void add_outside(ACC_T *acc, const struct depthwise2d *k, const W_T *w, struct span rows,
+                             struct span columns, int lanes) {
     for (int fh = 0; fh < k->kernel_h; fh++) {
         for (int fw = 0; fw < k->kernel_w; fw++, w += k->filters) {
             const int valid = fh >= rows.first && fh < rows.last && fw >= columns.first && fw < columns.last;
@@ -88,11 +103,19 @@ static void block(const struct depthwise2d *k, int first, int lanes) {
                 const int count = columns.last - columns.first;
                 ACC_T acc[LANES];
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
-                for (int fh = rows.first; count > 0 && fh < rows.last; fh++) {
-                    const X_T *row = image + (ih + fh * k->dilation_h) * k->x_row;
-                    const X_T *x = row + (iw + columns.first * k->dilation_w) * k->x_column;
-                    add_row(acc, k, x, w + (fh * k->kernel_w + columns.first) * k->filters, count, first, lanes);
-                }
+                const int row = ih + rows.first * k->dilation_h, column = iw + columns.first * k->dilation_w;
+                const struct taps t = {.x = image + row * k->x_row + column * k->x_column + first / k->multiplier,
+                                       .w = w + (rows.first * k->kernel_w + columns.first) * k->filters,
+                                       .rows = rows.last - rows.first,
+                                       .count = count,
+                                       .x_row = k->dilation_h * k->x_row,
+                                       .x_step = k->dilation_w * k->x_column,
+                                       .w_row = k->kernel_w * k->filters,
+                                       .w_step = k->filters};
+                if (k->multiplier == 1)
+                    multiply_add(acc, &t, lanes);
+                else
+                    multiply_add_shared(acc, &t, k->multiplier, first, lanes);
                 if (k->zero_point != 0 && (rows.last - rows.first) * count != taps) {
                     add_outside(acc, k, w, rows, columns, lanes);
                 }

@@ -8,7 +8,12 @@
 
 #include <stdint.h>
 
-enum { DEPTH = 512 }; /* elements of a vector at a time: 1 KB of stack */
+/* Elements of a vector at a time, and rows: local arrays. Stacks are short where no vector registers are. */
+#if defined(__riscv) && !defined(__riscv_vector)
+enum { DEPTH = 64, BLOCK = 16 };
+#else
+enum { DEPTH = 512, BLOCK = 64 };
+#endif
 
 /* acc[j] += sum over i of vector[i] * w[j * w_row + i], for `rows` rows. */
 static inline void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row, int depth, int rows) {

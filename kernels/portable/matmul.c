@@ -24,12 +24,19 @@ static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *
     }
 }
 
+/* Floats have no zero points. */
+#ifdef ACC_IS_FLOAT
+#define ZERO_POINT(k, operand) 0
+#else
+#define ZERO_POINT(k, operand) ((k)->operand##_zero_point)
+#endif
+
 /* Columns of y whose neighbours in b are neighbours in memory. The zero points are taken off apart from the products:
  * (a - za) * (b - zb) = a*b - za*b - zb*(a - za), summed over the depth. */
-static void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
+OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
     ACC_T column_sums[LANES];
     for (int j = 0; j < lanes; j++) column_sums[j] = 0;
-    if (k->a_zero_point != 0) {
+    if (ZERO_POINT(k, a) != 0) {
         const A_T one = 1;
         accumulate(column_sums, &one, 0, b + first, k->b_depth, k->depth, lanes);
     }
@@ -37,10 +44,10 @@ static void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, in
         const A_T *row = a + m * k->a_row;
         ACC_T acc[LANES];
         multiply(k, row, b + first, acc, lanes);
-        if (k->a_zero_point != 0) {
+        if (ZERO_POINT(k, a) != 0) {
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->a_zero_point * column_sums[j];
         }
-        if (k->b_zero_point != 0) {
+        if (ZERO_POINT(k, b) != 0) {
             ACC_T sum = 0;
             for (int d = 0; d < k->depth; d++) sum += (ACC_T)row[d * k->a_depth] - (ACC_T)k->a_zero_point;
             for (int j = 0; j < lanes; j++) acc[j] -= (ACC_T)k->b_zero_point * sum;
@@ -65,7 +72,7 @@ static inline ACC_T dot(const struct matmul *k, const A_T *a, int a_step, const 
 }
 
 /* Neighbours in b are far apart in memory: b is transposed, or strided. */
-static void columns_apart(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void columns_apart(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y) {
     const int dense = k->a_depth == 1 && k->b_depth == 1;
     for (int m = 0; m < k->rows; m++) {
         for (int n = 0; n < k->columns; n++) {
@@ -77,7 +84,16 @@ static void columns_apart(const struct matmul *k, const A_T *a, const B_T *b, Y_
     }
 }
 
-static void product(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y) {
+/* The product at one place of the batch axes. */
+OUT_OF_LINE void product(const struct matmul *k, const int *index) {
+    const A_T *a = (const A_T *)k->a;
+    const B_T *b = (const B_T *)k->b;
+    Y_T *y = (Y_T *)k->y;
+    for (int axis = 0; axis < 4; axis++) {
+        a += index[axis] * k->a_batch[axis];
+        b += index[axis] * k->b_batch[axis];
+        y += index[axis] * k->y_batch[axis];
+    }
     if (k->b_column != 1) {
         columns_apart(k, a, b, y);
         return;
@@ -89,18 +105,10 @@ static void product(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y) 
 }
 
 void KERNEL(const struct matmul *k) {
-    const A_T *a = (const A_T *)k->a;
-    const B_T *b = (const B_T *)k->b;
-    Y_T *y = (Y_T *)k->y;
-    for (int i = 0; i < k->batch[0]; i++) {
-        for (int j = 0; j < k->batch[1]; j++) {
-            for (int l = 0; l < k->batch[2]; l++) {
-                for (int h = 0; h < k->batch[3]; h++) {
-                    product(k, a + i * k->a_batch[0] + j * k->a_batch[1] + l * k->a_batch[2] + h * k->a_batch[3],
-                            b + i * k->b_batch[0] + j * k->b_batch[1] + l * k->b_batch[2] + h * k->b_batch[3],
-                            y + i * k->y_batch[0] + j * k->y_batch[1] + l * k->y_batch[2] + h * k->y_batch[3]);
-                }
-            }
-        }
+    const int *const batch = k->batch;
+    int index[4] = {0};
+    for (int left = batch[0] * batch[1] * batch[2] * batch[3]; left > 0; left--) {
+        product(k, index);
+        for (int axis = 3; axis >= 0 && ++index[axis] == batch[axis]; axis--) index[axis] = 0;
     }
 }

@@ -3,8 +3,6 @@
 #define DOT_T B_T
 #include "dot.h"
 
-enum { BLOCK = 64 }; /* columns at a time */
-
 /* One row of y. The zero point of b is taken off at the end, as b_zero_point * sum(a - a_zero_point). */
 static inline void row(const struct matmul_dot *k, const A_T *a, const B_T *b, Y_T *y) {
     int16_t vector[DEPTH];

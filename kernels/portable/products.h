@@ -23,9 +23,13 @@
             for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)row[j];                                  \
         }                                                                                                     \
     }
+#if LANES > 16
 ACCUMULATE(accumulate_64, 64)
 ACCUMULATE(accumulate_32, 32)
+#endif
+#if LANES > 8
 ACCUMULATE(accumulate_16, 16)
+#endif
 ACCUMULATE(accumulate_8, 8)
 ACCUMULATE(accumulate_any, width)
 #undef ACCUMULATE
@@ -33,15 +37,19 @@ ACCUMULATE(accumulate_any, width)
 /* acc[j] += sum over i < count of x[i * x_step] * w[i * w_step + j], for j < lanes; an x_step of 0 repeats x. */
 static inline void accumulate(ACC_T *acc, const X_T *x, int x_step, const W_T *w, int w_step, int count, int lanes) {
     switch (lanes) {
+#if LANES > 16
         case 64:
             accumulate_64(acc, x, x_step, w, w_step, count, lanes);
             break;
         case 32:
             accumulate_32(acc, x, x_step, w, w_step, count, lanes);
             break;
+#endif
+#if LANES > 8
         case 16:
             accumulate_16(acc, x, x_step, w, w_step, count, lanes);
             break;
+#endif
         case 8:
             accumulate_8(acc, x, x_step, w, w_step, count, lanes);
             break;
