@@ -5,6 +5,7 @@ pitch = -(-int(depth) // 4) * 4
 windows = scratch.get("windows")
 # As the declarations make room, for each of eight cores: four windows, and filters that are filled up to whole words.
 filled = extent["k"] if groups == 1 and pitch != int(depth) and pitch * extent["k"] <= 4096 else 0
+row = pitch if windows and filled else depth
 %>\
 ${kernel}(&(struct pulp_conv2d){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
@@ -21,7 +22,7 @@ ${kernel}(&(struct pulp_conv2d){
     .windows = (uint8_t *)${windows} + rt_core() * ${(4 + filled) * pitch}, .pitch = ${pitch}, .is_filled = ${int(filled > 0)},
 % endif
     .product = {
-        .depth = ${depth}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${depth},
+        .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${row},
         .epilogue = ${epilogue}, .requantisation = ${requantisation},
     },
 });

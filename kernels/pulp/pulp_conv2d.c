@@ -54,8 +54,7 @@ static inline void convolve_in_place(const struct pulp_conv2d *k, const X_T *x, 
 
 /* Four neighbouring windows of a row of the output are gathered, and multiplied. Where the taps of a row follow each
  * other, a window inside the image is a few runs. */
-static inline void convolve(const struct pulp_conv2d *k, const struct pulp_product *p, const X_T *image, const W_T *w,
-                            Y_T *y, int channel) {
+static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const W_T *w, Y_T *y, int channel) {
     X_T *const windows = (X_T *)k->windows;
     const int pitch = k->pitch, is_dense = k->dilation_w * k->x_column == k->channels || k->kernel_w == 1;
     for (int oh = 0; oh < k->out_height; oh++) {
@@ -71,34 +70,35 @@ static inline void convolve(const struct pulp_conv2d *k, const struct pulp_produ
                 else
                     gather(k, image, ih, iw, is_dense, windows + i * pitch);
             }
-            product(p, (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,
+            product(&k->product,
+                    (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,
                     channel);
         }
     }
 }
 
 /* A copy of the filters in rows of whole words. What follows a window's bytes there is multiplied by zero. */
-OUT_OF_LINE const W_T *fill_up(const struct pulp_conv2d *k, struct pulp_product *p) {
+OUT_OF_LINE const W_T *fill_up(const struct pulp_conv2d *k) {
     W_T *const copy = (W_T *)k->windows + 4 * k->pitch;
-    for (int j = 0; j < p->filters; j++) {
-        xp_copy(copy + j * k->pitch, (const W_T *)k->w + j * p->w_row, p->depth);
-        for (int i = p->depth; i < k->pitch; i++) copy[j * k->pitch + i] = 0;
+    const int depth = k->kernel_h * k->kernel_w * k->channels;
+    for (int j = 0; j < k->product.filters; j++) {
+        xp_copy(copy + j * k->pitch, (const W_T *)k->w + j * depth, depth);
+        for (int i = depth; i < k->pitch; i++) copy[j * k->pitch + i] = 0;
     }
-    p->depth = p->w_row = k->pitch;
     return copy;
 }
 
 void KERNEL(const struct pulp_conv2d *k) {
-    struct pulp_product p = k->product;
-    const W_T *const filters = k->is_filled ? fill_up(k, &p) : (const W_T *)k->w;
+    const struct pulp_product *const p = &k->product;
+    const W_T *const filters = k->is_filled ? fill_up(k) : (const W_T *)k->w;
     for (int n = 0; n < k->batch; n++) {
         for (int group = 0; group < k->groups; group++) {
-            const int channel = group * p.filters;
+            const int channel = group * p->filters;
             const X_T *const image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
-            const W_T *const w = filters + channel * p.w_row;
+            const W_T *const w = filters + channel * p->w_row;
             Y_T *const y = (Y_T *)k->y + n * k->y_batch + channel;
             if (k->windows)
-                convolve(k, &p, image, w, y, channel);
+                convolve(k, image, w, y, channel);
             else
                 convolve_in_place(k, image, w, y, channel);
         }
