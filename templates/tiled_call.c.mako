@@ -32,7 +32,7 @@ ${function(f"{layer.name}_{suffix}", lines, tile)}
 % endif
 % endfor
 ${function(layer.name + "_body", layer.body, "void *argument")}
-static void ${layer.name}(void) {
+TILED_LAYER ${layer.name}(void) {
     RT_STEP(blocks, BLOCKS, ${layer.index});
 % for line in layer.loads:
     ${line}
