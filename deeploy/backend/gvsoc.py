@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,13 +127,14 @@ def build(project: Path, name: str) -> Path:
     names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
     folder = "build/bare" if len(names) == 1 else f"build/bare/{name}"
     defines = f"DEFINES=-DDEEPLOY_PROFILE -DNETWORK={names.index(name)}"
-    command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", defines, "all"]
+    command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", f"PYTHON={sys.executable}", defines, "all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         too_large = next((m[1] or m[2] for line in lines if (m := _TOO_LARGE.search(line))), None)
         if too_large is not None:
-            raise FitError(f"the program for the chip does not fit: {too_large}", FIT)
+            what, _, remedy = too_large.partition("; ")
+            raise FitError(f"the program for the chip does not fit: {what}", remedy[:1].upper() + remedy[1:] or FIT)
         first = next((line for line in lines if _BROKEN.search(line)), lines[-1] if lines else "make says nothing")
         raise BuildError(
             f"the project in {project} does not build for the chip: {shorten(first, 300)}", f"See all of it: {' '.join(command)}"

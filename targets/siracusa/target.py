@@ -10,10 +10,12 @@ from .kernels import KERNELS
 from .npu_kernels import KERNELS as NPU_KERNELS
 
 KIB = 1024
+CORES = 8
+STACK = 768  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
 HERE = Path(__file__).parent
 
 # Multipliers and biases of 64 bits want their own alignment.
-L1 = Memory("L1", 256 * KIB, alignment=8, reserved=6 * KIB)
+L1 = Memory("L1", 256 * KIB, alignment=8, reserved=CORES * STACK)
 L2 = Memory("L2", 2048 * KIB, alignment=8, reserved=192 * KIB)
 # N-EUREKA reads weights there; nothing else lies in it, and no transfers lead there. The SRAM of the neural memory subsystem: its MRAM
 # is as large, and is modelled as the same.
@@ -29,7 +31,7 @@ TARGET = Target(
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
     memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
-    engines=(Engine("cluster", "L1", cores=8), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
+    engines=(Engine("cluster", "L1", cores=CORES), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
     timing=load_timing(HERE / "timing.toml", HERE / "npu_timing.toml", HERE / "link_timing.toml"),
     default_memory="L2",
     kernels=(*KERNELS, *NPU_KERNELS, *link.kernels("link")),

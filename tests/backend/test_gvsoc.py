@@ -86,6 +86,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script(tmp_path / "bin" / "riscv64-unknown-elf-gcc", COMPILER)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.delenv("GVSOC", raising=False)
+    monkeypatch.setenv("CHECK_STACKS", "0")
     return tmp_path / "bin"
 
 
@@ -153,6 +154,11 @@ def test_no_toolchain(project: Path, tools: Path, monkeypatch: pytest.MonkeyPatc
             3,
         ),
         ("ld: error: the reserved part of L1 leaves no room for stacks", "the reserved part of L1 leaves no room for stacks", 3),
+        (
+            "error: the stack of core 0 needs 900 bytes, larger than the 800 that it has: a 900; leave more: --l1 7",
+            "core 0 needs 900 bytes",
+            3,
+        ),
         ("ld: region `l1' overflowed by 812 bytes", "region `l1' overflowed by 812 bytes", 3),
         ("x.c:3:1: error: unknown type name 'foo'", "does not build for the chip: x.c:3:1: error: unknown type name 'foo'", 2),
     ],
@@ -163,6 +169,7 @@ def test_a_program_that_is_not_built(project: Path, tools: Path, said: str, what
     shutil.rmtree(project / "project" / "build", ignore_errors=True)
     error = failure(project)
     assert what in error.what and error.exit_status == status
+    assert "; " not in said or error.remedy == "Leave more: --l1 7"
 
 
 def test_the_command_line_ends_with_that_status(project: Path, tools: Path) -> None:

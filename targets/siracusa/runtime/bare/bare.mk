@@ -4,12 +4,15 @@
 #   SOURCES   C files of the application, the HAL's and the network's among them
 #   INCLUDES  folders of their headers
 #   L2_ARENA_BYTES     what the plan uses of the arena in L2: it is checked that this, code, data, inputs and outputs fit
-#   L1_RESERVED_BYTES  what the plan leaves of L1, for stacks: at least what the target reserves
-# and may set BUILD, CFLAGS, DEFINES, LIBRARIES and GVSOC.
+#   L1_RESERVED_BYTES  what the plan leaves of L1, for stacks: what the target reserves (the default), or more
+# and may set BUILD, CFLAGS, DEFINES, LIBRARIES, GVSOC, PYTHON, and CHECK_STACKS=0 for code whose depth cannot be told: the
+# linked program is followed to find how deep its stacks can become, and has to have as much ($(BUILD)/application.stacks).
 BUILD ?= build
 CFLAGS ?= -O3
 WARNINGS ?= -Wall -Wextra -Werror
 GVSOC ?= gvsoc
+PYTHON ?= python3
+CHECK_STACKS ?= 1
 CROSS ?= riscv64-unknown-elf-
 COMPILER ?= gcc
 PICOLIBC ?= /usr/lib/picolibc/riscv64-unknown-elf
@@ -24,7 +27,7 @@ else
 BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-distribute-patterns
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
-	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) -Wl,--defsym=l1_reserved_bytes=$(or $(L1_RESERVED_BYTES),6144)
+	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c)
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
@@ -44,8 +47,17 @@ $(call object,$1): $1 $(BARE)/bare.mk
 endef
 $(foreach source,$(BARE_SOURCES) $(SOURCES),$(eval $(call compile,$(source))))
 
-$(BUILD)/application.elf: $(BARE_OBJECTS) $(BARE)/link.ld
+# Who begins on which stack, how many bytes it has, and where calls through pointers lead.
+STACK_CHECK = $(PYTHON) $(BARE)/../stack.py $@ --objdump $(CROSS)objdump --arena __l1_arena_end-__l1_arena \
+	--core "core 0=cluster_master:__core_0_stack_top-__core_0_stack_bottom" --core "a core=cluster_worker:__core_stack_bytes" \
+	--stack "the controller=controller_main:controller_stack_bytes" \
+	--pointers cluster_master=rt_enter --pointers cluster_worker=rt_fork --callers controller_main=rt_enter
+
+$(BUILD)/application.elf: $(BARE_OBJECTS) $(BARE)/link.ld $(BARE)/../stack.py
 	$(CROSS)gcc $(BARE_LINK) -Wl,--gc-sections -Wl,-Map=$(@:.elf=.map) $(BARE_OBJECTS) $(LIBRARIES) -lm -o $@
+ifneq ($(CHECK_STACKS),0)
+	@$(STACK_CHECK) > $(@:.elf=.stacks) || { $(RM) $@; exit 1; }
+endif
 
 # The simulator reads and writes files where it is started.
 run: $(BUILD)/application.elf

@@ -31,28 +31,8 @@ static void reclaim(void) {
     for (int i = 0; i < TICKETS; i++) counters[i] &= ~complete;
 }
 
-static void send(const struct rt_transfer *t);
-
-/* What does not fit into one command: as many rows as the length allows, else single rows, else pieces of a row. */
-static __attribute__((noinline)) void send_pieces(const struct rt_transfer *whole, int is_direct) {
-    struct rt_transfer t = *whole;
-    const uint32_t most = is_direct && t.bytes <= LENGTH_MASK ? LENGTH_MASK / t.bytes : 1;
-    for (uint32_t left = whole->rows; left; left -= t.rows) {
-        t.rows = left < most ? left : most;
-        const struct rt_transfer rest = t;
-        for (uint32_t done = 0; done < rest.bytes; done += t.bytes) {
-            t.bytes = rest.bytes - done <= LENGTH_MASK ? rest.bytes - done : PIECE;
-            t.to = rest.to + done;
-            t.from = rest.from + done;
-            send(&t);
-        }
-        t = rest;
-        t.to += t.rows * t.to_pitch;
-        t.from += t.rows * t.from_pitch;
-    }
-}
-
-static __attribute__((noinline)) void send(const struct rt_transfer *t) {
+/* Sends what fits into one command, and tells whether it did, or whether several rows do. */
+static inline int send_one(const struct rt_transfer *t, int *has_rows) {
     const uint32_t bytes = t->bytes, total = bytes * t->rows;
     uint32_t near = t->to, far = t->from, near_pitch = t->to_pitch, pitch = t->from_pitch;
     uint32_t command = total | COMMAND_INCREMENT | COMMAND_EVENT | COMMAND_TO_L1;
@@ -62,23 +42,50 @@ static __attribute__((noinline)) void send(const struct rt_transfer *t) {
     }
     const int is_run = bytes == total || (near_pitch == bytes && pitch == bytes);
     const int is_direct = is_run || (near_pitch == bytes && pitch <= LONGEST_PITCH);
-    if (total - 1 >= LENGTH_MASK || !is_direct) {
-        if (total) send_pieces(t, is_direct);
-        return;
-    }
+    *has_rows = is_direct;
+    if (total - 1 >= LENGTH_MASK || !is_direct) return !total;
     store(COMMAND, is_run ? command : command | COMMAND_ROWS);
     store(COMMAND, near);
     store(COMMAND, far);
-    if (is_run) return;
+    if (is_run) return 1;
     store(COMMAND, bytes);
     store(COMMAND, pitch);
+    return 1;
 }
 
-static void send_counted(int ticket, const struct rt_transfer *t);
+/* What does not fit into one command: as many rows as the length allows, else single rows, else pieces of a row. */
+static __attribute__((noinline, cold)) void send_pieces(const struct rt_transfer *whole, int has_rows) {
+    struct rt_transfer t = *whole;
+    const uint32_t most = has_rows && t.bytes <= LENGTH_MASK ? LENGTH_MASK / t.bytes : 1;
+    for (uint32_t left = whole->rows; left; left -= t.rows) {
+        t.rows = left < most ? left : most;
+        const struct rt_transfer rest = t;
+        for (uint32_t done = 0; done < rest.bytes; done += t.bytes) {
+            t.bytes = rest.bytes - done <= LENGTH_MASK ? rest.bytes - done : PIECE;
+            t.to = rest.to + done;
+            t.from = rest.from + done;
+            (void)send_one(&t, &has_rows);
+        }
+        t = rest;
+        t.to += t.rows * t.to_pitch;
+        t.from += t.rows * t.from_pitch;
+    }
+}
+
+static __attribute__((noinline)) void send(const struct rt_transfer *t) {
+    int has_rows;
+    if (!send_one(t, &has_rows)) send_pieces(t, has_rows);
+}
+
+static inline void take_counter(int ticket) {
+    counters[ticket] |= 1u << load(COMMAND);
+    last_ticket = ticket + 1;
+}
 
 static __attribute__((noinline)) void send_later(int ticket, const struct rt_transfer *t) {
     reclaim();
-    send_counted(ticket, t);
+    take_counter(ticket);
+    send(t);
 }
 
 static void send_counted(int ticket, const struct rt_transfer *t) {
@@ -86,8 +93,7 @@ static void send_counted(int ticket, const struct rt_transfer *t) {
         send_later(ticket, t);
         return;
     }
-    counters[ticket] |= 1u << load(COMMAND);
-    last_ticket = ticket + 1;
+    take_counter(ticket);
     send(t);
 }
 

@@ -39,8 +39,8 @@ void cluster_make_stacks(void) {
     uint32_t bytes = L1_RESERVED_BYTES;
     while (bytes >= STACKS_LEAST && !(stacks = cluster_allocate(bytes))) bytes -= 64;
     if (!stacks) sdk_fail("the reserved part of L1 leaves no room for stacks");
-    /* Three parts for core 0, which runs the tile loops above the kernels, two for each other core. */
-    stack_bytes = bytes * 2 / (2 * CORES + 1) & ~15u;
+    /* The same for each core, and a little more for core 0, which runs the tile loops above the kernels. */
+    stack_bytes = (bytes - 128) / CORES & ~15u;
     master_bytes = bytes - (CORES - 1) * stack_bytes;
     for (uint32_t i = 0; i < bytes / 4; i++) stacks[i] = PAINT;
 }
