@@ -84,15 +84,15 @@ OUT_OF_LINE void turn_few(const struct pulp_matmul_columns *k, const B_T *b, B_T
     }
 }
 
-OUT_OF_LINE void many_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void few_columns(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
+    struct pulp_product fewer = k->product;
+    fewer.filters = k->columns;
+    turn_few(k, b, (B_T *)k->turned);
+    few(&fewer, (struct rows){a, y, k->a_row, k->y_row, k->rows}, (B_T *)k->turned, 0);
+}
+
+static inline void many_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
     B_T *const turned = (B_T *)k->turned;
-    if (k->columns < 4) {
-        struct pulp_product fewer = k->product;
-        fewer.filters = k->columns;
-        turn_few(k, b, turned);
-        product(&fewer, (struct rows){a, y, k->a_row, k->y_row, k->rows}, turned, 0);
-        return;
-    }
     for (int next = 0; next < k->columns; next += 4) {
         const int first = next + 4 <= k->columns ? next : k->columns - 4;
         turn(k, b + first, turned);
@@ -109,6 +109,8 @@ void KERNEL(const struct pulp_matmul_columns *k) {
         Y_T *const y = (Y_T *)k->y + at.y;
         if (is_few)
             few_rows(k, a, b, y);
+        else if (k->columns < 4)
+            few_columns(k, a, b, y);
         else
             many_rows(k, a, b, y);
     } while (next_batch(&at, k->batch, k->a_batch, k->b_batch, k->y_batch));

@@ -266,27 +266,27 @@ OUT_OF_LINE void one_row(const struct pulp_product *given, struct rows r, const 
 }
 #undef EACH_GROUP
 
-static inline struct rows part(struct rows r, int first, int count) {
-    return (struct rows){r.x + first * r.x_step, r.y + first * r.y_step, r.x_step, r.y_step, count};
-}
-
 /* Rows of y, whose first channel is `channel`. */
 static inline void product(const struct pulp_product *p, struct rows r, const W_T *w, int channel) {
     if (p->filters < 4) {
         few(p, r, w, channel);
         return;
     }
-    int done = 0;
-    if (HAS_NO_REST(p) && r.x_step == p->w_row) {
-        done = r.count & ~3;
-        if (done == 4 &&
+    int rest = r.count;
+    if (HAS_NO_REST(p) && r.x_step == p->w_row && rest >= 4) {
+        r.count = rest & ~3;
+        if (r.count == 4 &&
             HAS_GROUPS) /* gathered windows; where there are more rows, a group's operands serve all of them */
-            rows_by_groups(p, part(r, 0, done), w, channel);
-        else if (done)
-            rows_by_4(p, part(r, 0, done), w, channel);
+            rows_by_groups(p, r, w, channel);
+        else
+            rows_by_4(p, r, w, channel);
+        r.x += r.count * r.x_step, r.y += r.count * r.y_step, rest &= 3;
     }
-    const int pairs = (r.count - done) & ~1;
-    if (pairs) rows_by_2(p, part(r, done, pairs), w, channel);
-    if (r.count & 1) one_row(p, part(r, done + pairs, 1), w, channel);
+    r.count = rest & ~1;
+    if (r.count) rows_by_2(p, r, w, channel);
+    if (rest & 1) {
+        r.x += r.count * r.x_step, r.y += r.count * r.y_step, r.count = 1;
+        one_row(p, r, w, channel);
+    }
 }
 #endif
