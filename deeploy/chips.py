@@ -15,10 +15,11 @@ import numpy as np
 from deeploy import api
 from deeploy import target as targets
 from deeploy.distribute.collectives import software
+from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System, check
 from deeploy.distribute.tensor import partition
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, shorten
 from deeploy.frontend.io import Port
 from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Node
@@ -33,6 +34,7 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.simulate import chips as golden
+from deeploy.simulate.stages import pipelined
 from deeploy.simulate.systems import LINK, Stream, SystemRun, joint_trace, stream, system_summary, walk_system
 from deeploy.simulate.timing import summary
 
@@ -251,7 +253,7 @@ def partitioned(found: api.Lowered, cut: Cut, target: Target, topology: Topology
     if cut.partition == "tensor":
         return _tensor(found, cut, target, topology, options)
     if cut.partition == "pipeline":
-        raise UsageError("--partition pipeline: stages cannot be compiled yet", "Use --partition tensor.")
+        return _pipeline(found, cut, target, topology, options)
     raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
 
 
@@ -267,6 +269,14 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
     result = partition(found.graph, cut.chips, topology, declare, software(target, topology))
     prove(found.graph, declare, result)
     return result.system
+
+
+def _pipeline(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
+    """Stages of the network's depth, one behind the other."""
+    if cut.balance not in BALANCES:
+        raise UsageError(f"--balance {shorten(cut.balance)} is unknown", f"Use one of {', '.join(BALANCES)}.")
+    balance: Balance = next(name for name in BALANCES if name == cut.balance)
+    return pipelined(found.graph, target, cut.chips, balance, topology, options).system
 
 
 def build(

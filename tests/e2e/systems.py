@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,3 +77,29 @@ def star(folder: Path, target: str, count: int, width: int = 32, options: Option
     """The towers with a product on each chip, and all else on the first one."""
     products = iter(range(count))
     return distributed(towers(width, count), folder, target, lambda _, op: next(products) if op == "MatMul" else 0, count, options)
+
+
+def layered(widths: list[int]) -> onnx.ModelProto:
+    """Quantised products one behind the other, each with as many outputs as the next one has inputs."""
+    numbers = np.random.default_rng(5)
+    nodes, weights = [], []
+
+    def node(op: str, *inputs: str) -> str:
+        nodes.append(helper.make_node(op, list(inputs), [f"t{len(nodes)}"], f"{op}_{len(nodes)}"))
+        return f"t{len(nodes) - 1}"
+
+    def constant(value: np.ndarray) -> str:
+        weights.append(numpy_helper.from_array(value, f"c{len(weights)}"))
+        return weights[-1].name
+
+    step, zero, small = constant(np.array(0.1, np.float32)), constant(np.zeros((), np.int8)), constant(np.array(0.01, np.float32))
+    x = node("DequantizeLinear", node("QuantizeLinear", "x", step, zero), step, zero)
+    for before, after in itertools.pairwise(widths):
+        w = constant(numbers.integers(-127, 128, (before, after)).astype(np.int8))
+        y = node("Relu", node("MatMul", x, node("DequantizeLinear", w, small, zero)))
+        x = node("DequantizeLinear", node("QuantizeLinear", y, step, zero), step, zero)
+    nodes[-1].output[0] = "y"
+    shapes = {"x": [4, widths[0]], "y": [4, widths[-1]]}
+    sides = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in shapes.items())
+    graph = helper.make_graph(nodes, "layered", *sides, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,14 +12,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from benchmarks.transformers import Shape, decoder
+from deeploy import chips
 from deeploy.backend import host_chips, project
 from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips as golden
-from tests.e2e.systems import distributed, samples, star, towers
+from tests.e2e.systems import distributed, layered, samples, star, towers
 
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
@@ -185,3 +189,40 @@ def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, nu
     killer.join()
     assert heard in raised.value.what
     assert "chip 0 waits to" in raised.value.what and "chip 1" in raised.value.what
+
+
+def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
+    onnx.save(layered([64, 96, 128, 96, 64]), tmp_path / "m.onnx")
+    options = Options(engines=("cluster",))
+    system = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(3, "pipeline"), options=options)
+    alone = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(1, "tensor"), options=options)
+    system.write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    given = samples(100, 64)
+    got = host_chips.run(tmp_path / "out", manifest, given)
+    assert equal(got, alone.interpret(given))
+    found = manifest["stream"]
+    assert max(entry["cycles"] for entry in manifest["chips"]) == manifest["cycles"] == found["latency"]
+    assert found["interval"] < 0.6 * found["latency"]
+    assert len(found["idle"]) == 3 and min(found["idle"]) < 0.1 < max(found["idle"])
+
+
+@pytest.mark.slow
+@needs_mpi
+def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
+    """A block of a decoder with 64 heads: 64 ranks compute what one chip does, and are planned as four."""
+    path = tmp_path / "block.onnx"
+    onnx.save(decoder(Shape(width=512, inner=2048, heads=64, layers=1, rows=1, past=True)), path)
+    seconds, outputs = [], []
+    for count in (1, 64):
+        options = Options(engines=("cluster",), default_memory="L3")
+        system = chips.compile(path, "siracusa", chips.Cut(count), dialect="integer", context=128, options=options)
+        system.write(tmp_path / str(count))
+        manifest = project.read_manifest(tmp_path / str(count))
+        numbers = np.random.default_rng(2)
+        given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]]]
+        outputs.append(host_chips.run(tmp_path / str(count), manifest, given, ranks=host_chips.Ranks()))
+        seconds.append(json.loads((tmp_path / str(count) / "timings.json").read_text())["total"])
+    assert len(set(system.leads)) <= 4
+    assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
+    assert seconds[1] <= 4 * seconds[0]
