@@ -101,6 +101,9 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     _finish(state, node, made, values)
 
 
+_VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor
+
+
 def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Mapping[str, Any], inputs: Sequence[gs.Tensor | None]) -> bool:
     """Handle nodes that compute nothing at run time; False for all others."""
     op, first = node.op_type, inputs[0] if inputs else None
@@ -108,7 +111,7 @@ def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Mapping[str, A
         state.tensors[node.output[0]] = gs.Constant(node.output[0], _constant_value(node, attributes))
     elif first is None:
         return False
-    elif op == "Identity" or (op == "Dropout" and not _trains(node, inputs)):
+    elif op == "Identity" or (op in _VARIADIC and len(inputs) == 1) or (op == "Dropout" and not _trains(node, inputs)):
         state.tensors[node.output[0]] = first
         for name in node.output[1:]:
             state.tensors[name] = gs.Constant(name, np.ones(first.shape, bool))
