@@ -28,6 +28,12 @@ enum {
 typedef ${step.score.c} score_type;
 
 static ${step.token.c} ids[${most}];
+% if place_array in kinds:
+static ${kinds[place_array].c} places[${most}]; /* of the new rows */
+% endif
+% if mask_array in kinds:
+static ${kinds[mask_array].c} mask[${P}_CONTEXT]; /* every row that exists is seen */
+% endif
 static score_type scores[${scored} * TOKENS];
 
 /* A number in the order of the scores. */
@@ -124,19 +130,25 @@ static int32_t choose(const score_type *s, const struct deeploy_generation *g, u
 
 /* One token into the states. */
 static enum deeploy_status append(int32_t token) {
-    const void *const inputs[] = {ids};
+    const void *const inputs[] = {${", ".join(kind for kind, _ in step.sources)}};
     void *const outputs[] = {scores};
     ids[0] = (${step.token.c})token;
+% if place_array in kinds:
+    places[0] = (${kinds[place_array].c})${prefix}_position();
+% endif
     return ${prefix}_run(inputs, outputs);
 }
 
 % if prompt:
 /* As many tokens into the states as ${prompt.prefix} takes, or fewer: rows that follow them are forgotten. */
 static enum deeploy_status append_many(const int32_t *tokens, uint32_t count) {
-    const void *const inputs[] = {ids};
+    const void *const inputs[] = {${", ".join(kind for kind, _ in prompt.sources)}};
     void *const outputs[] = {scores};
     const uint32_t past = ${prompt.prefix}_position();
     for (uint32_t i = 0; i < MANY; i++) ids[i] = (${step.token.c})(i < count ? tokens[i] : 0);
+% if place_array in kinds:
+    for (uint32_t i = 0; i < MANY; i++) places[i] = (${kinds[place_array].c})(past + i);
+% endif
     const enum deeploy_status status = ${prompt.prefix}_run(inputs, outputs);
     return status == DEEPLOY_OK && count < MANY ? ${prompt.prefix}_seek(past + count) : status;
 }
@@ -172,6 +184,9 @@ enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
         if (g->prompt[i] < 0 || g->prompt[i] >= TOKENS) return DEEPLOY_ERROR_TOKEN;
     }
     if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
+% if mask_array in kinds:
+    for (uint32_t i = 0; i < ${P}_CONTEXT; i++) mask[i] = 1;
+% endif
     uint32_t at = 0;
     uint64_t state = g->seed;
     enum deeploy_status status = read_prompt(g, &at);

@@ -1,8 +1,9 @@
 """Text from networks that read tokens and score the next one: which networks these are, and the C function that writes with them.
 
 They are known by their structure: states, one input of whole numbers that chooses rows of a table, one output with a score for
-each of as many tokens. The one that appends a single row writes; another one with the same states, which appends several,
-reads the prompt.
+each of as many tokens. Beside the tokens there may be the positions of the new rows, whole numbers as well, and a mask of whole numbers
+or truth values with an entry for every row that exists. The one that appends a single row writes; another one with the same states, which
+appends several, reads the prompt.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from mako.lookup import TemplateLookup
 
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Role
+from deeploy.midend.program import Program, Role
 
 _FRACTION = 16  # bits of scores behind the point
+TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C arrays that hold them
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Reader:
 
     Attributes:
         tokens: how many there are.
-        token: the element type of its input, ``score`` that of its output.
+        sources: what its inputs are, in order, and their element types.
+        score: the element type of its output.
         step: value of one step of an integer score, in units of the last bit behind the point.
         cycles: of one inference, where they are known.
     """
@@ -36,10 +39,15 @@ class Reader:
     rows: int
     scored: int
     tokens: int
-    token: DType
+    sources: tuple[tuple[str, DType], ...]
     score: DType
     step: int
     cycles: int | None
+
+    @property
+    def token(self) -> DType:
+        """The element type of tokens."""
+        return dict(self.sources)[TOKEN]
 
 
 @dataclass(frozen=True)
@@ -54,26 +62,48 @@ class Generator:
 def reader(prefix: str, plan: Plan, description: Mapping[str, Any]) -> Reader | None:
     """What a network reads and scores, if it is of that structure."""
     program = plan.program
-    if program.growth is None or len(program.inputs) != 1 or len(program.outputs) != 1:
+    if program.growth is None or len(program.outputs) != 1:
         return None
-    source, result = program.buffers[program.inputs[0]], program.buffers[program.outputs[0]]
-    rows, tokens = program.growth.rows, result.shape[-1] if result.shape else 0
-    if source.dtype.is_float or math.prod(source.shape) != rows or tokens < 2:
-        return None
-    tables = [
-        program.buffers[call.operands[name].buffer].shape[0]
-        for call in program.calls
-        if any(operand.buffer == source.name for operand in call.operands.values())
-        for name in call.geometry.nest.indirect
-        if program.buffers[call.operands[name].buffer].role is Role.CONSTANT
-    ]
-    scored = math.prod(result.shape) // tokens
-    if not tables or min(tables) < tokens or scored not in (1, rows):
+    result, rows = program.buffers[program.outputs[0]], program.growth.rows
+    tokens = result.shape[-1] if result.shape else 0
+    scored = math.prod(result.shape) // max(tokens, 1)
+    sources = _sources(program, tokens)
+    if tokens < 2 or scored not in (1, rows) or sources is None:
         return None
     scale = description["outputs"][0].get("scale")
     step = 1 << _FRACTION if scale is None else max(1, round(scale * 2**_FRACTION))
     timing = description.get("timing") or {}
-    return Reader(prefix, rows, scored, tokens, source.dtype, result.dtype, step, timing.get("cycles"))
+    return Reader(prefix, rows, scored, tokens, sources, result.dtype, step, timing.get("cycles"))
+
+
+def _sources(program: Program, tokens: int) -> tuple[tuple[str, DType], ...] | None:
+    """What every input is, where exactly one holds tokens and all others are known."""
+    assert program.growth is not None
+    found: list[tuple[str, DType]] = []
+    for name in program.inputs:
+        source = program.buffers[name]
+        elements = math.prod(source.shape)
+        is_whole = source.dtype.is_integer or source.dtype is DType.BOOL
+        is_mask = is_whole and bool(program.live.get(source.tensor)) and elements == program.growth.context
+        is_row = source.dtype.is_integer and elements == program.growth.rows and not program.live.get(source.tensor)
+        if not (is_mask or is_row):
+            return None
+        table = _table(program, name)
+        found.append((MASK if is_mask else TOKEN if table is not None and table >= tokens else PLACE, source.dtype))
+    kinds = [kind for kind, _ in found]
+    return tuple(found) if kinds.count(TOKEN) == 1 and len(set(kinds)) == len(kinds) else None
+
+
+def _table(program: Program, source: str) -> int | None:
+    """Rows of the smallest constant table that an input chooses from, if it chooses from one."""
+    sizes = [
+        program.buffers[call.operands[name].buffer].shape[0]
+        for call in program.calls
+        if any(operand.buffer == source for operand in call.operands.values())
+        for name in call.geometry.nest.indirect
+        if program.buffers[call.operands[name].buffer].role is Role.CONSTANT
+    ]
+    return min(sizes, default=None)
 
 
 def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], leads: Mapping[str, str]) -> dict[str, Generator]:
@@ -89,7 +119,7 @@ def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str
 
 
 def _equal(a: Reader, b: Reader) -> bool:
-    return (a.tokens, a.token, a.score, a.step) == (b.tokens, b.token, b.score, b.step)
+    return (a.tokens, set(a.sources), a.score, a.step) == (b.tokens, set(b.sources), b.score, b.step)
 
 
 def _worth(prompt: Reader, step: Reader) -> int:
@@ -105,5 +135,6 @@ def files(generator: Generator, lookup: TemplateLookup) -> dict[str, str | bytes
     """The C function of one generator; its declaration is part of the network's header."""
     step = generator.step
     values = {"prefix": step.prefix, "step": step, "prompt": generator.prompt, "worth": generator.worth, "fraction": _FRACTION}
+    values |= {"kinds": dict(step.sources), "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
     values |= {"exponents": [round(2 ** (24 - i / 16)) for i in range(17)]}
     return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}

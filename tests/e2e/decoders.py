@@ -118,10 +118,13 @@ def decoder(
     return path
 
 
-def writer(folder: Path, tokens: int = 40, layers: int = 2, last_only: bool = False, name: str = "writer") -> Path:
+def writer(
+    folder: Path, tokens: int = 40, layers: int = 2, last_only: bool = False, name: str = "writer", has_places: bool = False
+) -> Path:
     """Write a decoder of token numbers, in any number of rows: ids and caches in; scores of the next tokens and caches out.
 
-    The mask and the turns of the rotary embedding follow from the length of a cache. ``last_only`` scores the last row alone.
+    The mask and the turns of the rotary embedding follow from the length of a cache. ``last_only`` scores the last row alone. With
+    ``has_places``, positions that choose rows of a table and a mask of ones for the rows that are seen are inputs, too.
     """
     net = Net(is_quantised=True, score_step=0.037)  # no half steps when a mask of zeros vanishes
     generator = np.random.default_rng(11)
@@ -137,18 +140,25 @@ def writer(folder: Path, tokens: int = 40, layers: int = 2, last_only: bool = Fa
     columns = net.node("Range", net.constant(np.int64(0)), last, net.constant(np.int64(1)))
     own = net.node("Unsqueeze", net.node("Range", first, last, net.constant(np.int64(1))), net.constant([1]))
     later = net.node("Cast", net.node("Greater", columns, own), to=TensorProto.FLOAT)
-    net.node("Mul", later, net.constant(np.float32(-100)), name="mask")
+    far = net.constant(np.float32(-100))
+    causal = net.node("Mul", later, far, name=None if has_places else "mask")
+    if has_places:
+        hidden = net.node("Sub", net.constant(np.float32(1)), net.node("Cast", "seen", to=TensorProto.FLOAT))
+        net.node("Add", causal, net.node("Unsqueeze", net.node("Mul", hidden, far), net.constant([1, 2])), name="mask")
     x = net.step(net.node("Gather", net.weights(generator, tokens, MODEL), "ids", axis=0), 0.05)
+    if has_places:
+        x = net.step(net.node("Add", x, net.step(net.node("Gather", net.weights(generator, 32, MODEL), "places", axis=0), 0.05)), 0.05)
     for number in range(layers):
         x = _layer(net, x, number, "rows", generator, outputs)
     if last_only:
         x = net.node("Slice", x, net.constant([-1]), net.constant([1 << 40]), net.constant([1]))
     net.step(net.node("MatMul", x, net.weights(generator, MODEL, tokens)), 0.05, name="scores")
     caches = [f"past_key_values.{number}.{kind}" for number in range(layers) for kind in ("key", "value")]
+    sources = {"ids": [1, "rows"]} | ({"seen": [1, "total"], "places": [1, "rows"]} if has_places else {})
     graph = helper.make_graph(
         net.nodes,
         name,
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "rows"])]
+        [helper.make_tensor_value_info(n, TensorProto.INT64, s) for n, s in sources.items()]
         + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "past", WIDTH]) for n in caches],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 1 if last_only else "rows", tokens])]
         + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "total", WIDTH]) for n in outputs],

@@ -74,6 +74,21 @@ def test_a_network_that_scores_its_last_row_only(tmp_path: Path) -> None:
     assert text == _scores(path, PROMPT + text[:-1])[len(PROMPT) - 1 :].argmax(axis=1).tolist()
 
 
+@pytest.mark.parametrize("where", ["generic", "siracusa"])
+def test_positions_and_masks_that_are_inputs(tmp_path: Path, where: str) -> None:
+    """The C gives itself the positions of the new rows, and a mask that shows every row."""
+    path = decoders.writer(tmp_path, has_places=True)
+    _together(path, where).write(tmp_path / "project")
+    text = _written(tmp_path / "project", "step", PROMPT, 99, -1, 0, 0, 0)
+    assert len(text) == CONTEXT - len(PROMPT) + 1
+    alone = deeploy.compile(path, dims={"rows": 1}, context=CONTEXT)
+    seen = np.ones((1, CONTEXT), np.int64)
+    tokens = enumerate(PROMPT + text[:-1])
+    steps = [{"ids": np.array([[token]]), "seen": seen, "places": np.array([[place]])} for place, token in tokens]
+    scores = np.stack([y[0].ravel() for y in alone.interpret_sequence(steps)])
+    assert text == scores[len(PROMPT) - 1 :].argmax(axis=1).tolist()
+
+
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     path = decoders.writer(tmp_path)
