@@ -52,3 +52,21 @@ def test_exports_compile_and_verify(name: str, dynamo: bool, target: str, folder
     assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"], verdict.notes
     for against, comparison in verdict.comparisons:
         assert comparison.passed, f"{against}: {comparison}"
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize(("rows", "has_positions"), [(1, True), (1, False), (4, True)])
+def test_decoders_with_caches(target: str, rows: int, has_positions: bool, folder: Path) -> None:
+    """A sequence of a whole context; caches that are plain are found, and the network writes."""
+    path, context = folder / f"cached_{has_positions}.onnx", 2 * exports.LENGTH
+    if not path.exists():
+        exports.export_cached(path, has_positions)
+    compiled = deeploy.compile(path, target, context=context, dims={"rows": rows})
+    growth = compiled.network.program.growth
+    assert growth is not None and len(growth.states) == 4
+    ids = np.random.default_rng(2).integers(0, exports.WORDS, (context // rows, 1, rows))
+    places = {"position_ids": np.arange(context).reshape(-1, 1, rows)} if has_positions else {}
+    np.savez(folder / "steps.npz", input_ids=ids, **places)
+    verdict = verify(compiled, path, folder / "steps.npz", sequence=True)
+    assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]
+    assert any(name.endswith("_generate.c") for name in compiled.files()) == (rows == 1)

@@ -210,6 +210,19 @@ def test_wrong_declarations(tmp_path: Path, options: list[object], what: str) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_caches_behind_a_concat_of_one_tensor(tmp_path: Path) -> None:
+    """As exports write a cache that is put into an empty list."""
+    model = onnx.load(decoders.decoder(tmp_path))
+    cache = "past_key_values.0.key"
+    for node in model.graph.node:
+        node.input[:] = ["alone" if name == cache else name for name in node.input]
+    model.graph.node.insert(0, onnx.helper.make_node("Concat", [cache], ["alone"], axis=2))
+    onnx.save(model, tmp_path / "alone.onnx")
+    steps = decoders.steps(4, 1, 4)
+    found = [deeploy.compile(tmp_path / f"{name}.onnx", context=4).interpret_sequence(steps) for name in ("alone", "decoder")]
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_what_depends_on_the_position_is_looked_up(tmp_path: Path, target: str) -> None:
     """A model that adds the cosine of the number of rows before the inference to its result."""
