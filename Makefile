@@ -7,7 +7,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
 C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch]) $(wildcard kernels/semihosting/*/*.[ch] examples/targets/*/*/kernels/*/*.[ch])
 
-.PHONY: demo story test test-full lint format bench summaries calibrate clean
+.PHONY: demo story test test-full lint format docs bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
