@@ -1,8 +1,8 @@
 """A ResNet18 in int8 whose constants do not fit the L2 of one Siracusa, over 1 to 8 of them: cycles by strategy, and outputs.
 
-The network is built with seeded weights; every stage is planned and walked through. Stages and their speedup have their transfers over
-the links added, as if they overlapped nothing; in the stream, links work while stages do, and filling and draining count. Outputs of
-the pipeline are compared with those of one chip, bit for bit, by the golden model of systems.
+The network is built with seeded weights. First every strategy: stages are planned and walked through, their transfers over the links
+added as if they overlapped nothing. Then the cuts by ``cycles`` are compiled, a stream of inferences is predicted by discrete events
+over all chips and links, and the emitted C runs on the host model of the machine: its outputs are compared with those of one chip.
 
     python benchmarks/pipeline.py [--channels 40] [--image 32] [--inputs 100] [--chips 2 3 4 6 8] [--engines cluster]
 """
@@ -15,60 +15,81 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx_graphsurgeon as gs
 from common import print_machine
 from networks import resnet
 
-from deeploy import target
+from deeploy import api, chips, target
+from deeploy.backend import host_chips, project
 from deeploy.distribute.balance_levels import Cuts, segments
-from deeploy.distribute.pipeline import choose, cut, levels_of_graph
-from deeploy.distribute.system import alone, check
-from deeploy.errors import DeeployError
-from deeploy.frontend import import_model
+from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph
+from deeploy.distribute.system import alone
+from deeploy.errors import UsageError
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
-from deeploy.simulate import chips
+from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import PlannedStages
-from deeploy.simulate.stream import stream
-
-STRATEGIES = ("layers", "parameters", "profile", "cycles")
 
 
-def lowered(model: Path, machine: Target) -> gs.Graph:
-    """The network as the target's passes leave it."""
-    graph = import_model(model)
-    for step in machine.passes:
-        step(graph)
-    return graph
-
-
-def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float, inputs: int) -> None:
-    """One line: the stages of a cut, and what a stream of inputs gains."""
-    times, parts = costs.times(cuts), segments(cuts, costs.levels.depth)
-    alone = [costs.stage(*part).cycles for part in parts]
-    moved = [
-        (costs.topology.seconds(k, k + 1, costs.levels.crossing[cut], len(parts))) * costs.topology.mhz * 1e6 for k, cut in enumerate(cuts)
-    ]
-    found = stream(alone, moved, costs.topology.queue, inputs)
-    stages, idle = ", ".join(f"{t / 1e3:.0f}" for t in times), ", ".join(f"{100 * share:.0f}" for share in found.idle)
-    rate = costs.topology.mhz * 1e6 * inputs / found.total
-    cells = [f"{len(times)}", name, stages, f"{max(times) / 1e3:.0f}", f"{one / max(times):.2f}", f"{one * inputs / found.total:.2f}"]
-    cells += [
-        f"{rate:.0f}",
-        f"{found.latencies[0] / 1e3:.0f}",
-        idle,
-        f"{sum(costs.stage(*part).streamed for part in parts)}",
-        f"{seconds:.1f}",
-    ]
+def print_cut(costs: PlannedStages, name: str, cuts: Cuts, one: float, seconds: float) -> None:
+    """One line: the stages of a cut, and what is gained."""
+    times = costs.times(cuts)
+    streamed = sum(costs.stage(*part).streamed for part in segments(cuts, costs.levels.depth))
+    stages = ", ".join(f"{t / 1e3:.0f}" for t in times)
+    cells = [f"{len(times)}", name, stages, f"{max(times) / 1e3:.0f}", f"{one / max(times):.2f}", f"{streamed}", f"{seconds:.1f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def compare(graph: gs.Graph, costs: PlannedStages, cuts: Cuts, machine: Target, images: np.ndarray) -> int:
-    """How many inputs give the same bits on one chip and on the pipeline, streamed in order."""
-    whole, system = alone(graph), cut(graph, costs.levels, cuts)
-    check(system, costs.topology)
-    one, many = chips.programs(whole, machine), chips.programs(system, machine)
-    return sum(np.array_equal(chips.outputs(whole, one, [x])[0], chips.outputs(system, many, [x])[0]) for x in images)
+def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
+    """Print all strategies; the cuts by cycles."""
+    print("| chips | balance | stages | slowest | speedup | bytes streamed | planning, s |\n|---|---|---|---|---|---|---|")
+    start = time.perf_counter()
+    one = costs.stage(0, costs.levels.depth).cycles
+    print_cut(costs, "", (), one, time.perf_counter() - start)
+    best: dict[int, Cuts] = {1: ()}
+    for count in counts:
+        for strategy in BALANCES:
+            start = time.perf_counter()
+            try:
+                cuts = choose(costs.levels, count, strategy, costs)
+            except UsageError as error:
+                print(f"| {count} | {strategy} | {error.what} |" + " |" * 4)
+                continue
+            print_cut(costs, strategy if costs.is_exact else f"{strategy}, best planned", cuts, one, time.perf_counter() - start)
+            best[count] = cuts
+    return best
+
+
+def run(found: api.Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
+    """Compile and run a cut, and print what a stream takes; returns cycles per input."""
+    machine, topology, clock = costs.target, costs.topology, api.Clock({}, None)
+    system = alone(found.graph) if not cuts else cut(found.graph, costs.levels, cuts)
+    start = time.perf_counter()
+    compiled = chips.build(system, found, "resnet18", machine, topology, settings, clock)
+    seconds = time.perf_counter() - start
+    assert compiled.predicted is not None
+    flow = compiled.stream
+    pace, latency = (flow.interval, flow.latency) if flow is not None else (compiled.predicted.cycles,) * 2
+    idle = ", ".join(f"{100 * part:.0f}" for part in flow.idle) if flow is not None else "0"
+    far = sum(path.traffic["L3_L2"].bytes_in for path in compiled.predicted.chips)
+    whole = alone(found.graph)
+    programs = golden.programs(whole, machine)
+    expected = np.stack([golden.outputs(whole, programs, [image])[0] for image in images])
+    with tempfile.TemporaryDirectory() as scratch:
+        compiled.write(Path(scratch) / "out")
+        manifest = project.read_manifest(Path(scratch) / "out")
+        got = host_chips.run(Path(scratch) / "out", manifest, [[image] for image in images])[0]
+    equal = sum(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
+    energy = compiled.predicted.energy.total
+    cells = [f"{pace / 1e3:.0f}", f"{(first or pace) / pace:.2f}", f"{topology.mhz * 1e6 / pace:.0f}", f"{latency / 1e3:.0f}", idle]
+    cells += [f"{far}", f"{compiled.predicted.link_bytes}", f"{energy:.0f}", f"{equal} of {len(images)}", f"{seconds:.1f}"]
+    print(f"| {len(system.chips)} | {' | '.join(cells)} |", flush=True)
+    return float(pace)
+
+
+def prepare(folder: Path, machine: Target, channels: int, image: int) -> api.Lowered:
+    """The network, lowered for a target."""
+    model = resnet.build(folder, channels, image)
+    return api.lowered(api.Clock({}, None), model, machine, api.Wanted(None, {}, None, {}, {}, None, False))
 
 
 def main() -> None:
@@ -83,34 +104,21 @@ def main() -> None:
     machine = target.load("siracusa")
     assert machine.topology is not None
     with tempfile.TemporaryDirectory() as scratch:
-        graph = lowered(resnet.build(Path(scratch), options.channels, options.image), machine)
-    levels = levels_of_graph(graph)
+        found = prepare(Path(scratch), machine, options.channels, options.image)
+    levels = levels_of_graph(found.graph)
     settings = Options(default_memory="L3", engines=tuple(options.engines.split(",")))
-    costs = PlannedStages(graph, levels, machine, settings, machine.topology)
-    start = time.perf_counter()
-    one = costs.stage(0, levels.depth).cycles
+    costs = PlannedStages(found.graph, levels, machine, settings, machine.topology)
     print(f"ResNet18, {options.channels} channels, {options.image} x {options.image}: {sum(levels.weights)} bytes of constants, ", end="")
-    print(f"{len(graph.nodes)} nodes on {levels.depth} levels; thousand cycles; throughput at {machine.topology.mhz:.0f} MHz\n")
-    print("| chips | balance | stages | slowest | speedup | of a stream | inputs/s | latency | idle % | bytes streamed | planning, s |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    print_cut(costs, "", (), one, time.perf_counter() - start, options.inputs)
-    best: dict[int, Cuts] = {}
-    for count in options.chips:
-        for strategy in STRATEGIES:
-            start = time.perf_counter()
-            try:
-                cuts = choose(levels, count, strategy, costs)  # type: ignore[arg-type]
-            except DeeployError as error:
-                print(f"| {count} | {strategy} | {error.what} |" + " |" * 8)
-                continue
-            print_cut(
-                costs, strategy if costs.is_exact else f"{strategy}, best planned", cuts, one, time.perf_counter() - start, options.inputs
-            )
-            best[count] = cuts
+    print(f"{len(found.graph.nodes)} nodes on {levels.depth} levels; thousand cycles; {machine.topology.mhz:.0f} MHz\n")
+    best = strategies(costs, options.chips)
+    print("\nCut by cycles, compiled; microjoule and bytes per input:\n")
+    head = "chips | interval | speedup | inputs/s | latency | idle % | bytes of L3 | of links | uJ | bit-equal | compiling, s"
+    print(f"| {head} |\n|" + "---|" * len(head.split("|")))
     images = resnet.images(options.inputs, options.image)
-    print()
-    for count, cuts in best.items():
-        print(f"{count} chips: {compare(graph, costs, cuts, machine, images)} of {len(images)} inputs bit-equal to one chip, in order")
+    first: float | None = None
+    for cuts in best.values():
+        pace = run(found, costs, cuts, settings, images, first)
+        first = first or pace
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from deeploy.midend.program import Role
 from deeploy.simulate.walk import walk
 
 MOST_ROUNDS = 40  # of choosing and planning
+PAGE = 4096  # bytes that the memory of queues is a multiple of, as ``deeploy.chips`` reserves it
 
 
 class _Planner(Planner):
@@ -54,7 +55,7 @@ class PlannedStages:
     """The costs of stages (``deeploy.distribute.pipeline.Costs``) of a lowered graph, by plans for one kind of chip.
 
     Constants may lie in the far memory (``Options.default_memory``): they are then copied once where there is room, and streamed where
-    there is not. Room is what the queue behind a stage and the tensors that it only forwards leave.
+    there is not. Room is what the queues at both ends of a stage and the tensors that it only forwards leave.
 
     Attributes:
         rounds: how often cuts were chosen anew.
@@ -104,10 +105,10 @@ class PlannedStages:
         return _Planner(program, target, machine, self.options.seconds)
 
     def _left(self, first: int, end: int) -> Target:
-        """The target without the memory that a stage's queue takes, and what it forwards."""
-        queued = max((size for made, last, size in self._spans if made < end <= last), default=0)
+        """The target without the memory that a stage's queues at both ends take, and what it forwards."""
+        queued = sum(max((size for made, last, size in self._spans if made < border <= last), default=0) for border in (first, end))
         passed = sum(size for made, last, size in self._spans if made < first and end <= last)
-        more = self.topology.queue * queued + passed
+        more = -(-self.topology.queue * queued // PAGE) * PAGE + passed
         linked = {kernel.engine for kernel in self.target.kernels if kernel.link is not None}
         near = {engine.memory for engine in self.target.engines if engine.name in linked}
         memories = [

@@ -1,0 +1,81 @@
+"""Pipelines end to end: a network whose constants do not fit one chip, compiled for several, streams on the host model bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from deeploy import api, chips
+from deeploy.backend import host_chips, project
+from deeploy.distribute.pipeline import Balance
+from deeploy.distribute.system import alone
+from deeploy.frontend.quantize import quantize
+from deeploy.midend.machine import Options
+from deeploy.simulate import chips as golden
+from deeploy.simulate.stages import pipelined
+from deeploy.target import load
+from tests.frontend.lower.nets import Net, conv
+
+LITTLE = Options({"l2": 14_000}, default_memory="L3", engines=("cluster",))
+needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+
+def residual(folder: Path) -> Path:
+    """Convolutions in int8 with a residual path around most of them, two outputs."""
+    net = Net()
+    a = net.Relu(conv(net, net.x(1, 8, 8, 8), 8, 16))
+    b = net.Relu(conv(net, a, 16, 24))
+    c = net.Relu(conv(net, b, 24, 24))
+    y = net.Relu(net.Add(conv(net, c, 24, 16), a))
+    onnx.save(net.model([y, net.GlobalAveragePool(b)]), folder / "float.onnx")
+    np.savez(folder / "calibration.npz", x0=np.random.default_rng(0).standard_normal((4, 8, 8, 8)).astype(np.float32))
+    quantize(folder / "float.onnx", folder / "calibration.npz", folder / "int8.onnx")
+    return folder / "int8.onnx"
+
+
+def compiled(folder: Path, count: int, strategy: Balance) -> tuple[chips.Distributed, api.Lowered]:
+    """The pipeline, and the network that it was cut from."""
+    machine, clock = load("siracusa"), api.Clock({}, None)
+    assert machine.topology is not None
+    found = api.lowered(clock, residual(folder), machine, api.Wanted(None, {}, None, {}, {}, None, False))
+    cut = pipelined(found.graph, machine, count, strategy, machine.topology, LITTLE)
+    return chips.build(cut.system, found, "int8", machine, machine.topology, LITTLE, clock), found
+
+
+@pytest.mark.parametrize(("count", "strategy"), [(2, "layers"), (3, "parameters"), (4, "cycles")])
+def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: Balance) -> None:
+    system, found = compiled(tmp_path, count, strategy)
+    images = np.random.default_rng(count).standard_normal((100, 1, 8, 8, 8)).astype(np.float32)
+    system.write(tmp_path / "out")
+    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images])
+    whole = alone(found.graph)
+    programs = golden.programs(whole, system.target)
+    expected = [golden.outputs(whole, programs, [image]) for image in images]
+    assert len({first.tobytes() for first, _ in expected}) == 100
+    for array, results in zip(got, zip(*expected, strict=True), strict=True):
+        assert np.array_equal(array, np.stack(results))
+
+
+def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_away(tmp_path: Path) -> None:
+    system, _ = compiled(tmp_path, 3, "cycles")
+    assert system.predicted is not None and system.stream is not None
+    assert [run.traffic["L3_L2"].bytes_in for run in system.predicted.chips] == [0, 0, 0]
+    assert system.stream.interval < system.stream.latency < 3.5 * system.stream.interval
+    busy = [1 - part for part in system.stream.idle]
+    assert max(busy) > 0.85
+    notes = [float(note.split(": ")[1].split(" cycles")[0]) for note in system.notes if note.startswith("stage ")]
+    assert system.stream.interval == pytest.approx(max(notes), rel=0.15)
+
+
+@needs_mpi
+def test_stages_stream_as_mpi_ranks(tmp_path: Path) -> None:
+    system, _ = compiled(tmp_path, 3, "parameters")
+    system.write(tmp_path / "out")
+    given = [[image] for image in np.random.default_rng(7).standard_normal((20, 1, 8, 8, 8)).astype(np.float32)]
+    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given, ranks=host_chips.Ranks(seconds=60))
+    for array, results in zip(got, zip(*system.interpret(given), strict=True), strict=True):
+        assert np.array_equal(array, np.stack(results))
