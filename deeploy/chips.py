@@ -174,7 +174,7 @@ class Distributed:
                 {"from": m.sender[0], "to": m.receiver[0], "tag": m.tag, "bytes": m.bytes, "type": DType.of(m.dtype).value}
                 for m in self.system.messages
             ],
-            "notes": list(self.notes),
+            "notes": list(self.system.notes),
         }
 
     def _fullest(self, level: str) -> dict[str, Any]:

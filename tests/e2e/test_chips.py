@@ -207,6 +207,24 @@ def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
     assert len(found["idle"]) == 3 and min(found["idle"]) < 0.1 < max(found["idle"])
 
 
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: str) -> None:
+    """Steps of a sequence: every chip keeps the rows of its own heads."""
+    onnx.save(decoder(Shape(width=64, inner=96, heads=4, layers=1, rows=1, past=True)), tmp_path / "m.onnx")
+    options = Options() if target == "generic" else Options(engines=("cluster",))
+    systems = [
+        chips.compile(tmp_path / "m.onnx", target, chips.Cut(count), dialect="integer", context=8, options=options) for count in (1, 2)
+    ]
+    assert all(plan.program.growth is not None for plan in systems[1].plans)
+    systems[1].write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    numbers = np.random.default_rng(4)
+    given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]] for _ in range(5)]
+    expected = systems[0].interpret(given, sequence=True)
+    assert not equal([np.stack(arrays) for arrays in zip(*expected, strict=True)], systems[0].interpret(given))
+    assert equal(host_chips.run(tmp_path / "out", manifest, given, sequence=True), expected)
+
+
 @pytest.mark.slow
 @needs_mpi
 def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
