@@ -47,6 +47,14 @@ def test_examples_are_typed(tmp_path: Path) -> None:
     assert len(lines) > 40
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "targets").glob("*/*/target.py")), ids=lambda path: path.parent.name)
+def test_targets_of_other_packages_are_typed(path: Path) -> None:
+    """Against the public interface alone, as their authors would check them."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_everything_public_is_explained() -> None:
     """Names of the interface are listed once and say what they are."""
     assert len(target.__all__) == len(set(target.__all__))
