@@ -19,7 +19,7 @@ from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System, check
 from deeploy.distribute.tensor import partition
-from deeploy.errors import UsageError, shorten
+from deeploy.errors import FitError, UsageError, shorten
 from deeploy.frontend.io import Port
 from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Node
@@ -30,7 +30,7 @@ from deeploy.midend.alike import carried, signature
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
 from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.plan import Plan
+from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.simulate import chips as golden
@@ -297,12 +297,19 @@ def build(
             plans.append(clock("plan", carried, plans[lead], planned, program))
         else:
             lead, known[key] = chip, (chip, program)
-            plans.append(clock("plan", api.plan_program, program, own, machine, options))
+            plans.append(clock("plan", _planned, chip, program, own, machine, options))
         leads.append(lead)
     notes = (*found.notes, *system.notes)
     return Distributed(
         system, topology, target, tuple(plans), tuple(leads), model, found.inputs, found.outputs, found.dialect, notes, clock.seconds
     )
+
+
+def _planned(chip: int, program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
+    try:
+        return api.plan_program(program, target, machine, options)
+    except FitError as error:
+        raise FitError(f"chip {chip}: {error.what}", error.remedy) from error
 
 
 def as_member(target: Target, system: System, chip: int, topology: Topology) -> Target:

@@ -87,6 +87,9 @@ def test_the_command_line_cuts_and_compiles(tmp_path: Path) -> None:
         (["--chips", "2", "--topology", "none.toml"], "there is no topology file none.toml"),
         (["--topology", "none.toml"], "--topology without --chips"),
         (["--chips", "500"], "500"),
+        (["--chips", "2", "--l2", "100"], "chip 0: "),
+        (["--chips", "2", "--partition", "pipeline", "--balance", "luck"], "--balance luck is unknown"),
+        (["--chips", "40", "--partition", "pipeline"], "40"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_anything_is_written(tmp_path: Path, options: list[str], problem: str) -> None:
