@@ -36,7 +36,7 @@ docs: $(STAMP) $(VENV)/.docs-installed
 	@rm -rf build/pages build/site
 	@mkdir -p build && cp -r docs build/pages
 	@$(BIN)/python -m deeploy.reference build/pages
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "written to build/site/index.html"
 
 $(VENV)/.docs-installed: requirements/docs.txt $(STAMP)

@@ -63,7 +63,7 @@ def test_the_site_builds_and_links_are_checked(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     for name, text in pages(TARGETS).items():
         (tmp_path / "build" / "pages" / name).write_text(text)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]  # --quiet would hide warnings from --strict
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
     (tmp_path / "build" / "pages" / "limits.md").write_text("[nowhere](nothing.md)\n")
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode != 0
