@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.distribute.balance_levels import Cuts, Levels, segments
-from deeploy.errors import FitError, UsageError
+from deeploy.errors import FitError, UsageError, shorten
 
 MOST_PARTITIONS = 200_000  # that `profile` tries
 
@@ -235,8 +235,9 @@ def _solve(tables: Sequence[Table], combine: np.ufunc, limit: float) -> tuple[fl
 def _nothing_fits(levels: Levels, tables: Sequence[Table]) -> FitError:
     alone = [level for level in range(levels.depth) if all(math.isinf(table[level, level + 1]) for table in tables)]
     if alone:
+        level, size = alone[0], levels.weights[alone[0]]
         return FitError(
-            f"level {alone[0]} of {levels.depth} has {levels.weights[alone[0]]} bytes of constants, which no device can run",
+            f"level {level} of {levels.depth}, with {shorten(levels.names[level])}, has {size} bytes of constants, which no device can run",
             "Use devices with more memory, or make its layers smaller.",
         )
     return FitError(f"however it is cut, one of {len(tables)} stages does not fit its device", "Ask for more devices: --chips.")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from deeploy.distribute.balance import Table
-from deeploy.distribute.balance_levels import Layer, Levels
+from deeploy.distribute.balance_levels import Layer, Levels, levels_of
 from deeploy.errors import TargetError
 
 
@@ -77,13 +77,8 @@ def _up(size: int, unit: int) -> int:
 
 
 def use(layers: Sequence[Layer], products: Sequence[Product], device: Device) -> Use:
-    """What a stage with these layers does."""
-    return uses(levels_in_order(layers), layers, products, device, 0)[-1]
-
-
-def levels_in_order(layers: Sequence[Layer]) -> Levels:
-    """All layers as one level, in their order."""
-    return Levels((tuple(range(len(layers))),), (sum(layer.weights for layer in layers),), (0, 0))
+    """What one device does that runs all these layers."""
+    return uses(levels_of(layers, 0), layers, products, device, 0)[-1]
 
 
 def uses(levels: Levels, layers: Sequence[Layer], products: Sequence[Product], device: Device, first: int) -> list[Use]:

@@ -41,11 +41,13 @@ class Levels:
         weights: bytes of constants of every level.
         crossing: bytes that cross the border before each level, those that only pass by included; the first entry is what the network is
             given, a further one at the end what it returns.
+        names: of the layer with the most constants in each level, for messages.
     """
 
     layers: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...]
     crossing: tuple[int, ...]
+    names: tuple[str, ...]
 
     @property
     def depth(self) -> int:
@@ -85,7 +87,8 @@ def levels_of(
     results = [position for position in range(len(layers)) if position not in everywhere] if returned is None else returned
     weights = tuple(sum(layers[position].weights for position in row) for row in members)
     crossing = (given, *passed[1:count], sum(layers[position].output for position in results))
-    return Levels(tuple(map(tuple, members)), weights, crossing)
+    names = tuple(layers[max(row, key=lambda position: layers[position].weights)].name for row in members)
+    return Levels(tuple(map(tuple, members)), weights, crossing, names)
 
 
 def _levels(depth: Sequence[int], together: Iterable[Collection[int]]) -> list[int]:

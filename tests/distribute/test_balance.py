@@ -221,7 +221,7 @@ def test_a_level_that_no_device_can_run_is_named(strategy: object) -> None:
     tables = tables_of(levels, 2, 1000, [1.0, 1.0])
     for table in tables:
         table[:, :][[0, 0, 1, 1], [2, 3, 2, 3]] = math.inf
-    with pytest.raises(FitError, match="level 1 of 3 has 100 bytes of constants"):
+    with pytest.raises(FitError, match="level 1 of 3, with l1, has 100 bytes of constants"):
         strategy(levels, tables)  # type: ignore[operator]
 
 

@@ -126,7 +126,7 @@ def test_a_stage_that_fits_no_chip_is_named(graph: gs.Graph) -> None:
     near = Options({"l2": 3_000}, engines=("cluster",))
     with pytest.raises(FitError, match=r"stage \d of 2, from node .*bytes of constants and does not fit a chip"):
         pipelined(graph, SIRACUSA, 2, "layers", SIRACUSA.topology, near)
-    with pytest.raises(FitError, match=r"level \d+ of \d+ has \d+ bytes of constants, which no device can run"):
+    with pytest.raises(FitError, match=r"level \d+ of \d+, with .*, has \d+ bytes of constants, which no device can run"):
         pipelined(graph, SIRACUSA, 4, "cycles", SIRACUSA.topology, near)
     with pytest.raises(FitError, match="do not stay on the devices"):
         pipelined(graph, SIRACUSA, "auto", "cycles", SIRACUSA.topology, near)
