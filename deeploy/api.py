@@ -217,7 +217,7 @@ def compile(
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
-        save_after: name of a pass, and where to save the graph as ONNX after it.
+        save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
         options: how much of the target may be used (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins.
 
@@ -233,7 +233,8 @@ def compile(
     clock = Clock({}, on_stage)
     networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
     for prefix, path in models.items():
-        wanted = Wanted(inputs, types, dialect, _own_dims(dims or {}, prefix, models), states or {}, context, quantised_io, save_after)
+        saved = save_after if len(models) == 1 or save_after is None else _own_file(save_after, prefix)
+        wanted = Wanted(inputs, types, dialect, _own_dims(dims or {}, prefix, models), states or {}, context, quantised_io, saved)
         found = lowered(clock, Path(path), machine, wanted)
         planned = _bind_and_plan(clock, prefix, found.graph, machine, resources, options)
         found.check(planned.program)
@@ -299,6 +300,12 @@ def _resources(target: Target, options: Options, networks: int) -> Machine | Non
     """The machine that plans may use, without what several networks cannot share."""
     resources = machine_of(target, options)
     return shared(resources, target) if resources is not None and networks > 1 else resources
+
+
+def _own_file(save_after: tuple[str, Path], prefix: str) -> tuple[str, Path]:
+    """Where the graph of one of several networks is saved: its name is part of the file's."""
+    name, path = save_after
+    return name, path.with_name(f"{path.stem}.{prefix}{path.suffix}")
 
 
 def _own_dims(dims: Mapping[str, int], prefix: str, models: Mapping[str, str | Path]) -> dict[str, int]:

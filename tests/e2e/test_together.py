@@ -105,6 +105,16 @@ def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     assert compiled.networks["step"].notes[-1] == "network step shares the caches of network prompt"
 
 
+def test_the_graphs_of_several_networks_are_saved_apart(tmp_path: Path) -> None:
+    model, out = str(decoders.writer(tmp_path)), str(tmp_path / "out")
+    dims = [f"--dim={name}={value}" for name, value in DIMS.items()]
+    command = ["compile", f"prompt={model}", f"step={model}", "-o", out, "--context", str(CONTEXT), *dims, "--save-after", "siblings"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    saved = {path.name: onnx.load(path).graph.input[0] for path in tmp_path.glob("out.*")}
+    rows = {name: [d.dim_value for d in ids.type.tensor_type.shape.dim] for name, ids in saved.items()}
+    assert rows == {"out.siblings.prompt.onnx": [1, ROWS], "out.siblings.step.onnx": [1, 1]}
+
+
 def test_the_binary_weights_of_networks(tmp_path: Path) -> None:
     """Both files are needed, each by its own network's pointer."""
     _together(decoders.writer(tmp_path)).write(tmp_path / "project")
