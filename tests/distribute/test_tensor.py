@@ -13,7 +13,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
-from benchmarks.transformers import Shape, decoder, encoder
+from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy.distribute.collectives import software
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants

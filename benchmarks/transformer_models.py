@@ -1,6 +1,6 @@
 """Transformers of given sizes as quantised graphs of the integer dialect, with seeded weights: decoders and encoders.
 
-    python benchmarks/transformers.py decoder --width 512 --inner 2048 --heads 8 --layers 8 -o tinyllama.onnx
+    python benchmarks/transformer_models.py decoder --width 512 --inner 2048 --heads 8 --layers 8 -o tinyllama.onnx
 
 The decoder is that of Llama: norms of mean squares in front, rotary positions, three feed-forward matrices with hard-swish, caches of keys
 and values. The encoder is that of BERT: layer norms behind, two feed-forward matrices with GELU. Activations are int8, weights int8,

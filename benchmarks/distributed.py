@@ -1,0 +1,264 @@
+"""Print the figures of "Distributed inference with minimal off-chip traffic for transformers on low-power MCUs" next to ours.
+
+Two accountings. *block*: a network of one transformer block, whose weights are in L2 when it begins as far as they fit; what fetches
+those of the next block is not part of its time, as in the paper, but of its energy. *token*: all blocks in sequence, L3 a resource like
+any other.
+All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
+
+    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--plots DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from common import print_machine
+from distributed_plots import Bar, breakdown, energies, speedups
+from transformer_models import Shape, decoder, encoder
+
+from deeploy import chips
+from deeploy.midend.machine import Options
+from deeploy.midend.program import Role
+from deeploy.simulate.systems import LINK, SystemRun, walk_system
+from deeploy.target import Target, load
+
+L3_BYTES = 64 << 20  # the largest HyperRAM of its kind: all weights of the model, which Siracusa's 8 MiB do not hold
+CONTEXT = 128
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What the paper says of a workload on some chips: times faster than one, milliseconds, millijoules, EDP better by."""
+
+    speedup: float | None = None
+    ms: float | None = None
+    mj: float | None = None
+    edp: float | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network: ``shape`` of one block, ``blocks`` in all."""
+
+    name: str
+    title: str
+    shape: Shape
+    blocks: int
+    is_decoder: bool
+    chips: tuple[int, ...]
+    paper: dict[int, Paper]
+
+    def model(self, layers: int) -> onnx.ModelProto:
+        return (decoder if self.is_decoder else encoder)(replace(self.shape, layers=layers))
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the matrices of one block."""
+        matrices = 3 if self.is_decoder else 2
+        return 4 * self.shape.width**2 + matrices * self.shape.width * self.shape.inner
+
+
+MANY = (1, 2, 4, 8, 16, 32, 64)
+WORKLOADS = (
+    Workload(
+        "llama",
+        "TinyLlama-42M, autoregressive, S 128",
+        Shape(512, 2048, 8, 1, 1, True),
+        8,
+        True,
+        (1, 2, 4, 8),
+        {8: Paper(26.1, 0.54, 0.64, 27.2)},
+    ),
+    Workload("prompt", "TinyLlama-42M, prompt, S 16", Shape(512, 2048, 8, 1, 16), 8, True, (1, 2, 4, 8), {8: Paper(9.9)}),
+    Workload("bert", "MobileBERT, S 268", Shape(512, 512, 4, 1, 268), 24, False, (1, 2, 4), {4: Paper(4.7, 38.8)}),
+    Workload("llama64", "TinyLlama with 64 heads, autoregressive", Shape(512, 2048, 64, 1, 1, True), 8, True, MANY, {64: Paper(60.1)}),
+    Workload("prompt64", "TinyLlama with 64 heads, prompt", Shape(512, 2048, 64, 1, 16), 8, True, MANY, {16: Paper(16.0)}),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A workload on some chips.
+
+    Attributes:
+        weights: most bytes of matrices that a chip has of one block.
+        room: bytes of L2 that a plan may use.
+        seconds: that compiling took, without the import.
+        planned: how many different plans there are.
+    """
+
+    chips: int
+    run: SystemRun
+    weights: int
+    blocks: int
+    room: int
+    byte_cycles: float
+    seconds: float
+    planned: int
+
+    @property
+    def place(self) -> str:
+        """Where weights are while a network of all blocks runs."""
+        if self.weights * self.blocks <= self.room:
+            return "resident"
+        return "double-buffered" if 2 * self.weights <= self.room else "streamed"
+
+    def moved(self, path: str) -> int:
+        return sum(run.traffic[path].bytes for run in self.run.chips)
+
+    def most(self, path: str) -> int:
+        return max(run.traffic[path].bytes for run in self.run.chips)
+
+    @property
+    def prefetched(self) -> int:
+        """Bytes that the block accounting leaves to the block before: all weights, less what is fetched in the block."""
+        return 0 if self.place == "resident" else max(0, self.weights * self.chips - self.moved("L3_L2"))
+
+    def millijoules(self, is_block: bool) -> float:
+        """By the paper's formula; of a block, with what is fetched for the next one."""
+        return self.run.energy.total / 1e3 + (self.prefetched * 100e-9 if is_block else 0.0)
+
+    @property
+    def bound(self) -> float:
+        """Cycles in which the chip with most of it fetches its bytes from L3."""
+        return self.most("L3_L2") * self.byte_cycles
+
+
+def machine() -> Target:
+    """Siracusa with an L3 that holds the model."""
+    target = load("siracusa")
+    memories = tuple(replace(m, capacity=L3_BYTES) if m.name == "L3" else m for m in target.memories)
+    return replace(target, memories=memories)
+
+
+def measure(workload: Workload, count: int, layers: int, folder: Path) -> Point:
+    """Compile a network of so many layers for so many chips, and walk its plans."""
+    path, target = folder / "model.onnx", machine()
+    onnx.save(workload.model(layers), path)
+    options = Options(engines=("cluster",), default_memory="L3")
+    context = CONTEXT if workload.shape.past else None
+    found = chips.compile(path, target, chips.Cut(count), dialect="integer", context=context, options=options)
+    assert target.timing is not None
+    memory = target.memory("L2")
+    assert memory.capacity is not None
+    own = [
+        sum(b.bytes for b in plan.program.buffers.values() if b.role is Role.CONSTANT and b.data is not None and b.data.dtype == np.int8)
+        for plan in found.plans
+    ]
+    return Point(
+        count,
+        walk_system(found.plans, found.topology),
+        max(own) // layers,
+        workload.blocks,
+        memory.capacity - memory.reserved,
+        target.timing.paths["L3_L2"].byte[0],
+        sum(seconds for stage, seconds in found.seconds.items() if stage != "import"),
+        len(set(found.leads)),
+    )
+
+
+def print_table(workload: Workload, points: Sequence[Point], is_block: bool) -> None:
+    """A line per number of chips."""
+    one, first = points[0], points[0].millijoules(is_block)
+    kind = "block" if is_block else f"token: {workload.blocks} blocks"
+    print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB)")
+    print(
+        "chips   k cycles       ms  speedup  paper      mJ   EDP gain  paper  weights/chip  where           L3>L2   L2>L1    link wait %"
+    )
+    for point in points:
+        run, paper = point.run, workload.paper.get(point.chips, Paper()) if is_block else Paper()
+        mj = point.millijoules(is_block)
+        gain = first * one.run.cycles / (mj * run.cycles)
+        waits = max(run.waited(chip) for chip in range(point.chips)) / run.cycles
+        print(
+            f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x {_paper(paper.speedup)}"
+            f" {mj:7.3f} {gain:9.1f}x {_paper(paper.edp)} {point.weights / 1e3:9.0f} kB  {point.place:15}"
+            f" {_kilo(point.moved('L3_L2'))} {_kilo(point.moved('L2_L1'))} {_kilo(run.link_bytes)} {100 * waits:5.0f}"
+        )
+        for text, value in (("ms", paper.ms), ("mJ", paper.mj)):
+            if value is not None:
+                print(f"      paper, {point.chips} chips: {value} {text}")
+    for point in points:
+        total = point.run.cycles
+        if point.bound > 0.01 * total:
+            print(
+                f"      {point.chips} chips: L3 takes at least {point.bound / 1e3:.0f} k cycles"
+                f" ({1 / point.byte_cycles:.2f} B/cycle), {100 * point.bound / total:.0f} % of the time; {_shares(point)}"
+            )
+        else:
+            print(f"      {point.chips} chips: {_shares(point)}; {point.planned} plans, {point.seconds:.1f} s")
+
+
+def _paper(value: float | None) -> str:
+    return f"{value:5}x" if value is not None else "     -"
+
+
+def _kilo(value: int) -> str:
+    return f"{value / 1e3:7.0f}"
+
+
+def _shares(point: Point) -> str:
+    """What the first chip's cycles are spent on."""
+    shares = parts(point)
+    return "chip 0: " + ", ".join(f"{name} {100 * cycles / point.run.cycles:.0f} %" for name, cycles in shares.items())
+
+
+def parts(point: Point) -> dict[str, float]:
+    """Cycles of the first chip by the paper's four kinds: compute, L2 access, L3 access, chip to chip."""
+    shares = point.run.chips[0].shares
+    return {
+        "compute": shares["compute"] + shares["overhead"],
+        "L2": shares["L2_L1"] + shares["issue"],
+        "L3": shares["L3_L2"],
+        "chip to chip": shares.get(LINK, 0.0) + point.run.cycles - point.run.chips[0].cycles,
+    }
+
+
+def draw(folder: Path, results: dict[str, list[Point]]) -> None:
+    """The paper's figures 4, 5 and 6 with our block accounting."""
+    folder.mkdir(parents=True, exist_ok=True)
+    titles = {workload.name: workload.title for workload in WORKLOADS}
+    for name, points in results.items():
+        bars = [Bar(str(p.chips), parts(p), points[0].run.cycles / p.run.cycles) for p in points]
+        (folder / f"{name}.svg").write_text(breakdown(titles[name], bars))
+        marks = [(str(p.chips), p.run.milliseconds, p.millijoules(True)) for p in points]
+        (folder / f"{name}_energy.svg").write_text(energies(titles[name], marks))
+    lines = {titles[n]: [(p.chips, results[n][0].run.cycles / p.run.cycles) for p in results[n]] for n in results if n.endswith("64")}
+    if lines:
+        (folder / "scaling.svg").write_text(speedups(lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", metavar="NAME", choices=[w.name for w in WORKLOADS], help="workloads; all by default")
+    parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips besides one")
+    parser.add_argument("--block", action="store_true", help="the block accounting alone")
+    parser.add_argument("--token", action="store_true", help="the token accounting alone")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="where SVG files go")
+    args = parser.parse_args()
+    print_machine()
+    print("timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), 500 MHz")
+    print("energy: 13 mW a core while it works, 100 pJ/B of L3 and of links, 2 pJ/B of L2 (the paper's formula)")
+    results: dict[str, list[Point]] = {}
+    for workload in WORKLOADS:
+        if args.only and workload.name not in args.only:
+            continue
+        counts = [n for n in workload.chips if not args.chips or n == 1 or n in args.chips]
+        with tempfile.TemporaryDirectory() as scratch:
+            if not args.token:
+                results[workload.name] = [measure(workload, count, 1, Path(scratch)) for count in counts]
+                print_table(workload, results[workload.name], True)
+            if not args.block:
+                print_table(workload, [measure(workload, count, workload.blocks, Path(scratch)) for count in counts], False)
+    if args.plots and results:
+        draw(args.plots, results)
+
+
+if __name__ == "__main__":
+    main()
