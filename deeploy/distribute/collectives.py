@@ -16,6 +16,7 @@ from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
+SMALLEST = 1024  # bytes of a chunk: the latency of shorter messages is as long as they are
 LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold some messages on their way
 
 
@@ -131,5 +132,5 @@ def software(target: Target, topology: Topology) -> Software:
 
 def chunks_of(extent: int, bytes_: int) -> tuple[int, ...]:
     """Into how many chunks a tensor may be divided along an axis: such that messages are not too large, where that can be."""
-    possible = [count for count in CHUNKS if count <= extent]
+    possible = [count for count in CHUNKS if count == 1 or (count <= extent and bytes_ >= count * SMALLEST)]
     return tuple(count for count in possible if -(-bytes_ // count) <= LARGEST) or tuple(possible[-1:])

@@ -72,6 +72,7 @@ class Shards:
         self.collectives: list[Collective] = []
         self._constants: dict[tuple[object, int, int | None], gs.Constant] = {}
         self._tags: dict[tuple[int, int], int] = {}
+        self._sent = 0
 
     # ---- tensors
 
@@ -111,6 +112,7 @@ class Shards:
         """Send a tensor; returns it as the receiver has it."""
         tag = self._tags.get((source, target), 0)
         self._tags[source, target] = tag + 1
+        self._sent += size_of(tensor)
         link.send(self.graphs[source], tensor, target, tag)
         return link.receive(self.graphs[target], tensor, source, tag, name)
 
@@ -136,8 +138,10 @@ class Shards:
         output = build.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
         return self.joined(chip, pieces, axis, output)
 
-    def note(self, kind: str, tensor: gs.Tensor, way: str, chips: Sequence[int], count: int, group: int | None = None) -> None:
-        self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), count, group))
+    def note(self, kind: str, tensor: gs.Tensor, way: str, chips: Sequence[int], group: int | None = None) -> None:
+        """Note a collective with all bytes that were sent since the last one."""
+        self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), self._sent, group))
+        self._sent = 0
 
     def choose(self, ways: Iterator[Way], count: int, is_sum: bool) -> Way:
         software = self.software if is_sum else replace(self.software, sum=0.0)
@@ -166,13 +170,13 @@ class Shards:
         for chip in missing:
             own = [pieces[chip, chunk] for chunk in range(way.chunks)]
             state.whole[chip] = own[0] if len(own) == 1 else self.joined(chip, own, axis, self.like(tensor, None, 0, ""))
-        self.note("broadcast", tensor, way.name, [ROOT, *missing], len(way.steps) // way.chunks * count)
+        self.note("broadcast", tensor, way.name, [ROOT, *missing])
 
     def scatter(self, tensor: gs.Tensor, group: int) -> None:
         """Give every chip its part of a tensor that is whole on the first one."""
         axis = self.cuts.ties.axis(tensor, group)
         assert axis is not None
-        state, moved = self.state(tensor), 0
+        state = self.state(tensor)
         parts: dict[int, gs.Tensor] = {}
         for chip, indices in enumerate(self.cuts.kept(tensor, axis)):
             name = f"{tensor.name} (part)"
@@ -183,10 +187,9 @@ class Shards:
             else:
                 own = self.select(ROOT, state.whole[ROOT], axis, indices, f"{name} of {chip}")
                 parts[chip] = self.message(ROOT, chip, own, name)
-                moved += size_of(own)
         state.parts[group] = parts
-        if moved:
-            self.note("scatter", tensor, "flat", sorted(parts), moved, group)
+        if self._sent:
+            self.note("scatter", tensor, "flat", sorted(parts), group)
 
     def gather(self, tensor: gs.Tensor, group: int) -> None:
         """Put a tensor's parts together on the first chip."""
@@ -197,10 +200,9 @@ class Shards:
     def collect(self, tensor: gs.Tensor, cut: tuple[int, int], kept: Sequence[np.ndarray], parts: Mapping[int, gs.Tensor]) -> None:
         """Put parts together that hold the indices ``kept`` of every chip; ``cut``: the class and the axis."""
         group, axis = cut
-        here, moved = dict[int, gs.Tensor](), 0
+        here: dict[int, gs.Tensor] = {}
         for chip, part in parts.items():
             here[chip] = part if chip == ROOT else self.message(chip, ROOT, part, f"{tensor.name} (part of {chip})")
-            moved += size_of(part) if chip != ROOT else 0
         pieces: list[tuple[int, gs.Tensor]] = []
         for chip, part in here.items():
             begin = 0
@@ -209,7 +211,7 @@ class Shards:
                 begin += b - a
         ordered = [piece for _, piece in sorted(pieces, key=lambda entry: entry[0])]
         self.state(tensor).whole[ROOT] = self.joined(ROOT, ordered, axis, self.like(tensor, None, 0, ""))
-        self.note("gather", tensor, "flat", sorted(parts), moved, group)
+        self.note("gather", tensor, "flat", sorted(parts), group)
 
 
 def chunked_axis(tensor: gs.Tensor) -> tuple[int, int]:

@@ -28,7 +28,7 @@ def reduce(shards: Shards, node: gs.Node, partial: Mapping[int, gs.Tensor], grou
     ways = collectives.reductions(members, shards.topology.group, collectives.chunks_of(extent, count))
     way = shards.choose(ways, count, True)
     shards.state(tensor).whole[ROOT] = _Sum(shards, node, partial, way).run()
-    shards.note("reduce", tensor, way.name, members, len(way.steps) // way.chunks * count, group)
+    shards.note("reduce", tensor, way.name, members, group)
 
 
 class _Sum:

@@ -110,10 +110,11 @@ class _Partitioner:
     def _is_free(self, tensor: gs.Tensor) -> bool:
         """Whether nodes that are cut are the only ones that read an input, or views of it, as far as that can be said beforehand."""
         groups = self.cuts.groups
-        readers = [reader for reader in tensor.outputs if reader.op not in VIEWS]
-        views = [out for reader in tensor.outputs if reader.op in VIEWS for out in reader.outputs]
-        cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in readers)
-        return bool(tensor.outputs) and cut and all(self._is_free(view) for view in views)
+        readers = [node for node in self.graph.nodes if any(t is tensor for t in node.inputs)]
+        views = [out for reader in readers if reader.op in VIEWS for out in reader.outputs]
+        kernels = [reader for reader in readers if reader.op not in VIEWS]
+        cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in kernels)
+        return bool(readers) and cut and all(self._is_free(view) for view in views)
 
     def _give(self, tensor: gs.Tensor, chip: int) -> None:
         """Give a chip an input of the model."""

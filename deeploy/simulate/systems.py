@@ -159,7 +159,7 @@ class _Events:
     def run(self) -> None:
         """Until every chip has done all inferences."""
         ready = [(0.0, chip) for chip in range(len(self.plans))]
-        blocked: set[int] = set()
+        blocked: dict[int, bool] = {}  # and whether it is to send
         while ready:
             _, chip = heapq.heappop(ready)
             if self.is_over(chip):
@@ -167,13 +167,12 @@ class _Events:
             walk, step = self.walks[chip], self.done[chip]
             call = walk.calls[step]
             if call.kernel.link is not None and not _may_go_on(self.links, chip, call):
-                blocked.add(chip)
+                blocked[chip] = call.kernel.link == "send"
                 continue
             self.advance(chip)
             heapq.heappush(ready, (walk.now, chip))
             if call.kernel.link is not None and (peer := int(call.node.attrs["peer"])) in blocked:
-                blocked.discard(peer)
-                if call.kernel.link == "recv" and self.done[peer]:
+                if blocked.pop(peer) and call.kernel.link == "recv" and self.done[peer]:
                     self.walks[peer].wait_for(walk.now, LINK, f"until chip {chip} has room")
                 heapq.heappush(ready, (self.walks[peer].now, peer))
 

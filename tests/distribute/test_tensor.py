@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,8 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder, encoder
-from deeploy.distribute.collectives import software
+from deeploy.distribute import collectives
+from deeploy.distribute.collectives import Way, software
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
@@ -211,7 +213,7 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
 @pytest.mark.parametrize(
     ("topology", "ways"),
     [
-        (Topology({"wire": LINK}, 4, "wire"), {"hierarchical", "ring"}),
+        (Topology({"wire": LINK}, 4, "wire"), {"flat"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire"), {"hierarchical"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 0, "", WIRES, ports=8), {"flat"}),
         (Topology({"wire": replace(LINK, bytes_per_second=1e6, latency=0.0)}, 0, "", WIRES), {"ring"}),
@@ -222,11 +224,34 @@ def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topolog
     found = cut(graph, 6, topology)
     assert {c.way for c in found.collectives if c.kind == "reduce"} <= ways
     assert is_equal(graph, found)
+    assert sum(c.bytes for c in found.collectives) == sum(m.bytes for m in found.system.messages)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 16])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int) -> None:
+    """Each way in turn, in one chunk and in several, also where groups are incomplete."""
+    graph = transformer(tmp_path, Shape(64, 96, 16, 1, rows), True)
+    seen = set()
+    for wanted in ("hierarchical", "flat", "ring"):
+        for largest in (65536, 64):
+
+            def pick(ways: Iterator[Way], *_: object, kind: str = wanted) -> Way:
+                offered = list(ways)
+                return next((way for way in offered if way.name == kind), offered[0])
+
+            monkeypatch.setattr(collectives, "LARGEST", largest)
+            monkeypatch.setattr(collectives, "SMALLEST", 1)
+            monkeypatch.setattr(collectives, "fastest", pick)
+            found = cut(graph, count)
+            seen |= {c.way for c in found.collectives if c.kind == "reduce"}
+            assert is_equal(graph, found)
+    assert seen == {"hierarchical", "ring"} | ({"flat"} if count > 4 else set())
 
 
 def test_what_arrives_at_once_is_added_at_once(tmp_path: Path) -> None:
     graph = transformer(tmp_path, Shape(48, 96, 8, 1, 1, True), True)
-    slow = Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire")
+    slow = Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire")  # few messages are best
     first, *others = (Counter(node.op for node in part.nodes) for part in cut(graph, 8, slow).system.chips)
     assert (first["ReduceSum"], others[3]["ReduceSum"]) == (2, 2)  # of four chips each, for heads and for the inner width
     assert first["Add"] == 2 + 2  # skip connections, and what the other group's leader sends

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.transformers import Shape, decoder
+from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
 from deeploy.backend import host_chips, project
 from deeploy.chips import Distributed
