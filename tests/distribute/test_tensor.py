@@ -213,14 +213,14 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
 @pytest.mark.parametrize(
     ("topology", "ways"),
     [
-        (Topology({"wire": LINK}, 4, "wire"), {"flat"}),
+        (Topology({"wire": LINK}, 4, "wire"), {"hierarchical", "ring"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire"), {"hierarchical"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 0, "", WIRES, ports=8), {"flat"}),
         (Topology({"wire": replace(LINK, bytes_per_second=1e6, latency=0.0)}, 0, "", WIRES), {"ring"}),
     ],
 )
 def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, ways: set[str]) -> None:
-    graph = transformer(tmp_path, Shape(48, 96, 6, 1, 8), False)
+    graph = transformer(tmp_path, Shape(48, 96, 6, 1, 64), False)
     found = cut(graph, 6, topology)
     assert {c.way for c in found.collectives if c.kind == "reduce"} <= ways
     assert is_equal(graph, found)
