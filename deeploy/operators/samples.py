@@ -125,6 +125,7 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "MatMul": _MATMUL,
     "MaxPool": _MAX_POOL,
     "AveragePool": _AVERAGE_POOL,
+    "ArgMax": _each(_X, *({"smallest": smallest, "last": not smallest} for smallest in (True, False))),
     **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "IntegerMean"), _REDUCE),
     **dict.fromkeys(("Add", "Sub", "Div"), _ELEMENTWISE),
     "Mul": _each(_ELEMENTWISE, {"a_zero_point": 3, "b_zero_point": -4}),
