@@ -48,6 +48,7 @@ bench: $(STAMP)
 	@$(BIN)/python benchmarks/allocation.py
 	@$(BIN)/python benchmarks/planner.py
 	@$(BIN)/python benchmarks/segmentation.py
+	@$(BIN)/python benchmarks/distributed.py --block
 	@$(BIN)/python benchmarks/pipeline.py
 	@$(BIN)/python benchmarks/gvsoc/kernels.py
 	@$(BIN)/python benchmarks/gvsoc/neureka.py

@@ -1,0 +1,34 @@
+"""The study of many chips runs as published, and its figures keep to what the paper and the bounds of the machine say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_a_block_of_a_language_model_on_eight_chips(tmp_path: Path) -> None:
+    """More than eight times faster than one chip, whose L3 is busy most of the time; within the paper's time and energy."""
+    command = [sys.executable, ROOT / "benchmarks" / "distributed.py", "--only", "llama", "--chips", "8", "--block", "--plots", tmp_path]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = {
+        int(m[1]): m
+        for m in re.finditer(r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)x +\S+ +([\d.]+) .*? (streamed|double-buffered)", text, re.M)
+    }
+    assert set(rows) == {1, 8}
+    cycles = {count: float(row[2]) * 1e3 for count, row in rows.items()}
+    assert cycles[1] > 8 * cycles[8] > 8 * 525e3 / 8  # superlinear, and above what the weights take through 8 bytes a cycle
+    assert float(rows[8][3]) < 0.54 and float(rows[8][5]) < 0.64  # milliseconds and millijoules of the paper
+    assert (rows[1][6], rows[8][6]) == ("streamed", "double-buffered")
+    bound = re.search(r"1 chips: L3 takes at least (\d+) k cycles", text)
+    assert bound is not None and 0.75 < float(bound[1]) * 1e3 / cycles[1] <= 1
+    pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
+    assert pictures == ["llama.svg", "llama_energy.svg"]
+    assert all(xml.parse(tmp_path / name).getroot().tag.endswith("svg") for name in pictures)
