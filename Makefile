@@ -55,6 +55,7 @@ bench: $(STAMP)
 	@$(BIN)/python benchmarks/gvsoc/predict.py
 	@$(BIN)/python benchmarks/gvsoc/size.py
 	@$(BIN)/python benchmarks/gvsoc/compare.py
+	@$(BIN)/python benchmarks/slm.py
 
 # Writes the layer lists of the segmentation study anew; needs the extra `keras`, and a quarter of an hour.
 summaries: $(STAMP)

@@ -168,9 +168,7 @@ def print_table(workload: Workload, points: Sequence[Point], is_block: bool) -> 
     one, first = points[0], points[0].millijoules(is_block)
     kind = "block" if is_block else f"token: {workload.blocks} blocks"
     print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB)")
-    print(
-        "chips   k cycles       ms  speedup  paper      mJ   EDP gain  paper  weights/chip  where           L3>L2   L2>L1    link wait %"
-    )
+    print("chips   k cycles       ms  speedup  paper      mJ   EDP gain  paper  weights/chip  where           L3>L2   L2>L1    link wait %")
     for point in points:
         run, paper = point.run, workload.paper.get(point.chips, Paper()) if is_block else Paper()
         mj = point.millijoules(is_block)
