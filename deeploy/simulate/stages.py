@@ -90,9 +90,10 @@ class PlannedStages:
         return self.planned[first, end]
 
     def _room(self, planner: Planner) -> int:
-        """Bytes of the memories in which constants may stay: all but the first engine's own and the one that is farthest out."""
-        farthest = self.target.outward(self.target.engines[0].memory)[-1].far
-        return sum(planner.room[name] for name in planner.levels[1:] if name != farthest)
+        """Bytes of the memories in which constants may stay: the one around the engines' own, and those that kernels want them in."""
+        on, _ = kernels_of(planner.target, planner.machine)
+        wanted = {memory for kernel in on for memory in kernel.resident.values()}
+        return sum(planner.room[name] for name in {planner.levels[1], *wanted})
 
     def _planner(self, first: int, end: int) -> Planner:
         target = self._left(first, end)
@@ -134,7 +135,8 @@ class PlannedStages:
         return [np.array(row) for row in (ends, *inner, ends)]
 
     def tables(self, stages: int) -> Sequence[Table]:
-        """Times of the stages that were planned, among which are those of the best cut; infinite for all others."""
+        """Times of the stages that were planned, among which are those of the best cut, and infinite ones for all others; where
+        nothing fits, with bounds."""
         for cuts in (balance.layers(self.levels, stages), balance.parameters(self.levels, stages).cuts):
             self.times(cuts)
         base = self._bounded() if self._bounds is None else self._bounds
@@ -142,13 +144,17 @@ class PlannedStages:
         unknown = np.full_like(base, math.inf)
         for _ in range(MOST_ROUNDS):
             tables, planned = self._tables(stages, base), self._tables(stages, unknown)
-            if balance.bottleneck(planned) <= balance.bottleneck(tables):
+            best = balance.bottleneck(tables)
+            if math.isinf(best):  # the bounds say what fits nowhere
+                return tables
+            if balance.bottleneck(planned) <= best:
                 return planned
             self.rounds += 1
             for p in segments(balance.cycles(self.levels, tables), self.levels.depth):
                 self.stage(*p)
         self.is_exact = False
-        return self._tables(stages, unknown)
+        planned = self._tables(stages, unknown)
+        return self._tables(stages, base) if math.isinf(balance.bottleneck(planned)) else planned
 
     def _tables(self, stages: int, base: Table) -> list[Table]:
         cycles = base.copy()
@@ -172,7 +178,7 @@ class PlannedStages:
         for first in range(depth):
             cycles, sizes = np.cumsum(near[first:]), np.cumsum(self.levels.weights[first:])
             streaming = np.maximum(sizes - room, 0) * self.target.timing.paths[path.name].byte[0]
-            table[first, first + 1 :] = np.maximum(cycles, streaming)
+            table[first, first + 1 :] = np.where((sizes > room) & (not planner.is_far), math.inf, np.maximum(cycles, streaming))
         return table
 
 
