@@ -32,6 +32,7 @@ _OF_SIZE = re.compile(r"larger than|do not fit|no room|is full")
 _BROKEN = re.compile(r"error|undefined reference|No rule|not found")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FIT = "Leave more of the memory to the program with smaller --l1 or --l2, or keep constants far away with --default-memory."
+_WANTED = re.compile(r"^GVSOC_REVISION\s*:?=\s*(\w+)", re.MULTILINE)
 REVISION = "Use the revision and the packages of the simulator that docs/targets.md names, and a launcher that starts by itself."
 
 
@@ -81,12 +82,16 @@ def run(
     samples: Sequence[Sequence[np.ndarray]],
     on_line: Callable[[str], None] | None = None,
     seconds: float = SECONDS,
+    has_layers: bool = True,
 ) -> Simulated:
     """Build the project for the chip and simulate one inference per sample.
 
+    To measure layers takes some hundred cycles of each, since it needs room in the instruction caches; without ``has_layers`` only
+    whole inferences are measured, as they are.
+
     Raises:
         UsageError: the project is for a target that has no such simulator.
-        BuildError: tools are missing, or the simulation fails or hangs.
+        BuildError: tools are missing, the simulator is of another revision, or the simulation fails or hangs.
         FitError: the program with its arenas and arrays is larger than the chip's memory.
     """
     if not (project / "runtime" / "bare" / "bare.mk").is_file():
@@ -94,7 +99,8 @@ def run(
             f"--on gvsoc: target {network['target']} does not run there", "Compile for a target of that simulator, or leave --on out."
         )
     gvsoc = check_tools()
-    folder = build(project, network["name"])
+    _check_revision(gvsoc, project / "runtime" / "bare" / "bare.mk")
+    folder = build(project, network["name"], has_layers)
     host.write_samples(folder / "inputs.bin", network, samples)
     if network["machine"]["constants"] is not None:
         shutil.copyfile(project / network["machine"]["constants"], folder / "weights.bin")
@@ -107,6 +113,29 @@ def run(
     return Simulated(_outputs(folder / "outputs.bin", network, len(samples)), cycles, layers)
 
 
+def revision(simulator: str) -> str | None:
+    """The revision of the simulator's sources, where they lie around its installation or GVSOC_SOURCES names them, else None."""
+    named = os.environ.get("GVSOC_SOURCES")
+    around = Path(simulator).resolve().parents[:4]
+    for folder in [Path(named)] if named else [path for parent in around for path in (parent / "src", parent)]:
+        if (folder / ".git").exists():
+            command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+            with contextlib.suppress(OSError):
+                return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    return None
+
+
+def _check_revision(simulator: str, makefile: Path) -> None:
+    """Raise where the simulator is known to be of another revision than the one that the project's runtime was written for."""
+    wanted = _WANTED.search(makefile.read_text())
+    found = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
+    if wanted and found and not found.startswith(wanted[1]):
+        raise BuildError(
+            f"the simulator {simulator} is of revision {found[:8]}, the project was written for {wanted[1]}",
+            f"Build GVSoC at revision {wanted[1]}, or set GVSOC_REVISION=any to see what another one does.",
+        )
+
+
 def _outputs(file: Path, network: Mapping[str, Any], samples: int) -> list[np.ndarray]:
     data = file.read_bytes() if file.is_file() else b""
     size = sum(math.prod(port["shape"]) * DType(port["type"]).bytes for port in network["outputs"])
@@ -115,7 +144,7 @@ def _outputs(file: Path, network: Mapping[str, Any], samples: int) -> list[np.nd
     return host.split(data, network["outputs"], samples)
 
 
-def build(project: Path, name: str) -> Path:
+def build(project: Path, name: str, has_layers: bool = True) -> Path:
     """Build one network of the project for the chip; returns the folder with ``application.elf``.
 
     Raises:
@@ -125,8 +154,9 @@ def build(project: Path, name: str) -> Path:
     _check_compiler()
     manifest = read_manifest(project)
     names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
-    folder = "build/bare" if len(names) == 1 else f"build/bare/{name}"
-    defines = f"DEFINES=-DDEEPLOY_PROFILE -DNETWORK={names.index(name)}"
+    kind = "build/bare" if has_layers else "build/whole"
+    folder = kind if len(names) == 1 else f"{kind}/{name}"
+    defines = f"DEFINES={'-DDEEPLOY_PROFILE ' if has_layers else ''}-DNETWORK={names.index(name)}"
     command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", f"PYTHON={sys.executable}", defines, "all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -85,7 +85,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in front of PATH, with a compiler that leaves empty files."""
     script(tmp_path / "bin" / "riscv64-unknown-elf-gcc", COMPILER)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.delenv("GVSOC", raising=False)
+    for name in ("GVSOC", "GVSOC_SOURCES", "GVSOC_REVISION"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CHECK_STACKS", "0")
     return tmp_path / "bin"
 
@@ -107,6 +108,49 @@ def test_a_run_that_goes_well(project: Path, tools: Path) -> None:
     done = run(project)
     assert (done.cycles, done.layers) == ((150,), (("network_relu", 120),))
     np.testing.assert_array_equal(done.outputs[0], np.arange(6, dtype=np.float32).reshape(1, 2, 3))
+
+
+def test_layers_are_measured_unless_only_whole_inferences_are_wanted(project: Path, tools: Path) -> None:
+    """By what the compiler is told."""
+    log = tools / "log"
+    script(tools / "riscv64-unknown-elf-gcc", COMPILER.replace("while", f"echo $* >> {log}\nwhile"))
+    script(tools / "gvsoc", RIGHT)
+    shutil.rmtree(project / "project" / "build", ignore_errors=True)
+    entry = host.select_network(read_manifest(project / "project"))
+    for has_layers in (True, False):
+        log.unlink(missing_ok=True)
+        gvsoc.run(project / "project", entry, [[np.zeros((2, 3), np.float32)]], has_layers=has_layers)
+        assert ("-DDEEPLOY_PROFILE" in log.read_text()) is has_layers
+
+
+def sources(folder: Path) -> str:
+    """Sources of the simulator at a revision, which is returned."""
+    folder.mkdir()
+    for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=b", "commit", "-q", "--allow-empty", "-m", "c"]):
+        subprocess.run(["git", "-C", folder, *words], check=True)
+    return subprocess.run(["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_simulator_of_another_revision(project: Path, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sources lie beside its installation, or where they are said to be."""
+    found = sources(tmp_path / "src")
+    script(tools / "gvsoc", RIGHT)
+    error = failure(project)
+    assert f"is of revision {found[:8]}, the project was written for " in error.what and "GVSOC_REVISION=any" in error.remedy
+    assert error.exit_status == 2
+    monkeypatch.setenv("GVSOC_REVISION", "any")
+    assert run(project).cycles == (150,)
+    monkeypatch.delenv("GVSOC_REVISION")
+    monkeypatch.setenv("GVSOC_SOURCES", str(tmp_path / "nowhere"))
+    assert run(project).cycles == (150,)
+    monkeypatch.setenv("GVSOC_SOURCES", str(tmp_path / "src"))
+    makefile = project / "project" / "runtime" / "bare" / "bare.mk"
+    text = makefile.read_text()
+    makefile.write_text(gvsoc._WANTED.sub(f"GVSOC_REVISION := {found[:8]}", text))
+    try:
+        assert run(project).cycles == (150,)
+    finally:
+        makefile.write_text(text)
 
 
 @pytest.mark.parametrize("name", FAILURES)

@@ -8,6 +8,8 @@
 # and may set BUILD, CFLAGS, DEFINES, LIBRARIES, GVSOC, PYTHON, and CHECK_STACKS=0 for code whose depth cannot be told: the
 # linked program is followed to find how deep its stacks can become, and has to have as much ($(BUILD)/application.stacks).
 BUILD ?= build
+# What this runtime was written for; `deeploy run` refuses a simulator that it knows to be another.
+GVSOC_REVISION := edfcd839
 CFLAGS ?= -O3
 WARNINGS ?= -Wall -Wextra -Werror
 GVSOC ?= gvsoc

@@ -68,9 +68,9 @@ static int read_sample(pi_fs_file_t *file, void **arrays, const struct deeploy_t
 }
 
 static void run_sample(const struct deeploy_network *net, void **inputs, void **outputs, int sample) {
-    const uint32_t begin = rt_cycles();
+    const uint32_t begin = measured_cycles();
     if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK) sdk_fail("run failed");
-    const uint32_t cycles = rt_cycles() - begin;
+    const uint32_t cycles = measured_cycles() - begin;
 #ifdef DEEPLOY_PROFILE
     print_layers(sample);
 #endif
