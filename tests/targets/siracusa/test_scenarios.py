@@ -1,0 +1,101 @@
+"""The paper's four scenarios and what lies between them, as options: every output is right on the host model and on GVSoC.
+
+Networks are those of benchmarks/gvsoc/dialect.py, which every checkout can make.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeploy import api
+from deeploy.errors import DeeployError
+from deeploy.midend.machine import Options
+from deeploy.verify import run_project
+
+from .conftest import ROOT, Simulate
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
+
+import dialect
+
+FULL = 60_000  # bytes of the weight memory that not all weights fit into
+SCENARIOS = {
+    "one core": Options({}, engines=("cluster",), cores=1),
+    "eight cores": Options({}, engines=("cluster",)),
+    "N-EUREKA without its memory": Options({"wm": 0}),
+    "N-EUREKA, its memory full": Options({"wm": FULL}),
+    "N-EUREKA": Options({}),
+}
+NETWORKS = ("EEGFormer", "AnomalyDetection")
+
+
+def _compiled(name: str, folder: Path, options: Options) -> api.Compiled:
+    dialect.NETWORKS[name](folder)
+    compiled = api.compile(folder / "network.onnx", "siracusa", inputs=folder / "inputs.npz", options=options)
+    compiled.write(folder / "project")
+    return compiled
+
+
+def _check(name: str, folder: Path, options: Options, on: str) -> api.Compiled:
+    compiled = _compiled(name, folder, options)
+    verdict = run_project(folder / "project", folder / "inputs.npz", on=on)
+    with np.load(folder / "inputs.npz") as inputs:
+        wanted = compiled.interpret(list(inputs.values()))
+    for got, expected in zip(verdict.outputs, wanted, strict=True):
+        np.testing.assert_array_equal(got[0], expected)
+    return compiled
+
+
+def _engines(compiled: api.Compiled) -> dict[str, int]:
+    """How many calls each engine has, and how many read weights from their own memory."""
+    calls = compiled.plan.program.calls
+    count = {name: sum(call.kernel.engine == name for call in calls) for name in ("cluster", "npu")}
+    return {**count, "resident": sum(bool(call.kernel.resident) for call in calls)}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_on_the_host_model(tmp_path: Path, name: str, scenario: str) -> None:
+    compiled = _check(name, tmp_path, SCENARIOS[scenario], "host")
+    found, used = _engines(compiled), compiled.plan.memory["WM"].peak
+    if "core" in scenario:
+        assert (found["npu"], used) == (0, 0)
+    elif scenario == "N-EUREKA without its memory":
+        assert found["npu"] >= 4 and (found["resident"], used) == (0, 0)
+    elif scenario == "N-EUREKA":
+        assert found["resident"] == found["npu"] >= 4
+    else:
+        assert found["resident"] > 0 and used <= FULL
+
+
+def test_a_full_weight_memory_holds_some_layers(tmp_path: Path) -> None:
+    """Weights of all ten layers are 264 192 bytes."""
+    found = _engines(_compiled("AnomalyDetection", tmp_path, SCENARIOS["N-EUREKA, its memory full"]))
+    assert 0 < found["resident"] < 10
+
+
+@pytest.mark.parametrize(("name", "macs"), [("VisualWakeWords", 7_489_664), ("AnomalyDetection", 264_192), ("EEGFormer", 196_672)])
+def test_shapes_are_the_published_ones(tmp_path: Path, name: str, macs: int) -> None:
+    """Of the transformer only about: 206 976 multiply-accumulates are published. Outputs say something about all layers."""
+    compiled = _compiled(name, tmp_path, Options({}, engines=("cluster",)))
+    assert sum(call.geometry.macs() for call in compiled.plan.program.calls) == macs
+    with np.load(tmp_path / "inputs.npz") as inputs:
+        (y,) = compiled.interpret(list(inputs.values()))
+    assert np.unique(y).size > 1
+
+
+def test_engines_that_cannot_run_all_of_a_network(tmp_path: Path) -> None:
+    with pytest.raises(DeeployError) as raised:
+        _compiled("EEGFormer", tmp_path, Options({}, engines=("npu",)))
+    assert raised.value.exit_status == 2 and "only cluster could run it, which --engines leaves out" in str(raised.value)
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", [*NETWORKS, "VisualWakeWords"])
+def test_on_the_simulator(simulate: Simulate, tmp_path: Path, name: str, scenario: str) -> None:
+    _check(name, tmp_path, SCENARIOS[scenario], "gvsoc")
