@@ -1,4 +1,4 @@
-"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml anew.
+"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml and gathered_timing.toml anew.
 
     python benchmarks/gvsoc/calibrate.py [--check]
 
@@ -21,8 +21,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+import gathered
 import numpy as np
-from families import ELEMENTS, PULP, Family
+from elements import ELEMENTS, FAST
+from families import PORTABLE, PULP, Family
 from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
@@ -36,6 +38,10 @@ from kernels import versions
 FILE = Path(__file__).resolve().parents[2] / "targets" / "siracusa" / "timing.toml"
 HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
+"""
+GATHERED = FILE.with_name("gathered_timing.toml")
+GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
+# benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
 PATHS = ("L2_L1", "L3_L2")  # as machine.c numbers them
 ENOUGH = 0.05  # by which a figure may differ in --check
@@ -99,11 +105,25 @@ def _entry(family: Family, variant: str) -> str:
     return name if " " not in name else f'"{name}"'
 
 
+def _origin() -> str:
+    head = versions()
+    return f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
+
+
+def measure_gathered(target: Target) -> str:
+    """The text of the other file."""
+    texts = [GATHERED_HEAD]
+    for name, fitted in sorted(gathered.rates(target).items()):
+        fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
+        print(f"{name:<32}{fits}", file=sys.stderr)
+        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{fits}: {_origin()}"))
+    return "\n".join(texts)
+
+
 def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     """The text of the file, and the figures of the machine by name."""
     found = machine()
-    head = versions()
-    origin = f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
+    origin = _origin()
     paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(PATHS)}
     assert target.timing is not None
     timing = replace(target.timing, paths={**target.timing.paths, **paths}, fork={**target.timing.fork, "cluster": found.forks[8]})
@@ -138,10 +158,11 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
 
 def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rate], list[str]]:
     """Rates of all families, and their entries."""
-    measured = points([*PULP, *ELEMENTS], target)
+    families = (*PULP, *FAST, *PORTABLE, *ELEMENTS)
+    measured = points(families, target)
     rates: dict[str, Rate] = {}
     texts = []
-    for family in (*PULP, *ELEMENTS):
+    for family in families:
         fitted = fit(family, measured[family.kernel], found.forks)
         fits = f"{fitted.points} points, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{family.kernel:<24}{fits}", file=sys.stderr)
@@ -150,23 +171,28 @@ def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rat
             name = _entry(family, variant)
             rates[name.strip('"')] = rate
             texts.append(_table(f"kernel.{name}", _rate(rate), said))
-    rates["default"] = rates["matmul"]
-    return rates, [_table("kernel.default", _rate(rates["default"]), f"as matmul, plain C: {origin}"), *texts]
+    rates["default"] = rates["matmul_any"]
+    others = sorted({k.name for k in target.kernels if k.engine == "cluster" and not any(k.name.startswith(e.split()[0]) for e in rates)})
+    print(f"not measured: {', '.join(others) or 'none'}", file=sys.stderr)
+    return rates, [_table("kernel.default", _rate(rates["default"]), f"as matmul_any, plain C: {origin}"), *texts]
 
 
 def main(arguments: Sequence[str]) -> int:
     given = tomllib.loads(FILE.read_text())
+    is_check = "--check" in arguments
     try:
         gvsoc.check_tools()
         text, figures = measure(load("siracusa"), given)
+        if not is_check:
+            FILE.write_text(text)
+            GATHERED.write_text(measure_gathered(load("siracusa")))
     except DeeployError as error:
         print(error, file=sys.stderr)
         return error.exit_status
     except SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    if "--check" not in arguments:
-        FILE.write_text(text)
+    if not is_check:
         print(f"{FILE.name}: {text.count('[kernel')} rates of kernels")
         return 0
     old = load("siracusa").timing

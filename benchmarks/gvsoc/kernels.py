@@ -20,6 +20,8 @@ from cases import CASES
 from common import cpu
 from layer import Case, Measured, SimulationError, check_and_measure, launcher
 
+from deeploy.backend import gvsoc
+
 COLUMNS = "{:<46}{:<26}{:>11}{:>10}{:>8}{:>8}{:>8}{:>10}"
 
 
@@ -30,19 +32,10 @@ def line_of(*command: str) -> str:
 
 
 def versions() -> dict[str, str]:
+    """The machine, the simulator's revision, the compiler."""
     found = launcher()
-    where = Path(found).resolve().parent if found else Path()
-    revision = next((line_of("git", "-C", str(p), "rev-parse", "--short", "HEAD") for p in _sources(where)), "unknown")
-    return {"cpu": cpu(), "gvsoc": revision, "gcc": line_of("riscv64-unknown-elf-gcc", "--version")}
-
-
-def _sources(launcher_folder: Path) -> list[Path]:
-    """Folders that may hold the simulator's sources: beside the installation, or where GVSOC_SOURCES says."""
-    import os
-
-    given = os.environ.get("GVSOC_SOURCES")
-    candidates = [Path(given)] if given else [launcher_folder.parent.parent / "src", launcher_folder.parent.parent]
-    return [path for path in candidates if (path / ".git").exists()]
+    revision = gvsoc.revision(found) if found else None
+    return {"cpu": cpu(), "gvsoc": (revision or "unknown")[:7], "gcc": line_of("riscv64-unknown-elf-gcc", "--version")}
 
 
 def row(case: Case, one: Measured, eight: Measured) -> dict[str, Any]:

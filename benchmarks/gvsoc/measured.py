@@ -11,7 +11,7 @@ import cases
 import numpy as np
 from families import Family
 from fit import Array, solve
-from layer import HAL, Case, make, simulate
+from layer import HAL, Case, SimulationError, make, simulate
 from sweep import Swept, Team, sweep
 
 from deeploy.graph.target import Loops, Rate
@@ -50,6 +50,8 @@ def machine() -> Machine:
 
 
 # ---- kernels
+
+Entry = tuple[Family, str, Case]
 
 
 @dataclass(frozen=True)
@@ -101,19 +103,33 @@ def point(variant: str, swept: Swept, team: Team, cores: int) -> Point:
 
 
 def points(families: Sequence[Family], target: Target) -> dict[str, list[Point]]:
-    """Every case of every family on one core and on all; families take turns, so that each finds the caches full of another."""
+    """Every case of every family on one core and on all; families take turns, so that each finds the caches full of another.
+
+    Raises:
+        SimulationError: a case is run by another kernel than its family's, or anything fails on the simulator.
+    """
     found: dict[str, list[Point]] = {family.kernel: [] for family in families}
-    for part in _programs(families):
-        for cores in CORES:
-            swept = sweep([case for _, _, case in part], target, cores)
-            by_step = {team.step: team for team in swept.teams if swept.plan.tiling(team.step).tiles == 1}
-            for step, (family, variant, _) in zip(_steps(swept, len(part)), part, strict=True):
-                if step in by_step:
-                    found[family.kernel].append(point(variant, swept, by_step[step], cores))
+    for is_portable in (False, True):  # plans must not choose the other kernel
+        machine = replace(
+            target, kernels=tuple(kernel for kernel in target.kernels if kernel.source.startswith("portable/") is is_portable)
+        )
+        for part in _programs([family for family in families if family.is_portable is is_portable]):
+            for cores in CORES:
+                for family, one in _points(part, machine, cores):
+                    found[family.kernel].append(one)
     return found
 
 
-Entry = tuple[Family, str, Case]
+def _points(part: Sequence[Entry], target: Target, cores: int) -> Iterator[tuple[Family, Point]]:
+    """The cases of one program that are one tile each."""
+    swept = sweep([case for _, _, case in part], target, cores)
+    by_step = {team.step: team for team in swept.teams if swept.plan.tiling(team.step).tiles == 1}
+    for step, (family, variant, case) in zip(_steps(swept, len(part)), part, strict=True):
+        kernel = swept.plan.program.calls[step].kernel.name
+        if not kernel.startswith(family.kernel.split()[0]):
+            raise SimulationError(f"{case.name}: {kernel} runs it, not {family.kernel}")
+        if step in by_step:
+            yield family, point(variant, swept, by_step[step], cores)
 
 
 def _programs(families: Sequence[Family]) -> Iterator[list[Entry]]:
@@ -221,14 +237,16 @@ def fit(family: Family, some: Sequence[Point], forks: Mapping[int, int]) -> Fitt
     cold = float(np.median([p.cold - p.warm for p in some if p.cores > 1]))
     terms = x[2 : 2 + len(family.terms)]
     per = {term: round(float(each), 4) for term, each in zip(family.terms, terms, strict=True) if each > 1e-6}
-    rates = {
-        variant: Rate(round(float(x[0])), round(float(x[1]), 4), round(float(output), 3), round(cold), round(shared, 4), per)
-        for variant, output in zip(variants, x[2 + len(terms) :], strict=True)
-    }
+    rates = {}
+    for variant, output in zip(variants, x[2 + len(terms) :], strict=True):
+        counted = {**per, family.results: round(float(output), 3)} if family.results and output > 1e-6 else per
+        each = 0.0 if family.results else round(float(output), 3)
+        rates[variant] = Rate(round(float(x[0])), round(float(x[1]), 4), each, round(cold), round(shared, 4), counted)
     return Fitted(rates, len(some), float(np.median(errors)), float(errors.max()), tuple(zip(errors, some, strict=True)))
 
 
 def _features(family: Family, point: Point, variants: Sequence[str]) -> list[float]:
     """1, multiply-accumulates, the family's terms, outputs in the column of the variant."""
-    outputs = [point.outputs if name == point.variant else 0.0 for name in variants]
+    count = point.count(family.results) if family.results else point.outputs
+    outputs = [count if name == point.variant else 0.0 for name in variants]
     return [1.0, point.macs, *map(point.count, family.terms), *outputs]

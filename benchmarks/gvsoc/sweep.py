@@ -45,8 +45,8 @@ class Swept:
     layers: tuple[int, ...]
 
 
-def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES) -> Compiled:
-    """The cases as a project of one layer each, side by side."""
+def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES, engine: str = "cluster") -> Compiled:
+    """The cases as a project of one layer each, side by side, all on one engine."""
     nodes, inputs, outputs = [], [], []
     for number, case in enumerate(cases):
         shape = _shape(case, target)
@@ -62,10 +62,15 @@ def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = 
     options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
+    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == engine])
     plan = plan_managed(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
+
+
+def sample_of(cases: Sequence[Case]) -> bytes:
+    """The inputs of the network of the cases."""
+    return b"".join(case.operands[name].tobytes() for case in cases for name in case.variables)
 
 
 def _shape(case: Case, target: Target) -> tuple[int, ...]:
@@ -90,8 +95,7 @@ def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int =
         always_fork(folder / "project" / "src" / "network.c")
         l2 = plan.memory["L2"].peak
         program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE", l2_bytes=l2, main="probe.c")
-        sample = b"".join(case.operands[name].tobytes() for case in cases for name in case.variables)
-        (folder / "work" / "inputs.bin").write_bytes(sample)
+        (folder / "work" / "inputs.bin").write_bytes(sample_of(cases))
         (folder / "work" / "weights.bin").write_bytes(b"")
         lines = [line.split() for line in simulate(program, folder / "work")]
     forks = [(int(words[2]), int(words[3])) for words in lines if words[:1] == ["fork"]]

@@ -32,7 +32,7 @@ TARGET = Target(
     memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
     engines=(Engine("cluster", "L1", cores=CORES), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
-    timing=load_timing(HERE / "timing.toml", HERE / "npu_timing.toml", HERE / "link_timing.toml"),
+    timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
     kernels=(*KERNELS, *NPU_KERNELS, *link.kernels("link")),
     passes=passes(has_near_memory=True),

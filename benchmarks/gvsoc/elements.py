@@ -1,0 +1,240 @@
+"""What calibration fits the cycles of kernels of elements, of rows and of windows to: see families.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cases
+import numpy as np
+from families import RNG, Family, draw, stage
+from layer import Case
+
+SHAPES = ((1, 64), (8, 8), (1, 256), (24, 40), (1, 16, 16, 16), (1, 1000), (1, 40, 7), (4, 16, 65))
+
+
+def _simple(op: str, y: str, attrs: Mapping[str, Any], **operands: np.ndarray) -> Case:
+    """A case whose variables are x, or a and b."""
+    variables = tuple(name for name in operands if name in ("x", "a", "b", "condition"))
+    shape = operands[variables[0]].shape
+    return Case(f"{op} {shape}", op, variables, operands, y, attrs)
+
+
+def each(op: str, types: str | tuple[str, str], y: str, attrs: Mapping[str, Any], requantised: bool = False) -> list[Case]:
+    """The operator on every shape: on one tensor, or two of one shape."""
+    names = ("x",) if isinstance(types, str) else ("a", "b")
+    kinds = (types,) if isinstance(types, str) else types
+    result = []
+    for shape in SHAPES:
+        operands, more = stage() if requantised else ({}, {})
+        tensors = {name: draw(kind, *shape) for name, kind in zip(names, kinds, strict=True)}
+        result.append(_simple(op, y, {**attrs, **more}, **tensors, **operands))
+    return result
+
+
+def rows(op: str, x: str, y: str, attrs: Mapping[str, Any], **constants: Callable[[int], np.ndarray]) -> list[Case]:
+    """The operator along the last axis of every shape, with constants by its length."""
+    return [_simple(op, y, attrs, x=draw(x, *s), **{name: make(s[-1]) for name, make in constants.items()}) for s in SHAPES]
+
+
+def _table(_: int) -> np.ndarray:
+    return np.rint(np.exp(-np.arange(256) / 30) * 2**20).astype(np.uint32)
+
+
+def _short_table(_: int) -> np.ndarray:
+    return _table(0) >> 10
+
+
+def _words(count: int) -> np.ndarray:
+    return draw("s32", count)
+
+
+def _floats(count: int) -> np.ndarray:
+    return draw("f32", count)
+
+
+def _one(dtype: str) -> Callable[[int], np.ndarray]:
+    return lambda _: np.array([0.05 if dtype == "f32" else 3], {"f32": np.float32, "s32": np.int32}[dtype])
+
+
+LEVELS = {"levels": 255, "zero_point": 0, "low": 0, "high": 255}
+HALVES = {
+    f"{name}_{side}": value for side in "ab" for name, value in (("mul", 300), ("add", 1 << 8), ("shift", 9), ("low", -128), ("high", 127))
+}
+ZEROS = {"a_zero_point": 0, "b_zero_point": 0}
+POOLS = (
+    (8, 8, 64, 8, 8),
+    (20, 5, 64, 20, 1),
+    (16, 16, 32, 2, 2),
+    (32, 32, 16, 2, 2),
+    (8, 8, 64, 2, 2),
+    (4, 4, 128, 2, 2),
+    (12, 12, 24, 3, 2),
+    (6, 6, 256, 6, 6),
+)
+
+
+def pools(op: str, dtype: str, requantised: bool = False) -> list[Case]:
+    """Pools of square windows; the third one of a row covers all of a narrow image."""
+    result = []
+    for height, width, channels, taps, stride in POOLS:
+        operands, more = stage(shift=24) if requantised else ({}, {})
+        attrs = {"kernel": (taps, min(taps, width)), "strides": (stride, stride), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
+        attrs |= {} if op == "MaxPool" else {"count_include_pad": False, "zero_point": 0}
+        y = dtype if op == "MaxPool" else "s8" if requantised else "s32" if dtype != "f32" else "f32"
+        result.append(_simple(op, y, {**attrs, **more}, x=draw(dtype, 1, height, width, channels), **operands))
+    return result
+
+
+def moves() -> list[Case]:
+    """Transpositions: rows become columns, or blocks change places."""
+    return [
+        _simple("Transpose", "s8", {"perm": (0, 2, 1, *range(3, len(s)))}, x=draw("s8", *s))
+        for s in ((1, 16, 16), (1, 8, 40), (1, 16, 8, 4), (1, 64, 16, 4), (1, 3, 32, 32), (1, 1000, 4))
+    ]
+
+
+def requantised_sums(a_scaled: bool, b_scaled: bool, form: cases.Form = "narrow") -> list[Case]:
+    """Sums whose operands are requantised on their own, or are what they are."""
+    whole, scaled = (1 << 16, 1 << 15, 16), (300, 1 << 8, 9)
+    result = []
+    for shape in SHAPES:
+        operands, attrs = cases.requantised(RNG, form, 1, 100.0, "s8")
+        for side, is_scaled in (("a", a_scaled), ("b", b_scaled)):
+            values = (*(scaled if is_scaled else whole), -128, 127)
+            attrs |= {f"{name}_{side}": value for name, value in zip(("mul", "add", "shift", "low", "high"), values, strict=True)}
+        result.append(_simple("RequantAdd", "s8", attrs, a=draw("s8", *shape), b=draw("s8", *shape), **operands))
+    return result
+
+
+def scaled_sums(shift: int) -> list[Case]:
+    """Sums by two factors of ``shift`` bits."""
+    attrs = {"mul_a": 7 << (shift - 4), "mul_b": 11 << (shift - 4), "add": 1 << (shift - 1), "shift": shift, "low": -128, "high": 127}
+    return each("ScaledAdd", ("s8", "s8"), "s8", attrs)
+
+
+def scaled(op: str, form: cases.Form) -> list[Case]:
+    """Elements, or sums of two, with one multiplier for all."""
+    result = []
+    for shape in SHAPES:
+        operands, attrs = cases.requantised(RNG, form, 1, 100.0 if op != "Mul" else 5000.0, "s8")
+        names = ("x",) if op == "RequantShift" else ("a", "b")
+        given = {key: value for key, value in attrs.items() if op != "RequantShift" or key != "epilogue"} | (ZEROS if op == "Mul" else {})
+        result.append(_simple(op, "s8", given, **{name: draw("s8", *shape) for name in names}, **operands))
+    return result
+
+
+def quantised(dtype: str) -> list[Case]:
+    """Numbers to steps, or steps to numbers; all within the range."""
+    op, y = ("Quantize", "s8") if dtype == "f32" else ("Dequantize", "f32")
+    limits = {"low": -128, "high": 127} if dtype == "f32" else {}
+    return rows(op, dtype, y, limits, scale=_one("f32"), zero_point=_one("s32"))
+
+
+def padded() -> list[Case]:
+    """Images with a border of one pixel."""
+    attrs = {"pads": (0, 1, 1, 0, 0, 1, 1, 0), "mode": "constant", "value": 3}
+    return [
+        _simple("Pad", "s8", attrs, x=draw("s8", 1, h, w, c)) for h, w, c in ((8, 8, 16), (16, 5, 4), (25, 10, 1), (6, 6, 64), (12, 12, 3))
+    ]
+
+
+def gathered() -> list[Case]:
+    """Rows of a table."""
+    attrs = {"axis": 0}
+    shapes = ((1, 40, 64), (8, 40, 64), (24, 100, 16), (5, 30, 256), (40, 64, 4))
+    return [_simple("Gather", "s8", attrs, x=draw("s8", rows, width), indices=RNG.integers(0, rows, n)) for n, rows, width in shapes]
+
+
+def reduced(op: str, x: str, y: str) -> list[Case]:
+    """The last axis is added up."""
+    attrs = {"keepdims": True}
+    return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
+
+
+POOLING = ("oh ow", "oh ow c/4", "oh ow fh c/4", "oh ow fh fw c/4", "oh ow fh fw c<4", "oh ow c<4")
+PORTABLE_POOLING = ("oh ow", "oh ow fh fw", "oh ow fh fw c<8", "oh ow c<8")
+ROWS = ("rows", "runs")
+FAST = (
+    Family("pulp_add", {"narrow": scaled("Add", "narrow"), "high": scaled("Add", "high")}, ROWS),
+    Family("pulp_mul", {"narrow": scaled("Mul", "narrow"), "high": scaled("Mul", "high")}, ROWS),
+    Family("pulp_requant_shift", {"narrow": scaled("RequantShift", "narrow"), "high": scaled("RequantShift", "high")}, ROWS),
+    Family(
+        "pulp_requant_add",
+        {
+            "": requantised_sums(False, False),
+            "a_scaled": requantised_sums(True, False),
+            "b_scaled": requantised_sums(False, True),
+            "a_scaled b_scaled": requantised_sums(True, True),
+            "a_scaled b_scaled high": requantised_sums(True, True, "high"),
+        },
+        ROWS,
+    ),
+    Family("pulp_scaled_add", {"narrow": scaled_sums(12), "halves": scaled_sums(30)}, ROWS),
+    Family("pulp_quantize", {"": quantised("f32")}, ROWS),
+    Family("pulp_dequantize", {"": quantised("s8")}, ROWS),
+    Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
+    Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS),
+    Family("pulp_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_short_table)}, ("rows",)),
+    Family("pulp_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
+    Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),
+    Family("pulp_maxpool2d", {"": pools("MaxPool", "s8")}, POOLING),
+    Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
+)
+ELEMENTS = (
+    Family("scaled_add", {"": scaled_sums(30)}),
+    Family(
+        "requant_add",
+        {"": each("RequantAdd", ("s8", "s8"), "s32", HALVES), "requantise": each("RequantAdd", ("s8", "s8"), "s8", HALVES, True)},
+        ("rows",),
+    ),
+    Family(
+        "mul",
+        {
+            "": each("Mul", ("s8", "s8"), "s32", ZEROS),
+            "requantise": each("Mul", ("s8", "s8"), "s8", ZEROS, True),
+            "f32": each("Mul", ("f32", "f32"), "f32", ZEROS),
+        },
+        ("rows",),
+    ),
+    Family("add", {"": each("Add", ("s32", "s32"), "s32", {}), "f32": each("Add", ("f32", "f32"), "f32", {})}),
+    Family("sub", {"": each("Sub", ("s32", "s32"), "s32", {}), "f32": each("Sub", ("f32", "f32"), "f32", {})}),
+    Family("div", {"": each("Div", ("f32", "f32"), "f32", {})}),
+    Family(
+        "clip", {"": each("Clip", "s32", "s32", {"low": -100, "high": 100}), "f32": each("Clip", "f32", "f32", {"low": 0.0, "high": 6.0})}
+    ),
+    Family("lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}),
+    Family("quantize", {"": rows("Quantize", "f32", "s8", {"low": -128, "high": 127}, scale=_one("f32"), zero_point=_one("s32"))}),
+    Family("dequantize", {"": rows("Dequantize", "s8", "f32", {}, scale=_one("f32"), zero_point=_one("s32"))}),
+    Family("cast", {"": each("Cast", "s8", "s32", {}), "f32": each("Cast", "s8", "f32", {})}),
+    Family(
+        "requant_shift",
+        {"": [_simple("RequantShift", "s8", stage()[1] | {"epilogue": ()}, x=draw("s32", *s), **stage()[0]) for s in SHAPES]},
+    ),
+    Family("copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("runs",)),
+    Family(
+        "integer_function",
+        {
+            "gelu": each("IntegerFunction", "s8", "s32", {"function": "gelu", "a": -20, "b": 60, "c": 0}),
+            "hard_swish": each("IntegerFunction", "s8", "s32", {"function": "hard_swish", "a": 48, "b": 96, "c": 5}),
+        },
+    ),
+    Family("integer_div", {"": each("IntegerDiv", ("s32", "s32"), "s32", {"factor": 7, "scale": 3, "offset": 1})}),
+    Family("table_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_table)}, ("rows",)),
+    Family("shift_softmax", {"": rows("ShiftSoftmax", "s8", "u8", {"group": 8, "numerator": 127 * 256})}, ("rows",)),
+    Family("integer_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
+    Family("integer_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),
+    Family(
+        "normalise", {"": rows("Normalise", "f32", "f32", {"centred": True, "epsilon": 1e-5}, scale=_floats, offset=_floats)}, ("rows",)
+    ),
+    Family("maxpool2d", {"": pools("MaxPool", "s8")}, PORTABLE_POOLING),
+    Family("maxpool2d f32", {"": pools("MaxPool", "f32")}, PORTABLE_POOLING),
+    Family("average_pool2d", {"": pools("AveragePool", "s8"), "requantise": pools("AveragePool", "s8", True)}, PORTABLE_POOLING),
+    Family("average_pool2d f32", {"": pools("AveragePool", "f32")}, PORTABLE_POOLING),
+    Family("softmax", {"": rows("Softmax", "f32", "f32", {})}, ("rows",)),
+    Family("unary", {"": each("Unary", "f32", "f32", {"function": "exp", "alpha": 0.0, "beta": 0.0})}),
+    Family("pad", {"": padded()}, ("rows",)),
+    Family("gather", {"": gathered()}, ("rows",)),
+    Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
+    Family("reduce_mean", {"": reduced("ReduceMean", "f32", "f32")}),
+)

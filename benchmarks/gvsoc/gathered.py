@@ -1,0 +1,225 @@
+"""Cycles of N-EUREKA's kernels in which cores gather windows, or thin outputs out, while the engine works: swept over shapes.
+
+Measured are whole layers; what the walk expects of transfers and windows is taken off. Every layer is measured twice, once behind
+one of the same kernel and once behind another, which tells what cold instruction caches cost.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import cases
+import numpy as np
+from fit import solve
+from layer import Case, SimulationError, build, simulate
+from sweep import compiled, sample_of
+
+from deeploy.graph.target import Rate
+from deeploy.midend import cost
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call
+from deeploy.simulate.walk import walk
+from deeploy.target import Target
+
+L1_BYTES = 240 * 1024
+MOST_BYTES = 600_000  # of the inputs and outputs of one program
+
+WINDOWS = ("n oh ow", "n oh ow fh", "n oh ow fh fw c", "n oh ow k/32 group", "n oh ow k group", "n oh ow k/32", "n oh ow k")
+STRIPS = (
+    *("n oh", "n oh fh", "n oh ow fh", "n oh ow fh c", "n oh/6 ow/6 k/32 group", "n oh/6 ow/6 k group", "n oh/6 ow/6 k/32"),
+    *("n oh/6 ow/6 k", "n oh ow k/32"),
+)
+THINNED = (
+    *("n oh/3", "n oh ow", "n oh ow k", "n oh/3 ow/3 k/28", "n oh/3 ow/3 k/28 bit", "n oh/3 ow k/28", "n oh ow k/28", "n oh/3 ow/3 k"),
+    "k bit",
+)
+DENSE = ("n oh/3", "n oh ow", "n oh ow k", "n oh/3 ow/3 k/32 c/28", "n oh/3 ow/3 k c/28 bit", "n oh/3 ow/3 k/32", "n oh/3 ow/3 k")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A kernel, the layers that it is measured on, and what their cycles are counted by."""
+
+    kernel: str
+    cases: tuple[Case, ...]
+    terms: tuple[str, ...]
+
+
+def _convs(*shapes: tuple[int, int, int, int, int | tuple[int, int], int]) -> tuple[Case, ...]:
+    result = []
+    for height, width, channels, filters, taps, stride in shapes:
+        window = taps if isinstance(taps, tuple) else (taps, taps)
+        result.append(_with_small_weights(cases.conv((height, width, channels), filters, window, stride, window[0] // 2)))
+    return tuple(result)
+
+
+def _with_small_weights(case: Case) -> Case:
+    """The case with weights of 5 bits and sign, so that the engine's 32 bits hold what a deep window adds up to."""
+    operands = {**case.operands, "w": case.operands["w"] >> 2, "add": case.operands["add"] >> 2}
+    return Case(case.name, case.op, case.variables, operands, case.y, {**case.attrs, "shift": case.attrs["shift"] - 2})
+
+
+def _depthwise(*shapes: tuple[int, int, int]) -> tuple[Case, ...]:
+    return tuple(cases.depthwise(shape, 2) for shape in shapes)
+
+
+FIRST = (
+    Gathered(
+        "neureka_depthwise_thinned",
+        _depthwise(
+            (24, 24, 16), (12, 12, 56), (6, 6, 128), (40, 40, 8), (25, 11, 32), (4, 4, 64), (16, 16, 28), (21, 21, 20), (48, 20, 24)
+        ),
+        THINNED,
+    ),
+    Gathered(
+        "neureka_strips",
+        _convs(
+            *((32, 32, 3, 16, 3, 1), (40, 40, 3, 8, 3, 2), (16, 12, 5, 24, 3, 1), (16, 16, 1, 32, 5, 1), (40, 9, 1, 64, 7, 2)),
+            *(
+                (30, 20, 1, 16, (6, 4), 2),
+                (36, 12, 1, 48, (8, 4), 2),
+                (20, 40, 4, 16, (2, 4), 1),
+                (24, 24, 8, 32, 3, 1),
+                (64, 10, 2, 40, 5, 2),
+            ),
+        ),
+        STRIPS,
+    ),
+    Gathered(
+        "neureka_windows",
+        _convs(
+            *((16, 16, 16, 32, 3, 1), (12, 12, 36, 24, 3, 1), (9, 9, 32, 40, 3, 1), (8, 8, 24, 32, 3, 1), (20, 20, 12, 64, 5, 2)),
+            *(
+                (17, 13, 12, 24, 3, 1),
+                (32, 8, 16, 32, (5, 3), 1),
+                (6, 6, 32, 96, 3, 1),
+                (24, 24, 10, 16, (2, 4), 2),
+                (10, 30, 20, 32, (1, 5), 1),
+            ),
+        ),
+        WINDOWS,
+    ),
+)
+SECOND = (
+    FIRST[0],
+    Gathered(
+        "neureka_dense_thinned",
+        _convs(
+            *((32, 32, 3, 16, 3, 2), (16, 16, 16, 32, 3, 2), (24, 24, 8, 24, 3, 2), (12, 12, 56, 32, 3, 2), (9, 17, 30, 40, 3, 2)),
+            *((20, 20, 28, 64, 3, 2), (48, 20, 3, 8, 3, 2), (6, 6, 84, 32, 3, 2)),
+        ),
+        DENSE,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Cycles of a kernel in one layer, and whether its instructions were not cached."""
+
+    call: Call
+    is_cold: bool
+    cycles: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A kernel's rate, how many layers it was fitted to, and relative errors: median and largest."""
+
+    rate: Rate
+    layers: int
+    median: float
+    largest: float
+
+
+def rates(target: Target) -> dict[str, Fitted]:
+    """Rates of all kernels, weights in L1 and in their own memory.
+
+    Raises:
+        SimulationError: no simulator, or a program fails on it.
+    """
+    found: dict[str, Fitted] = {}
+    for families in (FIRST, SECOND):
+        for suffix in ("", "_nms"):
+            for family in families:
+                name = family.kernel + suffix
+                if name not in found:
+                    found[name] = _fit(family, _measure(family, families, suffix, target))
+    return found
+
+
+def _measure(family: Gathered, families: Sequence[Gathered], suffix: str, target: Target) -> list[Measured]:
+    """Every case of a family behind one of itself and behind one of another."""
+    names = [each.kernel + suffix for each in families]
+    machine = replace(target, kernels=tuple(kernel for name in names for kernel in target.kernels if kernel.name == name))
+    other = next(each for each in families if each is not family)
+    result = []
+    for part in _parts(family.cases):
+        order = [*part, *(case for pair in zip(other.cases, part, strict=False) for case in pair)]
+        result += [one for one in _layers(order, machine) if one.call.kernel.name == family.kernel + suffix]
+    return result
+
+
+def _parts(some: Sequence[Case]) -> Iterator[list[Case]]:
+    """As many cases at once as there is room for."""
+    part: list[Case] = []
+    for case in some:
+        part.append(case)
+        if sum(array.nbytes for each in part for array in each.operands.values()) > MOST_BYTES // 4:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _layers(order: Sequence[Case], target: Target) -> list[Measured]:
+    """Kernels' cycles in a network of independent layers."""
+    project = compiled(order, target, 8, L1_BYTES, "npu")
+    plan = project.networks["network"].plan
+    with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
+        folder = Path(scratch)
+        project.write(folder / "project")
+        l2 = plan.memory["L2"].peak
+        program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE -DONCE", l2_bytes=l2, main="probe.c", wrapped=())
+        (folder / "work" / "inputs.bin").write_bytes(sample_of(order))
+        (folder / "work" / "weights.bin").write_bytes((folder / "project" / "network_weights.bin").read_bytes())
+        lines = [line.split() for line in simulate(program, folder / "work")]
+    layers = [int(words[2]) for words in lines if words[:1] == ["layer"]]
+    return _less_transfers(plan, layers)
+
+
+def _less_transfers(plan: Plan, layers: Sequence[int]) -> list[Measured]:
+    """What is left of the layers for their kernels."""
+    timing = plan.target.timing
+    assert timing is not None
+    calls = plan.program.calls
+    free = replace(timing, kernels={**timing.kernels, **{call.kernel.name: Rate(0, 0, 0) for call in calls}})
+    runs = walk(replace(plan, target=replace(plan.target, timing=free))).calls
+    if len(layers) != len(calls):
+        raise SimulationError(f"{len(layers)} layers were measured instead of {len(calls)}")
+    names = [None, *(call.kernel.name for call in calls)]
+    return [
+        Measured(call, names[step] != call.kernel.name, layer - run.cycles)
+        for step, (call, layer, run) in enumerate(zip(calls, layers, runs, strict=True))
+        if plan.tiling(step).tiles == 1
+    ]
+
+
+def _fit(family: Gathered, some: Sequence[Measured]) -> Fitted:
+    features = np.array([[1.0, float(one.is_cold), *(_count(one.call, term) for term in family.terms)] for one in some])
+    measured = np.array([one.cycles for one in some])
+    x = solve(features, measured)
+    errors = np.abs(features @ x / measured - 1)
+    per = {term: round(float(each), 4) for term, each in zip(family.terms, x[2:], strict=True) if each > 1e-6}
+    rate = Rate(round(float(x[0])), 0, 0, round(float(x[1])), per=per)
+    return Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
+
+
+def _count(call: Call, term: str) -> float:
+    """How often a term occurs in a call of one tile."""
+    extents = call.geometry.extents
+    work = cost.work_of(call, Rate(0, 0, 0, per={term: 1.0}))
+    return float(work.cycles(lambda name, step: cost.steps(extents[name], step) if step else 1))
