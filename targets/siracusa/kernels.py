@@ -34,6 +34,11 @@ def _gathers(node: Node, channels: int) -> bool:
     return window.channels >= channels and window.channels * window.height * window.width <= DEEPEST
 
 
+def _has_groups(node: Node) -> bool:
+    """Several groups: a dense convolution may be told to fill up rows of its filters, which these never are."""
+    return conv.window(node).groups > 1 and _gathers(node, 2)
+
+
 def _pitch(geometry: Geometry) -> int:
     """Bytes of a window, filled up to whole words."""
     return -(-geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"] // 4) * 4
@@ -72,7 +77,7 @@ _CONV_GROUPED = replace(
     _DOT,
     name="pulp_conv2d_grouped",
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS, "bias": types("s32")},
-    accepts=also(generic("conv2d_grouped"), lambda node: _gathers(node, 2), "groups of several input channels, short windows"),
+    accepts=also(generic("conv2d_grouped"), _has_groups, "groups of several input channels, short windows"),
     layouts={**_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
     scratch={"windows": _windows},
