@@ -337,7 +337,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
-    return Choice(picks, early, homes, fetched, int(solver.objective_value), int(solver.best_objective_bound))
+    return Choice(picks, early, homes, fetched, round(solver.objective_value), round(solver.best_objective_bound))
 
 
 def _forbid(model: _Model, choice: Choice) -> None:
@@ -355,4 +355,4 @@ def smallest(problem: Problem, hop: int, search: Search = Search()) -> int | Non
     model.minimise_load(hop)
     solver = _solver(problem, search)
     status = solver.solve(model.model)
-    return int(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+    return round(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

@@ -5,7 +5,7 @@
 
 The linked code is read, whatever compiled it, libraries and assembly included: by how much the instructions of every function lower
 the stack pointer, and whom it calls. A function that calls through a pointer calls those whose addresses are taken by itself, or else
-by the last one above it that takes any; with `--pointers F=G`, those whose addresses the callers of G take, and with `--callers F=G`
+by the last one above it that takes any; with `--pointers F=G`, those whose addresses the callers of G take (none where the program has no G), and with `--callers F=G`
 the callers of G themselves. A jump to a place that is worked out is a switch, or such a call at the end of a function.
 
 BYTES are a number, or symbols of the program with `+` or `-` between. The stacks of `--core` lie in L1, behind an arena of `--arena`
@@ -214,7 +214,8 @@ class Graph:
         if f.name in self.callers:
             return self.direct.get(self.function(self.callers[f.name]), set())
         if f.name in self.pointers:
-            return self.taken(self.function(self.pointers[f.name]))
+            giving = self.at.get(self.pointers[f.name])
+            return set() if giving is None else self.taken(giving)  # what is not linked passes nothing
         result = f.takes or (set() if giver is None else self.found[giver].takes)
         if f.has_pointer_call and not result:
             raise Unknown(f"{f.name} calls through a pointer that nobody is seen to pass")
