@@ -23,6 +23,6 @@ ${kernel}(&(struct pulp_conv2d){
 % endif
     .product = {
         .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${row},
-        .epilogue = ${epilogue}, .requantisation = ${requantisation},
+        .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
     },
 });

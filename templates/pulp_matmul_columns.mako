@@ -1,6 +1,10 @@
 <%!
 def four(values, filler):
     return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
+
+
+def has_batches(extents):
+    return any(extent != 1 for extent in extents)
 %>\
 <%
 # For the most depth that there can be, where it is the number of rows so far.
@@ -8,13 +12,18 @@ pitch = -(-geometry.extents["k"] // 4) * 4
 %>\
 ${kernel}(&(struct pulp_matmul_columns){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
-    .batch = ${four(y.extent[:-2], 1)},
-    .a_batch = ${four(a.stride[:-2], 0)}, .b_batch = ${four(b.stride[:-2], 0)}, .y_batch = ${four(y.stride[:-2], 0)},
+% if has_batches(y.extent[:-2]):
+    .batches = &(struct batches){
+        ${four(y.extent[:-2], 1)}, ${four(a.stride[:-2], 0)}, ${four(b.stride[:-2], 0)}, ${four(y.stride[:-2], 0)},
+    },
+% else:
+    .batches = 0,
+% endif
     .rows = ${y.extent[-2]}, .columns = ${y.extent[-1]},
     .a_row = ${a.stride[-2]}, .b_row = ${b.stride[-2]}, .y_row = ${y.stride[-2]},
     .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
     .product = {
         .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
-        .epilogue = ${epilogue}, .requantisation = ${requantisation},
+        .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
     },
 });

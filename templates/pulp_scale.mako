@@ -8,9 +8,10 @@ ${kernel}(&(struct pulp_scale){
 % for name, view in operands.items():
     .${name} = ${view.ptr},
 % endfor
-    .y = ${y.ptr}, ${loops(y.extent, **operands, y=y)},
-% if node.op == "Mul":
-    .a_zero_point = ${attrs["a_zero_point"]}, .b_zero_point = ${attrs["b_zero_point"]},
+% if len(operands) == 1:
+    .b = 0, .b_step = {0, 0, 0, 0, 0, 0},
 % endif
-    .epilogue = {.low = ${attrs["low"]}, .high = ${attrs["high"]}}, .requantisation = ${requantisation},
+    .y = ${y.ptr}, ${loops(y.extent, **operands, y=y)},
+    .a_zero_point = ${attrs.get("a_zero_point", 0)}, .b_zero_point = ${attrs.get("b_zero_point", 0)},
+    .epilogue = ${complete(f"{{.low = {attrs['low']}, .high = {attrs['high']}}}")}, .requantisation = ${requantisation},
 });

@@ -6,10 +6,10 @@
 
 enum { BATCHES = 4 };
 
-/* Whether there is one product alone. */
-static inline int is_single(const int extent[BATCHES]) {
-    return (extent[0] | extent[1] | extent[2] | extent[3]) == 1;
-}
+/* Extents, outermost first, filled up with 1, and steps of the operands in elements; 0 where one is broadcast. */
+struct batches {
+    int extent[BATCHES], a_step[BATCHES], b_step[BATCHES], y_step[BATCHES];
+};
 
 /* Which product is next, and where its operands begin, in elements. */
 struct batch {
@@ -17,15 +17,14 @@ struct batch {
 };
 
 /* The next one; 0 after the last one. Axes are walked in a loop that is not unrolled: short code is fetched faster. */
-static inline int next_batch(struct batch *at, const int extent[BATCHES], const int a_step[BATCHES],
-                             const int b_step[BATCHES], const int y_step[BATCHES]) {
+static inline int next_batch(struct batch *at, const struct batches *all) {
     int axis = BATCHES - 1;
     XP_UNKNOWN(axis);
     for (; axis >= 0; axis--) {
-        at->a += a_step[axis], at->b += b_step[axis], at->y += y_step[axis];
-        if (++at->index[axis] < extent[axis]) return 1;
-        at->a -= a_step[axis] * extent[axis], at->b -= b_step[axis] * extent[axis];
-        at->y -= y_step[axis] * extent[axis];
+        const int extent = all->extent[axis], a = all->a_step[axis], b = all->b_step[axis], y = all->y_step[axis];
+        at->a += a, at->b += b, at->y += y;
+        if (++at->index[axis] < extent) return 1;
+        at->a -= a * extent, at->b -= b * extent, at->y -= y * extent;
         at->index[axis] = 0;
     }
     return 0;

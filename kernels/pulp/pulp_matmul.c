@@ -2,13 +2,10 @@
 #define W_T B_T
 #include "pulp_matmul.h"
 
-#include "pulp_batch.h"
-
 void KERNEL(const struct pulp_matmul *k) {
-    const int is_alone = is_single(k->batch);
     struct batch at = {{0}, 0, 0, 0};
     do {
         const struct rows r = {(const A_T *)k->a + at.a, (Y_T *)k->y + at.y, k->a_row, k->y_row, k->rows};
         product(&k->product, r, (const B_T *)k->b + at.b, 0);
-    } while (!is_alone && next_batch(&at, k->batch, k->a_batch, k->b_batch, k->y_batch));
+    } while (k->batches && next_batch(&at, k->batches));
 }

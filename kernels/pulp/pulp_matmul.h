@@ -3,14 +3,14 @@
 #ifndef DEEPLOY_PULP_MATMUL_H
 #define DEEPLOY_PULP_MATMUL_H
 
+#include "pulp_batch.h"
 #include "pulp_product.h"
 
 struct pulp_matmul {
     const void *a;
     const void *b;
     void *y;
-    int batch[4];                           /* batch axes, outermost first, filled up with extents of 1 */
-    int a_batch[4], b_batch[4], y_batch[4]; /* their strides in elements; 0 where the operand is broadcast */
+    const struct batches *batches; /* 0: one product */
     int rows;
     int a_row, y_row; /* strides in elements; the depth of a and the columns of y are dense */
     struct pulp_product product;

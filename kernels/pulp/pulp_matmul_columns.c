@@ -2,8 +2,6 @@
 #define W_T B_T
 #include "pulp_matmul_columns.h"
 
-#include "pulp_batch.h"
-
 enum { FEW = 2 /* rows, for which columns are not kept as rows */ };
 
 #define LOWER 0x05010400
@@ -113,5 +111,5 @@ void KERNEL(const struct pulp_matmul_columns *k) {
             few_columns(k, a, b, y);
         else
             many_rows(k, a, b, y);
-    } while (next_batch(&at, k->batch, k->a_batch, k->b_batch, k->y_batch));
+    } while (k->batches && next_batch(&at, k->batches));
 }

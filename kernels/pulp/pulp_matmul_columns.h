@@ -2,14 +2,14 @@
 #ifndef DEEPLOY_PULP_MATMUL_COLUMNS_H
 #define DEEPLOY_PULP_MATMUL_COLUMNS_H
 
+#include "pulp_batch.h"
 #include "pulp_product.h"
 
 struct pulp_matmul_columns {
     const void *a;
     const void *b; /* [depth, columns] */
     void *y;
-    int batch[4];                           /* batch axes, outermost first, filled up with extents of 1 */
-    int a_batch[4], b_batch[4], y_batch[4]; /* their strides in elements; 0 where the operand is broadcast */
+    const struct batches *batches; /* 0: one product */
     int rows, columns;
     int a_row, b_row, y_row;     /* strides in elements; the depth of a and the columns of b and y are dense */
     void *turned;                /* the calling core's own: room for four columns of b, product.w_row bytes apart */

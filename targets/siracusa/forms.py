@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -86,10 +88,19 @@ def sum_macros(node: Node) -> dict[str, str]:
     return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if _is_whole(node) else {})}
 
 
-def settings(node: Node) -> dict[str, str]:
-    """``requantisation`` for templates: the C initialiser of ``struct pulp_requantisation``."""
-    found = requantise.of_node(node)
-    if found is None or found.form == "wide":
-        return {"requantisation": "{0}"}
-    shared = f", .mul = {found.mul.flat[0]}, .add = {found.add.flat[0]}" if of_all(node) is not None else ""
-    return {"requantisation": f"{{.limit = {found.limit or 0}, .left = {found.left}, .shift = {found.shift}{shared}}}"}
+FIELDS = ("bias", "mul", "add", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue
+
+
+def _complete(epilogue: str) -> str:
+    """The initialiser with all fields: where some are left out, compilers clear the whole structure of arguments by a call first."""
+    given = dict(re.findall(r"\.(\w+) = ([^,}]+)", epilogue))
+    return "{" + ", ".join(f".{name} = {given.get(name, '0')}" for name in FIELDS) + "}"
+
+
+def settings(node: Node) -> dict[str, Any]:
+    """For templates: ``requantisation``, the C initialiser of ``struct pulp_requantisation``, and ``complete`` for that of the epilogue."""
+    found, shared = requantise.of_node(node), of_all(node)
+    mul, add = (shared.mul.flat[0], shared.add.flat[0]) if shared is not None else (0, 0)
+    limit, left, shift = (found.limit or 0, found.left, found.shift) if found is not None and found.form != "wide" else (0, 0, 0)
+    text = f"{{.limit = {limit}, .left = {left}, .shift = {shift}, .mul = {mul}, .add = {add}}}"
+    return {"requantisation": text, "complete": _complete}
