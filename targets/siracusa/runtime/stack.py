@@ -86,8 +86,8 @@ class Function:
 
 
 def _moves(i: Instruction, known: Mapping[str, int]) -> int | None:
-    """Bytes by which an instruction lowers the stack pointer, None where that is not known; stores have it in brackets."""
-    if not i.operands or i.operands[0] != "sp":
+    """Bytes by which an instruction lowers the stack pointer, None where that is not known; a store of it does not change it."""
+    if not i.operands or i.operands[0] != "sp" or i.name in ("sw", "c.sw", "c.swsp"):
         return 0
     last = i.operands[-1]
     if i.name in ("c.addi", "c.addi16sp") or (i.name == "addi" and i.operands[1] == "sp"):

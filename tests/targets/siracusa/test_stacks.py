@@ -54,6 +54,8 @@ function far
     tail leaf
 function shallow
     addi sp, sp, -48
+    sw sp, 8(sp)
+    sw sp, 4(a0)
     addi sp, sp, 48
     ret
 function leaf
