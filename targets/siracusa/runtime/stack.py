@@ -5,8 +5,9 @@
 
 The linked code is read, whatever compiled it, libraries and assembly included: by how much the instructions of every function lower
 the stack pointer, and whom it calls. A function that calls through a pointer calls those whose addresses are taken by itself, or else
-by the last one above it that takes any; with `--pointers F=G`, those whose addresses the callers of G take (none where the program has no G), and with `--callers F=G`
-the callers of G themselves. A jump to a place that is worked out is a switch, or such a call at the end of a function.
+by the last one above it that takes any; with `--pointers F=G`, those whose addresses the callers of G take (none where the program has no
+G), and with `--callers F=G` the callers of G themselves. A jump to a place that is worked out is a switch, or such a call at the end
+of a function.
 
 BYTES are a number, or symbols of the program with `+` or `-` between. The stacks of `--core` lie in L1, behind an arena of `--arena`
 bytes.
