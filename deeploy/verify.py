@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.api import Compiled
-from deeploy.backend import gvsoc, host, host_chips, host_model, project, qemu
+from deeploy.backend import gvsoc, gvsoc_chips, host, host_chips, host_model, project, qemu
 from deeploy.chips import Distributed
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -84,15 +84,18 @@ def run_project(
         raise UsageError(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
-    if ("chips" in entry and on in ("gvsoc", "qemu")) or ("chips" not in entry and on == "mpi"):
+    if ("chips" in entry and on == "qemu") or ("chips" not in entry and on == "mpi"):
         raise UsageError(
             f"--on {on}: {shorten(str(folder))} was compiled for {len(entry.get('chips', [0]))} chip(s)",
-            "Several chips run on host or mpi, a single one on host, gvsoc or qemu.",
+            "Several chips run on host, mpi or gvsoc, a single one on host, gvsoc or qemu.",
         )
-    simulated = gvsoc.run(folder, entry, samples, on_line, time_limit or gvsoc.SECONDS) if on == "gvsoc" else None
+    seconds = time_limit or gvsoc.SECONDS
+    simulated = gvsoc.run(folder, entry, samples, on_line, seconds) if on == "gvsoc" and "chips" not in entry else None
     ranks = host_chips.Ranks(hostfile, time_limit or host_chips.SECONDS) if on == "mpi" else None
     if simulated is not None:
         outputs = simulated.outputs
+    elif on == "gvsoc":
+        outputs = gvsoc_chips.run(folder, entry, samples, seconds)
     elif on == "qemu":
         outputs = qemu.run(folder, entry, samples, time_limit or qemu.SECONDS, sequence)
     else:

@@ -1,5 +1,8 @@
 # make: the application that runs all chips, a thread each; make mpi: the one that is a chip as an MPI rank (MPICC=mpicc); make clean.
 # SANITIZE=1 adds the address and undefined-behaviour sanitizers, SANITIZE=thread the thread sanitizer. Everything is built in BUILD.
+ifneq ($(PLATFORM),)
+$(error PLATFORM=$(PLATFORM): this Makefile builds all chips for this host; ${"make -f chips/K/chip.mk builds chip K for the chip itself" if alone else "there is no other platform"})
+endif
 CC ?= gcc
 MPICC ?= mpicc
 BUILD ?= build

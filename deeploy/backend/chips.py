@@ -24,6 +24,7 @@ from deeploy.midend.plan import Plan
 from deeploy.resources import resource
 
 PREFIX = "network"  # of all chips: each is a library of its own
+CHIP = "chip.mk.mako"  # how one chip is built for the chip itself, where a target has such a template
 _NUMBERS = "include/deeploy_machine.h"  # the same for all chips
 
 
@@ -55,8 +56,10 @@ def emit(
     files |= common_files(target, instances, lookup)
     files |= runtime_files(resource("kernels") / "chips", "runtime/chips")
     files["Makefile"] = lookup.get_template("chips.Makefile.mako").render(
-        folders=kernel_folders(files), leads=leads, queue=queue, checked=plans[0].machine is not None
+        folders=kernel_folders(files), leads=leads, queue=queue, checked=plans[0].machine is not None, alone=lookup.has_template(CHIP)
     )
+    if lookup.has_template(CHIP):
+        files |= {f"chips/{chip}/chip.mk": _makefile(chip, plans[chip], leads[chip], files, lookup) for chip in range(len(plans))}
     head = {"generator": GENERATOR, "version": __version__, "schema": SCHEMA, **system, "chips": entries}
     files["deploy.json"] = json.dumps(head, indent=1, sort_keys=False) + "\n"
     return files
@@ -78,6 +81,13 @@ def _chip(
     if plan.machine is not None:
         files |= managed.machine(plan, {name: managed.arena_bytes(plan, name) for name in plan.memory}, common, lookup)
     return files
+
+
+def _makefile(chip: int, plan: Plan, lead: int, files: Project, lookup: TemplateLookup) -> str:
+    """How the program of one chip is built for the chip itself."""
+    arenas = {name: managed.arena_bytes(plan, name) for name in plan.memory}
+    values = {"chip": chip, "lead": lead, "arenas": arenas, "folders": kernel_folders(files), "target": plan.target}
+    return str(lookup.get_template(CHIP).render(**values))
 
 
 def _messages(plan: Plan) -> str:

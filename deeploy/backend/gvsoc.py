@@ -99,18 +99,27 @@ def run(
             f"--on gvsoc: target {network['target']} does not run there", "Compile for a target of that simulator, or leave --on out."
         )
     gvsoc = check_tools()
-    _check_revision(gvsoc, project / "runtime" / "bare" / "bare.mk")
+    check_revision(gvsoc, project / "runtime" / "bare" / "bare.mk")
     folder = build(project, network["name"], has_layers)
     host.write_samples(folder / "inputs.bin", network, samples)
     if network["machine"]["constants"] is not None:
         shutil.copyfile(project / network["machine"]["constants"], folder / "weights.bin")
     (folder / "outputs.bin").unlink(missing_ok=True)
+    lines = _simulate(command(gvsoc, network["target"], folder), folder, on_line, seconds)
+    return simulated(lines, folder, network, len(samples))
+
+
+def command(simulator: str, target: str, folder: Path) -> list[str]:
+    """What runs ``application.elf`` of a folder, in this folder."""
     elf = folder / "application.elf"
-    command = [gvsoc, f"--target={network['target']}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
-    lines = _simulate(command, folder, on_line, seconds)
+    return [simulator, f"--target={target}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
+
+
+def simulated(lines: Sequence[str], folder: Path, network: Mapping[str, Any], samples: int) -> Simulated:
+    """What came of a simulation that printed so."""
     layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, lines) if m and m[1] == "0")
     cycles = tuple(int(m[2]) for m in map(_TOTAL.search, lines) if m)
-    return Simulated(_outputs(folder / "outputs.bin", network, len(samples)), cycles, layers)
+    return Simulated(_outputs(folder / "outputs.bin", network, samples), cycles, layers)
 
 
 def revision(simulator: str) -> str | None:
@@ -125,7 +134,7 @@ def revision(simulator: str) -> str | None:
     return None
 
 
-def _check_revision(simulator: str, makefile: Path) -> None:
+def check_revision(simulator: str, makefile: Path) -> None:
     """Raise where the simulator is known to be of another revision than the one that the project's runtime was written for."""
     wanted = _WANTED.search(makefile.read_text())
     found = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
@@ -157,7 +166,18 @@ def build(project: Path, name: str, has_layers: bool = True) -> Path:
     kind = "build/bare" if has_layers else "build/whole"
     folder = kind if len(names) == 1 else f"{kind}/{name}"
     defines = f"DEFINES={'-DDEEPLOY_PROFILE ' if has_layers else ''}-DNETWORK={names.index(name)}"
-    command = ["make", "-s", "-j2", "-C", str(project), "PLATFORM=bare", f"BUILD={folder}", f"PYTHON={sys.executable}", defines, "all"]
+    make(project, ["PLATFORM=bare", f"BUILD={folder}", defines])
+    return (project / folder).resolve()
+
+
+def make(project: Path, options: Sequence[str]) -> None:
+    """Run make for the chip.
+
+    Raises:
+        BuildError: the sources are rejected.
+        FitError: the program is larger than the chip's memory.
+    """
+    command = ["make", "-s", "-j2", "-C", str(project), f"PYTHON={sys.executable}", *options, "all"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -169,7 +189,6 @@ def build(project: Path, name: str, has_layers: bool = True) -> Path:
         raise BuildError(
             f"the project in {project} does not build for the chip: {shorten(first, 300)}", f"See all of it: {' '.join(command)}"
         )
-    return (project / folder).resolve()
 
 
 def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], None] | None, seconds: float) -> list[str]:
@@ -193,7 +212,7 @@ def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], Non
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            lines.append(_COLOUR.sub("", line.rstrip()))
+            lines.append(plain(line))
             if on_line is not None:
                 on_line(lines[-1])
         status = process.wait()
@@ -204,11 +223,16 @@ def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], Non
     if is_late.is_set():
         raise BuildError(f"the simulation did not end within {seconds:g} seconds", "Give it more with --time-limit, or fewer samples.")
     if status:
-        raise _failure(command[0], status, lines)
+        raise failure(command[0], status, lines)
     return lines
 
 
-def _failure(simulator: str, status: int, lines: Sequence[str]) -> DeeployError:
+def plain(line: str) -> str:
+    """A printed line without colours."""
+    return _COLOUR.sub("", line.rstrip())
+
+
+def failure(simulator: str, status: int, lines: Sequence[str]) -> DeeployError:
     """Why a simulation failed, from what was printed: the program says ``error:``, the rest is the simulator."""
     said = next((m[1] for m in map(_ERROR.search, lines) if m), None)
     if said is not None and _OF_SIZE.search(said):

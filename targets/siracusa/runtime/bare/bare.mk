@@ -5,6 +5,7 @@
 #   INCLUDES  folders of their headers
 #   L2_ARENA_BYTES     what the plan uses of the arena in L2: it is checked that this, code, data, inputs and outputs fit
 #   L1_RESERVED_BYTES  what the plan leaves of L1, for stacks: what the target reserves (the default), or more
+#   CHIP      of a system of several chips: which one this is
 # and may set BUILD, CFLAGS, DEFINES, LIBRARIES, GVSOC, PYTHON, and CHECK_STACKS=0 for code whose depth cannot be told: the
 # linked program is followed to find how deep its stacks can become, and has to have as much ($(BUILD)/application.stacks).
 BUILD ?= build
@@ -30,10 +31,10 @@ BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-d
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
-BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c)
+BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c $(if $(CHIP),link.c))
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
-	$(DEFINES) -I$(BARE) $(addprefix -I,$(INCLUDES))
+	$(DEFINES) $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
 object = $(BUILD)/objects/$(patsubst /%,%,$(subst ..,up,$(basename $1))).o

@@ -102,6 +102,9 @@ int rt_enter(int (*entry)(void *), void *argument) {
     store(CLUSTER_EVENTS + 0x600, 1); /* software event 0, to core 0 */
     for (;;) {
         hyperram_serve();
+#ifdef CHIP
+        link_serve();
+#endif
         if (job.is_done) break;
         __asm__ volatile("wfi" ::: "memory"); /* interrupts are off: it wakes, and nothing is called */
         /* Cleared before it is served: what comes meanwhile is pending again, and so is a FIFO with more in it. */

@@ -32,6 +32,9 @@ void hyperram_wait(int ticket);
 void hyperram_power_up(void);
 void hyperram_serve(void);
 
+/* Messages to and from other chips, in programs of a chip that has some. Core 0 asks; the controller serves. */
+void link_serve(void);
+
 /* Controller: copies L2 to HyperRAM at once, before the cluster works. Addresses and length are multiples of 4. */
 void hyperram_write(uint32_t to, const void *from, uint32_t bytes);
 

@@ -2,7 +2,9 @@
  *
  * In the simulator's working directory: `inputs.bin` holds the inputs of any number of samples one after the other, as
  * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, then
- * those of the weight memory, if there are any. What is measured comes as lines, in cycles of the cluster:
+ * those of the weight memory, if there are any. For a chip of several that has no inputs, `inputs.bin` holds a byte for
+ * each sample, and how long it waits for messages is not measured. What is measured comes as lines, in cycles of the
+ * cluster:
  *
  *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
  *     total SAMPLE CYCLES
@@ -61,10 +63,15 @@ int controller_main(void) {
     const struct deeploy_network *const net = deeploy_networks[NETWORK];
     void **const inputs = bare_allocate((uint32_t)(net->input_count + 1) * sizeof *inputs);
     void **const outputs = bare_allocate((uint32_t)(net->output_count + 1) * sizeof *outputs);
-    const uint32_t bytes = allocate_tensors(inputs, net->inputs, net->input_count, bare_allocate);
+    const uint32_t given = allocate_tensors(inputs, net->inputs, net->input_count, bare_allocate);
     allocate_tensors(outputs, net->outputs, net->output_count, bare_allocate);
     if (net->init(0, 0) != DEEPLOY_OK) bare_fail("init failed");
 
+#ifdef CHIP
+    const uint32_t bytes = given ? given : 1;
+#else
+    const uint32_t bytes = given;
+#endif
     const int in = bytes ? file_open("inputs.bin", 0) : -1, out = file_open("outputs.bin", 1);
     if ((bytes && in < 0) || out < 0) bare_fail("cannot open inputs.bin or outputs.bin");
     const uint32_t there = bytes ? (uint32_t)file_bytes(in) : 0;
