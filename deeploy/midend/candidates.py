@@ -93,7 +93,7 @@ class Tiler:
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
-        self._moved: dict[tuple[str, tuple[str, ...]], tuple[Any, Any, Any]] = {}
+        self._moved: dict[tuple[str, tuple[str, ...]], cost.Windows] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
         self._grid()
@@ -189,15 +189,16 @@ class Tiler:
                 rounds = np.where(seen, rounds * trips, rounds)
         return moves, rounds
 
-    def _transfers(self, name: str, order: tuple[str, ...]) -> tuple[Any, Any, Any]:
-        """Per combination, over the nearest path: cycles of an operand's transfers, those of one window, and cycles to start them."""
+    def _transfers(self, name: str, order: tuple[str, ...]) -> cost.Windows:
+        """Per combination: an operand's windows on the nearest path."""
         if (name, order) not in self._moved:
             timing = self._timing(0)
             _, total, rows, commands = self.volumes[name]
             moves, rounds = self._moves(name, order)
             is_output = name in self.call.writes
-            cycles = timing.data(total * rounds, rows * rounds, is_output) + moves * timing.latency[is_output]
-            self._moved[name, order] = cycles, cycles / moves, commands * rounds * timing.issue + cost.moves(moves, self.target)
+            cycles = timing.data(total * rounds, rows * rounds, is_output)
+            issue = commands * rounds * timing.issue + cost.moves(moves, self.target)
+            self._moved[name, order] = cost.Windows(cycles, issue, commands * rounds, moves, is_output, self.is_constant(name))
         return self._moved[name, order]
 
     def _compute(self) -> tuple[Any, Any]:
@@ -251,20 +252,11 @@ class Tiler:
 
     def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[_Cell]:
         """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
-        issue: Any = np.zeros(len(self.tiles))
-        early: Any = np.zeros(len(self.tiles))
-        data: Any = np.zeros(len(self.tiles))
-        first: Any = np.zeros(len(self.tiles))
-        last: Any = np.zeros(len(self.tiles))
-        for name in self.moving:
-            if not hops[name]:
-                continue
-            is_output = name in self.call.writes
-            cycles, one, starts = self._transfers(name, order)
-            data, issue = data + cycles, issue + starts
-            first, last = first + (0 if is_output else one), last + (one if is_output else 0)
-            early = early + (one if self.is_constant(name) else 0)
-        cycles = cost.total(compute, issue, {"": cost.Load(data, first, last)}, depth > 1)
+        windows = [self._transfers(name, order) for name in self.moving if hops[name]]
+        issue: Any = sum(w.issue for w in windows)
+        load = cost.load(windows, self.target, self.paths[0].name)
+        early: Any = load.early + np.zeros(len(self.tiles))
+        cycles = cost.total(compute, issue, {"": load}, depth > 1) + np.zeros(len(self.tiles))
         ranked = fits[np.lexsort((used[fits], cycles[fits]))]
         keep, smallest = [], math.inf
         for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
@@ -324,23 +316,22 @@ class Tiler:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
         used[0] = self.scratch
-        loads: dict[str, cost.Load] = {}
-        issue = early = 0.0
+        windows: dict[str, list[cost.Windows]] = {}
+        issue = 0.0
         early_bytes = 0
         for stream in tiling.streams:
             hop = self.hops[stream.path]
             used[hop] += stream.bytes * stream.depth
             timing = self._timing(hop)
             count, rows, commands = self._traffic(tiling, stream)
-            cycles = timing.data(count, rows, stream.is_output) + stream.moves * timing.latency[stream.is_output]
-            one = cycles / stream.moves
-            issue += commands * timing.issue + cost.moves(stream.moves, self.target)
-            load = loads.get(stream.path, cost.Load())
-            loads[stream.path] = cost.Load(
-                load.data + cycles, load.first + (0 if stream.is_output else one), load.last + (one if stream.is_output else 0)
-            )
-            if stream.is_early:
-                early, early_bytes = early + one, early_bytes + stream.bytes * stream.depth
+            data = timing.data(count, rows, stream.is_output)
+            starts = commands * timing.issue + cost.moves(stream.moves, self.target)
+            issue += starts
+            moved = cost.Windows(data, starts, commands, stream.moves, stream.is_output, stream.is_early)
+            windows.setdefault(stream.path, []).append(moved)
+            early_bytes += stream.bytes * stream.depth if stream.is_early else 0
+        loads = {path: cost.load(together, self.target, path) for path, together in windows.items()}
+        early = sum(load.early for load in loads.values())
         compute = self._compute_of(tiling)
         cycles = cost.total(compute, issue, loads, depth > 1)
         far = sum(load.data for path, load in loads.items() if path != self.paths[0].name)

@@ -21,11 +21,70 @@ from deeploy.midend.program import Call
 
 @dataclass(frozen=True)
 class Load:
-    """What one path does for a call: cycles on the path in all, for the first window in and for the last one out."""
+    """What one path does for a call: cycles until all is there, the first windows in, the last ones out; what is saved by early ones."""
 
     data: Any = 0.0
     first: Any = 0.0
     last: Any = 0.0
+    early: Any = 0.0
+
+
+@dataclass(frozen=True)
+class Windows:
+    """An operand's windows on one path; numbers, or arrays of them.
+
+    Attributes:
+        data: cycles in which the path moves all of them.
+        issue: cycles of the first core to start that, in ``commands`` transfers.
+        moves: how often they move.
+    """
+
+    data: Any
+    issue: Any
+    commands: Any
+    moves: Any
+    is_output: bool
+    is_early: bool
+
+
+def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
+    """What a path does for all operands of a call.
+
+    Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
+    moves only when that of the operand that moves most often does, so these are as many times as that one moves. While the
+    first core starts the second transfer of those, the path works on the first. Constants that are early leave the latency to
+    what else comes in.
+    """
+    assert target.timing is not None
+    timing, loops = target.timing.paths[path], target.timing.loops
+    data: Any = 0.0
+    ends: list[Any] = [0.0, 0.0]
+    for is_output in (False, True):
+        moved = [w for w in windows if w.is_output == is_output]
+        if not moved:
+            continue
+        most = moved[0].moves
+        for w in moved[1:]:
+            most = larger(most, w.moves)
+        cycles, issue, commands = sum(w.data for w in moved), sum(w.issue for w in moved), sum(w.commands for w in moved)
+        hidden = smaller(issue - most * (loops.window + timing.issue), cycles - cycles * most / commands)
+        latency = timing.latency[is_output]
+        data = data + cycles + most * latency - larger(hidden, 0.0)
+        ends[is_output] = sum(w.data / w.moves for w in moved) + latency - larger(hidden, 0.0) / most
+    early: Any = sum(w.data / w.moves for w in windows if w.is_early)
+    if all(w.is_early or w.is_output for w in windows) and any(w.is_early for w in windows):
+        early = early + timing.latency[False]
+    return Load(data, ends[False], ends[True], early)
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Of numbers, or arrays of them."""
+    return (a + b + abs(a - b)) / 2
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """Of numbers, or arrays of them."""
+    return (a + b - abs(a - b)) / 2
 
 
 def words(call: Call) -> frozenset[str]:
@@ -185,5 +244,5 @@ def total(compute: Any, issue: Any, loads: Mapping[str, Load], is_double: bool) 
     longest = compute
     for load in loads.values():
         rest = load.data - load.first - load.last
-        longest = (longest + rest + abs(longest - rest)) / 2  # the larger of the two, for arrays too
+        longest = larger(longest, rest)
     return longest + issue + ends

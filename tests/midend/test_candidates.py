@@ -7,7 +7,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -113,12 +113,34 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
     return total
 
 
+@dataclass
+class Way:
+    """What moves on one path in one direction."""
+
+    data: float = 0.0
+    first: float = 0.0
+    issue: float = 0.0
+    commands: int = 0
+    early: float = 0.0
+    waits: set[int] = field(default_factory=set)  # tiles that something moves for: all of it is waited for at once
+    is_all_early: bool = True
+
+    def load(self, path: str, is_output: bool) -> cost.Load:
+        assert TARGET.timing is not None
+        timing, loops = TARGET.timing.paths[path], TARGET.timing.loops
+        latency, waits = timing.latency[is_output], len(self.waits)
+        # The path is idle until the first transfer of those that are waited for together is started, and still works on the last.
+        hidden = min(self.issue - waits * (loops.window + timing.issue), self.data - self.data / self.commands * waits)
+        end = self.first + latency - max(hidden, 0) / waits
+        early = self.early + (latency if self.early and self.is_all_early else 0.0)
+        return cost.Load(self.data + waits * latency - max(hidden, 0), 0 if is_output else end, end if is_output else 0, early)
+
+
 def check(tiler: Tiler, candidate: Candidate) -> None:
     levels, depth = tiler.levels, 2 if candidate.is_double else 1
     used = [0] * len(levels)
     used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES
-    loads: dict[str, cost.Load] = {}
-    issue = early = far = 0.0
+    ways: dict[tuple[str, bool], Way] = {}
     early_bytes = 0
     assert TARGET.timing is not None
     for stream in candidate.tiling.streams:
@@ -128,24 +150,27 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
         slot = -(-moved.widest // unit) * unit
         assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
         used[hop] += slot * stream.depth
-        timing = TARGET.timing.paths[stream.path]
-        data = moved.moves * timing.latency[stream.is_output] + moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
-        loops = TARGET.timing.loops
-        issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
-        first, last = (0.0, data / moved.moves) if stream.is_output else (data / moved.moves, 0.0)
-        old = loads.get(stream.path, cost.Load())
-        loads[stream.path] = cost.Load(old.data + data, old.first + first, old.last + last)
-        far += data if hop else 0.0
         assert stream.is_early == (tiler.is_constant(stream.operand) and not hop and not stream.inner)
-        if stream.is_early:
-            early, early_bytes = early + first, early_bytes + slot * stream.depth
+        timing, loops = TARGET.timing.paths[stream.path], TARGET.timing.loops
+        data = moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
+        way = ways.setdefault((stream.path, stream.is_output), Way())
+        way.data, way.first, way.commands = way.data + data, way.first + data / moved.moves, way.commands + moved.commands
+        way.issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
+        way.early += data / moved.moves if stream.is_early else 0.0
+        way.is_all_early &= stream.is_early
+        way.waits |= set(range(0, candidate.tiling.tiles, stream.period))
+        early_bytes += slot * stream.depth if stream.is_early else 0
     assert candidate.bytes == tuple(used)
-    inside = compute(tiler, candidate)
+    inside, issue = compute(tiler, candidate), sum(way.issue for way in ways.values())
+    parts = {key: way.load(*key) for key, way in ways.items()}
+    early = sum(load.early for load in parts.values())
+    paths = {path: [load for (name, _), load in parts.items() if name == path] for path, _ in parts}
+    far = sum(load.data for path, loads in paths.items() for load in loads if path != tiler.paths[0].name)
     if depth == 1:
-        cycles = inside + issue + sum(load.data for load in loads.values())
+        cycles = inside + issue + sum(load.data for load in parts.values())
     else:
-        busiest = max([inside, *(load.data - load.first - load.last for load in loads.values())])
-        cycles = busiest + issue + sum(load.first + load.last for load in loads.values())
+        busiest = max([inside, *(sum(load.data - load.first - load.last for load in loads) for loads in paths.values())])
+        cycles = busiest + issue + sum(load.first + load.last for load in parts.values())
     assert candidate.cycles == pytest.approx(cycles, abs=1.01)
     assert (candidate.early, candidate.early_bytes) == (pytest.approx(early, abs=1.01), early_bytes)
     assert (candidate.tail, candidate.far) == (pytest.approx(inside / candidate.tiling.tiles, abs=1.01), pytest.approx(far, abs=1.01))
