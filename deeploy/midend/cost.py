@@ -50,31 +50,32 @@ class Windows:
 def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
     """What a path does for all operands of a call.
 
+    Constants that are early save what the first windows take longer with them than without.
+    """
+    data_in, first = _way([w for w in windows if not w.is_output], target, path)
+    data_out, last = _way([w for w in windows if w.is_output], target, path)
+    _, rest = _way([w for w in windows if not w.is_output and not w.is_early], target, path)
+    return Load(data_in + data_out, first, last, first - rest)
+
+
+def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, Any]:
+    """Cycles until all windows in one direction have moved, and until those of one tile have.
+
     Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
     moves only when that of the operand that moves most often does, so these are as many times as that one moves. While the
-    first core starts the second transfer of those, the path works on the first. Constants that are early leave the latency to
-    what else comes in.
+    first core starts the second transfer of those, the path works on the first.
     """
+    if not windows:
+        return 0.0, 0.0
     assert target.timing is not None
     timing, loops = target.timing.paths[path], target.timing.loops
-    data: Any = 0.0
-    ends: list[Any] = [0.0, 0.0]
-    for is_output in (False, True):
-        moved = [w for w in windows if w.is_output == is_output]
-        if not moved:
-            continue
-        most = moved[0].moves
-        for w in moved[1:]:
-            most = larger(most, w.moves)
-        cycles, issue, commands = sum(w.data for w in moved), sum(w.issue for w in moved), sum(w.commands for w in moved)
-        hidden = smaller(issue - most * (loops.window + timing.issue), cycles - cycles * most / commands)
-        latency = timing.latency[is_output]
-        data = data + cycles + most * latency - larger(hidden, 0.0)
-        ends[is_output] = sum(w.data / w.moves for w in moved) + latency - larger(hidden, 0.0) / most
-    early: Any = sum(w.data / w.moves for w in windows if w.is_early)
-    if all(w.is_early or w.is_output for w in windows) and any(w.is_early for w in windows):
-        early = early + timing.latency[False]
-    return Load(data, ends[False], ends[True], early)
+    most = windows[0].moves
+    for w in windows[1:]:
+        most = larger(most, w.moves)
+    cycles, issue, commands = sum(w.data for w in windows), sum(w.issue for w in windows), sum(w.commands for w in windows)
+    hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - cycles * most / commands), 0.0)
+    latency = timing.latency[windows[0].is_output]
+    return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
 
 
 def larger(a: Any, b: Any) -> Any:

@@ -117,32 +117,41 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
 class Way:
     """What moves on one path in one direction."""
 
+    path: str
+    is_output: bool
     data: float = 0.0
     first: float = 0.0
     issue: float = 0.0
     commands: int = 0
-    early: float = 0.0
     waits: set[int] = field(default_factory=set)  # tiles that something moves for: all of it is waited for at once
-    is_all_early: bool = True
 
-    def load(self, path: str, is_output: bool) -> cost.Load:
+    def add(self, moved: Moved, tiles: range) -> None:
         assert TARGET.timing is not None
-        timing, loops = TARGET.timing.paths[path], TARGET.timing.loops
-        latency, waits = timing.latency[is_output], len(self.waits)
+        timing, loops = TARGET.timing.paths[self.path], TARGET.timing.loops
+        data = moved.rows * timing.row + moved.bytes * timing.byte[self.is_output]
+        self.data, self.first, self.commands = self.data + data, self.first + data / moved.moves, self.commands + moved.commands
+        self.issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
+        self.waits |= set(tiles)
+
+    def cycles(self) -> tuple[float, float]:
+        """Until all has moved, and until what moves for one tile has."""
+        assert TARGET.timing is not None
+        if not self.waits:
+            return 0.0, 0.0
+        timing, loops = TARGET.timing.paths[self.path], TARGET.timing.loops
+        latency, waits = timing.latency[self.is_output], len(self.waits)
         # The path is idle until the first transfer of those that are waited for together is started, and still works on the last.
-        hidden = min(self.issue - waits * (loops.window + timing.issue), self.data - self.data / self.commands * waits)
-        end = self.first + latency - max(hidden, 0) / waits
-        early = self.early + (latency if self.early and self.is_all_early else 0.0)
-        return cost.Load(self.data + waits * latency - max(hidden, 0), 0 if is_output else end, end if is_output else 0, early)
+        hidden = max(0.0, min(self.issue - waits * (loops.window + timing.issue), self.data - self.data / self.commands * waits))
+        return self.data + waits * latency - hidden, self.first + latency - hidden / waits
 
 
 def check(tiler: Tiler, candidate: Candidate) -> None:
     levels, depth = tiler.levels, 2 if candidate.is_double else 1
     used = [0] * len(levels)
     used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES
-    ways: dict[tuple[str, bool], Way] = {}
+    ways = {path.name: (Way(path.name, False), Way(path.name, True)) for path in tiler.paths}
+    late = {path.name: Way(path.name, False) for path in tiler.paths}  # what still comes in when constants are there early
     early_bytes = 0
-    assert TARGET.timing is not None
     for stream in candidate.tiling.streams:
         moved = walk(tiler, candidate, stream)
         hop = [path.name for path in tiler.paths].index(stream.path)
@@ -151,26 +160,24 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
         assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
         used[hop] += slot * stream.depth
         assert stream.is_early == (tiler.is_constant(stream.operand) and not hop and not stream.inner)
-        timing, loops = TARGET.timing.paths[stream.path], TARGET.timing.loops
-        data = moved.rows * timing.row + moved.bytes * timing.byte[stream.is_output]
-        way = ways.setdefault((stream.path, stream.is_output), Way())
-        way.data, way.first, way.commands = way.data + data, way.first + data / moved.moves, way.commands + moved.commands
-        way.issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
-        way.early += data / moved.moves if stream.is_early else 0.0
-        way.is_all_early &= stream.is_early
-        way.waits |= set(range(0, candidate.tiling.tiles, stream.period))
-        early_bytes += slot * stream.depth if stream.is_early else 0
+        period = range(0, candidate.tiling.tiles, stream.period)
+        ways[stream.path][stream.is_output].add(moved, period)
+        if stream.is_early:
+            early_bytes += slot * stream.depth
+        elif not stream.is_output:
+            late[stream.path].add(moved, period)
     assert candidate.bytes == tuple(used)
-    inside, issue = compute(tiler, candidate), sum(way.issue for way in ways.values())
-    parts = {key: way.load(*key) for key, way in ways.items()}
-    early = sum(load.early for load in parts.values())
-    paths = {path: [load for (name, _), load in parts.items() if name == path] for path, _ in parts}
-    far = sum(load.data for path, loads in paths.items() for load in loads if path != tiler.paths[0].name)
+    inside, issue = compute(tiler, candidate), sum(way.issue for pair in ways.values() for way in pair)
+    cycles_of = {path: [way.cycles() for way in pair] for path, pair in ways.items()}
+    early = sum(pair[0][1] - late[path].cycles()[1] for path, pair in cycles_of.items())
+    ends = sum(first for pair in cycles_of.values() for _, first in pair)
+    data = {path: sum(whole for whole, _ in pair) for path, pair in cycles_of.items()}
+    far = sum(whole for path, whole in data.items() if path != tiler.paths[0].name)
     if depth == 1:
-        cycles = inside + issue + sum(load.data for load in parts.values())
+        cycles = inside + issue + sum(data.values())
     else:
-        busiest = max([inside, *(sum(load.data - load.first - load.last for load in loads) for loads in paths.values())])
-        cycles = busiest + issue + sum(load.first + load.last for load in parts.values())
+        busiest = max([inside, *(data[path] - sum(first for _, first in pair) for path, pair in cycles_of.items())])
+        cycles = busiest + issue + ends
     assert candidate.cycles == pytest.approx(cycles, abs=1.01)
     assert (candidate.early, candidate.early_bytes) == (pytest.approx(early, abs=1.01), early_bytes)
     assert (candidate.tail, candidate.far) == (pytest.approx(inside / candidate.tiling.tiles, abs=1.01), pytest.approx(far, abs=1.01))
