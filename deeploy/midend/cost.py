@@ -50,12 +50,13 @@ class Windows:
 def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
     """What a path does for all operands of a call.
 
-    Constants that are early save what the first windows take longer with them than without.
+    Constants that are early save what the first windows take longer with them than without: nothing, where the path moves them
+    while the first core starts the others.
     """
     data_in, first = _way([w for w in windows if not w.is_output], target, path)
     data_out, last = _way([w for w in windows if w.is_output], target, path)
     _, rest = _way([w for w in windows if not w.is_output and not w.is_early], target, path)
-    return Load(data_in + data_out, first, last, first - rest)
+    return Load(data_in + data_out, first, last, larger(first - rest, 0.0))
 
 
 def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, Any]:

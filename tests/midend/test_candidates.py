@@ -169,7 +169,7 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     assert candidate.bytes == tuple(used)
     inside, issue = compute(tiler, candidate), sum(way.issue for pair in ways.values() for way in pair)
     cycles_of = {path: [way.cycles() for way in pair] for path, pair in ways.items()}
-    early = sum(pair[0][1] - late[path].cycles()[1] for path, pair in cycles_of.items())
+    early = sum(max(0.0, pair[0][1] - late[path].cycles()[1]) for path, pair in cycles_of.items())
     ends = sum(first for pair in cycles_of.values() for _, first in pair)
     data = {path: sum(whole for whole, _ in pair) for path, pair in cycles_of.items()}
     far = sum(whole for path, whole in data.items() if path != tiler.paths[0].name)
