@@ -112,7 +112,8 @@ def _remedy(case: Misfit, level: str, size: int) -> str:
     levers = [f"--default-memory {far[0]}"] if far and case.machine.default_memory not in far else []
     lever = " or ".join(levers + ["a smaller --context"] * has_states)
     if memory.capacity is not None and size > (most := memory.capacity - memory.reserved - (case.io if level == case.levels[1] else 0)):
-        return f"{level} has no more than {max(0, most)}: try {lever or 'another target'}."
+        has = f"has no more than {most}" if most > 0 else "is full of inputs and outputs"
+        return f"{level} {has}: try {lever or 'another target'}."
     return f"The smallest that would do is --{level.lower()} {size}{', or ' if lever else ''}{lever}."
 
 
