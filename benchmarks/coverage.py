@@ -2,9 +2,10 @@
 
 A test applies when all its tensors have static shapes and element types that the compiler holds. Inputs of whole numbers behind the
 first one (shapes, axes, indices of slices) are tried as constants where the model does not compile with them as inputs. Results are
-those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``. Prints a table by operator.
+those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``, and always with ``--fallback``, which
+wants the extra of that name. Prints a table by operator.
 
-    python benchmarks/coverage.py [--c] [--only PREFIX] [--sample N] [--json FILE] [--write FILE]
+    python benchmarks/coverage.py [--c] [--fallback] [--only PREFIX] [--sample N] [--json FILE] [--write FILE]
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from onnx.backend.test.case.node import collect_testcases
 
 import deeploy
 from deeploy.errors import DeeployError
+from deeploy.fallback import generator
 from deeploy.graph.types import DType
 
-SECONDS = 20  # for one test
+SECONDS = 60  # for one test
+
+Outcome = tuple[str, str]  # ``right``, ``wrong``, ``refused`` or ``crashed``; and why
 
 
 def applies(model: onnx.ModelProto) -> bool:
@@ -69,14 +73,14 @@ def attempts(model: onnx.ModelProto, arrays: list[np.ndarray]) -> Iterator[tuple
         yield again, kept
 
 
-def result(model: onnx.ModelProto, arrays: list[np.ndarray], run_c: bool) -> tuple[list[np.ndarray] | None, str]:
+def result(model: onnx.ModelProto, arrays: list[np.ndarray], run_c: bool, fallback: bool) -> tuple[list[np.ndarray] | None, str]:
     """The outputs, or why there are none."""
     reason = ""
     for candidate, given in attempts(model, arrays):
         with tempfile.TemporaryDirectory() as scratch:
             onnx.save(candidate, Path(scratch) / "model.onnx")
             try:
-                compiled = deeploy.compile(Path(scratch) / "model.onnx", dialect="standard")
+                compiled = deeploy.compile(Path(scratch) / "model.onnx", dialect="standard", fallback=fallback)
                 return (compiled.run if run_c else compiled.interpret)(given), ""
             except DeeployError as error:
                 reason = reason or error.what
@@ -96,7 +100,7 @@ def is_right(got: list[np.ndarray], wanted: list[np.ndarray], rtol: float, atol:
     return True
 
 
-def tried(case: Any, run_c: bool) -> tuple[str, str]:
+def tried(case: Any, run_c: bool, fallback: bool = False) -> Outcome:
     """What became of a test: ``right``, ``wrong``, ``refused``, or ``crashed`` where the compiler failed in another way; and why."""
     inputs, wanted = case.data_sets[0]
     arrays = [np.asarray(array) for array in inputs if array is not None]
@@ -104,7 +108,7 @@ def tried(case: Any, run_c: bool) -> tuple[str, str]:
         return "refused", "an input of the test is absent"
     signal.alarm(SECONDS)
     try:
-        got, reason = result(case.model, arrays, run_c)
+        got, reason = result(case.model, arrays, run_c, fallback)
     except Exception as error:  # what is no error of the user is a finding of this benchmark
         return "crashed", f"{type(error).__name__}: {error}"
     finally:
@@ -114,7 +118,7 @@ def tried(case: Any, run_c: bool) -> tuple[str, str]:
     return ("right" if is_right(got, [np.asarray(a) for a in wanted], case.rtol, case.atol) else "wrong"), ""
 
 
-def counted(outcomes: Mapping[str, tuple[str, str]]) -> dict[str, Counter[str]]:
+def counted(outcomes: Mapping[str, Outcome]) -> dict[str, Counter[str]]:
     """How many tests of each outcome, by the first word of their names, which is the operator's or its beginning."""
     result: dict[str, Counter[str]] = defaultdict(Counter)
     for name, (outcome, _) in sorted(outcomes.items()):
@@ -122,31 +126,51 @@ def counted(outcomes: Mapping[str, tuple[str, str]]) -> dict[str, Counter[str]]:
     return dict(result)
 
 
-def page(outcomes: Mapping[str, tuple[str, str]], all_tests: int) -> str:
-    """The page that is published: totals, then a row per operator."""
-    rows = counted(outcomes)
-    total: Counter[str] = sum(rows.values(), Counter())
+def sentence(outcomes: Mapping[str, Outcome]) -> str:
+    """The totals of one way to compile."""
+    total = Counter(outcome for outcome, _ in outcomes.values())
+    share = 100 * total["right"] / max(1, len(outcomes))
+    refused = f"{total['refused']} refused with an error that says why"
+    return f"{total['right']} right ({share:.1f} %), {total['wrong']} wrong, {refused}, {total['crashed']} crashed"
+
+
+def page(plain: Mapping[str, Outcome], filled: Mapping[str, Outcome], all_tests: int, generator: str) -> str:
+    """The page that is published: totals, a row per operator, and why tests are refused with everything on."""
+    rows, more = counted(plain), counted(filled)
     lines = [
         "# Coverage of ONNX's node tests",
         "",
-        "Written by `python benchmarks/coverage.py --write docs/coverage.md`; not edited by hand.",
+        "Written by `python benchmarks/coverage.py --fallback --write docs/coverage.md`; not edited by hand.",
         "",
-    ]
-    share = 100 * total["right"] / max(1, len(outcomes))
-    lines += [
-        f"Of the {all_tests} node tests of onnx {onnx.__version__}, {len(outcomes)} apply: static shapes, tensors of types that are held.",
-        f"Target `generic`, without fallback: {total['right']} right ({share:.1f} %), {total['wrong']} wrong,",
-        f"{total['refused']} refused with an error that says why, {total['crashed']} crashed.",
+        f"Of the {all_tests} node tests of onnx {onnx.__version__}, {len(plain)} apply: static shapes, tensors of types that are",
+        "held. On target `generic`:",
         "",
+        f"* without fallback: {sentence(plain)};",
     ]
-    lines += ["| tests named | right | of |", "|---|---|---|"]
-    lines += [f"| {operator} | {row['right']} | {row.total()} |" for operator, row in rows.items()]
+    if filled:
+        lines += [f"* with `--fallback` ({generator}; [how it works](fallback.md)): {sentence(filled)}."]
+    columns = ["tests named", "right", *(["right with fallback"] if filled else []), "of"]
+    lines += ["", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for operator, row in rows.items():
+        figures = [row["right"], *([more[operator]["right"]] if filled else []), row.total()]
+        lines.append(f"| {operator} | {' | '.join(map(str, figures))} |")
+    if filled:
+        lines += ["", "## What is refused with fallback, too", "", "| test | why |", "|---|---|"]
+        left = {name: reason for name, (outcome, reason) in sorted(filled.items()) if outcome != "right"}
+        lines += [f"| {name.removeprefix('test_')} | {text(reason)} |" for name, reason in left.items()]
     return "\n".join(lines) + "\n"
+
+
+def text(reason: str) -> str:
+    """A reason on one line of a table."""
+    line = " ".join(reason.replace("|", "/").split())
+    return line if len(line) <= 160 else f"{line[:157]}..."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--c", action="store_true", help="build and run the C of every test")
+    parser.add_argument("--fallback", action="store_true", help="try what is not right again with generated C, which is built and run")
     parser.add_argument("--only", default="", help="tests whose names begin so, without test_")
     parser.add_argument("--sample", type=int, help="as many tests, drawn with a fixed seed")
     parser.add_argument("--json", type=Path, help="file for the outcome of every test")
@@ -159,17 +183,19 @@ def main() -> None:
     suited = [case for case in cases if case.model is not None and applies(case.model)]
     if options.sample is not None:
         suited = random.Random(0).sample(suited, min(options.sample, len(suited)))
-    outcomes = {}
-    for case in suited:
-        outcomes[case.name] = tried(case, options.c)
-        if outcomes[case.name][0] in ("wrong", "crashed"):
-            print(*outcomes[case.name], case.name, file=sys.stderr)
+    plain = {case.name: tried(case, options.c) for case in suited}
+    filled: dict[str, Outcome] = {}
+    if options.fallback:
+        filled = {case.name: tried(case, True, True) if plain[case.name][0] != "right" else plain[case.name] for case in suited}
+    for name, outcome in [*plain.items(), *filled.items()]:
+        if outcome[0] in ("wrong", "crashed"):
+            print(*outcome, name, file=sys.stderr)
     if options.json:
-        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
-    text = page(outcomes, len(cases))
+        options.json.write_text(json.dumps({"plain": plain, "fallback": filled}, indent=1) + "\n")
+    published = page(plain, filled, len(cases), generator() if filled else "")
     if options.write:
-        options.write.write_text(text)
-    print(text)
+        options.write.write_text(published)
+    print(published)
 
 
 if __name__ == "__main__":

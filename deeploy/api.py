@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
-from deeploy.errors import FitError, UsageError, shorten
+from deeploy.errors import FitError, ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import Growing, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -205,6 +206,7 @@ def compile(
     quantised_io: bool = False,
     save_after: tuple[str, Path] | None = None,
     options: Options | None = None,
+    fallback: bool | str = False,
     on_stage: Stage | None = None,
 ) -> Compiled:
     """Compile an ONNX model, or several into one project (a mapping from C prefix to model).
@@ -219,6 +221,7 @@ def compile(
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
         save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
         options: how much of the target may be used (``deeploy.Options``).
+        fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
         on_stage: called with the name of each stage as it begins.
 
     Raises:
@@ -235,7 +238,10 @@ def compile(
     for prefix, path in models.items():
         saved = save_after if len(models) == 1 or save_after is None else _own_file(save_after, prefix)
         wanted = Wanted(inputs, types, dialect, _own_dims(dims or {}, prefix, models), states or {}, context, quantised_io, saved)
-        found = lowered(clock, Path(path), machine, wanted)
+        if fallback is False:
+            found = lowered(clock, Path(path), machine, wanted)
+        else:
+            found, machine = _with_fallback(clock, Path(path), machine, wanted, (resources, fallback))
         planned = _bind_and_plan(clock, prefix, found.graph, machine, resources, options)
         found.check(planned.program)
         graphs[prefix] = found.graph
@@ -294,6 +300,58 @@ def lowered(clock: Clock, model: Path, target: Target, wanted: Wanted) -> Lowere
             strip_quantisation(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
     return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
+
+
+def _with_fallback(
+    clock: Clock, model: Path, target: Target, wanted: Wanted, how: tuple[Machine | None, bool | str]
+) -> tuple[Lowered, Target]:
+    """As ``lowered``, with generated kernels for what the target refuses; and the target with these kernels.
+
+    Args:
+        how: the machine that plans may use, and the engine of the kernels, or True for the first one.
+    """
+    from deeploy.fallback import fill
+
+    resources, chosen = how
+    engine = _fallback_engine(target, chosen)
+
+    def refusal(path: Path, given: Target, w: Wanted) -> tuple[Lowered | None, UnsupportedError | ModelError | None]:
+        try:
+            found = lowered(clock, path, given, w)
+            assemble("probe", found.graph.copy(), *kernels_of(given, resources))
+        except (UnsupportedError, ModelError) as error:
+            return None, error
+        return found, None
+
+    found, error = refusal(model, target, wanted)
+    if found is not None:
+        return found, target
+    with tempfile.TemporaryDirectory() as scratch:
+        probe = Path(scratch) / "probe.onnx"
+
+        def why(alone: onnx.ModelProto) -> str:
+            probe.write_bytes(alone.SerializeToString())
+            _, error = refusal(probe, target, Wanted(None, {}, "standard", {}, {}, None, False))
+            return "" if error is None else error.what
+
+        filled = clock("fallback", fill, model, wanted.dims, engine, why)
+        (Path(scratch) / model.name).write_bytes(filled.model.SerializeToString())
+        target = replace(target, kernels=(*target.kernels, *filled.kernels))
+        found, error = refusal(Path(scratch) / model.name, target, wanted) if filled.kernels else (None, error)
+    if found is None:
+        assert error is not None  # or there would be a graph
+        raise type(error)("\n  ".join([error.what, *filled.reasons]), error.remedy) from error
+    return replace(found, notes=(*found.notes, *filled.notes)), target
+
+
+def _fallback_engine(target: Target, chosen: bool | str) -> str:
+    """The engine that generated kernels run on: the one that was named, or the first; cores compute there."""
+    links = {kernel.engine for kernel in target.kernels if kernel.link is not None}
+    able = [engine.name for engine in target.engines if not engine.accelerator and engine.name not in links]
+    able = able or [kernel.engine for kernel in target.kernels[:1]]
+    if isinstance(chosen, str) and chosen not in able:
+        raise UsageError(f"--fallback-engine {shorten(chosen)}: C runs on {' or '.join(able)} of target {target.name}", "Name one of them.")
+    return chosen if isinstance(chosen, str) else able[0]
 
 
 def _resources(target: Target, options: Options, networks: int) -> Machine | None:

@@ -26,6 +26,8 @@ from deeploy.options import (
     DimOption,
     EnginesOption,
     ExpectOption,
+    FallbackEngine,
+    FallbackOption,
     InputsOption,
     JsonOption,
     LevelOne,
@@ -97,6 +99,7 @@ def _compiled(
     machine: Mapping[str, Any],
     save_after: tuple[str, Path] | None = None,
     cut: Any = None,
+    fallback: bool | str = False,
 ) -> Any:
     """Compile with a progress line on a terminal, and print the compiler's notices."""
     if dialect not in (None, "integer", "standard"):
@@ -117,7 +120,9 @@ def _compiled(
 
         chosen = Options(**{name: value for name, value in machine.items() if value is not None})
         if cut is None:
-            compiled: Any = api.compile(model, target, **options, options=chosen, on_stage=progress)
+            compiled: Any = api.compile(model, target, **options, options=chosen, fallback=fallback, on_stage=progress)
+        elif fallback is not False:
+            raise UsageError("--fallback with --chips: generated kernels are not cut over chips", "Leave one of them out.")
         else:
             compiled = _distributed(model, cut, target, {**options, "options": chosen, "on_stage": progress})
     for note in dict.fromkeys(compiled.notes):
@@ -220,6 +225,8 @@ def compile(
     partition: PartitionOption = "tensor",
     balance: BalanceOption = "cycles",
     topology: TopologyOption = None,
+    fallback: FallbackOption = False,
+    fallback_engine: FallbackEngine = None,
     save_after: Annotated[
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
     ] = None,
@@ -232,7 +239,10 @@ def compile(
     saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
     cut = _cut(chips, partition, balance, topology)
-    compiled = _compiled(_models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut)
+    filled = fallback_engine if fallback_engine is not None else fallback
+    compiled = _compiled(
+        _models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut, filled
+    )
     compiled.write(output)
     from deeploy.report import chips as together
     from deeploy.report import text
@@ -319,6 +329,8 @@ def verify(
     partition: PartitionOption = "tensor",
     balance: BalanceOption = "cycles",
     topology: TopologyOption = None,
+    fallback: FallbackOption = False,
+    fallback_engine: FallbackEngine = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
@@ -327,7 +339,8 @@ def verify(
     _check_tolerance(tolerance)
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
     cut = _cut(chips, partition, balance, topology)
-    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, None, cut)
+    filled = fallback_engine if fallback_engine is not None else fallback
+    compiled = _compiled(model, target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, None, cut, filled)
     result = checks.verify(compiled, model, inputs, expect, tolerance, layers, sanitize, sequence)
     for note in result.notes:
         _note(note)

@@ -94,6 +94,10 @@ BalanceOption = Annotated[
         autocompletion=words("layers", "profile", "parameters", "cycles"),
     ),
 ]
+FallbackOption = Annotated[bool, typer.Option("--fallback", help="Take generated C for operators without a kernel (docs/fallback.md).")]
+FallbackEngine = Annotated[
+    str | None, typer.Option("--fallback-engine", metavar="NAME", help="Engine of that C; the first one by default. Implies --fallback.")
+]
 TopologyOption = Annotated[Path | None, typer.Option("--topology", help="TOML file that says how chips are joined (docs/chips.md).")]
 
 

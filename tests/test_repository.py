@@ -32,6 +32,7 @@ ARROWS = {
     "backend": {*BASE, "graph", "operators", "frontend", "midend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend"},
     "report": {*BASE, "graph", "operators", "midend"},
+    "fallback": {*BASE, "graph", "frontend"},
     "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Instance:
     source: str
     struct: str
     macros: tuple[tuple[str, str], ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     if even is not None:
         suffix.append(f"even{even}")
     name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
-    return Instance(name, call.kernel.source, call.kernel.struct or Path(call.kernel.source).stem, (("KERNEL", name), *macros))
+    kernel = call.kernel
+    return Instance(name, kernel.source, kernel.struct or Path(kernel.source).stem, (("KERNEL", name), *macros), kernel.texts)
 
 
 def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instance]) -> str:

@@ -78,6 +78,7 @@ def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
         "node": call.node.name,
         "op": call.node.op,
         "kernel": call.kernel.name,
+        "generator": call.kernel.generator or None,
         "engine": call.kernel.engine,
         "macs": call.geometry.macs(),
         "tiles": tiling.tiles if tiling is not None else 1,

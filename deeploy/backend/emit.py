@@ -74,8 +74,8 @@ def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: Te
     files: dict[str, str | bytes] = {}
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
-    for source in sorted({instance.source for instance in instances.values()}):
-        files |= kernel_files(target, source)
+    for source, texts in sorted({instance.source: instance.texts for instance in instances.values()}.items()):
+        files |= kernel_files(target, source) if source not in texts else {f"kernels/{name}": text for name, text in texts.items()}
     files["include/deeploy_kernels.h"] = _prototypes(instances)
     for entry in target.runtime:
         files |= runtime_files(entry)

@@ -32,10 +32,20 @@ def read_model(path: Path) -> onnx.ModelProto:
         ModelError: the file is missing, not ONNX, damaged, or refers to data that cannot be read.
         UnsupportedError: a version or a construct that is not handled.
     """
+    model = read_whole(path)
+    check_opset(model)
+    return _take_apart(model)
+
+
+def read_whole(path: Path) -> onnx.ModelProto:
+    """Like ``read_model``, of any version, and with composed operators as they are.
+
+    Raises:
+        ModelError, UnsupportedError: as ``read_model``.
+    """
     model = _parse(path)
     _load_external_data(model, path.parent)
-    check_opset(model)
-    return _take_apart(_inline_functions(model))
+    return _inline_functions(model)
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -32,6 +32,7 @@ DIALECT_OPS = frozenset(
     ]
 )
 MICROSOFT = "com.microsoft"
+FALLBACK = "deeploy.fallback"  # of nodes whose kernels are generated (``deeploy.fallback``)
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
 
 # Operators whose first output has the shape and type of their first input.

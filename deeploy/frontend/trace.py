@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import canonical_domain, constant_inputs, is_ambiguous, is_dialect_op
+from deeploy.frontend.schemas import FALLBACK, canonical_domain, constant_inputs, is_ambiguous, is_dialect_op
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
 
@@ -96,7 +96,9 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     made = gs.Node(
         node.op_type, _node_name(state, node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain
     )
-    if values is None:
+    if values is None and domain == FALLBACK:
+        values = []  # the file declares its outputs
+    elif values is None:
         values = _ask(made, custom_shapes, len(node.output))
     _finish(state, node, made, values)
 

@@ -87,6 +87,8 @@ class Kernel:
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
+        texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
+        generator: who wrote its C, where that was a program; reports say so.
         link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
     """
 
@@ -113,5 +115,7 @@ class Kernel:
     cores: tuple[str, ...] = ()
     engine: str = "core"
     struct: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    generator: str = ""
     link: Literal["send", "recv"] | None = None
     samples: tuple[Sample, ...] = ()

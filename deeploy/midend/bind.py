@@ -122,7 +122,7 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
     if failures:
         raise UnsupportedError(
             f"{len(failures)} node{'s have' if len(failures) > 1 else ' has'} no kernel:\n  " + "\n  ".join(failures),
-            "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
+            "Change the model or its types (--input-type, --dialect), give the target such a kernel (docs/kernels.md), or try --fallback.",
         )
     return chosen
 

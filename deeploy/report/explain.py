@@ -101,6 +101,8 @@ class _Explanation:
         team = f"{min(cores, target.engine(call.kernel.engine).cores)} cores share {dim}" if dim is not None else "one core does the work"
         compared = [f" {self.by(best)}: {self.verdict(best)}." for best in self.rivals()]
         why = "" if compared else ", the only kernel that fits the node"
+        if call.kernel.generator:
+            why = f", whole, in C from {call.kernel.generator} (--fallback): no kernel of the target has this operator"
         return f"Engine: {call.kernel.engine}, by {call.kernel.name}{why}{only}; {team}.{''.join(compared)}"
 
     def rivals(self) -> list[Candidate]:

@@ -47,7 +47,7 @@ def _row(entry: Entry, step: int, call: Mapping[str, Any], is_timed: bool) -> st
     cells = [
         tag("td", str(step), class_="n", data_v=step),
         tag("td", name(call["node"], 48), title=name(call["node"], 200)),
-        tag("td", name(call["op"], 24), title=text(call["kernel"])),
+        tag("td", name(call["op"], 24), tag("small", " fallback") if call.get("generator") else "", title=text(_kernel(call))),
         tag("td", text(call["engine"])),
         tiles,
         tag("td", number(call["macs"]), class_="n", data_v=call["macs"]),
@@ -55,6 +55,11 @@ def _row(entry: Entry, step: int, call: Mapping[str, Any], is_timed: bool) -> st
     if is_timed:
         cells += _timed(entry, call)
     return row(cells, data_step=step)
+
+
+def _kernel(call: Mapping[str, Any]) -> str:
+    """The kernel of a call, and who wrote it where a program did."""
+    return f"{call['kernel']}, C from {call['generator']}" if call.get("generator") else str(call["kernel"])
 
 
 def _timed(entry: Entry, call: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ def _layers(entry: Entry) -> list[str]:
     """A row per layer, or for the slowest of many."""
     calls: Sequence[Mapping[str, Any]] = entry["calls"]
     if entry["cycles"] is None:
-        rows = [(shorten(c["node"], 40), shorten(c["op"], 20), c["kernel"], c["engine"], number(c["macs"])) for c in calls]
+        rows = [(shorten(c["node"], 40), _operator(c), c["kernel"], c["engine"], number(c["macs"])) for c in calls]
         return [table(("layer", "operator", "kernel", "engine", "MAC"), rows)]
     shown = calls if len(calls) <= _MOST_LAYERS else sorted(calls, key=lambda c: -int(c["cycles"]))[:_SLOWEST]
     heads = ("layer", "operator", "engine", "tiles", "MAC", "cycles", "share", "MAC/cycle", "bound by")
@@ -91,11 +91,16 @@ def _layers(entry: Entry) -> list[str]:
     return lines
 
 
+def _operator(call: Mapping[str, Any]) -> str:
+    """A call's operator, and whether its C was generated."""
+    return f"{shorten(call['op'], 20)}{' (fallback)' if call.get('generator') else ''}"
+
+
 def _layer(entry: Entry, call: Mapping[str, Any]) -> tuple[str, ...]:
     rate = f"{call['macs'] / call['cycles']:.2f}" if call["macs"] and call["cycles"] else "-"
     tiles = f"{number(call['tiles'])}{' x2' if call['is_double'] else '   '}"
     share = _share(call["cycles"], entry["cycles"])
-    names = (shorten(call["node"], 40), shorten(call["op"], 20), call["engine"])
+    names = (shorten(call["node"], 40), _operator(call), call["engine"])
     return (*names, tiles, number(call["macs"]), number(call["cycles"]), share, rate, call["bound"])
 
 

@@ -38,6 +38,9 @@ def summary(manifest: Mapping[str, Any], folder: Path) -> str:
     for entry in manifest.get("networks") or [manifest]:
         macs = sum(call["macs"] for call in entry["calls"])
         lines.append(f"{entry['model']} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC")
+        generated = sorted({call["op"] for call in entry["calls"] if call.get("generator")})
+        if generated:
+            lines.append(f"  by the fallback: {', '.join(shorten(op, 40) for op in generated)}")
         for name, use in entry["memory"].items():
             lines.append(f"  {name}: {_memory(use)}")
     return "\n".join([*lines, f"written to {folder}"])

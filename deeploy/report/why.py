@@ -89,8 +89,11 @@ def _flat(entry: Mapping[str, Any], step: int) -> dict[str, Any]:
         elif buffer in constants:
             where = f"constant, {number(constants[buffer]['bytes'])} bytes of read-only data"
         operands.append({"name": name, "tensor": constants.get(buffer, {}).get("tensor", buffer), "where": where})
+    why = f", the first kernel of {entry['target']} that fits the node"
+    if call.get("generator"):
+        why = f", in C from {call['generator']} (--fallback): no kernel of {entry['target']} has this operator"
     reasons = [
-        f"Engine: {call['engine']}, by {call['kernel']}, the first kernel of {entry['target']} that fits the node.",
+        f"Engine: {call['engine']}, by {call['kernel']}{why}.",
         f"Tile: the whole layer at once, since {entry['target']} has one flat memory.",
     ]
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}

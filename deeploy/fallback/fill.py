@@ -1,0 +1,177 @@
+"""A model whose nodes without a kernel are replaced by nodes that have one: generated, untiled, on one engine."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from deeploy.errors import UnsupportedError, shorten
+from deeploy.fallback.generate import generate, generator
+from deeploy.fallback.nodes import Known, Single, known, single
+from deeploy.fallback.portable import HEADER, STRUCT, Code
+from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
+from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
+from deeploy.graph.kernel import Kernel, Tiling
+from deeploy.graph.nest import Map, Nest, coupled
+from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+
+Refusal = Callable[[onnx.ModelProto], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Filled:
+    """A model, the kernels of the nodes that were replaced, what the user is told of these, and why other nodes have no fallback."""
+
+    model: onnx.ModelProto
+    kernels: tuple[Kernel, ...]
+    notes: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def fill(path: Path, dims: Mapping[str, int], engine: str, refusal: Refusal) -> Filled:
+    """Replace every node that the target refuses and the generator has C for.
+
+    Args:
+        dims: extents of symbolic dimensions.
+        engine: that the kernels run on.
+        refusal: why a model cannot be compiled for the target, or "" where it can.
+
+    Raises:
+        UsageError: the generator is not installed.
+        ModelError: a file that cannot be read.
+    """
+    name = generator()
+    model = read_whole(path)
+    if any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in model.graph.node):
+        return Filled(model, (), (), ("fallback is for standard operators, the dialect's decide element types by what they do with them",))
+    found = known(model, dims)
+    kernels: dict[str, Kernel] = {}
+    refused: dict[str, str] = {}
+    nodes, notes, reasons = list[onnx.NodeProto](), list[str](), list[str]()
+    for node in model.graph.node:
+        made, reason = _replaced(node, found, model, engine, refusal, refused)
+        nodes.append(node if made is None else made[0])
+        if made is not None:
+            kernels[made[1].op] = made[1]
+            notes.append(f"{_called(node)} by the fallback, on {engine}: {name}")
+        elif reason:
+            reasons.append(f"{_called(node)} has no fallback: {reason}")
+    return Filled(_rebuilt(model, nodes, found), tuple(kernels.values()), tuple(notes), tuple(reasons))
+
+
+def _called(node: onnx.NodeProto) -> str:
+    name = node.name or next(filter(None, node.output), "")
+    return f"node {shorten(name)} ({shorten(node.op_type)})"
+
+
+def _replaced(
+    node: onnx.NodeProto, found: Known, model: onnx.ModelProto, engine: str, refusal: Refusal, refused: dict[str, str]
+) -> tuple[tuple[onnx.NodeProto, Kernel] | None, str]:
+    """The node in place of ``node`` with its kernel, where the target refuses it; else None, and why it has no fallback."""
+    if node.op_type == "Constant" or all(name in found.values for name in node.output if name):
+        return None, ""
+    whole = single(node, found, model, everything=True)
+    if whole is None:
+        return None, ""
+    key = whole.model.SerializeToString(deterministic=True).hex()
+    if key not in refused:
+        refused[key] = refusal(whole.model)
+    if not refused[key]:
+        return None, ""
+    reason = ""
+    for everything in (False, True):
+        alone = single(node, found, model, everything)
+        assert alone is not None  # as the one above
+        code = generate(alone.model)
+        if isinstance(code, Code):
+            kernel = _kernel(alone, code, engine)
+            name = node.name or f"{node.op_type}_{next(filter(None, node.output))}"
+            return (helper.make_node(kernel.op, alone.inputs, alone.outputs, name, domain=FALLBACK), kernel), ""
+        reason = reason or code
+    return None, reason
+
+
+def _kernel(alone: Single, code: Code, engine: str) -> Kernel:
+    """The kernel of a model of one node: whole operands, nothing tiled, one core."""
+    model = alone.model
+    op = re.sub(r"\W", "", model.graph.node[0].op_type)[:32]
+    digest = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:8]
+    shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.output}
+    dims = {name: coupled(*(f"{name}_{axis}" for axis in range(len(shape)))) for name, shape in shapes.items()}
+    nest = Nest(reads={}, writes={name: Map(*axes) for name, axes in dims.items()})
+    values = (*model.graph.input, *model.graph.output)
+    types = {v.name: frozenset({DType.of(helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))}) for v in values}
+    inputs, outputs = tuple(v.name for v in model.graph.input), tuple(v.name for v in model.graph.output)
+    source = f"{STRUCT}/{op.lower()}_{digest}.c"
+    return Kernel(
+        name=f"{STRUCT}_{op.lower()}_{digest}",
+        op=f"{op}.{digest}",
+        inputs=inputs,
+        outputs=outputs,
+        types=types,
+        nest=lambda node: nest,
+        source=source,
+        struct=STRUCT,
+        template="fallback.mako",
+        reference=_reference(model),
+        settings=lambda node: {"names": inputs, "results": outputs},
+        scratch={"work": lambda geometry: code.scratch} if code.scratch else {},
+        tiling=Tiling(whole=tuple(dim.name for axes in dims.values() for dim in axes)),
+        engine=engine,
+        texts={source: code.text, f"{STRUCT}/{STRUCT}.h": HEADER},
+        generator=generator(),
+    )
+
+
+def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
+    """What onnx itself computes for a model of one node."""
+
+    def reference(node: Node, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
+
+        feeds = {value.name: array for value, array in zip(model.graph.input, inputs, strict=True)}
+        try:
+            with np.errstate(all="ignore"):
+                results = ReferenceEvaluator(model).run(None, feeds)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise UnsupportedError(
+                f"node {shorten(node.name)} ({shorten(node.op)}): onnx has no reference for it: {shorten(str(error), 120)}",
+                "Run its C instead (deeploy run), and compare with outputs of your own.",
+            ) from error
+        return tuple(np.asarray(result) for result in results)
+
+    return reference
+
+
+def _rebuilt(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], found: Known) -> onnx.ModelProto:
+    """The model with other nodes, whose outputs' types it declares."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    del graph.node[:]
+    graph.node.extend(nodes)
+    made = {name for node in nodes if node.domain == FALLBACK for name in node.output}
+    for value in graph.output:
+        if value.name in made:
+            value.type.CopyFrom(found.types[value.name])
+    kept = [value for value in graph.value_info if value.name not in made]
+    del graph.value_info[:]
+    outputs = {value.name for value in graph.output}
+    graph.value_info.extend([*kept, *(helper.make_value_info(name, found.types[name]) for name in sorted(made - outputs))])
+    result.opset_import.append(helper.make_opsetid(FALLBACK, 1))
+    standard = next((entry for entry in result.opset_import if entry.domain in ("", "ai.onnx")), None)
+    if all(node.domain == FALLBACK for node in nodes) and opset_version(result) < OLDEST_OPSET:  # no standard operator is left
+        if standard is None:
+            result.opset_import.append(helper.make_opsetid("", OLDEST_OPSET))
+        else:
+            standard.version = OLDEST_OPSET
+    return result

@@ -1,0 +1,160 @@
+"""Nodes of a model by themselves: what is known of their inputs before anything runs, and models that hold one node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto, helper, numpy_helper
+
+from deeploy.frontend.load import opset_version
+
+_MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
+_LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
+_LARGEST_WHOLE = 4096
+_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass
+class Known:
+    """What is known of a model's tensors: element types and shapes, and the values of constants, by name."""
+
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The static shape of a tensor, or None."""
+        tensor = self.types.get(name, TypeProto()).tensor_type
+        if not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
+            return None
+        return tuple(dim.dim_value for dim in tensor.shape.dim)
+
+    def learn(self, name: str, value: np.ndarray) -> None:
+        self.values[name] = value
+        self.types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Single:
+    """A model of one node, with names of its own.
+
+    Attributes:
+        inputs, outputs: names in the model it was taken from, of what the model of one node takes and gives.
+    """
+
+    model: onnx.ModelProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> Known:
+    """Walk over a model whose nodes are sorted, and learn types, shapes and constants; what cannot be known is left out.
+
+    Args:
+        dims: extents of symbolic dimensions, as ``deeploy.frontend.import_model`` takes them.
+    """
+    result, graph = Known(), model.graph
+    for value in graph.input:
+        result.types[value.name] = _bound(value, dims)
+    for tensor in graph.initializer:
+        if tensor.data_type != TensorProto.STRING:
+            result.learn(tensor.name, numpy_helper.to_array(tensor))
+    declared = {value.name: value.type for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type")}
+    for node in graph.node:
+        _learn(result, node, model, declared)
+    return result
+
+
+def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
+    bound = TypeProto()
+    bound.CopyFrom(value.type)
+    for axis, dim in enumerate(bound.tensor_type.shape.dim):
+        extent = dims.get(dim.dim_param, dims.get(f"{value.name}:{axis}"))
+        if not dim.HasField("dim_value") and extent is not None:
+            dim.dim_value = extent
+    return bound
+
+
+def _learn(found: Known, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
+    for name, value in zip(node.output, _folded(found, node, model), strict=False):
+        found.learn(name, value)
+    inferred = _inferred(found, node, model)
+    for name in node.output:
+        if not name or name in found.values:
+            continue
+        for option in (inferred.get(name), declared.get(name)):
+            if option is not None and option.tensor_type.elem_type and name not in found.types:
+                found.types[name] = option
+            if option is not None and found.shape(name) is None and Known({name: option}).shape(name) is not None:
+                found.types[name] = option
+
+
+def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
+    """The outputs of a node that computes constants, where they are small."""
+    from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
+
+    shape = found.shape(node.input[0]) if node.input else None
+    if node.op_type == "Shape" and shape is not None and not node.attribute:
+        return [np.array(shape, np.int64)]
+    if node.op_type == "Size" and shape is not None:
+        return [np.array(math.prod(shape), np.int64)]
+    used = [name for name in node.input if name]
+    plain = all(attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for attribute in node.attribute)
+    if node.op_type in _RANDOM or not plain or any(n not in found.values or found.values[n].size > _MOST_FOLDED for n in used):
+        return []
+    if not used and node.op_type != "Constant":
+        return []
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(node, opsets={entry.domain: entry.version for entry in model.opset_import}).run(
+                None, {name: found.values[name] for name in used}
+            )
+    except _FAILURES:
+        return []
+    return [np.asarray(value) for value in results] if all(isinstance(value, np.ndarray | np.generic) for value in results) else []
+
+
+def _inferred(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, opset_version(model)), node.domain)
+        types = {name: found.types[name] for name in node.input if name}
+        data = {n: numpy_helper.from_array(found.values[n], n) for n in types if n in found.values}
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, {}, list(model.opset_import), model.ir_version))
+    except (KeyError, RuntimeError, TypeError, ValueError, onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+        return {}
+
+
+def single(node: onnx.NodeProto, found: Known, model: onnx.ModelProto, everything: bool) -> Single | None:
+    """The model that holds only ``node``; None where types or static shapes of its tensors are not known.
+
+    Args:
+        everything: make every constant part of the model, and not only those that say how to compute.
+    """
+    inputs = list(dict.fromkeys(name for name in node.input if name))
+    outputs = [name for name in node.output if name]
+    if any(found.shape(name) is None for name in (*inputs, *outputs)):
+        return None
+    constants = {name: found.values[name] for name in inputs if name in found.values and (everything or _is_setting(found.values[name]))}
+    new = {name: f"x{i}" for i, name in enumerate(inputs)} | {name: f"y{i}" for i, name in enumerate(outputs)}
+    copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    copy.input.extend(new.get(name, "") for name in node.input)
+    copy.output.extend(new.get(name, "") for name in node.output)
+    taken = tuple(name for name in inputs if name not in constants)
+    graph = helper.make_graph(
+        [copy],
+        "single",
+        [helper.make_value_info(new[name], found.types[name]) for name in taken],
+        [helper.make_value_info(new[name], found.types[name]) for name in outputs],
+        [numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), new[name]) for name, value in constants.items()],
+    )
+    made = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=[])
+    return Single(made, taken, tuple(outputs))
+
+
+def _is_setting(value: np.ndarray) -> bool:
+    return value.size <= (_LARGEST_WHOLE if value.dtype == np.int64 else _LARGEST_SETTING)

@@ -1,0 +1,163 @@
+"""Generated C as the file of a kernel: no comments, arrays of functions in scratch memory, one entry that takes pointers.
+
+The generator writes plain functions over static arrays. Their local arrays would lie on the stack, of which a core of a microcontroller
+has a few hundred bytes; here each one becomes a pointer into memory that the caller passes on, so that the plan counts it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ENTRY = "fallback_model"  # how the generator is told to call the function of the model
+STRUCT = "fallback"
+LARGEST_FRAME = 256  # bytes of arrays that may stay on the stack: those with initial values
+_ALIGNMENT = 8
+
+_BYTES = {"float": 4, "double": 8, "int": 4, "idx_t": 4, "_Bool": 1, "bool": 1, "char": 1, "signed char": 1, "unsigned char": 1}
+_BYTES |= {f"{sign}int{bits}_t": bits // 8 for bits in (8, 16, 32, 64) for sign in ("", "u")} | {"size_t": 8, "unsigned": 4, "long": 8}
+_TYPES = "|".join(sorted(_BYTES, key=len, reverse=True))
+_ARRAY = re.compile(rf"^(?P<indent>\s+)(?P<type>{_TYPES})\s+(?P<name>\w+)(?P<dims>(?:\[[^\]]*\])+)\s*(?P<value>=[^;]*)?;$", re.MULTILINE)
+_HEAD = r"^((?:EMX_NODE_FN |static |inline |EMX_UNUSED )*(?:const )?\w+[ \*]+"  # what precedes the name of a function
+_FUNCTION = re.compile(_HEAD + r")(?P<name>\w+)\((?P<rest>[^;{]*)\)\s*\{", re.MULTILINE)
+_FORBIDDEN = re.compile(r'\b(malloc|calloc|realloc|free|fopen|printf|fprintf|abort|exit|rand|alloca)\s*\(|#\s*include\s*"')
+
+HEADER = f"""/* Operands and working memory of a kernel that a generator wrote, whole and packed. */
+#ifndef DEEPLOY_FALLBACK_H
+#define DEEPLOY_FALLBACK_H
+
+#include <stdint.h>
+
+struct {STRUCT} {{
+    const void *const *inputs;
+    void *const *outputs;
+    void *scratch;
+}};
+
+#endif
+"""
+
+
+@dataclass(frozen=True)
+class Code:
+    """The text of a kernel's C file, and the bytes of scratch memory that it wants."""
+
+    text: str
+    scratch: int
+
+
+def portable(generated: str, inputs: int, outputs: int) -> Code | str:
+    """The kernel's file from what was generated for a model with so many inputs and outputs, or why there is none."""
+    text = re.sub(r"/\*.*?\*/", "", generated, flags=re.DOTALL)
+    text = re.sub(rf"^_Bool {ENTRY}_load\(.*?^}}\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    found = _FORBIDDEN.search(text)
+    if found is not None:
+        return f"the generated code uses {found.group(0).rstrip('( ')}"
+    entry = re.search(rf"^void {ENTRY}\(([^{{]*)\)\s*\{{", text, flags=re.MULTILINE)
+    if entry is None or len(entry.group(1).split(",")) != inputs + outputs:
+        return "the generated function has other operands than the node"
+    text = text.replace(f"void {ENTRY}(", f"static void {ENTRY}(", 1)
+    moved = _moved(text)
+    if isinstance(moved, str):
+        return moved
+    operands = [*(f"(void *)k->inputs[{i}]" for i in range(inputs)), *(f"k->outputs[{i}]" for i in range(outputs))]
+    first = ["(unsigned char *)k->scratch"] if moved.scratch else []
+    body = re.sub(r"\n{3,}", "\n\n", moved.text).strip()
+    call = f"void KERNEL(const struct {STRUCT} *k) {{\n    {ENTRY}({', '.join([*first, *operands])});\n}}\n"
+    head = f'#pragma GCC system_header /* generated: compilers do not warn of its style */\n\n#include "{STRUCT}.h"\n\n'
+    return Code(f"{head}{body}\n\n{call}", moved.scratch)
+
+
+def _moved(text: str) -> Code | str:
+    """The text with the local arrays of its functions in memory that is passed along."""
+    bodies = {match.group("name"): (match.start(), match.end(), _end(text, match.end())) for match in _FUNCTION.finditer(text)}
+    pieces, users, at, offset = list[str](), set[str](), 0, 0
+    for name, (_, begin, end) in sorted(bodies.items(), key=lambda entry: entry[1]):
+        body = _Body(offset)
+        moved = _ARRAY.sub(body.array, text[begin:end])
+        if body.problem:
+            return body.problem
+        for array, count in body.sizes.items():
+            moved = re.sub(rf"\bsizeof\s*\(\s*{array}\s*\)", str(count), moved)
+        pieces += [text[at:begin], moved]
+        at, offset = end, body.offset
+        users |= {name} if body.sizes else set()
+    text = "".join([*pieces, text[at:]])
+    if not users:
+        return Code(text, 0)
+    return Code(_passed(text, _callers(text, users) | {ENTRY}), offset)
+
+
+class _Body:
+    """The arrays of one function: replaced by pointers to successive places from ``offset`` on."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.sizes: dict[str, int] = {}
+        self.kept = 0
+        self.problem = ""
+
+    def array(self, found: re.Match[str]) -> str:
+        dims = [_number(dim) for dim in re.findall(r"\[([^\]]*)\]", found["dims"])]
+        if any(dim is None for dim in dims):
+            self.problem = self.problem or f"the generated array {found['name']} has no fixed size"
+            return found[0]
+        sizes = [dim for dim in dims if dim is not None]
+        count = _BYTES[found["type"]]
+        for size in sizes:
+            count *= size
+        value = (found["value"] or "").replace(" ", "")
+        if value not in ("", "={0}"):
+            self.kept += count
+            if self.kept > LARGEST_FRAME:
+                self.problem = self.problem or f"{self.kept} bytes of generated arrays with initial values would lie on the stack"
+            return found[0]
+        inner = "".join(f"[{size}]" for size in sizes[1:])
+        name = f"(*{found['name']}){inner}" if inner else f"*{found['name']}"
+        text = f"{found['indent']}{found['type']} {name} = (void *)(kernel_scratch + {self.offset});"
+        text += f" memset({found['name']}, 0, {count});" if value else ""
+        self.sizes[found["name"]] = count
+        self.offset += -(-count // _ALIGNMENT) * _ALIGNMENT
+        return text
+
+
+def _number(text: str) -> int | None:
+    """The value of a product of whole numbers."""
+    factors = [factor.strip(" ()uUlL") for factor in text.split("*")]
+    if not all(factor.isdigit() for factor in factors):
+        return None
+    result = 1
+    for factor in factors:
+        result *= int(factor)
+    return result
+
+
+def _end(text: str, begin: int) -> int:
+    """Where the block ends whose opening brace is just before ``begin``."""
+    depth, at = 1, begin
+    while depth:
+        brace = re.compile(r"[{}]").search(text, at)
+        if brace is None:
+            return len(text)
+        depth += 1 if brace[0] == "{" else -1
+        at = brace.end()
+    return at
+
+
+def _callers(text: str, users: set[str]) -> set[str]:
+    """The functions that need the scratch memory, and those that call them."""
+    bodies = {m["name"]: text[m.end() : _end(text, m.end())] for m in _FUNCTION.finditer(text)}
+    while True:
+        more = {name for name, body in bodies.items() if any(re.search(rf"\b{user}\(", body) for user in users)} | users
+        if more == users:
+            return users
+        users = more
+
+
+def _passed(text: str, users: set[str]) -> str:
+    """The text with the scratch memory as the first argument of functions."""
+    names = "|".join(sorted(users))
+    text = re.sub(rf"\b({names})\(\s*(?:void)?(?=(\))?)", lambda m: f"{m[1]}(kernel_scratch{'' if m[2] else ', '}", text)
+    declared = re.compile(rf"{_HEAD}(?:{names})\()kernel_scratch", re.MULTILINE)
+    text = declared.sub(r"\1unsigned char *kernel_scratch", text)
+    return text if "#include <string.h>" in text else text.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string.h>", 1)

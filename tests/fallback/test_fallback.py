@@ -1,0 +1,128 @@
+"""Operators without a kernel by generated C: right on every kind of machine, counted, marked, and off unless asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import deeploy
+from deeploy.errors import FitError, UnsupportedError, UsageError
+from deeploy.verify import verify
+
+HOSTILE = 'a */ "name\n%s${1}'
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], x: list[int], y: list[int], **constants: np.ndarray) -> Path:
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)] for n, shape in (("x", x), ("y", y))]
+    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(a, n) for n, a in constants.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def mixed(path: Path) -> Path:
+    """A convolution that has a kernel, and Hardmax and LpPool, which have none."""
+    w = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Hardmax", ["c"], ["m"], axis=1, name=HOSTILE),
+        helper.make_node("Add", ["c", "m"], ["s"]),
+        helper.make_node("LpPool", ["s"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    return save(path, nodes, [1, 3, 8, 8], [1, 4, 4, 4], w=w)
+
+
+def recurrent(path: Path) -> Path:
+    """A GRU, whose generated code has arrays of its own, of which the first output is absent."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(1, 24, n)).astype(np.float32) for name, n in (("w", 6), ("r", 8))}
+    return save(path, [helper.make_node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=8)], [5, 2, 6], [1, 2, 8], **weights)
+
+
+def test_without_the_extra_two_lines_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deeploy.fallback import generate
+
+    generate._compiler.cache_clear()
+    monkeypatch.setitem(sys.modules, "emx_onnx_cgen.compiler", None)
+    with pytest.raises(UsageError, match=r"emx-onnx-cgen is not installed\nInstall it: pip install .deeploy-compiler\[fallback\]"):
+        deeploy.compile(mixed(tmp_path / "m.onnx"), fallback=True)
+
+
+def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="2 nodes have no kernel"):
+        deeploy.compile(mixed(tmp_path / "m.onnx"))
+
+
+def test_it_is_not_used_where_there_is_a_kernel(tmp_path: Path) -> None:
+    """Nor is the generator needed then."""
+    plain = save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"])], [2, 3], [2, 3])
+    assert deeploy.compile(plain, fallback=True).files() == deeploy.compile(plain).files()
+
+
+def test_an_engine_that_runs_no_c_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="C runs on cluster of target siracusa"):
+        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", fallback="npu")
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize("make", [mixed, recurrent])
+def test_results_are_those_of_onnx(tmp_path: Path, target: str, make: object) -> None:
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    model = (mixed if make is mixed else recurrent)(tmp_path / "m.onnx")
+    compiled = deeploy.compile(model, target, fallback=True)
+    shape = [d.dim_value for d in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"x": x})
+    assert np.allclose(compiled.run([x], sanitize=True)[0], wanted, atol=1e-5)
+    assert np.allclose(compiled.interpret([x])[0], wanted, atol=1e-5)
+    assert verify(compiled, model).passed
+
+
+def test_it_is_marked_everywhere(tmp_path: Path) -> None:
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "deeploy"]
+    done = subprocess.run(
+        [*command, "compile", str(mixed(tmp_path / "m.onnx")), "-t", "siracusa", "--fallback", "-o", str(out)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("by the fallback, on cluster: emx-onnx-cgen") == 2
+    calls = json.loads((out / "deploy.json").read_text())["calls"]
+    assert [(c["op"].split(".")[0], c["engine"], c["tiles"]) for c in calls if c["generator"]] == [
+        ("Hardmax", "cluster", 1),
+        ("LpPool", "cluster", 1),
+    ]
+    for file, marks in (("report.html", "fallback"), ("explain.json", "in C from emx-onnx-cgen")):
+        assert (out / file).read_text().count(marks) >= 2
+    shown = subprocess.run([*command, "explain", str(out), "LpPool_y"], capture_output=True, text=True, check=True).stdout
+    assert "in C from emx-onnx-cgen" in shown
+    assert "(fallback)" in subprocess.run([*command, "report", str(out)], capture_output=True, text=True, check=True).stdout
+    assert all(HOSTILE not in path.read_text() for path in out.rglob("*.c"))
+
+
+def test_operands_and_arrays_that_do_not_fit_say_so(tmp_path: Path) -> None:
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    with pytest.raises(FitError, match="L1"):
+        deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", options=deeploy.Options(capacities={"l1": 1500}), fallback=True)
+    compiled = deeploy.compile(recurrent(tmp_path / "g.onnx"), fallback=True)
+    scratch = [b for b in compiled.plan.program.buffers.values() if b.role.value == "scratch"]
+    assert [b.bytes for b in scratch] == [2 * 8 * 4 + 3 * 8 * 4]  # the state, and three gates of one row
+
+
+def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    from deeploy.fallback.generate import generate
+
+    node = helper.make_node("LpPool", ["x0"], ["y0"], kernel_shape=[2], auto_pad='*/ #include "/etc/passwd" /*')
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, n_])] for n, n_ in (("x0", 4), ("y0", 3))]
+    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
+    assert generate(model) == "its attribute auto_pad holds characters that generated code must not"
