@@ -12,7 +12,9 @@ struct band {
 
 /* Copies `count` pixels that lie side by side to places that are `step` bytes apart. */
 static void spread(const uint8_t *from, uint8_t *to, int32_t count, int32_t step, int32_t channels) {
-    if (channels == 1) {
+    if (step == channels) {
+        xp_copy(to, from, count * channels);
+    } else if (channels == 1) {
         for (; count > 0; count--, from++, to += step) to[0] = from[0];
     } else if (channels == 3) {
         for (; count > 0; count--, from += 3, to += step) {
