@@ -83,6 +83,16 @@ def test_the_linker_leaves_the_planner_what_the_target_promises(application: Pat
     assert symbols["__l2_end"] - symbols["__l2_arena"] >= l2.capacity - l2.reserved
 
 
+def test_instructions_are_alone_in_the_banks_that_are_not_interleaved(application: Path) -> None:
+    """The first 64 KiB of L2; what transfers read and write, constants and the arena, comes behind."""
+    sections = subprocess.run(["riscv64-unknown-elf-size", "-A", application], capture_output=True, text=True, check=True).stdout
+    begin = {line.split()[0]: int(line.split()[2]) for line in sections.splitlines() if line.startswith(".")}
+    assert begin[".text"] == 0x1C000000 and begin[".stack"] < 0x1C010000 == begin[".rodata"]
+    names = subprocess.run(["riscv64-unknown-elf-nm", application], capture_output=True, text=True, check=True).stdout
+    (arena,) = (int(line.split()[0], 16) for line in names.splitlines() if line.endswith(" __l2_arena"))
+    assert arena > begin[".rodata"]
+
+
 def test_what_is_too_large_does_not_link(tmp_path: Path) -> None:
     too_much = make(tmp_path, HAL, L2_ARENA_BYTES=2048 * 1024 - 16384)
     assert too_much.returncode != 0 and "code, data and the L2 arena together are larger than L2" in too_much.stderr
