@@ -183,9 +183,11 @@ def with_axis(node: gs.Node, context: Context) -> Result:
 
 
 def gather(node: gs.Node, context: Context) -> Result:
-    """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis."""
+    """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis. To take all entries in order is a Reshape."""
     with_axis(node, context)
     size, indices = node.inputs[0].shape[node.attrs["axis"]], operand(node, 1)
+    if node.op == "Gather" and indices is not None and np.array_equal(indices.ravel(), np.arange(size)):
+        return reshape(node, context)
     if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
         raise broken(node, f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")
     return None

@@ -74,6 +74,14 @@ def test_constant_indices_beyond_the_axis(tmp_path: Path, index: int) -> None:
         one(tmp_path, "Gather", (2, 3), ints(0, index))
 
 
+def test_gathering_all_entries_in_order_is_a_reshape(tmp_path: Path) -> None:
+    graph = one(tmp_path, "Gather", (2, 3), np.array([[0, 1, 2]]), axis=1)
+    assert [(node.op, node.attrs, len(node.inputs)) for node in graph.nodes] == [("Reshape", {}, 1)]
+    assert graph.outputs[0].shape == [2, 1, 3]
+    for indices in (ints(0, 1), ints(1, 0, 2), ints(0, 1, 2, 0)):
+        assert one(tmp_path, "Gather", (2, 3), indices, axis=1).nodes[0].op == "Gather"
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
