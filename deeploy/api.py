@@ -16,14 +16,14 @@ import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
 from deeploy.errors import FitError, ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend import Growing, import_states
+from deeploy.frontend import Growing, import_states, readers_first
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.growing import check_shapes
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.positions import POSITION
-from deeploy.frontend.states import append
+from deeploy.frontend.states import Known, append, begin
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
@@ -32,7 +32,7 @@ from deeploy.midend.machine import Options, kernels_of, machine_of, shared
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
-from deeploy.midend.share import groups, share
+from deeploy.midend.share import groups, known_states, share
 
 if TYPE_CHECKING:
     from deeploy.simulate.timing import Run
@@ -235,9 +235,12 @@ def compile(
     types = element_types(input_types or {})
     clock = Clock({}, on_stage)
     networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
-    for prefix, path in models.items():
+    own = {prefix: _own_dims(dims or {}, prefix, models) for prefix in models}
+    for prefix in readers_first(models, own, states or {}):
+        path = models[prefix]
         saved = save_after if len(models) == 1 or save_after is None else _own_file(save_after, prefix)
-        wanted = Wanted(inputs, types, dialect, _own_dims(dims or {}, prefix, models), states or {}, context, quantised_io, saved)
+        known = known_states(network.program for network in networks.values())
+        wanted = Wanted(inputs, types, dialect, own[prefix], states or {}, context, quantised_io, saved, known)
         if fallback is False:
             found = lowered(clock, Path(path), machine, wanted)
         else:
@@ -246,6 +249,7 @@ def compile(
         found.check(planned.program)
         graphs[prefix] = found.graph
         networks[prefix] = Network(planned, Path(path).name, found.inputs, found.outputs, found.dialect, found.notes)
+    networks = {prefix: networks[prefix] for prefix in models}
     if len(networks) > 1:
         networks = _together(networks, lambda name, given: _bind_and_plan(clock, name, graphs[name], machine, given, options))
     return Compiled(networks, clock.seconds)
@@ -263,6 +267,7 @@ class Wanted:
     context: int | None
     quantised_io: bool
     save_after: tuple[str, Path] | None = None
+    known: tuple[Known, ...] = ()  # states of other networks
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +294,7 @@ def lowered(clock: Clock, model: Path, target: Target, wanted: Wanted) -> Lowere
         DeeployError: a subclass says what is wrong and what to do.
     """
     w = wanted
-    source = clock("import", import_states, model, dict(w.dims), _shape_rule(target), w.states, w.context)
+    source = clock("import", import_states, model, dict(w.dims), _shape_rule(target), w.states, w.context, w.known)
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, w.inputs, w.types, w.dialect, w.save_after)
     stripped = strip_quantisation(graph) if w.quantised_io else {}
     sources, results = ports(graph, is_integer, stripped)
@@ -465,6 +470,8 @@ def _lower(
             _save(graph, save_after[1])
     if model.pairs:
         append(graph, model.pairs)
+    if model.begun:
+        begin(graph, model.begun)
     return graph, integer, notes
 
 

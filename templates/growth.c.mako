@@ -15,7 +15,7 @@ static int64_t position; /* the former, as calls read it */
 </%def>\
 \
 <%def name="begin()">\
-    if (past_rows > ${prefix.upper()}_CONTEXT - ${prefix.upper()}_ROWS) return DEEPLOY_ERROR_CONTEXT;
+    if (past_rows > ${"0" if growth.begins else f"{prefix.upper()}_CONTEXT - {prefix.upper()}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
     live_rows = past_rows + ${prefix.upper()}_ROWS;
 % if growth.position:
     position = past_rows;

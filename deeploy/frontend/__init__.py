@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.ends import bind_outputs, check_tensors, read_inputs
-from deeploy.frontend.growing import Growing, import_growing
+from deeploy.frontend.growing import Growing, has_caches, import_growing
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.rules import Context
+from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort
 from deeploy.frontend.trace import CustomShapes, trace
 
-__all__ = ["CustomShapes", "Growing", "import_model", "import_states"]
+__all__ = ["CustomShapes", "Growing", "import_model", "import_states", "readers_first"]
 
 
 def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
@@ -42,10 +43,21 @@ def import_states(
     custom_shapes: CustomShapes | None = None,
     states: Mapping[str, str] | None = None,
     context: int | None = None,
+    known: Sequence[Known] = (),
 ) -> Growing:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.growing``."""
     model = read_model(path)
-    return import_growing(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context)
+    return import_growing(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context, known)
+
+
+def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
+    """The order in which models of one project are imported, by their names: those with caches for inputs come first.
+
+    What they store says what those that only write caches have to.
+    """
+    if len(models) < 2:
+        return list(models)
+    return sorted(models, key=lambda name: not has_caches(read_model(Path(models[name])), dims[name], states))
 
 
 def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:

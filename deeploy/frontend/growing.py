@@ -16,7 +16,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.positions import differing, look_up, slide, sliding, tables
-from deeploy.frontend.states import CONVERSIONS, Pair, check_pairs
+from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs
 
 Import = Callable[[Mapping[str, int]], gs.Graph]
 Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
@@ -24,12 +24,16 @@ Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
 
 @dataclass(frozen=True)
 class Growing:
-    """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed."""
+    """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
+
+    ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs.
+    """
 
     graph: gs.Graph
     pairs: tuple[Pair, ...] = ()
     shorter: gs.Graph | None = None
     notes: tuple[str, ...] = ()
+    begun: tuple[Known, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,12 @@ class _Lengths:
 
 
 def import_growing(
-    model: onnx.ModelProto, fold: Fold, dims: Mapping[str, int], declared: Mapping[str, str], context: int | None
+    model: onnx.ModelProto,
+    fold: Fold,
+    dims: Mapping[str, int],
+    declared: Mapping[str, str],
+    context: int | None,
+    known: Sequence[Known] = (),
 ) -> Growing:
     """Import a model with the pairs that are declared, or found where caches have an unknown length.
 
@@ -49,10 +58,13 @@ def import_growing(
         fold: imports a model, or a part of this one, with the extents of its symbolic dimensions.
         declared: outputs by input, as ``--state`` says.
         context: most rows of the caches.
+        known: the states of the other networks of the project that have caches.
 
     Raises:
         UsageError: pairs without a length, a context without pairs or too small.
     """
+    if known and not has_caches(model, dims, declared):
+        return _beginning(fold(model, dims), known)
     _check_names(model.graph, declared)
 
     def load(extents: Mapping[str, int]) -> gs.Graph:
@@ -88,6 +100,20 @@ def import_growing(
     if shorter is not None:
         _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
     return Growing(graph, tuple(check_pairs(graph, names)), shorter, notes)
+
+
+def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mapping[str, str]) -> bool:
+    """Whether inputs of a model are states, declared or found."""
+    return any(v.name in declared for v in model.graph.input) or bool(_found(model.graph, dims))
+
+
+def _beginning(graph: gs.Graph, known: Sequence[Known]) -> Growing:
+    """A model without caches for inputs, in a project where others have them: what it says of theirs are their first rows."""
+    begun = check_begun(graph, known)
+    rows = next((t.shape[begun[0].axis] for t in graph.outputs if begun and t.name == begun[0].present), 0)
+    note = f"no caches for inputs: an inference begins anew and writes rows 0 to {rows - 1} of {shorten(begun[0].past)}" if begun else ""
+    more = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+    return Growing(graph, notes=(note + more,) if begun else (), begun=tuple(begun))
 
 
 def _follow_position(

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.rewrite import producer
+from deeploy.graph.types import DType
 from deeploy.operators.views import APPEND
 
 _MOVERS = ("Transpose", "Reshape")
@@ -28,6 +30,19 @@ class Pair:
     past: str
     present: str
     axis: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """A state of another network of the project, as it is stored when it is full; ``scale`` and ``zero_point`` where they are said."""
+
+    past: str
+    present: str
+    shape: tuple[int, ...]
+    axis: int
+    dtype: DType
+    scale: float | None = None
+    zero_point: int | None = None
 
 
 def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
@@ -102,12 +117,83 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
             )
 
 
+def check_begun(graph: gs.Graph, known: Sequence[Known]) -> list[Known]:
+    """The states of other networks whose first rows are outputs of this one.
+
+    Raises:
+        ModelError: an output that differs from its state by more than the number of rows, or from others in that number.
+        UsageError: more rows than the states hold.
+    """
+    outputs = {t.name: list(t.shape) for t in graph.outputs}
+    begun = [state for state in known if state.present in outputs]
+    for state in begun:
+        shape, full = outputs[state.present], list(state.shape)
+        name, other = shorten(state.present), begun[0]
+        if [n for i, n in enumerate(shape) if i != state.axis] != [n for i, n in enumerate(full) if i != state.axis]:
+            raise ModelError(
+                f"output {name} {shape} differs by more than the number of rows (axis {state.axis}) from the cache {full} of that name",
+                "Export both networks with one layout of their caches.",
+            )
+        if shape[state.axis] > full[state.axis]:
+            raise UsageError(
+                f"output {name} has {shape[state.axis]} rows, the caches hold {full[state.axis]}", "Give a larger --context, or fewer rows."
+            )
+        if shape[state.axis] != outputs[other.present][other.axis]:
+            raise ModelError(
+                f"outputs {shorten(other.present)} and {name} begin caches with {outputs[other.present][other.axis]} and "
+                f"{shape[state.axis]} rows",
+                "All states of a network get the same number of rows.",
+            )
+    return begun
+
+
+def begin(graph: gs.Graph, states: Sequence[Known]) -> None:
+    """Outputs of a lowered graph without caches become the first rows of states, stored as the other network stores them."""
+    kept = [t for t in graph.outputs if t.name not in {state.present for state in states}]
+    appends = []
+    for number, state in enumerate(states):
+        rows = next(t for t in graph.outputs if t.name == state.present)
+        full = gs.Variable(f"{state.present} (state)", state.dtype.numpy, list(state.shape))
+        attrs = {"axis": state.axis, "number": number, "past": state.past, "present": state.present, "begins": True}
+        attrs |= {} if state.scale is None else {"scale": state.scale, "zero_point": state.zero_point}
+        appends.append(gs.Node(APPEND, f"{state.present} (append)", attrs, [_stored(graph, rows, state)], [full], domain=""))
+    graph.nodes.extend(appends)
+    graph.outputs = [*kept, *(node.outputs[0] for node in appends)]
+    graph.cleanup().toposort()
+    graph.outputs = kept
+
+
+def _stored(graph: gs.Graph, rows: gs.Tensor, state: Known) -> gs.Tensor:
+    """The rows in the type and scale of a state."""
+    node = producer(rows, "Dequantize")
+    if state.scale is None:
+        return node.inputs[0] if node is not None and state.dtype.is_integer else rows
+    if node is not None and _parameters(node) == (state.scale, state.zero_point):
+        return node.inputs[0]
+    parameters = [
+        gs.Constant(f"{state.present} (scale)", np.array([state.scale], np.float32)),
+        gs.Constant(f"{state.present} (zero point)", np.array([state.zero_point], np.int32)),
+    ]
+    low, high = state.dtype.range
+    result = gs.Variable(f"{state.present} (quantised)", state.dtype.numpy, list(rows.shape))
+    attrs = {"low": low, "high": high}
+    graph.nodes.append(gs.Node("Quantize", f"{state.present} (quantise)", attrs, [rows, *parameters], [result], domain=DOMAIN))
+    return result
+
+
+def _parameters(node: gs.Node) -> tuple[float, int] | None:
+    """Scale and zero point of a Quantize or Dequantize, where it has one of each."""
+    if not all(isinstance(t, gs.Constant) and t.values.size == 1 for t in node.inputs[1:]):
+        return None
+    scale, zero = (np.asarray(t.values).ravel()[0] for t in node.inputs[1:])
+    return float(scale), int(zero)
+
+
 def _step(tensor: gs.Tensor) -> dict[str, float | int]:
     """Scale and zero point of a cache's rows, where they are quantised on the way to their append."""
     while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
-        if node.op == "Quantize" and all(isinstance(t, gs.Constant) and t.values.size == 1 for t in node.inputs[1:]):
-            scale, zero = (np.asarray(t.values).ravel()[0] for t in node.inputs[1:])
-            return {"scale": float(scale), "zero_point": int(zero)}
+        if node.op == "Quantize" and (parameters := _parameters(node)) is not None:
+            return {"scale": parameters[0], "zero_point": parameters[1]}
         tensor = node.inputs[0]
     return {}
 

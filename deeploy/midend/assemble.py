@@ -215,7 +215,7 @@ class _Assembler:
             count = rows.shape[axis]
             step = node.attrs.get("scale"), node.attrs.get("zero_point")
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis, *step))
-        return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION))
+        return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION), bool(node.attrs.get("begins")))
 
     def owner(self, root: Tensor, role: Role) -> str:
         """The buffer of a root tensor, created at first use."""

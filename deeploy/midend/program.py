@@ -98,13 +98,15 @@ class State:
 class Growth:
     """The states of a network hold at most ``context`` rows; every inference appends ``rows``.
 
-    ``position`` is the buffer that the emitted code gives the number of rows before the inference, where a call reads it.
+    ``position`` is the buffer that the emitted code gives the number of rows before the inference, where a call reads it. A network
+    that ``begins`` reads no rows but its own: its inferences are possible where there are none before them.
     """
 
     context: int
     rows: int
     states: tuple[State, ...]
     position: str | None = None
+    begins: bool = False
 
 
 @dataclass(frozen=True, eq=False)

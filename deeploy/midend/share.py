@@ -10,10 +10,11 @@ without any loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError, UsageError, shorten
+from deeploy.frontend.states import Known
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import LevelUse, Machine, Plan
@@ -69,6 +70,16 @@ def groups(programs: Mapping[str, Program]) -> dict[str, str]:
                 leads[name] = lead
         leads.setdefault(name, name)
     return leads
+
+
+def known_states(programs: Iterable[Program]) -> tuple[Known, ...]:
+    """The states of networks, each once."""
+    found: dict[str, Known] = {}
+    for program in programs:
+        for s in program.growth.states if program.growth is not None else ():
+            stored = program.buffers[s.buffer].dtype
+            found.setdefault(s.past, Known(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
+    return tuple(found.values())
 
 
 def _check_equal(first: tuple[str, Program, State], second: tuple[str, Program, State]) -> None:

@@ -53,6 +53,10 @@ def begin(program: Program, inputs: Sequence[np.ndarray], rows: Rows) -> dict[st
             f"position {rows.count}: the states hold at most {growth.context} rows",
             "Give shorter sequences, or compile with a larger --context.",
         )
+    if growth is not None and growth.begins and rows.count:
+        raise UsageError(
+            f"position {rows.count}: the network begins sequences", "Run it where there are no rows, and go on with the other one."
+        )
     memory = {
         b.name: np.zeros(math.prod(b.shape), b.dtype.numpy) for b in program.buffers.values() if b.role not in (Role.CONSTANT, Role.SCRATCH)
     }

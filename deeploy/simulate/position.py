@@ -17,8 +17,8 @@ def at_position(plan: Plan, past: int) -> Plan:
         UsageError: a position that the states of the network do not have.
     """
     growth = plan.program.growth
-    if growth is None or not 0 <= past <= growth.context - growth.rows:
-        most = growth.context - growth.rows if growth is not None else 0
+    most = growth.context - growth.rows if growth is not None and not growth.begins else 0
+    if growth is None or not 0 <= past <= most:
         raise UsageError(f"position {past}: inferences begin at 0 to {most}", "Give a position within the context.")
     calls = tuple(_at(call, past + growth.rows) for call in plan.program.calls)
     return replace(plan, program=replace(plan.program, calls=calls))
