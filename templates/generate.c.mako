@@ -3,6 +3,8 @@ P = prefix.upper()
 Q = prompt.prefix.upper() if prompt else ""
 most = max(step.rows, prompt.rows if prompt else 0)
 scored = max(step.scored, prompt.scored if prompt else 0)
+masks = [reader.mask for reader in (step, prompt) if reader and reader.mask]
+seen, hidden = ("0.0f", "-1e9f") if masks and masks[0].dtype.is_float else ("1", "0")
 %>\
 /* Writes tokens with network ${prefix}${f", after network {prompt.prefix} has read the prompt" if prompt else ""}. All arithmetic is of whole numbers: the same text everywhere. */
 #include <string.h>
@@ -32,10 +34,19 @@ static ${step.token.c} ids[${most}];
 static ${kinds[place_array].c} places[${most}]; /* of the new rows */
 % endif
 % if mask_array in kinds:
-static ${kinds[mask_array].c} mask[${P}_CONTEXT]; /* every row that exists is seen */
+static ${kinds[mask_array].c} mask[${max(m.rows * m.columns for m in masks)}];
 % endif
 static score_type scores[${scored} * TOKENS];
 
+% if mask_array in kinds:
+/* Row i of the mask shows the first `first + i` rows of the states. */
+static void show(uint32_t first, uint32_t rows, uint32_t columns) {
+    for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t j = 0; j < columns; j++) mask[i * columns + j] = j < first + i ? ${seen} : ${hidden};
+    }
+}
+
+% endif
 /* A number in the order of the scores. */
 static uint32_t rank(const score_type *score) {
 % if step.score.is_float:
@@ -130,11 +141,14 @@ static int32_t choose(const score_type *s, const struct deeploy_generation *g, u
 
 /* One token into the states. */
 static enum deeploy_status append(int32_t token) {
-    const void *const inputs[] = {${", ".join(kind for kind, _ in step.sources)}};
+    const void *const inputs[] = {${", ".join(source.kind for source in step.sources)}};
     void *const outputs[] = {scores};
     ids[0] = (${step.token.c})token;
 % if place_array in kinds:
     places[0] = (${kinds[place_array].c})${prefix}_position();
+% endif
+% if step.mask:
+    show(${prefix}_position() + 1, 1, ${step.mask.columns});
 % endif
     return ${prefix}_run(inputs, outputs);
 }
@@ -142,12 +156,15 @@ static enum deeploy_status append(int32_t token) {
 % if prompt:
 /* As many tokens into the states as ${prompt.prefix} takes, or fewer: rows that follow them are forgotten. */
 static enum deeploy_status append_many(const int32_t *tokens, uint32_t count) {
-    const void *const inputs[] = {${", ".join(kind for kind, _ in prompt.sources)}};
+    const void *const inputs[] = {${", ".join(source.kind for source in prompt.sources)}};
     void *const outputs[] = {scores};
     const uint32_t past = ${prompt.prefix}_position();
     for (uint32_t i = 0; i < MANY; i++) ids[i] = (${step.token.c})(i < count ? tokens[i] : 0);
 % if place_array in kinds:
     for (uint32_t i = 0; i < MANY; i++) places[i] = (${kinds[place_array].c})(past + i);
+% endif
+% if prompt.mask:
+    show(${"past + 1" if prompt.mask.rows > 1 else "past + MANY"}, ${prompt.mask.rows}, ${prompt.mask.columns});
 % endif
     const enum deeploy_status status = ${prompt.prefix}_run(inputs, outputs);
     return status == DEEPLOY_OK && count < MANY ? ${prompt.prefix}_seek(past + count) : status;
@@ -162,7 +179,7 @@ static enum deeploy_status read_prompt(const struct deeploy_generation *g, uint3
         *at = 0;
 % if prompt:
         const uint32_t left = g->prompt_tokens - done;
-        if (left >= WORTH && ${prefix}_position() + MANY <= ${P}_CONTEXT) {
+        if (left >= WORTH && ${f"!{prefix}_position()" if prompt.begins else f"{prefix}_position() + MANY <= {P}_CONTEXT"}) {
             count = left < MANY ? left : MANY;
             status = append_many(g->prompt + done, count);
 % if prompt.scored > 1:
@@ -184,9 +201,6 @@ enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
         if (g->prompt[i] < 0 || g->prompt[i] >= TOKENS) return DEEPLOY_ERROR_TOKEN;
     }
     if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
-% if mask_array in kinds:
-    for (uint32_t i = 0; i < ${P}_CONTEXT; i++) mask[i] = 1;
-% endif
     uint32_t at = 0;
     uint64_t state = g->seed;
     enum deeploy_status status = read_prompt(g, &at);

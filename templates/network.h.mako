@@ -26,7 +26,8 @@ enum deeploy_status ${prefix}_init(void *arena, size_t bytes);
 % if growth:
 /* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. It appends ${P}_ROWS
  * rows to the states, at ${prefix}_position(), which moves on behind them. Axes along which the states grow have room for
- * ${P}_CONTEXT entries in every array; as many as there are rows then are read or written. Without room for more rows it
+ * ${P}_CONTEXT entries in every array; as many as there are rows then are read or written. \
+${"Where there are rows already" if growth.begins else "Without room for more rows"} it
  * returns DEEPLOY_ERROR_CONTEXT and changes nothing. \
 % if sharing:
 The states lie in the arena, and are also those of
@@ -47,7 +48,7 @@ enum deeploy_status ${prefix}_seek(uint32_t position);
  * `most` tokens, after the token `end`, when on_token says so, or when the states are full, all of which is DEEPLOY_OK. The last token
  * written is not in the states: begin the next prompt with it to go on.
 % if generator.prompt:
- * Prompts of ${generator.worth} tokens and more are read by network ${generator.prompt.prefix}, ${generator.prompt.rows} at a time; it has to be initialised too.
+ * Prompts of ${generator.worth} tokens and more are read by network ${generator.prompt.prefix}, ${f"their first {generator.prompt.rows} at once where the states are empty" if generator.prompt.begins else f"{generator.prompt.rows} at a time"}; it has to be initialised too.
 % endif
  * DEEPLOY_ERROR_CONTEXT where the prompt has no room, DEEPLOY_ERROR_TOKEN where it is empty or has a token outside 0 to ${generator.step.tokens - 1}:
  * then nothing is changed. */

@@ -1,9 +1,9 @@
 """Text from networks that read tokens and score the next one: which networks these are, and the C function that writes with them.
 
 They are known by their structure: states, one input of whole numbers that chooses rows of a table, one output with a score for
-each of as many tokens. Beside the tokens there may be the positions of the new rows, whole numbers as well, and a mask of whole numbers
-or truth values with an entry for every row that exists. The one that appends a single row writes; another one with the same states, which
-appends several, reads the prompt.
+each of as many tokens. Beside the tokens there may be the positions of the new rows, whole numbers as well, and a mask with an entry for
+every row that exists, or that many for each new row: whole numbers or truth values, which are not 0 for what is seen, or floats that are
+added to scores. The one that appends a single row writes; another one with the same states, which appends several, reads the prompt.
 """
 
 from __future__ import annotations
@@ -17,10 +17,26 @@ from mako.lookup import TemplateLookup
 
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Program, Role
+from deeploy.midend.program import Growth, Program, Role
 
 _FRACTION = 16  # bits of scores behind the point
 TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C arrays that hold them
+
+
+# Operators that change how a mask is stored, and those that add it to scores.
+_CONVERSIONS = frozenset({"Cast", "Copy", "Quantize", "Dequantize", "RequantShift"})
+_SUMS = frozenset({"Add", "ScaledAdd"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an input is, with its name in the model, and the rows and columns of a mask."""
+
+    kind: str
+    name: str
+    dtype: DType
+    rows: int = 0
+    columns: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,25 +45,36 @@ class Reader:
 
     Attributes:
         tokens: how many there are.
-        sources: what its inputs are, in order, and their element types.
+        sources: what its inputs are, in order.
         score: the element type of its output.
         step: value of one step of an integer score, in units of the last bit behind the point.
         cycles: of one inference, where they are known.
+        begins: it reads no rows but its own, and is possible where there are no others.
     """
 
     prefix: str
     rows: int
     scored: int
     tokens: int
-    sources: tuple[tuple[str, DType], ...]
+    sources: tuple[Source, ...]
     score: DType
     step: int
     cycles: int | None
+    begins: bool
+
+    @property
+    def kinds(self) -> dict[str, DType]:
+        """The element types of inputs by what they are."""
+        return {source.kind: source.dtype for source in self.sources}
 
     @property
     def token(self) -> DType:
         """The element type of tokens."""
-        return dict(self.sources)[TOKEN]
+        return self.kinds[TOKEN]
+
+    @property
+    def mask(self) -> Source | None:
+        return next((source for source in self.sources if source.kind == MASK), None)
 
 
 @dataclass(frozen=True)
@@ -59,39 +86,56 @@ class Generator:
     worth: int
 
 
-def reader(prefix: str, plan: Plan, description: Mapping[str, Any]) -> Reader | None:
-    """What a network reads and scores, if it is of that structure."""
+def reader(prefix: str, plan: Plan, description: Mapping[str, Any], known: Mapping[str, str]) -> Reader | None:
+    """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
     program = plan.program
-    if program.growth is None or len(program.outputs) != 1:
+    is_plain = all(i.get("scale", 1.0) == 1.0 and i.get("zero_point", 0) == 0 for i in description["inputs"])
+    if program.growth is None or len(program.outputs) != 1 or not is_plain:
         return None
     result, rows = program.buffers[program.outputs[0]], program.growth.rows
     tokens = result.shape[-1] if result.shape else 0
     scored = math.prod(result.shape) // max(tokens, 1)
-    sources = _sources(program, tokens)
-    if tokens < 2 or scored not in (1, rows) or sources is None:
+    found = [_source(program, program.growth, name, tokens, known) for name in program.inputs]
+    sources = tuple(source for source in found if source is not None)
+    kinds = [source.kind for source in sources]
+    if tokens < 2 or scored not in (1, rows) or len(sources) < len(found) or kinds.count(TOKEN) != 1 or len(set(kinds)) < len(kinds):
         return None
     scale = description["outputs"][0].get("scale")
     step = 1 << _FRACTION if scale is None else max(1, round(scale * 2**_FRACTION))
-    timing = description.get("timing") or {}
-    return Reader(prefix, rows, scored, tokens, sources, result.dtype, step, timing.get("cycles"))
+    cycles = (description.get("timing") or {}).get("cycles")
+    return Reader(prefix, rows, scored, tokens, sources, result.dtype, step, cycles, program.growth.begins)
 
 
-def _sources(program: Program, tokens: int) -> tuple[tuple[str, DType], ...] | None:
-    """What every input is, where exactly one holds tokens and all others are known."""
-    assert program.growth is not None
-    found: list[tuple[str, DType]] = []
-    for name in program.inputs:
-        source = program.buffers[name]
-        elements = math.prod(source.shape)
-        is_whole = source.dtype.is_integer or source.dtype is DType.BOOL
-        is_mask = is_whole and bool(program.live.get(source.tensor)) and elements == program.growth.context
-        is_row = source.dtype.is_integer and elements == program.growth.rows and not program.live.get(source.tensor)
-        if not (is_mask or is_row):
-            return None
-        table = _table(program, name)
-        found.append((MASK if is_mask else TOKEN if table is not None and table >= tokens else PLACE, source.dtype))
-    kinds = [kind for kind, _ in found]
-    return tuple(found) if kinds.count(TOKEN) == 1 and len(set(kinds)) == len(kinds) else None
+def _source(program: Program, growth: Growth, name: str, tokens: int, known: Mapping[str, str]) -> Source | None:
+    """What an input is, if it is known.
+
+    Where a network begins sequences, its rows are all that exist: what is no token is what the other network's input of that name is.
+    """
+    source, table = program.buffers[name], _table(program, name)
+    elements, is_live = math.prod(source.shape), bool(program.live.get(source.tensor))
+    columns = growth.rows if growth.begins else growth.context
+    is_token = source.dtype.is_integer and elements == growth.rows and table is not None and table >= tokens
+    if is_token and not is_live:
+        return Source(TOKEN, source.tensor, source.dtype)
+    is_mask = known.get(source.tensor) == MASK if growth.begins else is_live
+    if is_mask and elements in (columns, growth.rows * columns) and source.shape[-1] == columns:
+        is_plain = not source.dtype.is_float or _is_added(program, name)
+        return Source(MASK, source.tensor, source.dtype, elements // columns, columns) if is_plain else None
+    is_place = known.get(source.tensor) == PLACE if growth.begins else not is_live
+    if is_place and source.dtype.is_integer and elements == growth.rows:
+        return Source(PLACE, source.tensor, source.dtype)
+    return None
+
+
+def _is_added(program: Program, name: str) -> bool:
+    """Whether a buffer is added to something wherever it is read."""
+    for call in program.calls:
+        if any(operand.buffer == name for key, operand in call.operands.items() if key not in call.kernel.outputs):
+            results = [call.operands[key].buffer for key in call.kernel.outputs]
+            is_stored = call.node.op in _CONVERSIONS and all(_is_added(program, result) for result in results)
+            if call.node.op not in _SUMS and not is_stored:
+                return False
+    return True
 
 
 def _table(program: Program, source: str) -> int | None:
@@ -108,18 +152,25 @@ def _table(program: Program, source: str) -> int | None:
 
 def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], leads: Mapping[str, str]) -> dict[str, Generator]:
     """The networks that can write, by name."""
-    readers = {p: found for p, plan in plans.items() if (found := reader(p, plan, descriptions[p])) is not None}
+    readers: dict[str, Reader] = {}
+    begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}
+    for p in sorted(plans, key=lambda p: begins[p]):
+        known = {source.name: source.kind for q, r in readers.items() if leads[p] == leads[q] for source in r.sources}
+        found = reader(p, plans[p], descriptions[p], known)
+        readers |= {p: found} if found is not None else {}
     result = {}
     for prefix, step in readers.items():
         if step.rows == 1:
-            others = [r for p, r in readers.items() if leads[p] == leads[prefix] and r.rows > 1 and _equal(r, step)]
+            others = [r for p, r in readers.items() if leads[p] == leads[prefix] and r.rows > 1 and _suits(r, step)]
             prompt = max(others, key=lambda r: r.rows, default=None)
             result[prefix] = Generator(step, prompt, 0 if prompt is None else _worth(prompt, step))
     return result
 
 
-def _equal(a: Reader, b: Reader) -> bool:
-    return (a.tokens, set(a.sources), a.score, a.step) == (b.tokens, set(b.sources), b.score, b.step)
+def _suits(prompt: Reader, step: Reader) -> bool:
+    """Whether one reads what the other goes on from: scores of one type, and no inputs that the other does not have."""
+    is_alike = (prompt.tokens, prompt.score, prompt.step) == (step.tokens, step.score, step.step)
+    return is_alike and prompt.kinds.items() <= step.kinds.items()
 
 
 def _worth(prompt: Reader, step: Reader) -> int:
@@ -135,6 +186,6 @@ def files(generator: Generator, lookup: TemplateLookup) -> dict[str, str | bytes
     """The C function of one generator; its declaration is part of the network's header."""
     step = generator.step
     values = {"prefix": step.prefix, "step": step, "prompt": generator.prompt, "worth": generator.worth, "fraction": _FRACTION}
-    values |= {"kinds": dict(step.sources), "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
+    values |= {"kinds": step.kinds, "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
     values |= {"exponents": [round(2 ** (24 - i / 16)) for i in range(17)]}
     return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}

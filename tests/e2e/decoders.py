@@ -20,6 +20,7 @@ class Net:
 
     is_quantised: bool = False
     score_step: float = 0.05
+    cache_step: float = 0.03
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
@@ -64,14 +65,14 @@ def _heads(net: Net, x: str, rows: int | str) -> str:
     return net.node("Transpose", net.node("Reshape", x, net.constant(shape)), perm=[0, 2, 1, 3])
 
 
-def _layer(net: Net, x: str, number: int, rows: int | str, generator: np.random.Generator, outputs: list[str]) -> str:
+def _layer(net: Net, x: str, number: int, rows: int | str, generator: np.random.Generator, outputs: list[str], begins: bool = False) -> str:
     q, k, v = (net.step(net.node("MatMul", x, net.weights(generator, MODEL, MODEL)), 0.03) for _ in range(3))
     q, k = (net.step(_rope(net, _heads(net, t, rows)), 0.03) for t in (q, k))
     full = []
     for kind, new in (("key", k), ("value", _heads(net, v, rows))):
-        past = net.step(f"past_key_values.{number}.{kind}", 0.03)
-        both = net.node("Concat", past, new, axis=2)
-        present = net.step(both, 0.03, name=f"present.{number}.{kind}")
+        past = new if begins else net.step(f"past_key_values.{number}.{kind}", 0.03)
+        both = new if begins else net.node("Concat", past, new, axis=2)
+        present = net.step(both, net.cache_step, name=f"present.{number}.{kind}")
         outputs.append(present)
         full.append(present)
     scores = net.node("MatMul", q, net.node("Transpose", full[0], perm=[0, 1, 3, 2]))
@@ -83,6 +84,12 @@ def _layer(net: Net, x: str, number: int, rows: int | str, generator: np.random.
     flat = net.node("Reshape", net.node("Transpose", mixed, perm=[0, 2, 1, 3]), net.constant(shape))
     result = net.step(net.node("MatMul", flat, net.weights(generator, MODEL, MODEL)), 0.03)
     return net.step(net.node("Add", x, result), 0.05)
+
+
+def _saved(graph: onnx.GraphProto, folder: Path) -> Path:
+    path = folder / f"{graph.name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
 
 
 def decoder(
@@ -113,25 +120,32 @@ def decoder(
         + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, total, WIDTH]) for n in outputs],
         [numpy_helper.from_array(v, n) for n, v in net.constants.items()],
     )
-    path = folder / f"{name}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return _saved(graph, folder)
 
 
 def writer(
-    folder: Path, tokens: int = 40, layers: int = 2, last_only: bool = False, name: str = "writer", has_places: bool = False
+    folder: Path,
+    tokens: int = 40,
+    layers: int = 2,
+    last_only: bool = False,
+    name: str = "writer",
+    has_places: bool = False,
+    has_mask: bool = False,
+    begins: bool = False,
+    cache_step: float = 0.03,
 ) -> Path:
     """Write a decoder of token numbers, in any number of rows: ids and caches in; scores of the next tokens and caches out.
 
     The mask and the turns of the rotary embedding follow from the length of a cache. ``last_only`` scores the last row alone. With
-    ``has_places``, positions that choose rows of a table and a mask of ones for the rows that are seen are inputs, too.
+    ``has_places``, positions that choose rows of a table and a mask of ones for the rows that are seen are inputs, too; with ``has_mask``,
+    what is added to scores is one. One that ``begins`` takes no caches, and returns them with a step of their own.
     """
-    net = Net(is_quantised=True, score_step=0.037)  # no half steps when a mask of zeros vanishes
+    net = Net(is_quantised=True, score_step=0.037, cache_step=cache_step)  # no half steps when a mask of zeros vanishes
     generator = np.random.default_rng(11)
     outputs: list[str] = []
     angles = np.arange(64)[:, None] / 100.0 ** (np.arange(WIDTH // 2) * 2 / WIDTH)
     turns = np.concatenate([angles, angles], axis=1).astype(np.float32)
-    past = net.node("Shape", "past_key_values.0.key", start=2, end=3)
+    past = net.constant([0]) if begins else net.node("Shape", "past_key_values.0.key", start=2, end=3)
     total = net.node("Add", past, net.node("Shape", "ids", start=1, end=2))
     for kind, values in (("cos", np.cos(turns)), ("sin", np.sin(turns))):
         net.step(net.node("Slice", net.constant(values), past, total, net.constant([0])), 0.01, name=kind)
@@ -141,7 +155,7 @@ def writer(
     own = net.node("Unsqueeze", net.node("Range", first, last, net.constant(np.int64(1))), net.constant([1]))
     later = net.node("Cast", net.node("Greater", columns, own), to=TensorProto.FLOAT)
     far = net.constant(np.float32(-100))
-    causal = net.node("Mul", later, far, name=None if has_places else "mask")
+    causal = net.node("Mul", later, far, name=None if has_places or has_mask else "mask")
     if has_places:
         hidden = net.node("Sub", net.constant(np.float32(1)), net.node("Cast", "seen", to=TensorProto.FLOAT))
         net.node("Add", causal, net.node("Unsqueeze", net.node("Mul", hidden, far), net.constant([1, 2])), name="mask")
@@ -149,24 +163,25 @@ def writer(
     if has_places:
         x = net.step(net.node("Add", x, net.step(net.node("Gather", net.weights(generator, 32, MODEL), "places", axis=0), 0.05)), 0.05)
     for number in range(layers):
-        x = _layer(net, x, number, "rows", generator, outputs)
+        x = _layer(net, x, number, "rows", generator, outputs, begins)
     if last_only:
         x = net.node("Slice", x, net.constant([-1]), net.constant([1 << 40]), net.constant([1]))
     net.step(net.node("MatMul", x, net.weights(generator, MODEL, tokens)), 0.05, name="scores")
-    caches = [f"past_key_values.{number}.{kind}" for number in range(layers) for kind in ("key", "value")]
-    sources = {"ids": [1, "rows"]} | ({"seen": [1, "total"], "places": [1, "rows"]} if has_places else {})
+    caches = [] if begins else [f"past_key_values.{number}.{kind}" for number in range(layers) for kind in ("key", "value")]
+    present = "rows" if begins else "total"
+    sources: dict[str, list[int | str]] = {"ids": [1, "rows"]} | ({"seen": [1, present], "places": [1, "rows"]} if has_places else {})
+    masks = {"mask": [1, 1, "rows", present]} if has_mask else {}
     graph = helper.make_graph(
         net.nodes,
         name,
         [helper.make_tensor_value_info(n, TensorProto.INT64, s) for n, s in sources.items()]
+        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in masks.items()]
         + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "past", WIDTH]) for n in caches],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 1 if last_only else "rows", tokens])]
-        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, "total", WIDTH]) for n in outputs],
+        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, HEADS, present, WIDTH]) for n in outputs],
         [numpy_helper.from_array(v, n) for n, v in net.constants.items()],
     )
-    path = folder / f"{name}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return _saved(graph, folder)
 
 
 def steps(count: int, rows: int, context: int, seed: int = 3) -> list[dict[str, np.ndarray]]:

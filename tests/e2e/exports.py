@@ -84,8 +84,11 @@ def export(name: str, path: Path, dynamo: bool) -> None:
     onnx.save(onnx.load(path), path)  # weights that were written beside it come into the file
 
 
-def export_cached(path: Path, has_positions: bool) -> None:
-    """Write a Llama with its caches as inputs and outputs, as float ONNX with any number of rows, and of rows before them."""
+def export_cached(path: Path, has_positions: bool, mask: str = "") -> None:
+    """Write a Llama with its caches as inputs and outputs, as float ONNX with any number of rows, and of rows before them.
+
+    ``mask``: none, "2d" (of ones for what is seen) or "4d" (of floats that are added to scores).
+    """
     import torch
     from transformers.cache_utils import DynamicCache
 
@@ -99,27 +102,31 @@ def export_cached(path: Path, has_positions: bool) -> None:
             self.model = model
 
         def forward(self, ids: Any, *more: Any) -> Any:
+            seen, more = (more[0], more[1:]) if mask else (None, more)
             places, past = (more[0], more[1:]) if has_positions else (None, more)
             cache = DynamicCache()
             for number in range(layers):
                 cache.update(past[2 * number], past[2 * number + 1], number)
-            found = self.model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True)
+            found = self.model(input_ids=ids, attention_mask=seen, position_ids=places, past_key_values=cache, use_cache=True)
             return found.logits, *(t for layer in found.past_key_values.layers for t in (layer.keys, layer.values))
 
     kinds = [f"{number}.{kind}" for number in range(layers) for kind in ("key", "value")]
     before, rows, head = 5, 2, WIDTH // family.options["num_attention_heads"]
     past = [torch.zeros(1, family.options["num_key_value_heads"], before, head) for _ in kinds]
     places = {"position_ids": torch.arange(before, before + rows)[None]} if has_positions else {}
+    ones, added = torch.ones(1, before + rows, dtype=torch.int64), torch.zeros(1, 1, rows, before + rows)
+    masks = {"attention_mask": ones if mask == "2d" else added} if mask else {}
     sources, results = [f"past_key_values.{kind}" for kind in kinds], [f"present.{kind}" for kind in kinds]
     axes = {key: {1: "rows"} for key in ("input_ids", *places, "logits")}
+    axes |= {key: {1: "total"} if mask == "2d" else {2: "rows", 3: "total"} for key in masks}
     axes |= {key: {2: "past"} for key in sources} | {key: {2: "total"} for key in results}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             Cached().eval(),
-            (torch.zeros(1, rows, dtype=torch.int64), *places.values(), *past),
+            (torch.zeros(1, rows, dtype=torch.int64), *masks.values(), *places.values(), *past),
             path,
-            input_names=["input_ids", *places, *sources],
+            input_names=["input_ids", *masks, *places, *sources],
             output_names=["logits", *results],
             dynamic_axes=axes,
             opset_version=17,

@@ -55,17 +55,23 @@ def test_exports_compile_and_verify(name: str, dynamo: bool, target: str, folder
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
-@pytest.mark.parametrize(("rows", "has_positions"), [(1, True), (1, False), (4, True)])
-def test_decoders_with_caches(target: str, rows: int, has_positions: bool, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "has_positions", "mask"),
+    [(1, True, ""), (1, False, ""), (4, True, ""), (1, True, "2d"), (4, True, "2d"), (1, False, "4d"), (4, True, "4d")],
+)
+def test_decoders_with_caches(target: str, rows: int, has_positions: bool, mask: str, folder: Path) -> None:
     """A sequence of a whole context; caches that are plain are found, and the network writes."""
-    path, context = folder / f"cached_{has_positions}.onnx", 2 * exports.LENGTH
+    path, context = folder / f"cached_{has_positions}{mask}.onnx", 2 * exports.LENGTH
     if not path.exists():
-        exports.export_cached(path, has_positions)
+        exports.export_cached(path, has_positions, mask)
     compiled = deeploy.compile(path, target, context=context, dims={"rows": rows})
     growth = compiled.network.program.growth
     assert growth is not None and len(growth.states) == 4
     ids = np.random.default_rng(2).integers(0, exports.WORDS, (context // rows, 1, rows))
     places = {"position_ids": np.arange(context).reshape(-1, 1, rows)} if has_positions else {}
+    seen = np.arange(context).reshape(-1, 1, 1, rows, 1) >= np.arange(context)
+    masks = {"2d": np.ones((context // rows, 1, context), np.int64), "4d": np.where(seen, 0, -1e9).astype(np.float32)}
+    places |= {"attention_mask": masks[mask]} if mask else {}
     np.savez(folder / "steps.npz", input_ids=ids, **places)
     verdict = verify(compiled, path, folder / "steps.npz", sequence=True)
     assert [(against, comparison.passed) for against, comparison in verdict.comparisons] == [("interpreter", True), ("onnxruntime", True)]

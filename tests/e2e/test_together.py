@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.backend import host, project
 from deeploy.cli import app
-from deeploy.errors import DeeployError, FitError, UsageError
+from deeploy.errors import DeeployError, FitError, ModelError, UsageError
 from tests.e2e import decoders
 from tests.e2e.test_states import library
 
@@ -75,18 +75,95 @@ def test_a_network_that_scores_its_last_row_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["generic", "siracusa"])
-def test_positions_and_masks_that_are_inputs(tmp_path: Path, where: str) -> None:
-    """The C gives itself the positions of the new rows, and a mask that shows every row."""
-    path = decoders.writer(tmp_path, has_places=True)
-    _together(path, where).write(tmp_path / "project")
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("extra", ["has_places", "has_mask"])
+def test_positions_and_masks_that_are_inputs(tmp_path: Path, where: str, begins: bool, extra: str) -> None:
+    """The C gives itself the positions of the new rows, and a mask: one that shows every row, or floats that are added to scores."""
+    path = decoders.writer(tmp_path, **{extra: True})
+    first = decoders.writer(tmp_path, **{extra: True}, begins=True, name="first") if begins else path
+    compiled = deeploy.compile({"prompt": first, "step": path}, where, dims=DIMS, context=CONTEXT)
+    assert "append_many" in str(compiled.files()["src/step_generate.c"])
+    compiled.write(tmp_path / "project")
     text = _written(tmp_path / "project", "step", PROMPT, 99, -1, 0, 0, 0)
     assert len(text) == CONTEXT - len(PROMPT) + 1
     alone = deeploy.compile(path, dims={"rows": 1}, context=CONTEXT)
-    seen = np.ones((1, CONTEXT), np.int64)
-    tokens = enumerate(PROMPT + text[:-1])
-    steps = [{"ids": np.array([[token]]), "seen": seen, "places": np.array([[place]])} for place, token in tokens]
+    steps = []
+    for place, token in enumerate(PROMPT + text[:-1]):
+        mask = np.where(np.arange(CONTEXT) <= place, 0, -100).astype(np.float32).reshape(1, 1, 1, CONTEXT)
+        more = {"seen": np.ones((1, CONTEXT), np.int64), "places": np.array([[place]]), "mask": mask}
+        steps.append({"ids": np.array([[token]]), **{port.name: more[port.name] for port in alone.network.inputs[1:]}})
     scores = np.stack([y[0].ravel() for y in alone.interpret_sequence(steps)])
     assert text == scores[len(PROMPT) - 1 :].argmax(axis=1).tolist()
+
+
+def test_masks_that_are_not_added_are_not_given(tmp_path: Path) -> None:
+    """A mask of floats that scores are multiplied with: what shows a row is not known."""
+    model = onnx.load(decoders.writer(tmp_path, has_mask=True))
+    for node in model.graph.node:
+        if "mask" in node.input:
+            node.op_type = "Mul"
+    onnx.save(model, tmp_path / "product.onnx")
+    for name, writes in (("writer", True), ("product", False)):
+        files = deeploy.compile(tmp_path / f"{name}.onnx", dims={"rows": 1}, context=CONTEXT).files()
+        assert ("src/network_generate.c" in files) == writes
+
+
+@pytest.mark.parametrize("where", TARGETS)
+@pytest.mark.parametrize("cache_step", [0.03, 0.04])
+def test_a_prompt_network_without_caches_for_inputs(tmp_path: Path, where: str, cache_step: float) -> None:
+    """It writes the first rows of the other network's caches, in their scale; where there are rows already, it is not called."""
+    step = decoders.writer(tmp_path)
+    first = decoders.writer(tmp_path, begins=True, name="first", cache_step=cache_step)
+    target, options = TARGETS[where]
+    compiled = deeploy.compile({"prompt": first, "step": step}, target, dims=DIMS, context=CONTEXT, options=options)
+    assert any("writes rows 0 to 3 of past_key_values.0.key and 3 more" in note for note in compiled.notes)
+    compiled.write(tmp_path / "project")
+    text = _written(tmp_path / "project", "step", PROMPT, 99, -1, 0, 0, 0)
+    assert len(text) == CONTEXT - len(PROMPT) + 1
+    assert text == _scores(step, PROMPT + text[:-1])[len(PROMPT) - 1 :].argmax(axis=1).tolist()
+    states = [{s["past"]: s["buffer"] for s in n["states"]} for n in project.read_manifest(tmp_path / "project")["networks"]]
+    assert states[0].keys() == states[1].keys() and len(states[0]) == 4
+
+
+def test_a_network_that_begins_runs_at_no_other_position(tmp_path: Path) -> None:
+    paths = {"prompt": decoders.writer(tmp_path, begins=True, name="first"), "step": decoders.writer(tmp_path)}
+    compiled = deeploy.compile(paths, dims=DIMS, context=CONTEXT)
+    compiled.write(tmp_path / "project")
+    shared = library(tmp_path / "project")
+    assert shared.prompt_init(None, ctypes.c_size_t(0)) == shared.step_init(None, ctypes.c_size_t(0)) == 0
+    ids, scores = np.array([PROMPT[:ROWS]]), np.zeros((1, ROWS, TOKENS), np.float32)
+    arguments = (ctypes.c_void_p * 1)(ids.ctypes.data), (ctypes.c_void_p * 1)(scores.ctypes.data)
+    assert shared.prompt_run(*arguments) == 0 and shared.step_position() == ROWS
+    np.testing.assert_array_equal(scores[0], _scores(paths["step"], PROMPT[:ROWS]))
+    kept = scores.copy()
+    assert shared.prompt_run(*arguments) == 4 and shared.step_position() == ROWS
+    np.testing.assert_array_equal(scores, kept)
+    assert shared.step_seek(0) == 0 and shared.prompt_run(*arguments) == 0
+    with pytest.raises(UsageError, match="position 4: the network begins sequences"):
+        compiled.interpret_sequence([{"ids": ids}, {"ids": ids}])
+
+
+def test_first_rows_that_do_not_fit_the_caches(tmp_path: Path) -> None:
+    paths = {"prompt": decoders.writer(tmp_path, begins=True, name="first"), "step": decoders.writer(tmp_path)}
+    with pytest.raises(UsageError, match=r"present.0.key has 30 rows, the caches hold 24"):
+        deeploy.compile(paths, dims={"prompt:rows": 30, "step:rows": 1}, context=CONTEXT)
+    model = onnx.load(paths["prompt"])
+    kept = [output for output in model.graph.output if output.name != "present.1.key"]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    onnx.save(model, tmp_path / "less.onnx")
+    with pytest.raises(UsageError, match=r"share the cache past_key_values.0.key, but only one of them has past_key_values.1.key"):
+        deeploy.compile({**paths, "prompt": tmp_path / "less.onnx"}, dims=DIMS, context=CONTEXT)
+    model = onnx.load(paths["prompt"])
+    model.graph.node.append(onnx.helper.make_node("Transpose", ["present.0.key"], ["turned"], perm=[0, 2, 1, 3]))
+    model.graph.output[1].name = "turned"
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [{"present.0.key": "inner", "turned": "present.0.key"}.get(name, name) for name in names]
+    model.graph.output[1].CopyFrom(onnx.helper.make_tensor_value_info("present.0.key", 1, [1, "rows", decoders.HEADS, decoders.WIDTH]))
+    onnx.save(model, tmp_path / "turned.onnx")
+    with pytest.raises(ModelError, match=r"present.0.key \[1, 4, 2, 8\] differs by more than the number of rows"):
+        deeploy.compile({**paths, "prompt": tmp_path / "turned.onnx"}, dims=DIMS, context=CONTEXT)
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
