@@ -125,6 +125,11 @@ class Point:
         return self.run.energy.total / 1e3 + (self.prefetched * 100e-9 if is_block else 0.0)
 
     @property
+    def busy(self) -> float:
+        """Cycles in which L3 moves bytes, on the chip with most of them."""
+        return max(run.traffic["L3_L2"].busy for run in self.run.chips)
+
+    @property
     def bound(self) -> float:
         """Cycles in which the chip with most of it fetches its bytes from L3."""
         return self.most("L3_L2") * self.byte_cycles
@@ -163,34 +168,51 @@ def measure(workload: Workload, count: int, layers: int, folder: Path) -> Point:
     )
 
 
-def print_table(workload: Workload, points: Sequence[Point], is_block: bool) -> None:
-    """A line per number of chips."""
-    one, first = points[0], points[0].millijoules(is_block)
+def print_table(workload: Workload, counts: Sequence[int], is_block: bool, folder: Path) -> list[Point]:
+    """Measure on these numbers of chips; a line for each as soon as it is known, then where cycles go."""
     kind = "block" if is_block else f"token: {workload.blocks} blocks"
     print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB)")
-    print("chips   k cycles       ms  speedup  paper      mJ   EDP gain  paper  weights/chip  where           L3>L2   L2>L1    link wait %")
+    print(
+        "chips   k cycles       ms  speedup  paper      mJ    mJ ms  EDP gain  paper  weights/chip  where          "
+        "   L3>L2   L2>L1    link wait %",
+        flush=True,
+    )
+    points: list[Point] = []
+    for count in counts:
+        points.append(measure(workload, count, 1 if is_block else workload.blocks, folder))
+        print_line(workload, points[0], points[-1], is_block)
     for point in points:
-        run, paper = point.run, workload.paper.get(point.chips, Paper()) if is_block else Paper()
-        mj = point.millijoules(is_block)
-        gain = first * one.run.cycles / (mj * run.cycles)
-        waits = max(run.waited(chip) for chip in range(point.chips)) / run.cycles
+        print_shares(point, points[0])
+    return points
+
+
+def print_line(workload: Workload, one: Point, point: Point, is_block: bool) -> None:
+    """The figures of a number of chips next to those of one, and what the paper has of them."""
+    run, paper = point.run, workload.paper.get(point.chips, Paper()) if is_block else Paper()
+    mj = point.millijoules(is_block)
+    gain = one.millijoules(is_block) * one.run.cycles / (mj * run.cycles)
+    waits = max(run.waited(chip) for chip in range(point.chips)) / run.cycles
+    print(
+        f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x {_paper(paper.speedup)}"
+        f" {mj:7.3f} {mj * run.milliseconds:8.3f} {gain:8.1f}x {_paper(paper.edp)} {point.weights / 1e3:9.0f} kB  {point.place:15}"
+        f" {_kilo(point.moved('L3_L2'))} {_kilo(point.moved('L2_L1'))} {_kilo(run.link_bytes)} {100 * waits:5.0f}",
+        flush=True,
+    )
+    for text, value in (("ms", paper.ms), ("mJ", paper.mj)):
+        if value is not None:
+            print(f"      paper, {point.chips} chips: {value} {text}")
+
+
+def print_shares(point: Point, one: Point) -> None:
+    """Where the cycles of a number of chips go, what L3 alone would take, and how long compiling took."""
+    total = point.run.cycles
+    compiled = f"{point.planned} plans, compiled in {point.seconds:.1f} s ({point.seconds / one.seconds:.1f} of one chip's)"
+    print(f"      {point.chips} chips: {_shares(point)}; {compiled}")
+    if point.bound > 0.01 * total:
         print(
-            f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x {_paper(paper.speedup)}"
-            f" {mj:7.3f} {gain:9.1f}x {_paper(paper.edp)} {point.weights / 1e3:9.0f} kB  {point.place:15}"
-            f" {_kilo(point.moved('L3_L2'))} {_kilo(point.moved('L2_L1'))} {_kilo(run.link_bytes)} {100 * waits:5.0f}"
+            f"         L3: bytes over bandwidth ({1 / point.byte_cycles:.2f} B/cycle) {point.bound / 1e3:.0f} k cycles,"
+            f" {100 * point.bound / total:.0f} % of the time; busy {100 * (point.busy / point.bound - 1):.1f} % longer than that"
         )
-        for text, value in (("ms", paper.ms), ("mJ", paper.mj)):
-            if value is not None:
-                print(f"      paper, {point.chips} chips: {value} {text}")
-    for point in points:
-        total = point.run.cycles
-        if point.bound > 0.01 * total:
-            print(
-                f"      {point.chips} chips: L3 takes at least {point.bound / 1e3:.0f} k cycles"
-                f" ({1 / point.byte_cycles:.2f} B/cycle), {100 * point.bound / total:.0f} % of the time; {_shares(point)}"
-            )
-        else:
-            print(f"      {point.chips} chips: {_shares(point)}; {point.planned} plans, {point.seconds:.1f} s")
 
 
 def _paper(value: float | None) -> str:
@@ -250,10 +272,9 @@ def main() -> None:
         counts = [n for n in workload.chips if not args.chips or n == 1 or n in args.chips]
         with tempfile.TemporaryDirectory() as scratch:
             if not args.token:
-                results[workload.name] = [measure(workload, count, 1, Path(scratch)) for count in counts]
-                print_table(workload, results[workload.name], True)
+                results[workload.name] = print_table(workload, counts, True, Path(scratch))
             if not args.block:
-                print_table(workload, [measure(workload, count, workload.blocks, Path(scratch)) for count in counts], False)
+                print_table(workload, counts, False, Path(scratch))
     if args.plots and results:
         draw(args.plots, results)
 
