@@ -77,7 +77,12 @@ def run_project(
 
     With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
     """
-    entry = host.select_network(project.read_manifest(folder), network)
+    manifest = project.read_manifest(folder)
+    if network is not None and "chips" in manifest:
+        raise UsageError(
+            f"--network {shorten(network)}: one chip of several does not run alone", "Leave --network out: all chips run together."
+        )
+    entry = host.select_network(manifest, network)
     samples, stacked, notes = _load(inputs, entry["inputs"])
     _check_sequence(entry, len(samples), sequence)
     if on == "gvsoc" and "context" in entry and len(samples) > 1 and not sequence:

@@ -8,6 +8,7 @@ by the first chip.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,9 +124,11 @@ class _Partitioner:
         self.shards.state(tensor).whole[chip] = own
 
     def _notes(self) -> tuple[str, ...]:
-        counts = {kind: sum(c.kind == kind for c in self.shards.collectives) for kind in ("reduce", "gather", "broadcast", "scatter")}
-        listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-        notes = [f"cut over {self.cuts.chips} chips: {len(self.cut)} of {len(self.graph.nodes)} nodes; between chips: {listed}"]
+        listed = []
+        for kind in ("reduce", "gather", "broadcast", "scatter"):
+            ways = Counter(c.way for c in self.shards.collectives if c.kind == kind)
+            listed += [f"{ways.total()} {kind} ({', '.join(ways)})"] if ways else []
+        notes = [f"cut over {self.cuts.chips} chips: {len(self.cut)} of {len(self.graph.nodes)} nodes; between chips: {', '.join(listed)}"]
         few = {len(self.cuts.members(group)) for group in self.cuts.groups} - {self.cuts.chips}
         if few:
             notes.append(f"some dimensions have fewer parts than there are chips: they are cut over {', '.join(map(str, sorted(few)))}")

@@ -186,7 +186,16 @@ def summary(manifest: Entry, folder: Path) -> str:
     for level, use in manifest["memory"].items():
         of = f" of {plain(use['capacity'])}" if use["capacity"] else ""
         lines.append(f"  {level}: peak {plain(use['peak'])} bytes{of} on chip {use['chip']}, constants {plain(use['constants'])}")
+    sent = sum(message["bytes"] for message in manifest["messages"])
+    lines.append(f"  links: {plain(sent)} bytes in {len(manifest['messages'])} messages")
+    if manifest["cycles"] is not None:
+        lines.append(f"  predicted: {_predicted(manifest)}")
     return "\n".join([*lines, f"written to {folder}"])
+
+
+def _predicted(manifest: Entry) -> str:
+    delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
+    return f"{plain(manifest['cycles'])} cycles, {manifest['microseconds'] / 1000:.3f} ms, {delay}"
 
 
 def report(manifest: Entry) -> str:
@@ -194,9 +203,7 @@ def report(manifest: Entry) -> str:
     sent, received = _moved(manifest)
     lines = [f"{shorten(manifest['model'])} for {len(manifest['chips'])} x {manifest['target']}, {len(manifest['messages'])} messages"]
     if manifest["cycles"] is not None:
-        milliseconds = manifest["microseconds"] / 1000
-        delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
-        lines.append(f"{plain(manifest['cycles'])} cycles, {milliseconds:.3f} ms, {delay}")
+        lines.append(_predicted(manifest))
         lines.append("  " + ", ".join(f"{words} {100 * n / manifest['cycles']:.1f} %" for words, n in breakdown(manifest).items()))
         lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
     if manifest.get("stream"):

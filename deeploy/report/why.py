@@ -29,7 +29,10 @@ def find(project: Path, entry: Mapping[str, Any], name: str) -> list[dict[str, A
     if not steps:
         known = list(dict.fromkeys(n for call in calls for n in (call["node"], call["name"])))
         near = [n for n in known if name.lower() in n.lower()] or difflib.get_close_matches(name, known, _NEAR, 0.4)
-        hint = f"Did you mean {', '.join(shorten(n, 48) for n in near[:_NEAR])}?" if near else "deeploy report OUT lists the layers."
+        option = f" --network chip{entry['chip']}" if "chip" in entry else ""
+        hint = (
+            f"Did you mean {', '.join(shorten(n, 48) for n in near[:_NEAR])}?" if near else f"deeploy report OUT{option} lists the layers."
+        )
         raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
     if entry["machine"] is None:
         return [_flat(entry, step) for step in steps]

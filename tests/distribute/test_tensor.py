@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -222,7 +223,8 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
 def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, ways: set[str]) -> None:
     graph = transformer(tmp_path, Shape(48, 96, 6, 1, 64), False)
     found = cut(graph, 6, topology)
-    assert {c.way for c in found.collectives if c.kind == "reduce"} <= ways
+    chosen = {c.way for c in found.collectives if c.kind == "reduce"}
+    assert chosen <= ways and all(re.search(rf"2 reduce \([^)]*{way}", found.system.notes[0]) for way in chosen)
     assert is_equal(graph, found)
     assert sum(c.bytes for c in found.collectives) == sum(m.bytes for m in found.system.messages)
 

@@ -6,13 +6,18 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from typer.testing import CliRunner
 
+from deeploy.backend.host import select_network
 from deeploy.backend.project import read_manifest
 from deeploy.cli import app
+from deeploy.errors import UsageError
 from deeploy.report.chips import breakdown, report, summary
+from deeploy.report.why import find
+from deeploy.verify import run_project
 from tests.e2e.systems import star, towers
 
 
@@ -58,7 +63,18 @@ def test_a_terminal_shows_a_line_per_chip(folder: Path) -> None:
     shown = report(read_manifest(folder))
     assert len(re.findall(r"^ +[0-3] +[01] ", shown, re.MULTILINE)) == 4
     assert f"{read_manifest(folder)['cycles']:,}".replace(",", " ") in shown
-    assert "4 x siracusa (2 different)" in summary(read_manifest(folder), folder)
+    short = summary(read_manifest(folder), folder)
+    assert "4 x siracusa (2 different)" in short and f"in {len(read_manifest(folder)['messages'])} messages" in short
+    assert shown.splitlines()[1] in short and " uJ, EDP " in short
+
+
+def test_one_chip_does_not_run_alone(folder: Path) -> None:
+    np.savez(folder.parent / "x.npz", x=np.zeros((4, 128), np.float32))
+    with pytest.raises(UsageError, match="--network chip1: one chip of several does not run alone"):
+        run_project(folder, folder.parent / "x.npz", network="chip1")
+    with pytest.raises(UsageError) as caught:
+        find(folder, select_network(read_manifest(folder), "chip3"), "%%%")
+    assert "--network chip3 lists the layers" in caught.value.remedy
 
 
 def test_one_chip_is_shown_and_explained_by_name(folder: Path) -> None:
