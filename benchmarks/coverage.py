@@ -1,9 +1,9 @@
 """Coverage of the node tests that the onnx package brings: how many the target ``generic`` compiles, and whether results are right.
 
-A test applies when all its tensors have static shapes and element types that the compiler holds. Inputs of whole numbers behind the
-first one (shapes, axes, indices of slices) are tried as constants where the model does not compile with them as inputs. Results are
-those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``, and always with ``--fallback``, which
-wants the extra of that name. Prints a table by operator.
+A test applies when all its tensors have static shapes and element types that the compiler holds. Inputs behind the first one that say
+how to compute (whole numbers, scales of Resize) are tried as constants where the model does not compile with them as inputs. Results
+are those of the interpreter, by which C is verified everywhere else, or of the C itself with ``--c``, and always with ``--fallback``,
+which wants the extra of that name. Prints a table by operator.
 
     python benchmarks/coverage.py [--c] [--fallback] [--only PREFIX] [--sample N] [--json FILE] [--write FILE]
 """
@@ -31,6 +31,7 @@ from onnx.backend.test.case.node import collect_testcases
 import deeploy
 from deeploy.errors import DeeployError
 from deeploy.fallback import generator
+from deeploy.frontend.schemas import constant_inputs
 from deeploy.graph.types import DType
 
 SECONDS = 60  # for one test
@@ -53,12 +54,13 @@ def applies(model: onnx.ModelProto) -> bool:
 
 
 def fixed(model: onnx.ModelProto, arrays: list[np.ndarray]) -> tuple[onnx.ModelProto, list[np.ndarray]]:
-    """The model with whole numbers behind the first input as constants, and the inputs that are left."""
+    """The model with settings behind the first input as constants, and the inputs that are left."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     kept = []
+    settings = {node.input[i] for node in copy.graph.node for i in constant_inputs(node.op_type) if i < len(node.input)}
     for number, (value, array) in enumerate(zip(list(copy.graph.input), arrays, strict=True)):
-        if number and (array.dtype == np.int64 or array.size == 1):
+        if number and (array.dtype == np.int64 or array.size == 1 or value.name in settings):
             copy.graph.initializer.append(numpy_helper.from_array(array, value.name))
             copy.graph.input.remove(value)
         else:

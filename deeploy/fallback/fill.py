@@ -24,6 +24,8 @@ from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 
+_HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in DType)
+
 Refusal = Callable[[onnx.ModelProto], str]
 
 
@@ -82,6 +84,9 @@ def _replaced(
     whole = single(node, found, model, everything=True)
     if whole is None:
         return None, ""
+    values = (*whole.model.graph.input, *whole.model.graph.output)
+    if any(v.type.tensor_type.elem_type not in _HELD for v in values):
+        return None, ""  # the importer says which tensor it is
     key = whole.model.SerializeToString(deterministic=True).hex()
     if key not in refused:
         refused[key] = refusal(whole.model)

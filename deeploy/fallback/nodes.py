@@ -15,7 +15,7 @@ from deeploy.frontend.load import opset_version
 _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
 _LARGEST_WHOLE = 4096
-_RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 _FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
@@ -104,7 +104,7 @@ def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Seque
         return [np.array(math.prod(shape), np.int64)]
     used = [name for name in node.input if name]
     plain = all(attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for attribute in node.attribute)
-    if node.op_type in _RANDOM or not plain or any(n not in found.values or found.values[n].size > _MOST_FOLDED for n in used):
+    if node.op_type in RANDOM or not plain or any(n not in found.values or found.values[n].size > _MOST_FOLDED for n in used):
         return []
     if not used and node.op_type != "Constant":
         return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -20,6 +21,7 @@ OLDEST_OPSET = 7
 
 # Standard operators that are taken apart into others, as ONNX defines them.
 COMPOSED = frozenset({"Attention", "GroupNormalization", "MeanVarianceNormalization", "RotaryEmbedding", "SwiGLU"})
+_BODIES = "deeploy.bodies"  # domain of local functions that are made of composed operators
 _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
 
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
@@ -196,9 +198,32 @@ def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
             model.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     try:
         typed = onnx.shape_inference.infer_shapes(model)
+        if any("" in node.input for node in typed.graph.node if node.op_type in found):
+            return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
         return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ModelError(f"{', '.join(sorted(found))} cannot be taken apart: {shorten(str(error))}", _EXPORT_AGAIN) from error
+
+
+def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:
+    """Replace composed operators of a model with known types by calls of local functions, one for each, and these by their bodies."""
+    version = opset_version(model)
+    types = {value.name: value.type for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
+    for number, node in enumerate(model.graph.node):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in found:
+            continue
+        schema: Any = onnx.defs.get_schema(node.op_type, version, "")  # its stub lacks what depends on the context
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if not versions or any(name and name not in types for name in node.input):
+            raise ValueError(f"{node.op_type} has no body for its types")
+        given = [types[name].SerializeToString() if name else b"" for name in node.input]
+        body = onnx.FunctionProto()
+        body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), given))
+        body.domain, body.name = _BODIES, f"{node.op_type}{number}"
+        node.domain, node.op_type = body.domain, body.name
+        model.functions.append(body)
+    model.opset_import.append(helper.make_opsetid(_BODIES, 1))
+    return onnx.inliner.inline_local_functions(model)
 
 
 def _state_defaults(node: onnx.NodeProto, version: int) -> None:

@@ -126,3 +126,18 @@ def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 1, n_])] for n, n_ in (("x0", 4), ("y0", 3))]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
     assert generate(model) == "its attribute auto_pad holds characters that generated code must not"
+
+
+@pytest.mark.parametrize(
+    ("node", "version", "reason"),
+    [
+        (helper.make_node("Bernoulli", ["x0"], ["y0"], seed=1.0), 22, "what it computes is random"),
+        (helper.make_node("QuantizeLinear", ["x0", "s"], ["y0"]), 28, "the generator knows opsets up to 26"),
+    ],
+)
+def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, version: int, reason: str) -> None:
+    from deeploy.fallback.generate import generate
+
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [4])] for n in ("x0", "y0")]
+    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", version)])
+    assert generate(model) == reason

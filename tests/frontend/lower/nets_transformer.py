@@ -259,8 +259,9 @@ _add("encoder layer", _encoder_layer)
 # ---- operators that are taken apart
 
 
-def _cached_attention(n: Net) -> list[str]:
-    inputs = [n.x(2, 4, 1, 8), n.x(2, 2, 3, 8), n.x(2, 2, 3, 8), n.w(1, 10), n.x(2, 2, 7, 8), n.x(2, 2, 7, 8)]
+def _cached_attention(n: Net, has_mask: bool = True) -> list[str]:
+    mask = n.w(1, 10) if has_mask else ""
+    inputs = [n.x(2, 4, 1, 8), n.x(2, 2, 3, 8), n.x(2, 2, 3, 8), mask, n.x(2, 2, 7, 8), n.x(2, 2, 7, 8)]
     return n.node("Attention", inputs, 3)
 
 
@@ -273,6 +274,7 @@ _add(
 _add("attention operator", lambda n: n.Attention(n.x(2, 9, 32), n.x(2, 9, 16), n.x(2, 9, 16), n.w(9, 9), q_num_heads=4, kv_num_heads=2), 23)
 _add("attention operator, causal", lambda n: n.Attention(n.x(2, 4, 9, 8), n.x(2, 2, 9, 8), n.x(2, 2, 9, 8), is_causal=1, softcap=2.0), 23)
 _add("attention operator with a cache", _cached_attention, 23)
+_add("attention operator with a cache and no mask", lambda n: _cached_attention(n, has_mask=False), 23)
 _add("group norm", lambda n: n.GroupNormalization(n.x(2, 8, 5, 4), n.w(8), n.w(8), num_groups=4), 21)
 _add("mean variance norm", lambda n: n.MeanVarianceNormalization(n.x(2, 8, 5, 4)))
 _add("thresholds", lambda n: n.Add(n.ThresholdedRelu(n.x(3, 20), alpha=0.4), n.Shrink(n.Celu(n.x(3, 20)), lambd=0.3, bias=0.1)))
