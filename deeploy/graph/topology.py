@@ -6,7 +6,7 @@ import itertools
 import tomllib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,16 @@ class Link:
     pj_per_byte: float
 
 
+@dataclass(frozen=True)
+class Member:
+    """What one chip has that others have more of: bytes of arenas by the memory's name in small letters, cores, engines; None: as the
+    target."""
+
+    capacities: Mapping[str, int] = field(default_factory=dict)
+    cores: int | None = None
+    engines: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Topology:
     """Which chips are joined, and by what.
@@ -34,6 +44,7 @@ class Topology:
         ports: messages that a chip can send at once, and as many that it can receive.
         queue: messages that may wait between a sender and a receiver.
         mhz: the clock of the chips.
+        members: chips that have less than the target says, by number.
     """
 
     links: Mapping[str, Link]
@@ -43,6 +54,7 @@ class Topology:
     ports: int = 1
     queue: int = 2
     mhz: float = 100.0
+    members: Mapping[int, Member] = field(default_factory=dict)
 
     def joined(self, a: int, b: int) -> Link | None:
         """The link between two chips, None where they have none."""
@@ -107,19 +119,16 @@ def _before(topology: Topology, chips: int, start: int) -> Mapping[int, int]:
     return found
 
 
-def load_topology(file: Path) -> Topology:
-    """Read a topology file.
+def load_topology(file: Path, base: Topology | None = None) -> Topology:
+    """Read a topology file; one that only says in what chips differ is about chips that are joined as those of ``base``.
 
     Raises:
         UsageError: there is no such file.
         TargetError: it is no TOML, an entry is missing, lacks its provenance or makes no sense.
     """
-    try:
-        data: dict[str, Any] = tomllib.loads(file.read_text())
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no topology file {shorten(str(file))}", "Give the path of a TOML file (docs/chips.md).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TargetError(f"{shorten(str(file))} is no TOML: {shorten(str(error))}", "docs/chips.md shows a topology file.") from error
+    data = _read(file)
+    if base is not None and set(data) == {"chip"}:
+        return replace(base, members=_members(file, data))
     for name, entry in _entries(data):
         if not isinstance(entry, dict) or not entry.get("provenance"):
             raise TargetError(f"{file.name}: entry {shorten(name)} does not say where its figures are from", "Give it a provenance.")
@@ -131,6 +140,53 @@ def load_topology(file: Path) -> Topology:
         raise TargetError(
             f"{file.name}: an entry has the wrong type: {shorten(str(error))}", "docs/chips.md lists what a topology file holds."
         ) from error
+
+
+def load_members(file: Path) -> Mapping[int, Member]:
+    """What a topology file says of single chips, by number.
+
+    Raises:
+        UsageError, TargetError: as ``load_topology``.
+    """
+    return _members(file, _read(file))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no topology file {shorten(str(file))}", "Give the path of a TOML file (docs/chips.md).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TargetError(f"{shorten(str(file))} is no TOML: {shorten(str(error))}", "docs/chips.md shows a topology file.") from error
+
+
+def _members(file: Path, data: Mapping[str, Any]) -> Mapping[int, Member]:
+    """The entries ``[[chip]]``."""
+    found: dict[int, Member] = {}
+    entries = data.get("chip", [])
+    for entry in entries if isinstance(entries, list) else [entries]:
+        number = entry.get("chip") if isinstance(entry, dict) else None
+        if not isinstance(number, int) or not _is_count(number, 0) or number in found:
+            raise TargetError(f"{file.name}: an entry [[chip]] has no number of its own", "Write chip = NUMBER, from 0 on, once for each.")
+        unknown = sorted(set(entry) - {"chip", "memory", "cores", "engines"})
+        if unknown:
+            raise TargetError(f"{file.name}: chip {number} has no {shorten(unknown[0])}", "Say memory, cores or engines.")
+        memory, cores, engines = entry.get("memory", {}), entry.get("cores"), entry.get("engines")
+        is_right = (
+            isinstance(memory, dict) and all(_is_count(size, 0) for size in memory.values()) and (cores is None or _is_count(cores, 1))
+        )
+        if not is_right or not (engines is None or (isinstance(engines, list) and all(isinstance(name, str) for name in engines))):
+            raise TargetError(
+                f"{file.name}: chip {number} has entries of the wrong type",
+                'Write memory = { L2 = BYTES }, cores = NUMBER, engines = ["NAME"] (docs/chips.md).',
+            )
+        capacities = {name.lower(): size for name, size in memory.items()}
+        found[number] = Member(capacities, cores, None if engines is None else tuple(engines))
+    return found
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _entries(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -155,6 +211,7 @@ def _topology(file: Path, data: Mapping[str, Any]) -> Topology:
         int(system["ports"]),
         int(system["queue"]),
         float(system["mhz"]),
+        _members(file, data),
     )
     unknown = {*pairs.values(), *([found.group_link] if groups else [])} - set(links)
     problems = [

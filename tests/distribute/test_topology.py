@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deeploy.errors import TargetError, UsageError
+from deeploy.graph.topology import Member, load_members
 from deeploy.target import Topology, load, load_topology
 
 FILE = """
@@ -82,3 +83,33 @@ def test_files_that_cannot_be_used(tmp_path: Path, text: str, problem: str) -> N
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no topology file"):
         load_topology(tmp_path / "none.toml")
+
+
+def test_a_file_may_say_in_what_chips_differ_and_nothing_else(tmp_path: Path) -> None:
+    text = '[[chip]]\nchip = 2\nmemory = { L2 = 9000 }\n[[chip]]\nchip = 0\ncores = 4\nengines = ["cluster"]\n'
+    members = {2: Member({"l2": 9000}), 0: Member({}, 4, ("cluster",))}
+    file = written(tmp_path, text)
+    assert load_members(file) == members
+    found = load_topology(file, siracusa())
+    assert found.members == members and found.neighbours(5, 64) == siracusa().neighbours(5, 64)
+    assert load_topology(written(tmp_path, CHAIN + text)).members == members
+    with pytest.raises(TargetError, match="the entry 'system' is missing"):
+        load_topology(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[[chip]]\nmemory = { L2 = 9 }", "has no number of its own"),
+        ("[[chip]]\nchip = 1\n[[chip]]\nchip = 1", "has no number of its own"),
+        ("chip = 4", "has no number of its own"),
+        ("[[chip]]\nchip = 1\nspeed = 2", "chip 1 has no speed"),
+        ("[[chip]]\nchip = 1\nmemory = 9", "wrong type"),
+        ("[[chip]]\nchip = 1\nmemory = { L2 = true }", "wrong type"),
+        ("[[chip]]\nchip = 1\ncores = 0", "wrong type"),
+        ('[[chip]]\nchip = 1\nengines = "npu"', "wrong type"),
+    ],
+)
+def test_entries_of_chips_that_make_no_sense_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(TargetError, match=problem):
+        load_topology(written(tmp_path, text), siracusa())
