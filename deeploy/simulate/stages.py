@@ -51,8 +51,21 @@ class Stage:
     streamed: int
 
 
+def own_options(options: Options, topology: Topology, chip: int) -> Options:
+    """What a chip may use of its target: the less of what the options and the topology say of it."""
+    member = topology.members.get(chip)
+    if member is None:
+        return options
+    given = {name.lower(): size for name, size in options.capacities.items()}
+    capacities = given | {name: min(size, given.get(name, size)) for name, size in member.capacities.items()}
+    cores = min((count for count in (options.cores, member.cores) if count is not None), default=None)
+    named = [engines for engines in (options.engines, member.engines) if engines is not None]
+    both = tuple(name for name in named[0] if all(name in engines for engines in named)) if named else None
+    return replace(options, capacities=capacities, cores=cores, engines=both)
+
+
 class PlannedStages:
-    """The costs of stages (``deeploy.distribute.pipeline.Costs``) of a lowered graph, by plans for one kind of chip.
+    """The costs of stages (``deeploy.distribute.pipeline.Costs``) of a lowered graph, by plans for every kind of chip.
 
     Constants may lie in the far memory (``Options.default_memory``): they are then copied once where there is room, and streamed where
     there is not. Room is what the queues at both ends of a stage and the tensors that it only forwards leave.
@@ -70,24 +83,33 @@ class PlannedStages:
         self.topology = topology
         self.rounds = 0
         self.is_exact = True
-        self.planned: dict[tuple[int, int], Stage] = {}
+        self.planned: dict[tuple[int, int, int], Stage] = {}  # by kind of chip, first level and the one behind the last
+        self._kinds: list[Options] = []
         self._spans = spans(nodes_of(graph), levels)
-        self._bounds: Table | None = None
+        self._bounds: dict[int, Table] = {}
 
-    def stage(self, first: int, end: int) -> Stage:
-        """What a plan says of levels ``first`` to ``end - 1``; infinite cycles where there is none."""
-        if (first, end) not in self.planned:
+    def _kind(self, chip: int) -> int:
+        """The number of what a chip may use; equal chips share it, and plans."""
+        own = own_options(self.options, self.topology, chip)
+        if own not in self._kinds:
+            self._kinds.append(own)
+        return self._kinds.index(own)
+
+    def stage(self, first: int, end: int, chip: int = 0) -> Stage:
+        """What a plan says of levels ``first`` to ``end - 1`` on a chip; infinite cycles where there is none."""
+        place = self._kind(chip), first, end
+        if place not in self.planned:
             size = sum(self.levels.weights[first:end])
             try:
-                planner = self._planner(first, end)
+                planner = self._planner(first, end, chip)
                 if not planner.is_far and size > self._room(planner):  # known before any plan is tried
-                    self.planned[first, end] = Stage(math.inf, size)
+                    self.planned[place] = Stage(math.inf, size)
                 else:
                     plan = planner.plan()
-                    self.planned[first, end] = Stage(walk(plan).cycles, streamed(plan))
+                    self.planned[place] = Stage(walk(plan).cycles, streamed(plan))
             except FitError:
-                self.planned[first, end] = Stage(math.inf, size)
-        return self.planned[first, end]
+                self.planned[place] = Stage(math.inf, size)
+        return self.planned[place]
 
     def _room(self, planner: Planner) -> int:
         """Bytes of the memories in which constants may stay: the one around the engines' own, and those that kernels want them in."""
@@ -95,15 +117,16 @@ class PlannedStages:
         wanted = {memory for kernel in on for memory in kernel.resident.values()}
         return sum(planner.room[name] for name in {planner.levels[1], *wanted})
 
-    def _planner(self, first: int, end: int) -> Planner:
+    def _planner(self, first: int, end: int, chip: int) -> Planner:
         target = self._left(first, end)
+        options = self._kinds[self._kind(chip)]
         try:
-            machine = machine_of(target, self.options)
+            machine = machine_of(target, options)
         except UsageError as error:  # less memory is left than an option asks for
             raise FitError(error.what, error.remedy) from error
         assert machine is not None
         program = assemble("stage", part(self.graph, self.levels, first, end), *kernels_of(target, machine))
-        return _Planner(program, target, machine, self.options.seconds)
+        return _Planner(program, target, machine, options.seconds)
 
     def _left(self, first: int, end: int) -> Target:
         """The target without the memory that a stage's queues at both ends take, and what it forwards."""
@@ -119,13 +142,13 @@ class PlannedStages:
 
     def overflow(self, stage: int, first: int, end: int) -> int:
         """Bytes of constants that are streamed at every inference."""
-        return self.stage(first, end).streamed
+        return self.stage(first, end, stage).streamed
 
     def times(self, cuts: Cuts) -> list[float]:
         """Cycles of the stages of a cut, transfers over the links included."""
         parts = segments(cuts, self.levels.depth)
         links = self._links(len(parts))
-        return [self.stage(*p).cycles + links[k][p[0]] + links[k + 1][p[1]] for k, p in enumerate(parts)]
+        return [self.stage(*p, k).cycles + links[k][p[0]] + links[k + 1][p[1]] for k, p in enumerate(parts)]
 
     def _links(self, stages: int) -> list[np.ndarray]:
         """Cycles of what crosses each border before level i, if it is the one before stage k; nothing goes over links at the ends."""
@@ -139,35 +162,42 @@ class PlannedStages:
         nothing fits, with bounds."""
         for cuts in (balance.layers(self.levels, stages), balance.parameters(self.levels, stages).cuts):
             self.times(cuts)
-        base = self._bounded() if self._bounds is None else self._bounds
-        self._bounds = base
-        unknown = np.full_like(base, math.inf)
+        kinds = [self._kind(chip) for chip in range(stages)]
+        for chip, kind in enumerate(kinds):
+            if kind not in self._bounds:
+                self._bounds[kind] = self._bounded(chip)
+        bases = [self._bounds[kind] for kind in kinds]
+        unknown = [np.full_like(bases[0], math.inf)] * stages
         for _ in range(MOST_ROUNDS):
-            tables, planned = self._tables(stages, base), self._tables(stages, unknown)
+            tables, planned = self._tables(bases), self._tables(unknown)
             best = balance.bottleneck(tables)
             if math.isinf(best):  # the bounds say what fits nowhere
                 return tables
             if balance.bottleneck(planned) <= best:
                 return planned
             self.rounds += 1
-            for p in segments(balance.cycles(self.levels, tables), self.levels.depth):
-                self.stage(*p)
+            for chip, p in enumerate(segments(balance.cycles(self.levels, tables), self.levels.depth)):
+                self.stage(*p, chip)
         self.is_exact = False
-        planned = self._tables(stages, unknown)
-        return self._tables(stages, base) if math.isinf(balance.bottleneck(planned)) else planned
+        planned = self._tables(unknown)
+        return self._tables(bases) if math.isinf(balance.bottleneck(planned)) else planned
 
-    def _tables(self, stages: int, base: Table) -> list[Table]:
-        cycles = base.copy()
-        for place, stage in self.planned.items():
-            cycles[place] = stage.cycles
-        links = self._links(stages)
-        return [cycles + links[k][:-1, None] + links[k + 1][None, :] for k in range(stages)]
+    def _tables(self, bases: Sequence[Table]) -> list[Table]:
+        """The tables of all chips: what is planned, and where nothing is, what the bases say."""
+        cycles = [base.copy() for base in bases]
+        kinds = [self._kind(chip) for chip in range(len(bases))]
+        for (kind, first, end), stage in self.planned.items():
+            for chip, own in enumerate(kinds):
+                if own == kind:
+                    cycles[chip][first, end] = stage.cycles
+        links = self._links(len(bases))
+        return [own + links[k][:-1, None] + links[k + 1][None, :] for k, own in enumerate(cycles)]
 
-    def _bounded(self) -> Table:
-        """Cycles below which no stage can be, by first level and the one behind the last."""
+    def _bounded(self, chip: int) -> Table:
+        """Cycles below which no stage on a chip can be, by first level and the one behind the last."""
         depth, path = self.levels.depth, self.target.outward(self.target.engines[0].memory)[-1]
         assert self.target.timing is not None
-        planner = self._planner(0, depth)
+        planner = self._planner(0, depth, chip)
         level = {self.graph.nodes[position].name: i for i, row in enumerate(self.levels.layers) for position in row}
         near = np.zeros(depth)
         for call, candidates in zip(planner.program.calls, planner.problem(Far.NONE).candidates, strict=True):
@@ -246,7 +276,7 @@ def pipelined(
                 f"and does not fit a chip",
                 "Ask for more chips, cut by --balance parameters or cycles, or keep constants far away: --default-memory L3.",
             )
-        far = costs.stage(first, end).streamed
+        far = costs.stage(first, end, number).streamed
         kept = sum(levels.weights[first:end]) - far
         notes.append(f"stage {number}: {cycles:.0f} cycles predicted, {kept} bytes of constants kept, {far} streamed")
     return replace(found, system=replace(found.system, notes=tuple(notes)))

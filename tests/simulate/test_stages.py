@@ -76,7 +76,7 @@ def test_the_best_of_all_cuts_is_found_without_planning_all_stages(costs: Planne
 
 @pytest.mark.slow
 def test_no_planned_stage_is_faster_than_its_bound(costs: PlannedStages) -> None:
-    bounds = costs._bounded()
+    bounds = costs._bounded(0)
     for first, end in itertools.combinations(range(costs.levels.depth + 1), 2):
         assert 0.9 * bounds[first, end] <= costs.stage(first, end).cycles
 
