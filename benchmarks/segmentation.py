@@ -3,7 +3,7 @@
 Networks come from their summaries (``make summaries`` writes them), the device from targets/edgetpu, which is fitted to one device only:
 everything on several devices is a prediction.
 
-    python benchmarks/segmentation.py [table1] [table5] [table7] [synthetic] [differences]
+    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [synthetic] [differences]
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from functools import cache
 
 import numpy as np
 from common import ROOT, print_machine
-from networks import summary
+from networks import fit_edgetpu, summary
 from networks.paper import BATCH, MIB, NETWORKS
 
 from deeploy.distribute import balance
-from deeploy.distribute.balance_device import DeviceStages, Product, load_device, throughput
+from deeploy.distribute.balance_device import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Cuts, levels_of, segments
 from deeploy.errors import UsageError
+from deeploy.graph.device import load_device
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
 STRATEGIES = ("layers", "profile", "parameters", "cycles")
@@ -70,7 +71,7 @@ class Study:
         self.network = network
         self.layers = network.layers()
         self.levels = levels_of(self.layers, network.input_bytes)
-        self.costs = DeviceStages(self.levels, self.layers, [Product(item.loops) for item in network.items], DEVICE)
+        self.costs = DeviceStages(self.levels, self.layers, [item.loops for item in network.items], DEVICE)
         self.table = self.costs.table()
 
     def one(self) -> Split:
@@ -129,6 +130,15 @@ def splits(name: str) -> dict[str, Split | None]:
 def mean(values: Sequence[float]) -> float:
     """The geometric mean."""
     return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def device() -> None:
+    """How the figures of one device are fitted, and what they predict of networks that are left out."""
+    found = fit_edgetpu.fit()
+    fit_edgetpu.show(found)
+    same = np.allclose([found.device.slot, found.device.byte, found.device.fetch], [DEVICE.slot, DEVICE.byte, DEVICE.fetch], rtol=1e-3)
+    is_same = same and (found.device.memory, found.device.filters) == (DEVICE.memory, DEVICE.filters)
+    print(f"targets/edgetpu/device.toml has {'these figures' if is_same else 'OTHER FIGURES'}")
 
 
 def table1() -> None:
@@ -233,6 +243,7 @@ def differences() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
+    "device": device,
     "table1": table1,
     "table5": table5,
     "table7": table7,

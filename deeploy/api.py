@@ -229,6 +229,7 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
+    check_code(machine)
     check_sample(inputs)
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     resources = _resources(machine, options, len(models))
@@ -425,6 +426,15 @@ class Clock:
         result = stage(*arguments)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         return result
+
+
+def check_code(target: Target) -> None:
+    """Raise ``UsageError`` where a target is for planning only."""
+    if target.device is not None:
+        raise UsageError(
+            f"target {target.name} is for planning only: no code is made for it",
+            "Plan with deeploy compile --chips N --partition pipeline, or take another target (deeploy targets).",
+        )
 
 
 def check_sample(inputs: str | Path | None) -> None:

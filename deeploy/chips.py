@@ -24,7 +24,7 @@ from deeploy.frontend.io import Port
 from deeploy.frontend.positions import POSITION
 from deeploy.graph.nodes import Node
 from deeploy.graph.target import Target
-from deeploy.graph.topology import Topology, load_topology
+from deeploy.graph.topology import Topology, load_members, load_topology
 from deeploy.graph.types import DType
 from deeploy.midend.alike import carried, signature
 from deeploy.midend.assemble import assemble
@@ -34,7 +34,8 @@ from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.simulate import chips as golden
-from deeploy.simulate.stages import pipelined
+from deeploy.simulate.devices import DevicePlan, plan_devices
+from deeploy.simulate.stages import own_options, pipelined
 from deeploy.simulate.systems import LINK, Stream, SystemRun, joint_trace, stream, system_summary, walk_system
 from deeploy.simulate.timing import summary
 
@@ -218,10 +219,11 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
+    api.check_code(machine)
     api.check_sample(inputs)
     topology = topology_of(machine, cut.topology)
-    if cut.chips != "auto" and cut.chips < 1:
-        raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
+    _check_count(cut)
+    _check_members(machine, topology, options)
     clock = api.Clock({}, on_stage)
     wanted = api.Wanted(inputs, api.element_types(input_types or {}), dialect, dims or {}, states or {}, context, quantised_io, save_after)
     found = api.lowered(clock, Path(model), machine, wanted)
@@ -231,6 +233,80 @@ def compile(
     return build(system, found, Path(model).name, machine, topology, options, clock)
 
 
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A pipeline of a target for which no code is made: memory and times only."""
+
+    plan: DevicePlan
+    model: str
+    target: str
+    notes: tuple[str, ...]
+
+    def contents(self) -> dict[str, Any]:
+        """What ``plan.json`` says."""
+        from deeploy.backend.describe import GENERATOR
+
+        why = f"target {self.target} is for planning only: no code is made"
+        return {"generator": GENERATOR, "model": self.model, "target": self.target, "planning": why, **self.plan.contents()}
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``plan.json``, in place of an older project of ours; see ``deeploy.backend.project``."""
+        from deeploy.backend import project
+
+        project.write(Path(folder), {project.PLAN: json.dumps(self.contents(), indent=1) + "\n"})
+
+
+def plan(
+    model: str | Path,
+    target: str | Path | Target,
+    cut: Cut,
+    *,
+    inputs: str | Path | None = None,
+    input_types: Mapping[str, DType | str] | None = None,
+    dialect: api.Dialect | None = None,
+    dims: Mapping[str, int] | None = None,
+    states: Mapping[str, str] | None = None,
+    context: int | None = None,
+    quantised_io: bool = False,
+    save_after: tuple[str, Path] | None = None,
+    options: Options | None = None,
+    on_stage: api.Stage | None = None,
+) -> Planned:
+    """Plan a pipeline for a target with a ``device``, for which no code is made; arguments are those of ``compile``.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    machine = target if isinstance(target, Target) else targets.load(target)
+    if cut.partition != "pipeline":
+        raise UsageError(f"target {machine.name} is for planning pipelines only", "Say --partition pipeline.")
+    if machine.device is None:
+        raise UsageError(f"target {machine.name} has no figures of devices to plan with", "Compile for it: deeploy.chips.compile.")
+    api.check_sample(inputs)
+    _check_count(cut)
+    balance = _balance(cut)
+    members = load_members(cut.topology) if cut.topology is not None else {}
+    clock = api.Clock({}, on_stage)
+    wanted = api.Wanted(inputs, api.element_types(input_types or {}), dialect, dims or {}, states or {}, context, quantised_io, save_after)
+    found = api.lowered(clock, Path(model), machine, wanted)
+    result = clock("partition", plan_devices, found.graph, machine, cut.chips, balance, options or Options(), members)
+    return Planned(result, Path(model).name, machine.name, (*found.notes, *result.notes))
+
+
+def _check_count(cut: Cut) -> None:
+    if cut.chips != "auto" and cut.chips < 1:
+        raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
+
+
+def _check_members(target: Target, topology: Topology, options: Options) -> None:
+    """Raise ``UsageError`` where the topology says of a chip what the target does not have."""
+    for chip in sorted(topology.members):
+        try:
+            machine_of(target, own_options(options, topology, chip))
+        except UsageError as error:
+            raise UsageError(f"chip {chip} of the topology: {error.what}", error.remedy) from error
+
+
 def topology_of(target: Target, file: Path | None) -> Topology:
     """The topology of a file, else the target's.
 
@@ -238,7 +314,7 @@ def topology_of(target: Target, file: Path | None) -> Topology:
         UsageError: there is none.
     """
     if file is not None:
-        return load_topology(file)
+        return load_topology(file, target.topology)
     if target.topology is None:
         raise UsageError(f"target {target.name} does not say how its chips are joined", "Name a file: --topology FILE (docs/chips.md).")
     return target.topology
@@ -273,10 +349,13 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
 
 def _pipeline(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
     """Stages of the network's depth, one behind the other."""
+    return pipelined(found.graph, target, cut.chips, _balance(cut), topology, options).system
+
+
+def _balance(cut: Cut) -> Balance:
     if cut.balance not in BALANCES:
         raise UsageError(f"--balance {shorten(cut.balance)} is unknown", f"Use one of {', '.join(BALANCES)}.")
-    balance: Balance = next(name for name in BALANCES if name == cut.balance)
-    return pipelined(found.graph, target, cut.chips, balance, topology, options).system
+    return next(name for name in BALANCES if name == cut.balance)
 
 
 def build(
@@ -289,15 +368,16 @@ def build(
     known: dict[object, tuple[int, Program]] = {}
     for chip, graph in enumerate(system.chips):
         own = as_member(target, system, chip, topology)
-        machine = machine_of(own, options)
+        limits = own_options(options, topology, chip)
+        machine = machine_of(own, limits)
         program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
-        key = signature(program), own.memories, tuple(t.name for t in (*graph.inputs, *graph.outputs))
+        key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
         if key in known:
             lead, planned = known[key]
             plans.append(clock("plan", carried, plans[lead], planned, program))
         else:
             lead, known[key] = chip, (chip, program)
-            plans.append(clock("plan", _planned, chip, program, own, machine, options))
+            plans.append(clock("plan", _planned, chip, program, own, machine, limits))
         leads.append(lead)
     notes = (*found.notes, *system.notes)
     return Distributed(

@@ -100,8 +100,9 @@ def _compiled(
     save_after: tuple[str, Path] | None = None,
     cut: Any = None,
     fallback: bool | str = False,
+    may_plan: bool = False,
 ) -> Any:
-    """Compile with a progress line on a terminal, and print the compiler's notices."""
+    """Compile with a progress line on a terminal, and print the notices; where ``may_plan``, a target without code is planned."""
     if dialect not in (None, "integer", "standard"):
         raise UsageError(f"--dialect {dialect} is unknown", "Use --dialect integer or --dialect standard.")
     options: dict[str, Any] = {
@@ -116,25 +117,29 @@ def _compiled(
     }
     with _Progress() as progress:
         from deeploy import api
+        from deeploy import target as registry
         from deeploy.midend.machine import Options
 
-        chosen = Options(**{name: value for name, value in machine.items() if value is not None})
-        if cut is None:
-            compiled: Any = api.compile(model, target, **options, options=chosen, fallback=fallback, on_stage=progress)
+        options |= {"options": Options(**{name: value for name, value in machine.items() if value is not None}), "on_stage": progress}
+        found = registry.load(target)
+        if cut is None and not (may_plan and found.device):
+            compiled: Any = api.compile(model, found, **options, fallback=fallback)
         elif fallback is not False:
             raise UsageError("--fallback with --chips: generated kernels are not cut over chips", "Leave one of them out.")
         else:
-            compiled = _distributed(model, cut, target, {**options, "options": chosen, "on_stage": progress})
+            compiled = _distributed(model, cut, found, options, may_plan)
     for note in dict.fromkeys(compiled.notes):
         _note(note)
     return compiled
 
 
-def _distributed(model: Path | dict[str, Path], cut: Any, target: str, options: dict[str, Any]) -> Any:
+def _distributed(model: Path | dict[str, Path], cut: Any, target: Any, options: dict[str, Any], may_plan: bool) -> Any:
     from deeploy import chips
 
     if isinstance(model, dict):
         raise UsageError("--chips: several networks cannot be cut together", "Give one model.")
+    if may_plan and target.device:
+        return chips.plan(model, target, cut or chips.Cut(1, "pipeline", "parameters"), **options)
     return chips.compile(model, target, cut, **options)
 
 
@@ -241,12 +246,15 @@ def compile(
     cut = _cut(chips, partition, balance, topology)
     filled = fallback_engine if fallback_engine is not None else fallback
     compiled = _compiled(
-        _models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut, filled
+        _models(models), target, inputs, input_type, dialect, dim, (state, context), quantised_io, machine, saved, cut, filled, True
     )
     compiled.write(output)
     from deeploy.report import chips as together
-    from deeploy.report import text
+    from deeploy.report import devices, text
 
+    if (plan := project.read_plan(output)) is not None:
+        print(json.dumps(plan, indent=1) if as_json else devices.report(plan, output))
+        return
     manifest = project.read_manifest(output)
     summary = together.summary if "chips" in manifest else text.summary
     print(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
@@ -368,9 +376,12 @@ def _finish(verdict: Any, as_json: bool, headline: str) -> None:
 def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
     """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
     from deeploy.backend.host import select_network
-    from deeploy.backend.project import read_manifest
-    from deeploy.report import chips, terminal
+    from deeploy.backend.project import read_manifest, read_plan
+    from deeploy.report import chips, devices, terminal
 
+    if (plan := read_plan(project)) is not None:
+        print(json.dumps(plan, indent=1) if as_json else devices.report(plan))
+        return
     manifest = read_manifest(project)
     shown = chips.report if "chips" in manifest and network is None else terminal.report
     print(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))

@@ -43,7 +43,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _operators(targets: Sequence[Target]) -> str:
     """Which kernel runs which operator of the integer form in which types, per target."""
     parts = ["# Operators by target and type", _NOTE, "Operators are those of [the integer form](integer-form.md)."]
-    for target in targets:
+    for target in (found for found in targets if found.device is None):
         parts.append(f"## {target.name}\n\n{target.summary}\n")
         rows = []
         for kernel in sorted(target.kernels, key=lambda k: (k.op, k.engine)):

@@ -3,7 +3,7 @@ network is left out.
 
     python benchmarks/networks/fit_edgetpu.py [--write]
 
-Memory comes first: the most that table 2 shows in use, and the least that it shows not to fit, leave an interval. Times are
+Memory comes first: filters in multiples of one number only, and an interval of sizes, reproduce table 2. Times are
 non-negative least squares of relative errors over the single-device column of table 7 and the best synthetic network. Which terms they
 have is decided by the error of the network that is left out; what several devices are said to do plays no part.
 """
@@ -14,7 +14,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +24,11 @@ from common import ROOT
 from networks import summary
 from networks.paper import MIB, NETWORKS, SYNTHETIC_BEST, SYNTHETIC_MEMORY
 
-from deeploy.distribute.balance_device import Device, Product, use
+from deeploy.distribute.balance_device import use
+from deeploy.graph.device import Device
 
 FILE = ROOT / "targets" / "edgetpu" / "device.toml"
-SHAPE = Device(memory=0, filters=64, channels=4)
+UNITS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of filters
 STEP = MIB // 64
 
 TEXT = """\
@@ -35,9 +36,8 @@ TEXT = """\
 
 [memory]
 bytes = {memory}
-filters = 64
-channels = 4
-provenance = "between {low:.2f} and {high:.2f} MiB: table 2 of Villarrubia et al., whose rows follow from filters in multiples of 64"
+filters = {filters}
+provenance = "between {low:.2f} and {high:.2f} MiB, and filters in multiples of {filters} only: table 2 of Villarrubia et al."
 
 [time]
 slot = {slot:.4g}
@@ -62,7 +62,7 @@ TERMS = (  # the last one lets constants of the device cost something else than 
 
 def features_of(network: summary.Summary, device: Device) -> dict[str, float]:
     """What a network on one device may spend time on; bytes that it is given and returns count as constants from the host."""
-    found = use(network.layers(), [Product(item.loops) for item in network.items], device)
+    found = use(network.layers(), [item.loops for item in network.items], device)
     moved = network.input_bytes + network.items[-1].output
     return {
         "products": network.macs,
@@ -76,22 +76,18 @@ def features_of(network: summary.Summary, device: Device) -> dict[str, float]:
     }
 
 
-def host_mib(filters: int, memory: int) -> float:
+def host_mib(filters: int, device: Device) -> float:
     """MiB of constants of a synthetic network that lie with the host."""
     network = summary.synthetic(filters)
-    device = replace(SHAPE, memory=memory)
-    return use(network.layers(), [Product(item.loops) for item in network.items], device).fetched / MIB
+    return use(network.layers(), [item.loops for item in network.items], device).fetched / MIB
 
 
-def memory_interval() -> tuple[int, int]:
-    """The least and the most memory, in steps, with which every row of table 2 has as many layers with the host as the paper says."""
+def memories() -> list[Device]:
+    """Devices with which every row of table 2 has as many layers with the host as the paper says, memories in steps."""
     tolerance = 0.1  # MiB, less than a twentieth of the smallest layer that is at stake
-    fitting = [
-        memory
-        for memory in range(4 * MIB, 8 * MIB + 1, STEP)
-        if all(abs(host_mib(filters, memory) - host) < tolerance for filters, (_, host) in SYNTHETIC_MEMORY.items())
-    ]
-    return fitting[0], fitting[-1]
+    tried = (Device(memory, unit) for unit in UNITS for memory in range(4 * MIB, 8 * MIB + 1, STEP))
+    rows = SYNTHETIC_MEMORY.items()
+    return [device for device in tried if all(abs(host_mib(filters, device) - host) < tolerance for filters, (_, host) in rows)]
 
 
 def least_squares(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -133,31 +129,74 @@ def compare(rows: Sequence[Mapping[str, float]], seconds: np.ndarray) -> None:
         print(f"| {', '.join(terms)} | {mean(fitted):.1f} | {mean(left_out(features, seconds, len(NETWORKS))):.1f} |")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"write {FILE.relative_to(ROOT)}")
-    options = parser.parse_args()
-    low, high = memory_interval()
-    device = replace(SHAPE, memory=(low + high) // 2 // STEP * STEP)
+@dataclass(frozen=True)
+class Fit:
+    """What was fitted, and how well.
+
+    Attributes:
+        low, high: bytes between which the memory lies.
+        rows: of all networks: seconds of the paper, features.
+        errors: relative, of what was fitted; ``without`` those of networks that are left out.
+    """
+
+    device: Device
+    low: int
+    high: int
+    networks: list[summary.Summary]
+    rows: list[dict[str, float]]
+    seconds: np.ndarray
+    errors: np.ndarray
+    without: list[float]
+
+
+def fit() -> Fit:
+    """Fit the five figures of a device: what its memory holds, the unit of filters, and three times."""
+    fitting = memories()
+    (unit,) = {device.filters for device in fitting}
+    low, high = fitting[0].memory, fitting[-1].memory
+    device = Device((low + high) // 2 // STEP * STEP, unit)
     networks = [summary.load(name) for name in NETWORKS] + [summary.synthetic(SYNTHETIC_BEST[0])]
     seconds = np.array([row.one / 1e3 for row in NETWORKS.values()] + [2 * networks[-1].macs / SYNTHETIC_BEST[1]])
     rows = [features_of(network, device) for network in networks]
     features = np.array([[row[term] for term in CHOSEN] for row in rows], float)
     slot, byte, fetch = times = least_squares(features, seconds)
-    fitted, out = features @ times / seconds - 1, left_out(features, seconds, len(NETWORKS))
-    print(f"memory: {low / MIB:.2f} to {high / MIB:.2f} MiB reproduce table 2, {device.memory / MIB:.2f} taken")
+    device = replace(device, slot=float(slot), byte=float(byte), fetch=float(fetch))
+    return Fit(device, low, high, networks, rows, seconds, features @ times / seconds - 1, left_out(features, seconds, len(NETWORKS)))
+
+
+def show(found: Fit) -> None:
+    """Print a fit, and what it predicts of networks that are left out."""
+    device = found.device
+    print("Fitted to one device: memory to table 2, times to table 7 and section 4.1; several devices play no part.\n")
+    print(
+        f"memory: filters in multiples of {device.filters}, of the powers of two up to {UNITS[-1]} the only one that reproduces table 2;",
+        end=" ",
+    )
+    print(f"{found.low / MIB:.2f} to {found.high / MIB:.2f} MiB do, {device.memory / MIB:.2f} taken")
     print("\n| network | host MiB, paper | ours | ms, paper | fitted | error % | left out, error % |\n|---|---|---|---|---|---|---|")
-    for network, row, ms, error, without in zip(networks, rows, seconds * 1e3, fitted, [*out, None], strict=True):
+    for network, row, ms, error, without in zip(
+        found.networks, found.rows, found.seconds * 1e3, found.errors, [*found.without, None], strict=True
+    ):
         host = (row["fetched"] - network.input_bytes - network.items[-1].output) / MIB
         paper = NETWORKS[network.name].host if network.name in NETWORKS else SYNTHETIC_MEMORY[SYNTHETIC_BEST[0]][1]
         last = f"{100 * without:+.0f}" if without is not None else ""
         print(f"| {network.name} | {paper:.2f} | {host:.2f} | {ms:.2f} | {ms * (1 + error):.2f} | {100 * error:+.0f} | {last} |")
-    print(f"\nmean error {mean(fitted):.1f} %, leaving one network out {mean(out):.1f} %")
-    print(f"product {slot:.4g} s, byte {byte:.4g} s, layer fetched {fetch:.4g} s")
-    compare(rows, seconds)
+    print(f"\nmean error {mean(found.errors):.1f} %, leaving one network out {mean(found.without):.1f} %")
+    print(f"product {device.slot:.4g} s, byte {device.byte:.4g} s, layer fetched {device.fetch:.4g} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"write {FILE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    found = fit()
+    show(found)
+    compare(found.rows, found.seconds)
     if options.write:
-        figures = {"memory": device.memory, "low": low / MIB, "high": high / MIB, "slot": slot, "byte": byte, "fetch": fetch}
-        FILE.write_text(TEXT.format(**figures, count=len(networks), fit=mean(fitted), out=mean(out)))
+        device = found.device
+        figures = {"memory": device.memory, "filters": device.filters, "low": found.low / MIB, "high": found.high / MIB}
+        figures |= {"slot": device.slot, "byte": device.byte, "fetch": device.fetch}
+        FILE.write_text(TEXT.format(**figures, count=len(found.networks), fit=mean(found.errors), out=mean(found.without)))
         print(f"wrote {FILE.relative_to(ROOT)}")
 
 

@@ -14,6 +14,7 @@ from deeploy.backend.describe import GENERATOR, SCHEMA
 from deeploy.errors import UsageError, shorten
 
 MANIFEST = "deploy.json"
+PLAN = "plan.json"  # of targets for which no code is made
 _PARTS = {"name": str, "model": str, "memory": dict, "inputs": list, "outputs": list, "calls": list, "buffers": list}
 
 _ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
@@ -76,11 +77,23 @@ def write_file(path: Path, data: bytes, option: str) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
+    return _is_generated(folder / MANIFEST) or _is_generated(folder / PLAN)
+
+
+def _is_generated(file: Path) -> bool:
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads(file.read_text())
     except (OSError, ValueError):
         return False
     return isinstance(manifest, dict) and manifest.get("generator") == GENERATOR
+
+
+def read_plan(folder: Path) -> dict[str, Any] | None:
+    """The parsed ``plan.json`` of a folder that was planned without code; None where it is something else."""
+    if not folder.is_dir() or not _is_generated(folder / PLAN):
+        return None
+    result: dict[str, Any] = json.loads((folder / PLAN).read_text())
+    return result
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -114,6 +127,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     Raises:
         UsageError: ``folder`` is no project of ours, was written by another version, or lost a part.
     """
+    plan = read_plan(folder)
+    if plan is not None:
+        raise UsageError(
+            f"{folder} is a plan for target {shorten(str(plan.get('target')))}, for which no code is made",
+            "deeploy report shows it; compile for another target to run the model.",
+        )
     if not folder.is_dir() or not _is_ours(folder):
         raise UsageError(
             f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT"

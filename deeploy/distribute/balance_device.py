@@ -7,59 +7,16 @@ the host, and is fetched at every inference.
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from deeploy.distribute.balance import Table
 from deeploy.distribute.balance_levels import Layer, Levels, levels_of
-from deeploy.errors import TargetError
+from deeploy.graph.device import Device
 
-
-@dataclass(frozen=True)
-class Product:
-    """What a device has to know of a layer beyond ``Layer``: the loops (``deeploy.graph.loops.LOOPS``) of its products, or none."""
-
-    loops: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device.
-
-    Attributes:
-        memory: bytes for constants.
-        filters: constants are stored, and products computed, for so many results at a time, and for ``channels`` inputs.
-        slot: seconds for one product, ``byte`` for a byte of constants or one that a stage is given or returns, ``fetch`` for a layer
-            whose constants lie with the host.
-    """
-
-    memory: int
-    filters: int
-    channels: int
-    slot: float = 0.0
-    byte: float = 0.0
-    fetch: float = 0.0
-
-    def stored(self, layer: Layer, product: Product) -> int:
-        """Bytes of a layer's constants as the device lays them out."""
-        if not product.loops:
-            return layer.weights
-        return self._products(product) + layer.weights - math.prod(product.loops[i] for i in (0, 1, 2, 5, 6))
-
-    def slots(self, product: Product) -> int:
-        """Products that a layer computes, those that only fill up included."""
-        return self._products(product) * product.loops[3] * product.loops[4] if product.loops else 0
-
-    def _products(self, product: Product) -> int:
-        """Those of one place of the result: groups are filters of one channel."""
-        groups, results, inputs, _, _, high, wide = product.loops
-        if groups > 1:
-            return _up(groups * results, self.filters) * inputs * high * wide
-        return _up(results, self.filters) * _up(inputs, self.channels) * high * wide
+Loops = tuple[int, ...]  # of a layer's products (``deeploy.graph.loops.LOOPS``); empty where it has none
 
 
 @dataclass(frozen=True)
@@ -72,23 +29,19 @@ class Use:
     fetches: int
 
 
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def use(layers: Sequence[Layer], products: Sequence[Product], device: Device) -> Use:
+def use(layers: Sequence[Layer], loops: Sequence[Loops], device: Device) -> Use:
     """What one device does that runs all these layers."""
-    return uses(levels_of(layers, 0), layers, products, device, 0)[-1]
+    return uses(levels_of(layers, 0), layers, loops, device, 0)[-1]
 
 
-def uses(levels: Levels, layers: Sequence[Layer], products: Sequence[Product], device: Device, first: int) -> list[Use]:
+def uses(levels: Levels, layers: Sequence[Layer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
     """What stages do that begin at a level and end with it, with the next one, and so on."""
     slots = held = fetched = fetches = 0
     found = []
     for row in levels.layers[first:]:
         for position in row:
-            size = device.stored(layers[position], products[position])
-            slots += device.slots(products[position])
+            size = device.stored(layers[position].weights, loops[position])
+            slots += device.slots(loops[position])
             if held + size <= device.memory:
                 held += size
             else:
@@ -99,64 +52,61 @@ def uses(levels: Levels, layers: Sequence[Layer], products: Sequence[Product], d
 
 
 class DeviceStages:
-    """The costs of stages (``deeploy.distribute.pipeline.Costs``) on equal devices."""
+    """The costs of stages (``deeploy.distribute.pipeline.Costs``) on devices, all equal but for those in ``others``, by stage."""
 
-    def __init__(self, levels: Levels, layers: Sequence[Layer], products: Sequence[Product], device: Device) -> None:
+    def __init__(
+        self, levels: Levels, layers: Sequence[Layer], loops: Sequence[Loops], device: Device, others: Mapping[int, Device] | None = None
+    ) -> None:
         self.levels = levels
+        self.layers = layers
+        self.loops = loops
         self.device = device
-        self.uses = [uses(levels, layers, products, device, first) for first in range(levels.depth)]
+        self.others = others or {}
+        self._uses: dict[Device, list[list[Use]]] = {}
+        self._tables: dict[Device, Table] = {}
 
-    def use(self, first: int, end: int) -> Use:
+    def at(self, stage: int) -> Device:
+        """The device of a stage."""
+        return self.others.get(stage, self.device)
+
+    def use(self, first: int, end: int, stage: int = 0) -> Use:
         """What levels ``first`` to ``end - 1`` do."""
-        return self.uses[first][end - first - 1]
+        device = self.at(stage)
+        if device not in self._uses:
+            starts = range(self.levels.depth)
+            self._uses[device] = [uses(self.levels, self.layers, self.loops, device, start) for start in starts]
+        return self._uses[device][first][end - first - 1]
 
-    def seconds(self, first: int, end: int) -> float:
+    def seconds(self, first: int, end: int, stage: int = 0) -> float:
         """Seconds of a stage for one inference, with what it is given and returns."""
-        return sum(self.shares(first, end))
+        return sum(self.shares(first, end, stage))
 
-    def shares(self, first: int, end: int) -> tuple[float, float, float, float]:
+    def shares(self, first: int, end: int, stage: int = 0) -> tuple[float, float, float, float]:
         """The same by what they are spent on: products, constants held, constants fetched, what the stage is given and returns."""
-        found, device = self.use(first, end), self.device
+        found, device = self.use(first, end, stage), self.at(stage)
         moved = self.levels.crossing[first] + self.levels.crossing[end]
         fetching = found.fetched * device.byte + found.fetches * device.fetch
         return found.slots * device.slot, found.held * device.byte, fetching, moved * device.byte
 
     def overflow(self, stage: int, first: int, end: int) -> int:
         """Bytes of constants that lie with the host."""
-        return self.use(first, end).fetched
+        return self.use(first, end, stage).fetched
 
-    def table(self) -> Table:
-        """Seconds of all stages."""
-        depth = self.levels.depth
-        table = np.full((depth, depth + 1), math.inf)
-        for first in range(depth):
-            for end in range(first + 1, depth + 1):
-                table[first, end] = self.seconds(first, end)
-        return table
+    def table(self, stage: int = 0) -> Table:
+        """Seconds of all that a stage's device may run."""
+        device = self.at(stage)
+        if device not in self._tables:
+            depth = self.levels.depth
+            table = np.full((depth, depth + 1), math.inf)
+            for first in range(depth):
+                for end in range(first + 1, depth + 1):
+                    table[first, end] = self.seconds(first, end, stage)
+            self._tables[device] = table
+        return self._tables[device]
 
     def tables(self, stages: int) -> list[Table]:
         """The same for every stage."""
-        return [self.table()] * stages
-
-
-def load_device(file: Path) -> Device:
-    """Read a device's file.
-
-    Raises:
-        TargetError: an entry is missing, or does not say where its figures are from.
-    """
-    data = tomllib.loads(file.read_text())
-    for name, entry in data.items():
-        if not isinstance(entry, dict) or not entry.get("provenance"):
-            raise TargetError(f"{file.name}: entry {name} does not say where its figures are from", "Give it a provenance.")
-    try:
-        memory, time = data["memory"], data["time"]
-        units = (int(memory[name]) for name in ("bytes", "filters", "channels"))
-        return Device(*units, *(float(time[name]) for name in ("slot", "byte", "fetch")))
-    except KeyError as error:
-        raise TargetError(
-            f"{file.name}: the figure {error} is missing", "docs/segmentation.md lists what a device's file holds."
-        ) from error
+        return [self.table(stage) for stage in range(stages)]
 
 
 def throughput(stages: Sequence[float], batch: int) -> float:

@@ -74,18 +74,23 @@ def nodes_of(graph: gs.Graph) -> list[Layer]:
     return found
 
 
-def levels_of_graph(graph: gs.Graph) -> Levels:
-    """Where a lowered graph can be cut.
-
-    Raises:
-        UnsupportedError: it keeps states, whose rows exist only where they are appended.
-    """
+def check_states(graph: gs.Graph) -> None:
+    """Raise ``UnsupportedError`` where a network keeps states, whose rows exist only where they are appended."""
     for node in graph.nodes:
         if node.op == APPEND:
             raise UnsupportedError(
                 f"the network keeps the state {shorten(node.outputs[0].name)}, and a pipeline's stages work on different inputs at a time",
                 "Cut it with --partition tensor.",
             )
+
+
+def levels_of_graph(graph: gs.Graph) -> Levels:
+    """Where a lowered graph can be cut.
+
+    Raises:
+        UnsupportedError: it keeps states.
+    """
+    check_states(graph)
     made = {id(t): position for position, node in enumerate(graph.nodes) for t in node.outputs}
     returned = [made[id(t)] for t in graph.outputs if id(t) in made]
     return levels_of(nodes_of(graph), sum(_bytes(t) for t in graph.inputs if t.name != POSITION), returned)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deeploy.errors import TargetError
+from deeploy.graph.device import Device
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.rewrite import Pass
 from deeploy.graph.topology import Topology
@@ -237,6 +238,7 @@ class Target:
         timing: None where nothing is known.
         default_memory: where constants and the caller's arrays lie unless told otherwise.
         topology: how several chips are joined; None where there is only ever one.
+        device: figures for planning only: no code is made for the target. Its kernels only say what layers compute.
     """
 
     name: str
@@ -255,6 +257,7 @@ class Target:
     timing: Timing | None = None
     default_memory: str = ""
     topology: Topology | None = None
+    device: Device | None = None
 
     def memory(self, name: str) -> Memory:
         """The memory of that name."""

@@ -106,6 +106,7 @@ def target_contents(target: Target, detailed: bool) -> dict[str, Any]:
                 "epilogues": [" + ".join(stages) or "none" for stages in k.epilogues],
             }
             for k in target.kernels
+            if target.device is None  # of a target without code they only say what layers compute
         ]
     return entry
 
@@ -121,5 +122,5 @@ def describe_target(entry: Mapping[str, Any]) -> str:
         for kernel in entry["kernels"]:
             types = "; ".join(f"{name} {' '.join(found)}" for name, found in kernel["types"].items())
             rows.append((kernel["operator"], kernel["name"], kernel["engine"], types, ", ".join(kernel["epilogues"])))
-        lines += ["", table(("operator", "kernel", "engine", "types", "epilogues"), rows)]
+        lines += ["", table(("operator", "kernel", "engine", "types", "epilogues"), rows)] if rows else []
     return "\n".join(lines)

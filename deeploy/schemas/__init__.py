@@ -1,4 +1,4 @@
-"""JSON Schemas of every file that is read or written by hand: timing, topologies and accelerators in TOML, and ``deploy.json``.
+"""JSON Schemas of every file that is read or written by hand: timing, topologies, devices and accelerators in TOML, and ``deploy.json``.
 
 Editors take them by path, from the folder of this module. The loaders say more than a schema can.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "deploy.json"
-_FILES = {MANIFEST: "deploy", "timing.toml": "timing", "topology.toml": "topology", "hardware.toml": "hardware"}
+_FILES = {MANIFEST: "deploy", "timing.toml": "timing", "topology.toml": "topology", "hardware.toml": "hardware", "device.toml": "device"}
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     name: json.loads((Path(__file__).parent / f"{stem}.schema.json").read_text()) for name, stem in _FILES.items()

@@ -53,6 +53,7 @@ from __future__ import annotations
 from deeploy.errors import TargetError
 from deeploy.frontend.lower import passes
 from deeploy.graph.array import Array, load_array
+from deeploy.graph.device import Device, load_device
 from deeploy.graph.kernel import Kernel, Layout, Reference, Sample, Tiling, Types, permuted, types
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Expr, Geometry, Kind, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
@@ -83,6 +84,7 @@ __all__ = [
     "Array",
     "Combine",
     "DType",
+    "Device",
     "Dim",
     "DmaPath",
     "Engine",
@@ -114,6 +116,7 @@ __all__ = [
     "coupled",
     "load",
     "load_array",
+    "load_device",
     "load_timing",
     "load_topology",
     "names",

@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks.networks import paper, summary
 from deeploy.distribute import balance
-from deeploy.distribute.balance_device import Device, DeviceStages, Product, load_device, throughput
-from deeploy.distribute.balance_levels import INPUT, Layer, levels_of, sizes
+from deeploy.distribute.balance_device import DeviceStages, throughput
+from deeploy.distribute.balance_levels import Layer, levels_of, sizes
 from deeploy.errors import TargetError
+from deeploy.graph.device import Device, load_device
 
 EDGETPU = Path(__file__).parents[2] / "targets" / "edgetpu" / "device.toml"
 MIB = paper.MIB
@@ -24,12 +25,12 @@ def chain(*weights: int) -> list[Layer]:
 
 def stages_of(network: summary.Summary) -> DeviceStages:
     layers = network.layers()
-    return DeviceStages(levels_of(layers, network.input_bytes), layers, [Product(i.loops) for i in network.items], load_device(EDGETPU))
+    return DeviceStages(levels_of(layers, network.input_bytes), layers, [i.loops for i in network.items], load_device(EDGETPU))
 
 
 def test_layers_get_room_in_their_order_and_as_a_whole() -> None:
     layers = chain(60, 50, 30, 10, 1)
-    stages = DeviceStages(levels_of(layers, 5), layers, [Product(())] * 5, Device(100, 1, 1, byte=1.0, fetch=1000.0))
+    stages = DeviceStages(levels_of(layers, 5), layers, [()] * 5, Device(100, 1, byte=1.0, fetch=1000.0))
     use = stages.use(0, 5)
     assert (use.held, use.fetched, use.fetches) == (60 + 30 + 10, 50 + 1, 2)
     assert stages.seconds(0, 5) == 151 + 2000 + 5 + 10
@@ -38,13 +39,13 @@ def test_layers_get_room_in_their_order_and_as_a_whole() -> None:
     assert np.isinf(stages.table()[2, 2]) and stages.table()[1, 3] == stages.seconds(1, 3)
 
 
-def test_filters_and_channels_fill_up_units() -> None:
-    device = Device(10**9, 64, 4, slot=1.0)
-    dense, depthwise = Product((1, 65, 3, 7, 5, 3, 3)), Product((96, 1, 1, 7, 5, 3, 3))
-    assert device.stored(Layer("dense", (INPUT,), 65 * 27 + 4 * 65, 1), dense) == 128 * 4 * 9 + 4 * 65
-    assert device.slots(dense) == 128 * 4 * 9 * 35
-    assert device.stored(Layer("depthwise", (INPUT,), 96 * 9 + 4 * 96, 1), depthwise) == 128 * 9 + 4 * 96
-    assert device.stored(Layer("scale", (INPUT,), 96, 1), Product(())) == 96
+def test_filters_fill_up_units() -> None:
+    device = Device(10**9, 64, slot=1.0)
+    dense, depthwise = (1, 65, 3, 7, 5, 3, 3), (96, 1, 1, 7, 5, 3, 3)
+    assert device.stored(65 * 27 + 4 * 65, dense) == 128 * 3 * 9 + 4 * 65
+    assert device.slots(dense) == 128 * 3 * 9 * 35
+    assert device.stored(96 * 9 + 4 * 96, depthwise) == 128 * 9 + 4 * 96
+    assert (device.stored(96, ()), device.slots(())) == (96, 0)
 
 
 def test_a_batch_fills_and_drains_the_pipeline_once() -> None:

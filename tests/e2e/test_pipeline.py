@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from deeploy.backend import host_chips, project
 from deeploy.distribute.pipeline import Balance
 from deeploy.distribute.system import alone
 from deeploy.frontend.quantize import quantize
+from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import pipelined
@@ -21,6 +24,7 @@ from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
 LITTLE = Options({"l2": 14_000}, default_memory="L3", engines=("cluster",))
+DIFFERENT = {0: Member({"l2": 9_500}), 1: Member({"l1": 40_000}, cores=4)}
 needs_mpi = pytest.mark.skipif(shutil.which("mpicc") is None or shutil.which("mpirun") is None, reason="Open MPI is not installed")
 
 
@@ -37,18 +41,24 @@ def residual(folder: Path) -> Path:
     return folder / "int8.onnx"
 
 
-def compiled(folder: Path, count: int, strategy: Balance) -> tuple[chips.Distributed, api.Lowered]:
+def compiled(
+    folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None
+) -> tuple[chips.Distributed, api.Lowered]:
     """The pipeline, and the network that it was cut from."""
     machine, clock = load("siracusa"), api.Clock({}, None)
     assert machine.topology is not None
+    topology = replace(machine.topology, members=members or {})
     found = api.lowered(clock, residual(folder), machine, api.Wanted(None, {}, None, {}, {}, None, False))
-    cut = pipelined(found.graph, machine, count, strategy, machine.topology, LITTLE)
-    return chips.build(cut.system, found, "int8", machine, machine.topology, LITTLE, clock), found
+    cut = pipelined(found.graph, machine, count, strategy, topology, LITTLE)
+    return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
 
 
-@pytest.mark.parametrize(("count", "strategy"), [(2, "layers"), (3, "parameters"), (4, "cycles")])
-def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: Balance) -> None:
-    system, found = compiled(tmp_path, count, strategy)
+@pytest.mark.parametrize(
+    ("count", "strategy", "members"),
+    [(2, "layers", {}), (3, "parameters", {}), (4, "cycles", {}), (3, "cycles", DIFFERENT), (3, "parameters", DIFFERENT)],
+)
+def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: Balance, members: Mapping[int, Member]) -> None:
+    system, found = compiled(tmp_path, count, strategy, members)
     images = np.random.default_rng(count).standard_normal((100, 1, 8, 8, 8)).astype(np.float32)
     system.write(tmp_path / "out")
     got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images])
@@ -69,6 +79,19 @@ def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_a
     assert max(busy) > 0.85
     notes = [float(note.split(": ")[1].split(" cycles")[0]) for note in system.notes if note.startswith("stage ")]
     assert system.stream.interval == pytest.approx(max(notes), rel=0.15)
+
+
+def test_chips_that_differ_are_given_what_they_can_hold_and_planned_for_what_they_have(tmp_path: Path) -> None:
+    system, _ = compiled(tmp_path, 3, "cycles", DIFFERENT)
+    capacities = [plan.machine.capacities for plan in system.plans if plan.machine is not None]
+    assert [own["L2"] for own in capacities] == [9_500, 14_000, 14_000] and capacities[1]["L1"] == 40_000
+    assert [plan.machine.cores for plan in system.plans if plan.machine is not None] == [8, 4, 8]
+    assert system.predicted is not None
+    for plan, run in zip(system.plans, system.predicted.chips, strict=True):
+        assert plan.memory["L2"].peak <= (plan.memory["L2"].capacity or 0) and run.traffic["L3_L2"].bytes_in == 0
+    equal, _ = compiled(tmp_path, 3, "cycles")
+    assert system.stream is not None and equal.stream is not None
+    assert system.stream.interval > 1.05 * equal.stream.interval
 
 
 @needs_mpi

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "timing.toml": [p for p in (*ROOT.glob("targets/*/timing.toml"), *ROOT.glob("examples/targets/*/*/timing.toml")) if p.is_file()],
     "topology.toml": sorted(ROOT.glob("targets/*/topology.toml")),
+    "device.toml": sorted(ROOT.glob("targets/*/device.toml")),
     "hardware.toml": [p for p in sorted(ROOT.glob("examples/hardware/*.toml")) if "memory" in tomllib.loads(p.read_text())],
 }
 _TYPES: Mapping[str, Any] = {
@@ -92,4 +93,7 @@ def test_what_is_refused() -> None:
         next(iter(broken[table].values())).pop("provenance")
         assert [text for text in errors(broken, schema, schema) if "no provenance" in text]
     assert errors({**data, "machin": {}}, schema, schema)
+    topology = SCHEMAS["topology.toml"]
+    assert errors({"chip": [{"chip": 1, "memory": {"L2": 5}}]}, topology, topology) == []
+    assert errors({"chip": [{"chip": 1, "speed": 5}]}, topology, topology) and errors({}, topology, topology)
     assert errors({**data, "path": {"L2_L1": {"issue": -1}}}, schema, schema)

@@ -1,0 +1,143 @@
+"""A network as a device that is planned for runs it: layers in int8, with their loops, constants and readers.
+
+They are read off a lowered graph and the loop nests of its kernels. Networks in floats count as what int8 converters make of them:
+normalisations are folded into the product before them, and every element takes a byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.balance_levels import INPUT
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.loops import from_geometry
+from deeploy.midend.assemble import assemble
+from deeploy.midend.program import Role
+
+AFFINE = {"Add", "Sub", "Mul", "Div"}
+SILENT = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}  # nothing is computed or moved
+BIAS_BYTES = 4  # of a product's result channel: an int32
+
+
+@dataclass(frozen=True)
+class Item:
+    """A layer of the int8 network; ``loops`` are those of ``deeploy.graph.loops.LOOPS``, empty where nothing is multiplied and summed.
+
+    Attributes:
+        reads: the layers whose results it reads, all before it; ``INPUT`` is the network's input.
+        constants: elements, and ``output`` those of its result.
+        name: of its node, for messages.
+    """
+
+    op: str
+    reads: tuple[int, ...]
+    loops: tuple[int, ...]
+    constants: int
+    output: int
+    name: str = field(default="", compare=False)
+
+    @property
+    def macs(self) -> int:
+        return math.prod(self.loops) if self.loops else 0
+
+    @property
+    def weights(self) -> int:
+        """Bytes of constants: int8, and an int32 for each channel of a product's result."""
+        return self.constants + (BIAS_BYTES * self.loops[0] * self.loops[1] if self.loops else 0)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a network, in an order in which they can run; ``given`` counts the elements of its inputs, ``returned`` are the
+    layers whose results leave it."""
+
+    items: tuple[Item, ...]
+    given: int
+    returned: tuple[int, ...]
+
+
+def read(graph: gs.Graph, kernels: Sequence[Kernel]) -> Layers:
+    """The layers of a lowered graph."""
+    reader = _Reader(graph, _loops(graph, kernels))
+    for node in graph.nodes:
+        reader.add(node)
+    items = tuple(Item(d.op, tuple(d.reads), d.loops, d.constants, d.output, d.name) for d in reader.layers)
+    left = dict.fromkeys(reader.made.get(tensor.name, INPUT) for tensor in graph.outputs)
+    return Layers(items, sum(map(_elements, graph.inputs)), tuple(position for position in left if position != INPUT))
+
+
+def _elements(tensor: gs.Tensor) -> int:
+    return math.prod(int(size) for size in tensor.shape)
+
+
+def _loops(graph: gs.Graph, kernels: Sequence[Kernel]) -> dict[str, tuple[int, ...]]:
+    """The seven loops of every node that multiplies and accumulates."""
+    program = assemble("network", graph, kernels)
+    found = {}
+    for call in program.calls:
+        constants = {n for n, operand in call.operands.items() if program.buffers[operand.buffer].role is Role.CONSTANT}
+        for layer in from_geometry(call.node.name, call.geometry, constants):
+            found[call.node.name] = layer.sizes
+    return found
+
+
+@dataclass
+class _Draft:
+    op: str
+    reads: list[int]
+    loops: tuple[int, ...]
+    constants: int
+    output: int
+    name: str
+
+
+class _Reader:
+    """Makes layers of nodes, one after the other; a node that is folded gives its result to the layer before."""
+
+    def __init__(self, graph: gs.Graph, loops: dict[str, tuple[int, ...]]) -> None:
+        self.loops = loops
+        self.layers: list[_Draft] = []
+        self.made = {tensor.name: INPUT for tensor in graph.inputs}
+
+    def add(self, node: gs.Node) -> None:
+        sources = [tensor for tensor in node.inputs if isinstance(tensor, gs.Variable) and not tensor.is_empty()]
+        reads = list(dict.fromkeys(self.made[tensor.name] for tensor in sources))
+        if len(reads) == 1 and (node.op in SILENT or self.folds(node, sources)):
+            self.made |= {result.name: reads[0] for result in node.outputs}
+            return
+        loops = self.loops.get(node.name, ())
+        count = sum(_kept(node, tensor, loops) for tensor in node.inputs if isinstance(tensor, gs.Constant))
+        self.made |= {result.name: len(self.layers) for result in node.outputs}
+        self.layers.append(_Draft(node.op, reads, loops, count, sum(map(_elements, node.outputs)), node.name))
+
+    def folds(self, node: gs.Node, sources: list[Any]) -> bool:
+        """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""
+        if node.op not in AFFINE or len(sources) != 1:
+            return False
+        (source,) = sources
+        before = self.made[source.name]
+        if before == INPUT or len(source.outputs) != 1:
+            return False
+        layer = self.layers[before]
+        if layer.loops:
+            return True
+        if layer.op == "Sub" and layer.constants and node.op == "Mul":  # (x - mean) * scale + shift is x * scale + other shift
+            layer.op = "Mul"
+            return True
+        return False
+
+
+def _kept(node: gs.Node, tensor: gs.Constant, loops: tuple[int, ...]) -> int:
+    """Elements of a constant that the device keeps for a layer.
+
+    A product's weights have two axes or more; what has one, a value for each channel, is in ``Item.weights``. Sums and factors keep
+    values of their own. Of other layers, tables are kept; bounds of clips and sizes of pads are attributes of int8 operators.
+    """
+    if not loops and node.op in AFFINE:
+        return int(tensor.values.size)
+    return int(tensor.values.size) if tensor.values.ndim > 1 else 0

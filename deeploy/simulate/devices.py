@@ -1,0 +1,149 @@
+"""Plans of pipelines for targets without code: what every stage holds, and how long it takes, by the figures of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from deeploy.distribute.balance_device import DeviceStages, throughput
+from deeploy.distribute.balance_levels import Cuts, Layer, Levels, levels_of, segments
+from deeploy.distribute.pipeline import Balance, check_states, choose, smallest
+from deeploy.errors import UsageError, shorten
+from deeploy.graph.device import Device
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Member
+from deeploy.midend.machine import Options, machine_of
+from deeploy.simulate.device_layers import Item, read
+
+BATCH = 15  # inputs that a throughput is given for: the study's
+USUAL = -1  # in place of a stage: a device as the target says
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePlan:
+    """A network cut into stages for devices.
+
+    Attributes:
+        notes: what the user is told.
+    """
+
+    items: tuple[Item, ...]
+    levels: Levels
+    costs: DeviceStages
+    cuts: Cuts
+    balance: Balance
+    notes: tuple[str, ...]
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """First level and the one behind the last of every stage."""
+        return segments(self.cuts, self.levels.depth)
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Of every stage, for one input."""
+        return tuple(self.costs.seconds(*part, stage) for stage, part in enumerate(self.parts))
+
+    def contents(self) -> dict[str, Any]:
+        """What is known of the plan, for scripts; times in milliseconds."""
+        times, alone = self.seconds, self.costs.seconds(0, self.levels.depth, USUAL)
+        one = self.costs.use(0, self.levels.depth, USUAL)
+        return {
+            "layers": len(self.items),
+            "levels": self.levels.depth,
+            "macs": sum(item.macs for item in self.items),
+            "balance": self.balance,
+            "stages": [self._stage(stage) for stage in range(len(times))],
+            "host": sum(self.costs.use(*part, stage).fetched for stage, part in enumerate(self.parts)),
+            "slowest_ms": _ms(max(times)),
+            "latency_ms": _ms(sum(times)),
+            "batch": {"inputs": BATCH, "ms_per_input": _ms(throughput(times, BATCH))},
+            "one_device": {"ms": _ms(alone), "held": one.held, "host": one.fetched},
+            "speedup": round(alone / throughput(times, BATCH), 3),
+        }
+
+    def _stage(self, stage: int) -> dict[str, Any]:
+        first, end = self.parts[stage]
+        found, shares = self.costs.use(first, end, stage), self.costs.shares(first, end, stage)
+        positions = sorted(position for row in self.levels.layers[first:end] for position in row)
+        return {
+            "memory": self.costs.at(stage).memory,
+            "levels": [first, end],
+            "first": self.items[positions[0]].name,
+            "layers": len(positions),
+            "macs": sum(self.items[position].macs for position in positions),
+            "held": found.held,
+            "host": found.fetched,
+            "host_layers": found.fetches,
+            "given": self.levels.crossing[first],
+            "returned": self.levels.crossing[end],
+            "ms": _ms(sum(shares)),
+            "ms_of": dict(zip(("products", "held", "host", "moved"), map(_ms, shares), strict=True)),
+            "idle": round(1 - sum(shares) / max(self.seconds), 4),
+        }
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 6)
+
+
+def plan_devices(
+    graph: Any,
+    target: Target,
+    chips: int | Literal["auto"],
+    balance: Balance,
+    options: Options,
+    members: Mapping[int, Member] | None = None,
+) -> DevicePlan:
+    """Cut a lowered graph into a pipeline of a target's devices; ``members`` are those that differ.
+
+    Raises:
+        UsageError, FitError, UnsupportedError: it cannot be cut so.
+    """
+    check_states(graph)
+    assert target.device is not None
+    machine_of(target, replace(options, capacities={}))  # refuses what such a target does not have
+    usual = _device(target, target.device, options.capacities)
+    others = {chip: _member(target, usual, chip, member) for chip, member in (members or {}).items()}
+    found = read(graph, target.kernels)
+    layers = [Layer(item.name, item.reads, item.weights, item.output) for item in found.items]
+    levels = levels_of(layers, found.given, found.returned)
+    costs = DeviceStages(levels, layers, [item.loops for item in found.items], usual, others)
+    count = smallest(levels, costs) if chips == "auto" else chips
+    cuts = choose(levels, count, balance, costs)
+    return DevicePlan(found.items, levels, costs, cuts, balance, _notes(found.items, costs, cuts))
+
+
+def _device(target: Target, device: Device, capacities: Mapping[str, int]) -> Device:
+    """The device with less memory, where an option says so."""
+    memory = target.memories[0]
+    for name, size in capacities.items():
+        if name != memory.name.lower():
+            raise UsageError(f"target {target.name} has no memory {shorten(name)}", f"Its memories: {memory.name}.")
+        if size > device.memory:
+            raise UsageError(f"memory {memory.name} has {device.memory} bytes for constants, not {size}", "Give it less.")
+        device = replace(device, memory=size)
+    return device
+
+
+def _member(target: Target, device: Device, chip: int, member: Member) -> Device:
+    if member.cores is not None or member.engines is not None:
+        raise UsageError(f"chip {chip}: target {target.name} has neither cores nor engines to choose", "Say memory only.")
+    return _device(target, device, member.capacities)
+
+
+def _notes(items: tuple[Item, ...], costs: DeviceStages, cuts: Cuts) -> tuple[str, ...]:
+    """Why constants lie with the host: layers that no device holds are named."""
+    parts = segments(cuts, costs.levels.depth)
+    most = max(costs.at(stage).memory for stage in range(len(parts)))
+    sizes = [costs.device.stored(item.weights, item.loops) for item in items]
+    notes = [
+        f"layer {shorten(item.name)} has {size} bytes of constants, more than a device: it lies with the host on any of them"
+        for item, size in zip(items, sizes, strict=True)
+        if size > most
+    ]
+    host = sum(costs.use(*part, stage).fetched for stage, part in enumerate(parts))
+    if host:
+        notes.append(f"{host} bytes of constants lie with the host, and are fetched at every inference")
+    return tuple(notes)
