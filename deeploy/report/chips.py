@@ -91,7 +91,7 @@ def breakdown(manifest: Entry) -> dict[str, float]:
     shares = dict(manifest["shares"])
     found = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
     found |= {f"waiting for {path}": cycles for path, cycles in shares.items() if path != "link"}
-    found["waiting for chips"] = manifest["cycles"] - sum(found.values())
+    found["waiting for chips"] = max(0, manifest["cycles"] - sum(found.values()))
     return found
 
 
@@ -208,7 +208,9 @@ def report(manifest: Entry) -> str:
         lines.append("  bytes: " + ", ".join(f"{path} {plain(count)}" for path, count in manifest["bytes"].items()))
     if manifest.get("stream"):
         found = manifest["stream"]
-        lines.append(f"  an output every {plain(found['interval'])} cycles, {found['per_second']:.1f} a second")
+        pace = f"an output every {plain(found['interval'])} cycles, {found['per_second']:.1f} a second"
+        idle = ", ".join(f"{100 * part:.0f} %" for part in found["idle"])
+        lines += [f"  {pace}; one input alone takes {plain(found['latency'])} cycles", f"  idle, by stage: {idle}"]
     rows = []
     for chip, entry in enumerate(manifest["chips"]):
         cycles = plain(entry["cycles"]) if entry["cycles"] is not None else "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from deeploy.distribute.system import alone
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
+from deeploy.report.chips import report
 from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import pipelined
 from deeploy.target import load
@@ -77,6 +79,10 @@ def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_a
     assert system.stream.interval < system.stream.latency < 3.5 * system.stream.interval
     busy = [1 - part for part in system.stream.idle]
     assert max(busy) > 0.85
+    shown = report(json.loads(str(system.files()["deploy.json"])))
+    assert (
+        f"idle, by stage: {', '.join(f'{100 - 100 * part:.0f} %' for part in busy)}" in shown and "a second; one input alone takes" in shown
+    )
     notes = [float(note.split(": ")[1].split(" cycles")[0]) for note in system.notes if note.startswith("stage ")]
     assert system.stream.interval == pytest.approx(max(notes), rel=0.15)
 
