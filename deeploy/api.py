@@ -28,7 +28,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
-from deeploy.midend.machine import Options, kernels_of, machine_of, shared
+from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, shared
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
@@ -229,7 +229,6 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
-    check_code(machine)
     check_sample(inputs)
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     resources = _resources(machine, options, len(models))
@@ -362,6 +361,7 @@ def _fallback_engine(target: Target, chosen: bool | str) -> str:
 
 def _resources(target: Target, options: Options, networks: int) -> Machine | None:
     """The machine that plans may use, without what several networks cannot share."""
+    check_code(target)
     resources = machine_of(target, options)
     return shared(resources, target) if resources is not None and networks > 1 else resources
 
@@ -426,15 +426,6 @@ class Clock:
         result = stage(*arguments)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         return result
-
-
-def check_code(target: Target) -> None:
-    """Raise ``UsageError`` where a target is for planning only."""
-    if target.device is not None:
-        raise UsageError(
-            f"target {target.name} is for planning only: no code is made for it",
-            "Plan with deeploy compile --chips N --partition pipeline, or take another target (deeploy targets).",
-        )
 
 
 def check_sample(inputs: str | Path | None) -> None:

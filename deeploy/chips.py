@@ -29,7 +29,7 @@ from deeploy.graph.types import DType
 from deeploy.midend.alike import carried, signature
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
-from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
@@ -219,7 +219,7 @@ def compile(
     """
     machine = target if isinstance(target, Target) else targets.load(target)
     options = options or Options()
-    api.check_code(machine)
+    check_code(machine)
     api.check_sample(inputs)
     topology = topology_of(machine, cut.topology)
     _check_count(cut)

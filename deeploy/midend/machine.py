@@ -33,6 +33,15 @@ class Options:
     engines: tuple[str, ...] | None = None
 
 
+def check_code(target: Target) -> None:
+    """Raise ``UsageError`` where a target is for planning only."""
+    if target.device is not None:
+        raise UsageError(
+            f"target {target.name} is for planning only: no code is made for it",
+            "Plan with deeploy compile --chips N --partition pipeline, or take another target (deeploy targets).",
+        )
+
+
 def levels_of(target: Target) -> tuple[str, ...]:
     """The memories by the numbers that a choice calls them: the first engine's own, those further out, other engines' own, the rest."""
     first = target.engines[0].memory
