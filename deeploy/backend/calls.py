@@ -33,7 +33,7 @@ class Instance:
     source: str
     struct: str
     macros: tuple[tuple[str, str], ...]
-    texts: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
