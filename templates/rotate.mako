@@ -3,6 +3,9 @@
 ${kernel}(&(struct rotate){
     .x = ${x.ptr}, .cosine = ${cosine.ptr}, .sine = ${sine.ptr}, .y = ${y.ptr},
     ${loops(x.extent, keep_last=True, x=x, cosine=cosine, sine=sine, y=y)},
+% if attrs.get("interleaved"):
+    .is_interleaved = 1,
+% endif
 % if not x.dtype.is_float:
     .table = ${table.ptr}, .smallest = ${x.dtype.range[0]},
     .by_cosine = ${factors(attrs["cosine"])},

@@ -1,7 +1,7 @@
 """Rotary embedding (docs/integer-form.md): the halves of a row as the two coordinates of points, turned by angles.
 
-y = x * cos + turned * sin, where turned is (-second half, first half). Every element needs one of the other half, so that a row is
-never cut; cosines and sines broadcast over heads.
+y = x * cos + turned * sin, where turned is (-second half, first half); pairs that are interleaved lie side by side instead.
+Every element needs another one of its row, so that a row is never cut; cosines and sines broadcast over heads.
 """
 
 from __future__ import annotations
@@ -41,14 +41,25 @@ def product(a: np.ndarray, b: np.ndarray, constants: tuple[int, ...]) -> np.ndar
     return np.asarray(np.clip(shifted(wide, shift, None if even < 0 else even), low, high))
 
 
+def halves(node: Node, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the second elements of all pairs."""
+    half = x.shape[-1] // 2
+    return (x[..., ::2], x[..., 1::2]) if node.attrs.get("interleaved") else (x[..., :half], x[..., half:])
+
+
+def joined(node: Node, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Rows of these pairs."""
+    both = np.stack([first, second], axis=-1 if node.attrs.get("interleaved") else -2)
+    return both.reshape(*first.shape[:-1], 2 * first.shape[-1])
+
+
 def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Both products requantised on their own, then clip((c*mul_a + s*mul_b + add) >> shift, low, high).
 
     ``table`` [2,256] gives the turned element for one of the second half (row 0) and of the first half (row 1).
     """
-    half, smallest = x.shape[-1] // 2, np.iinfo(x.dtype).min
-    steps = x.astype(np.int64) - smallest
-    turned = np.concatenate([table[0][steps[..., half:]], table[1][steps[..., :half]]], axis=-1)
+    first, second = halves(node, x.astype(np.int64) - np.iinfo(x.dtype).min)
+    turned = joined(node, table[0][second], table[1][first])
     mul_a, mul_b, add, shift, low, high, even = node.attrs["sum"]
     c, s = product(x, cos, node.attrs["cosine"]), product(turned, sin, node.attrs["sine"])
     return np.asarray(np.clip(shifted(c * mul_a + s * mul_b + add, shift, None if even < 0 else even), low, high))
@@ -56,6 +67,6 @@ def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table
 
 def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     """x * cos + (-second half, first half) * sin in float32."""
-    half = x.shape[-1] // 2
-    turned = np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
+    first, second = halves(node, x)
+    turned = joined(node, -second, first)
     return np.asarray(x * cos + turned * sin, np.float32)

@@ -38,7 +38,7 @@ static inline Y_T combined(const struct rotate *k, X_T x, TABLE_T turned, COSINE
 
 /* Both elements of a pair are read before either is written: y may be x. */
 void KERNEL(const struct rotate *k) {
-    const int half = k->extent[LAST] / 2;
+    const int half = k->extent[LAST] / 2, apart = k->is_interleaved ? 1 : half, next = k->is_interleaved ? 2 : 1;
     const int x_step = k->x_step[LAST], c_step = k->cosine_step[LAST], s_step = k->sine_step[LAST],
               y_step = k->y_step[LAST];
     int index[AXES] = {0};
@@ -47,11 +47,11 @@ void KERNEL(const struct rotate *k) {
         const COSINE_T *const cosine = (const COSINE_T *)k->cosine + row_offset(index, k->cosine_step);
         const SINE_T *const sine = (const SINE_T *)k->sine + row_offset(index, k->sine_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
-        for (int i = 0; i < half; i++) {
-            const X_T first = x[i * x_step], second = x[(i + half) * x_step];
+        for (int pair = 0; pair < half; pair++) {
+            const int i = pair * next, j = i + apart;
+            const X_T first = x[i * x_step], second = x[j * x_step];
             y[i * y_step] = combined(k, first, FROM_SECOND(k, second), cosine[i * c_step], sine[i * s_step]);
-            y[(i + half) * y_step] =
-                combined(k, second, FROM_FIRST(k, first), cosine[(i + half) * c_step], sine[(i + half) * s_step]);
+            y[j * y_step] = combined(k, second, FROM_FIRST(k, first), cosine[j * c_step], sine[j * s_step]);
         }
     } while (next_row(index, k->extent));
 }

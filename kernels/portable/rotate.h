@@ -1,4 +1,5 @@
-/* Rotary embedding: y = x * cos + turned * sin, turned = (-second half, first half) of every row. */
+/* Rotary embedding: y = x * cos + turned * sin, turned = (-second half, first half) of every row; with interleaved
+ * pairs, the halves are the elements of even and of odd index. */
 #ifndef DEEPLOY_ROTATE_H
 #define DEEPLOY_ROTATE_H
 
@@ -25,7 +26,8 @@ struct rotate {
     const void *table; /* of integers, [2][256]: the turned element for one of the second half, and of the first */
     void *y;
     int extent[6], x_step[6], cosine_step[6], sine_step[6], y_step[6]; /* the last axis is the row */
-    int32_t smallest;                                                  /* value of X_T */
+    int is_interleaved;
+    int32_t smallest; /* value of X_T */
     struct rotate_product by_cosine, by_sine;
     struct rotate_sum sum;
 };

@@ -36,6 +36,19 @@ FAMILIES = {
         "GPT2Config",
         {"vocab_size": WORDS, "n_positions": 2 * LENGTH, "n_embd": WIDTH, "n_layer": 2, "n_head": 4, "attn_implementation": "eager"},
     ),
+    "gptj": Family(
+        "GPTJForCausalLM",
+        "GPTJConfig",
+        {
+            "vocab_size": WORDS,
+            "n_positions": 2 * LENGTH,
+            "n_embd": WIDTH,
+            "n_layer": 2,
+            "n_head": 4,
+            "rotary_dim": 8,
+            "attn_implementation": "eager",
+        },
+    ),
     "neox": Family("GPTNeoXForCausalLM", "GPTNeoXConfig", {**_COMMON, **_TEXT, "intermediate_size": 2 * WIDTH}),
 }
 

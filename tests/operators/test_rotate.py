@@ -31,27 +31,32 @@ def draw(dtype: str, *shape: int) -> np.ndarray:
     return RANDOM.integers(low, high, shape, endpoint=True).astype(DType(dtype).numpy)
 
 
+@pytest.mark.parametrize("attrs", [{}, {"interleaved": True}])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_floats_turn_as_complex_numbers(shapes: tuple[tuple[int, ...], ...]) -> None:
+def test_floats_turn_as_complex_numbers(shapes: tuple[tuple[int, ...], ...], attrs: dict[str, Any]) -> None:
     x = RANDOM.normal(size=shapes[0]).astype(np.float32)
     angle = RANDOM.uniform(-3, 3, (*shapes[0][:-1], shapes[0][-1] // 2))
-    tables = [np.tile(f(angle), 2).astype(np.float32) for f in (np.cos, np.sin)]
-    got = check(kernel(True), {"x": x, "cosine": tables[0], "sine": tables[1]}, "f32", strided=True)[0]
+    tables = [(np.repeat(f(angle), 2, -1) if attrs else np.tile(f(angle), 2)).astype(np.float32) for f in (np.cos, np.sin)]
+    got = check(kernel(True), {"x": x, "cosine": tables[0], "sine": tables[1]}, "f32", attrs, strided=True)[0]
     half = x.shape[-1] // 2
-    points = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angle)
-    np.testing.assert_allclose(got, np.concatenate([points.real, points.imag], axis=-1), atol=1e-5)
+    first, second = (slice(0, None, 2), slice(1, None, 2)) if attrs else (slice(0, half), slice(half, None))
+    points = (x[..., first] + 1j * x[..., second]) * np.exp(1j * angle)
+    np.testing.assert_allclose(got[..., first], points.real, atol=1e-5)
+    np.testing.assert_allclose(got[..., second], points.imag, atol=1e-5)
     cos, sin = (RANDOM.normal(size=s).astype(np.float32) for s in shapes[1:])
-    check(kernel(True), {"x": x, "cosine": cos, "sine": sin}, "f32", strided=True)
+    check(kernel(True), {"x": x, "cosine": cos, "sine": sin}, "f32", attrs, strided=True)
 
 
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize("dtypes", [("s8", "s8", "s8", "s8", "s8"), ("u8", "s8", "u8", "s8", "u8"), ("s8", "u8", "u8", "u8", "s8")])
 @pytest.mark.parametrize("even", [-1, 0, 1])
-def test_integers(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...], even: int) -> None:
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_integers(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...], even: int, interleaved: bool) -> None:
     x, cos, sin = (draw(d, *s) for d, s in zip(dtypes, shapes, strict=False))
     table = draw(dtypes[3], 2, 256)
     product = (3, 2, 1 << 20, 1 << 26, 27, -128, 127, even)
     attrs: dict[str, Any] = {
+        "interleaved": interleaved,
         "cosine": product,
         "sine": (5, -7, (1 << 30) - 3, 77 << 30, 38, -100, 127, -1),
         "sum": (1 << 29, (1 << 30) + 9, 1 << 29, 30, *DType(dtypes[4]).range, even),

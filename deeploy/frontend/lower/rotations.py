@@ -1,5 +1,7 @@
 """Rotary embedding: x * cos + concat(-second half, first half) * sin as one operator, in floats and in integers.
 
+Pairs may also lie side by side: then the turned tensor is stack(-odd elements, even elements), along a new axis that is flattened.
+
 Files spell it out in slices, a negation, a concatenation, two products and a sum, each of which a quantised graph requantises. Nothing
 of that has to exist in memory: ``Rotate`` does the same steps for one pair of elements after the other.
 """
@@ -71,11 +73,16 @@ def _sum(node: gs.Node) -> tuple[int, ...] | None:
     return None if found is None or np.dtype(node.outputs[0].dtype) not in _BYTES else (found[0], *found)
 
 
-def _half(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor, second: bool) -> np.ndarray | None:
+def _half(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
     """What a part of the turned tensor is for every value of the half of ``x`` that it comes from; the sign alone for floats."""
     chain: list[gs.Node] = []
     while (node := producer(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
-        if not build.lowered(node) or only_consumer(graph, tensor) is None:
+        if only_consumer(graph, tensor) is None:
+            return None
+        if interleaved and node.op == "Reshape" and list(node.outputs[0].shape) == [*node.inputs[0].shape, 1]:
+            tensor = node.inputs[0]
+            continue
+        if not build.lowered(node):
             return None
         chain.insert(0, node)
         variables = [t for t in node.inputs if not isinstance(t, gs.Constant)]
@@ -83,7 +90,7 @@ def _half(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor, second: bool) -> np.
             return None
         tensor = variables[0]
     cut = _lowered(tensor, "Slice")
-    if cut is None or cut.inputs[0] is not x or not _is_half(cut, second):
+    if cut is None or cut.inputs[0] is not x or not _is_half(cut, second, interleaved):
         return None
     if np.dtype(x.dtype).kind == "f":
         return np.array([(-1) ** len(chain)]) if all(n.op == "Unary" and n.attrs["function"] == "neg" for n in chain) else None
@@ -95,12 +102,15 @@ def _half(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor, second: bool) -> np.
     return None if values is None or dtype not in _BYTES else values.astype(dtype)
 
 
-def _is_half(cut: gs.Node, second: bool) -> bool:
+def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:
+    """Whether a Slice takes one of the halves of rows, or every other element from the first or the second on."""
     shape = [int(n) for n in cut.inputs[0].shape]
-    half, last = shape[-1] // 2, len(shape) - 1
-    begin = half if second else 0
-    starts, ends = [0] * last + [begin], [*shape[:last], begin + half]
-    return list(cut.attrs["starts"]) == starts and list(cut.attrs["ends"]) == ends and set(cut.attrs["steps"]) == {1}
+    step, last = 2 if interleaved else 1, len(shape) - 1
+    begin = int(second) if interleaved else second * shape[-1] // 2
+    wanted = range(shape[-1])[begin::2] if interleaved else range(begin, begin + shape[-1] // 2)
+    starts, ends, steps = (list(cut.attrs[name]) for name in ("starts", "ends", "steps"))
+    is_whole = starts[:last] == [0] * last and ends[:last] == shape[:last] and set(steps[:last]) <= {1}
+    return is_whole and steps[last] == step and range(starts[last], ends[last], step) == wanted
 
 
 def _applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
@@ -123,15 +133,22 @@ def _applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
     return requantise(product, np.asarray(mul), np.asarray(add), shift, low, high, None if even < 0 else even)
 
 
-def _turned(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor) -> np.ndarray | None:
-    """Row 0: what ``tensor`` has for every value of the second half of ``x`` in its first half; row 1: the other way round."""
-    joined = _lowered(tensor, "Concat")
-    if joined is None or only_consumer(graph, tensor) is None or len(joined.inputs) != 2 or list(tensor.shape) != list(x.shape):
+def _turned(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor) -> tuple[np.ndarray, bool] | None:
+    """How ``tensor`` is turned from ``x``, and whether pairs lie side by side.
+
+    Row 0: what it has for every value of the second half of ``x`` in its first half; row 1: the other way round.
+    """
+    if x.shape[-1] % 2 or list(tensor.shape) != list(x.shape) or only_consumer(graph, tensor) is None:
         return None
-    if joined.attrs["axis"] != len(x.shape) - 1 or x.shape[-1] % 2:
+    flat = producer(tensor, "Reshape")
+    joined = _lowered(tensor if flat is None else flat.inputs[0], "Concat")
+    last = len(x.shape) - 1
+    if joined is None or only_consumer(graph, joined.outputs[0]) is None or len(joined.inputs) != 2:
         return None
-    parts = [_half(graph, part, x, second) for part, second in zip(joined.inputs, (True, False), strict=True)]
-    return None if parts[0] is None or parts[1] is None else np.stack([parts[0], parts[1]])
+    if joined.attrs["axis"] != last + (flat is not None) or (flat is not None and len(joined.outputs[0].shape) != last + 2):
+        return None
+    parts = [_half(graph, part, x, second, flat is not None) for part, second in zip(joined.inputs, (True, False), strict=True)]
+    return None if parts[0] is None or parts[1] is None else (np.stack([parts[0], parts[1]]), flat is not None)
 
 
 @rule("ScaledAdd", "Add")
@@ -143,21 +160,24 @@ def rotary(graph: gs.Graph, node: gs.Node) -> bool:
     for straight, crossed in ((0, 1), (1, 0)):
         for c in _products(graph, node.inputs[straight]):
             for s in _products(graph, node.inputs[crossed]):
-                table = _turned(graph, s.x, c.x) if list(c.x.shape) == list(y.shape) else None
-                if table is None or (not total and table.ravel().tolist() != [-1, 1]):
+                turned = _turned(graph, s.x, c.x) if list(c.x.shape) == list(y.shape) else None
+                if turned is None or (not total and turned[0].ravel().tolist() != [-1, 1]):
                     continue
                 factors = total if straight == 0 or not total else (total[1], total[0], *total[2:])
-                _replace(graph, node, c, s, table, factors)
+                _replace(graph, node, (c, s), turned, factors)
                 return True
     return False
 
 
-def _replace(graph: gs.Graph, node: gs.Node, c: _Product, s: _Product, table: np.ndarray, total: tuple[int, ...]) -> None:
-    y = node.outputs[0]
+def _replace(
+    graph: gs.Graph, node: gs.Node, products: tuple[_Product, _Product], turned: tuple[np.ndarray, bool], total: tuple[int, ...]
+) -> None:
+    y, (c, s), (table, interleaved) = node.outputs[0], products, turned
     node.outputs.clear()
-    tables, attrs = list[gs.Tensor](), dict[str, tuple[int, ...]]()
+    tables, attrs = list[gs.Tensor](), dict[str, tuple[int, ...] | bool]({"interleaved": True} if interleaved else {})
     if total:
-        tables, attrs = [build.const(f"{y.name} (turned)", table)], {"cosine": c.constants, "sine": s.constants, "sum": total}
+        tables = [build.const(f"{y.name} (turned)", table)]
+        attrs |= {"cosine": c.constants, "sine": s.constants, "sum": total}
     build.add(graph, "Rotate", [c.x, c.factor, s.factor, *tables], y, node.name, **attrs)
 
 

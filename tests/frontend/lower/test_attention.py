@@ -143,7 +143,10 @@ def test_products_that_have_to_stay_apart(change: Callable[[gs.Graph], None]) ->
 
 
 def rotation(random: np.random.Generator, kind: str, change: str = "") -> gs.Graph:
-    """x * cos + concat(-second half, first half) * sin with random scales, shapes and orders of operands; ``change`` breaks it."""
+    """x * cos + concat(-second half, first half) * sin with random scales, shapes and orders of operands; ``change`` breaks it.
+
+    With "pairs" in ``change``, the halves are every other element.
+    """
     half = int(random.integers(1, 9))
     shape, is_float = [1, int(random.integers(1, 4)), int(random.integers(1, 5)), 2 * half], kind == "float"
     dtype = np.float32 if is_float else np.int8 if kind == "dialect" else random.choice([np.int8, np.uint8])
@@ -158,11 +161,11 @@ def rotation(random: np.random.Generator, kind: str, change: str = "") -> gs.Gra
             a, b = b, a
         return build.add(graph, op, [a, b, *operands], named(graph, dtype, np.broadcast_shapes(tuple(a.shape), tuple(b.shape))), **attrs)
 
-    def part(begin: int, axis: int = 3) -> gs.Tensor:
-        starts, ends = [0] * 4, list(shape)
-        starts[axis], ends[axis] = begin, begin + shape[axis] // 2
-        cut = named(graph, dtype, [e - s for s, e in zip(starts, ends, strict=True)])
-        return build.add(graph, "Slice", [x], cut, starts=tuple(starts), ends=tuple(ends), steps=(1,) * 4)
+    def part(begin: int) -> gs.Tensor:
+        ends, steps = ([*shape[:3], begin + half], (1,) * 4) if "pairs" not in change else (list(shape), (1, 1, 1, 2))
+        return build.add(
+            graph, "Slice", [x], named(graph, dtype, [*shape[:3], half]), starts=(0, 0, 0, begin), ends=tuple(ends), steps=steps
+        )
 
     def function(t: gs.Tensor) -> gs.Tensor:
         y = named(graph, dtype, t.shape)
@@ -172,13 +175,18 @@ def rotation(random: np.random.Generator, kind: str, change: str = "") -> gs.Gra
             return operate("Mul", t, build.const(f"minus {len(graph.nodes)}", [-1], np.int8), 0.9)
         return build.add(graph, "Lookup", [t, constant(random, dtype, 256)], y)
 
-    first, second = part(0), part(half)
+    first, second = part(0), part(1 if "pairs" in change else half)
     parts = [second, function(first)] if change == "sign" and is_float else [function(second), first]
-    if change == "order":
+    if "order" in change:
         parts = parts[::-1]
     if change == "tables":
         parts = [function(parts[0]), function(parts[1])]
-    turned = build.add(graph, "Concat", parts, named(graph, dtype, shape), axis=3)
+    if "pairs" in change:
+        parts = [build.reshape(graph, p, [*p.shape, 1], f"{p.name} (column)") for p in parts]
+        pairs = build.add(graph, "Concat", parts, named(graph, dtype, [*shape[:3], half, 2]), axis=4)
+        turned = build.reshape(graph, pairs, shape, "turned")
+    else:
+        turned = build.add(graph, "Concat", parts, named(graph, dtype, shape), axis=3)
     c, s = operate("Mul", x, cos, 1 / 90), operate("Mul", turned, sin, 1 / 90)
     if change == "reader":
         graph.outputs.append(turned)
@@ -193,7 +201,10 @@ def rotation(random: np.random.Generator, kind: str, change: str = "") -> gs.Gra
     return graph
 
 
-@pytest.mark.parametrize(("kind", "change"), [("float", ""), ("dialect", ""), ("tables", ""), ("tables", "tables")])
+ROTATIONS = [("float", ""), ("dialect", ""), ("tables", ""), ("tables", "tables"), *((k, "pairs") for k in ("float", "dialect", "tables"))]
+
+
+@pytest.mark.parametrize(("kind", "change"), ROTATIONS)
 @pytest.mark.parametrize("seed", range(10))
 def test_rotations_are_one_operator(kind: str, change: str, seed: int) -> None:
     _, after = both(lambda random: rotation(random, kind, change), rotations.PASS, seed)
@@ -201,7 +212,8 @@ def test_rotations_are_one_operator(kind: str, change: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "change"), [("float", "order"), ("float", "sign"), ("tables", "order"), ("float", "reader"), ("tables", "reader")]
+    ("kind", "change"),
+    [("float", "order"), ("float", "sign"), ("tables", "order"), ("float", "reader"), ("tables", "reader"), ("float", "pairs order")],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_no_rotation(kind: str, change: str, seed: int) -> None:
