@@ -188,7 +188,7 @@ def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:
             runs = walk(replace(one.plan, target=replace(target, timing=timing))).calls
             for step, (layer, run) in enumerate(zip(one.layers, runs, strict=True)):
                 teams = sum(team.cold for team in one.teams if team.step == step)
-                features.append([1.0, *_windows(one.plan, step), one.plan.tiling(step).tiles - 1])
+                features.append([1.0, *_windows(one.plan, step), one.plan.tiling(step).tiles])
                 issue = sum(traffic.transfers for traffic in run.traffic.values()) * timing.paths["L2_L1"].issue
                 rest.append(layer - teams - run.stalled - issue)
         x = solve(np.array(features, float), np.maximum(np.array(rest, float), 1.0))
