@@ -16,7 +16,7 @@ CORES = 8
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
-DEEPEST = 1536  # bytes of a window: those that eight cores gather take 48 KiB
+GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 
 
 def _no_zero_points(node: Node) -> bool:
@@ -29,9 +29,10 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _gathers(node: Node, channels: int) -> bool:
-    """Whether the windows of a convolution are worth gathering, and short enough."""
-    window = conv.window(node)
-    return window.channels >= channels and window.channels * window.height * window.width <= DEEPEST
+    """Whether the windows of a convolution are worth gathering, and short enough: as many as a row of the output has, up to four."""
+    window, output = conv.window(node), node.outputs[0]
+    depth = window.channels * window.height * window.width
+    return window.channels >= channels and CORES * min(ROWS, output.shape[2]) * depth <= GATHERED
 
 
 def _has_groups(node: Node) -> bool:
@@ -46,14 +47,14 @@ def _pitch(geometry: Geometry) -> int:
 
 def _windows(geometry: Geometry) -> int:
     """Bytes in which every core gathers what the windows of its positions see."""
-    return CORES * ROWS * _pitch(geometry)
+    return CORES * min(ROWS, geometry.extents["ow"]) * _pitch(geometry)
 
 
 def _windows_and_weights(geometry: Geometry) -> int:
     """The same, and room for filters that are filled up to whole words."""
     e, pitch = geometry.extents, _pitch(geometry)
     is_filled = pitch != e["fh"] * e["fw"] * e["c"] and pitch * e["k"] <= FILLED
-    return CORES * pitch * (ROWS + (e["k"] if is_filled else 0))
+    return CORES * pitch * (ROWS + e["k"]) if is_filled else _windows(geometry)
 
 
 def _macros(node: Node) -> dict[str, str]:
