@@ -71,7 +71,7 @@ def _case(kernel: Kernel, sample: Sample, seen: set[tuple[str, object]], number:
 def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
     """The operands of the kernel's body that the sample has, without absent ones at the end; None where it does not suit."""
     names = [name.rstrip("?") for name in kernel.inputs]
-    given = {*sample.shapes, *sample.arrays}
+    given = {*sample.shapes, *sample.arrays} - {*kernel.outputs}
     while names and names[-1] not in given and f"{names[-1]}?" in kernel.inputs:
         names.pop()
     return tuple(names) if given == set(names) else None
@@ -104,7 +104,7 @@ def draw(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.n
 def _made(kernel: Kernel, sample: Sample, body: tuple[str, ...], codes: Mapping[str, DType], stages: tuple[str, ...]) -> Case | None:
     rng = np.random.default_rng(len(body) + sum(sum(shape) for shape in sample.shapes.values()))
     inputs = {n: sample.arrays[n] if n in sample.arrays else draw(rng, codes[n], sample.shapes[n]) for n in body}
-    outputs = tuple(Tensor(name, (), codes[name]) for name in kernel.outputs)
+    outputs = tuple(Tensor(name, sample.shapes.get(name, ()), codes[name]) for name in kernel.outputs)
     attrs: dict[str, Any] = {**sample.attrs, "epilogue": stages}
     if all(array.dtype.kind == "f" for array in inputs.values()):  # floats have no zero points
         attrs |= {name: 0 for name in attrs if name.endswith("zero_point")}
@@ -137,7 +137,8 @@ def _shaped(node: Node, sample: Sample) -> Node:
     """The node before its outputs' shapes are known: with those of its first input, which conditions may look at."""
     first = node.inputs[0]
     shape = first.shape if first is not None else ()
-    return Node(node.name, node.op, node.inputs, tuple(Tensor(t.name, shape, t.dtype) for t in node.outputs), sample.attrs)
+    outputs = tuple(Tensor(t.name, sample.shapes.get(t.name, shape), t.dtype) for t in node.outputs)
+    return Node(node.name, node.op, node.inputs, outputs, sample.attrs)
 
 
 def _stages(

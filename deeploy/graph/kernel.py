@@ -54,7 +54,9 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Sample:
-    """A node to try a kernel on: shapes of the body's inputs in graph layout, attributes without epilogue, arrays that cannot be random."""
+    """A node to try a kernel on: shapes of the body's inputs in graph layout, and of outputs where inputs do not say them; attributes
+    without epilogue; arrays that cannot be random.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
     attrs: Mapping[str, Any] = field(default_factory=dict)

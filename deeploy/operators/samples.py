@@ -119,6 +119,21 @@ _CHOSEN = (
 )
 _LAST = tuple(x[-1] for x in _ROWS)
 
+_TURNED = np.clip(-np.arange(-128, 128), -128, 127)
+_ROTATION = {"cosine": (3, -4, 3000, 1 << 11, 12, -128, 127, -1), "sine": (0, 5, 2500, 0, 12, -128, 127, 0)}
+_ROTATED = tuple(
+    sample
+    for x, angles in (((2, 3, 16), (3, 16)), ((1, 2), (2,)), ((2, 4, 3, 10), (1, 3, 10)))
+    for sample in (
+        Sample({"x": x, "cosine": angles, "sine": angles}),
+        Sample(
+            {"x": x, "cosine": angles, "sine": angles},
+            {**_ROTATION, "sum": (1 << 10, 900, 1 << 9, 11, -128, 127, -1)},
+            {"table": np.stack([_TURNED, np.arange(-128, 128)]).astype(np.int8)},
+        ),
+    )
+)
+
 SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "Conv": _CONV,
     "ConvTranspose": _TRANSPOSED,
@@ -126,7 +141,7 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "MaxPool": _MAX_POOL,
     "AveragePool": _AVERAGE_POOL,
     "ArgMax": _each(_X, *({"smallest": smallest, "last": not smallest} for smallest in (True, False))),
-    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "IntegerMean"), _REDUCE),
+    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "IntegerMean"), _REDUCE),
     **dict.fromkeys(("Add", "Sub", "Div"), _ELEMENTWISE),
     "Mul": _each(_ELEMENTWISE, {"a_zero_point": 3, "b_zero_point": -4}),
     "ScaledAdd": _each(_ELEMENTWISE, _SCALED_ADD),
@@ -145,6 +160,10 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     "Clip": _each(_X, {"low": -5, "high": 9}, {"low": None, "high": 3}),
     "Unary": _each(_X[2:3], *_UNARY),
     "Copy": _X,
+    "Expand": tuple(
+        Sample({"x": x, "y": y}) for x, y in (((1,), (70,)), ((3, 1), (3, 65)), ((2, 1, 4, 1), (2, 3, 4, 5)), ((4, 1, 7), (4, 9, 7)))
+    ),
+    "Rotate": _ROTATED,
     "Cast": _X,
     "Softmax": (*_X, *_with({"table": _EXPONENTIALS}, {"levels": 255, "zero_point": 0, "low": 0, "high": 255, "smallest": 0})),
     "ShiftSoftmax": tuple(Sample({"x": x}, {"group": min(8, x[-1]), "numerator": 127 * 256}) for x in _ROWS),

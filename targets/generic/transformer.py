@@ -271,7 +271,7 @@ _ROTATE = Kernel(
 _ROTATE_FLOAT = replace(
     _ROTATE,
     inputs=("x", "cosine", "sine", "table?"),
-    types=dict.fromkeys(("x", "cosine", "sine", "y"), FLOAT),
+    types={**dict.fromkeys(("x", "cosine", "sine", "y"), FLOAT), "table": frozenset()},
     constants=(),
     reference=rotate.float_reference,
 )
