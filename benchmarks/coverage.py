@@ -102,10 +102,15 @@ def is_right(got: list[np.ndarray], wanted: list[np.ndarray], rtol: float, atol:
     return True
 
 
+def array_of(value: Any) -> np.ndarray:
+    """An array of a test, which may be an array or as ONNX stores one."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
 def tried(case: Any, run_c: bool, fallback: bool = False) -> Outcome:
     """What became of a test: ``right``, ``wrong``, ``refused``, or ``crashed`` where the compiler failed in another way; and why."""
     inputs, wanted = case.data_sets[0]
-    arrays = [np.asarray(array) for array in inputs if array is not None]
+    arrays = [array_of(array) for array in inputs if array is not None]
     if len(arrays) != len(case.model.graph.input):
         return "refused", "an input of the test is absent"
     signal.alarm(SECONDS)
@@ -117,7 +122,7 @@ def tried(case: Any, run_c: bool, fallback: bool = False) -> Outcome:
         signal.alarm(0)
     if got is None:
         return "refused", reason
-    return ("right" if is_right(got, [np.asarray(a) for a in wanted], case.rtol, case.atol) else "wrong"), ""
+    return ("right" if is_right(got, [array_of(a) for a in wanted], case.rtol, case.atol) else "wrong"), ""
 
 
 def counted(outcomes: Mapping[str, Outcome]) -> dict[str, Counter[str]]:

@@ -15,10 +15,9 @@ from onnx import AttributeProto
 from deeploy.errors import UsageError, shorten
 from deeploy.fallback.nodes import RANDOM
 from deeploy.fallback.portable import ENTRY, Code, portable
-from deeploy.frontend.load import opset_version
 
 _PACKAGE = "emx-onnx-cgen"
-_NEWEST = 26  # opset that version 1.4 of the generator was written for
+_PADDING = 6  # position of Attention's lengths of keys
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .,:;+=()<>\[\]-]*")  # of strings that generated comments and tables may hold
 
 
@@ -44,23 +43,13 @@ def _compiler() -> Any:
     return Compiler(CompilerOptions(model_name=ENTRY, large_temp_threshold_bytes=0, large_weight_threshold=0))
 
 
-def _since(model: onnx.ModelProto) -> int:
-    """The opset that defined the standard operator of a model of one node; 0 of others."""
-    try:
-        return (
-            0 if model.graph.node[0].domain else onnx.defs.get_schema(model.graph.node[0].op_type, opset_version(model), "").since_version
-        )
-    except onnx.defs.SchemaError:
-        return 0
-
-
 def generate(model: onnx.ModelProto) -> Code | str:
     """The C of a model of one node, or why there is none."""
     node = model.graph.node[0]
     if node.op_type in RANDOM:
         return "what it computes is random"
-    if _since(model) > _NEWEST:
-        return f"the generator knows opsets up to {_NEWEST}"
+    if node.op_type == "Attention" and any(node.input[_PADDING:]):
+        return "the generator aligns causal masks of padded keys in another way than onnx does"
     for attribute in node.attribute:
         if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
             return "it holds a subgraph"

@@ -132,7 +132,11 @@ def test_strings_that_could_leave_a_comment_are_refused(tmp_path: Path) -> None:
     ("node", "version", "reason"),
     [
         (helper.make_node("Bernoulli", ["x0"], ["y0"], seed=1.0), 22, "what it computes is random"),
-        (helper.make_node("QuantizeLinear", ["x0", "s"], ["y0"]), 28, "the generator knows opsets up to 26"),
+        (
+            helper.make_node("Attention", ["x0", "x0", "x0", "", "", "", "n"], ["y0"]),
+            24,
+            "the generator aligns causal masks of padded keys",
+        ),
     ],
 )
 def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, version: int, reason: str) -> None:
@@ -140,4 +144,4 @@ def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, vers
 
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [4])] for n in ("x0", "y0")]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", version)])
-    assert generate(model) == reason
+    assert str(generate(model)).startswith(reason)
