@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("getting-started", "concepts", "tutorial-pytorch", "tutorial-operator", "tutorial-target", "tutorial-report")
+PAGES = ("getting-started", "concepts", "tutorial-pytorch", "tutorial-operator", "tutorial-target", "tutorial-chips", "tutorial-report")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SHOWN_ONLY = {"toml"}  # parts of files that are not of the page's own
 SECONDS = 400
@@ -58,7 +58,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
 
 def test_all_pages_with_commands_are_executed() -> None:
     taught = {path.stem for path in DOCS.glob("*.md") if path.stem.startswith("tutorial-")}
-    assert taught <= set(PAGES) and len(taught) == 4
+    assert taught <= set(PAGES) and len(taught) == 5
 
 
 def test_an_operator_takes_less_than_60_lines() -> None:
