@@ -224,7 +224,7 @@ def operators(plans: dict[str, deeploy.Compiled], runs: dict[str, dict[int, Run]
 
 
 def simulate(report: Report, shape: Shape, setup: Setup) -> None:
-    """The whole sequence on GVSoC: outputs as the interpreter's, cycles of every step."""
+    """The whole sequence on GVSoC: outputs as the interpreter's, cycles of every step as it is, without marks of layers."""
     every, c, name = steps(shape, CONTEXT), compiled(shape, setup), setup.name
     predicted = [walk(at_position(c.plan, past)).cycles for past in range(CONTEXT)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -232,7 +232,7 @@ def simulate(report: Report, shape: Shape, setup: Setup) -> None:
         c.write(folder)
         entry = host.select_network(project.read_manifest(folder))
         samples = [[step[port["name"]] for port in entry["inputs"]] for step in every]
-        found = gvsoc.run(folder, entry, samples, seconds=3600)
+        found = gvsoc.run(folder, entry, samples, seconds=3600, has_layers=False)
     want = [outputs[0] for outputs in c.interpret_sequence(every)]
     is_right = all(np.array_equal(a, b) for a, b in zip(found.outputs[0], want, strict=True))
     errors = [predicted[past] / found.cycles[past] - 1 for past in (0, CONTEXT // 2, CONTEXT - 1)]

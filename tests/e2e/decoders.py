@@ -184,6 +184,20 @@ def writer(
     return _saved(graph, folder)
 
 
+def attention(folder: Path, rows: int, name: str = "attention") -> Path:
+    """Write a quantised block of causal attention without caches: x in, y out; turns and mask are constants."""
+    net = Net(is_quantised=True)
+    angle = np.arange(rows)[:, None] / 100.0 ** (np.arange(WIDTH // 2) * 2 / WIDTH)
+    angles = np.concatenate([angle, angle], axis=1)
+    for kind, values in (("cos", np.cos(angles)), ("sin", np.sin(angles))):
+        net.step(net.constant(values.astype(np.float32)), 0.01, name=kind)
+    net.step(net.constant(np.triu(np.full((rows, rows), -10, np.float32), 1)), 0.1, name="mask")
+    net.node("Identity", _layer(net, net.step("x", 0.05), 0, rows, np.random.default_rng(7), [], begins=True), name="y")
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [1, rows, MODEL]) for end in "xy"]
+    constants = [numpy_helper.from_array(v, n) for n, v in net.constants.items()]
+    return _saved(helper.make_graph(net.nodes, name, ends[:1], ends[1:], constants), folder)
+
+
 def steps(count: int, rows: int, context: int, seed: int = 3) -> list[dict[str, np.ndarray]]:
     """Inputs of consecutive inferences; masks have room for the whole context and hide what is later than a row."""
     generator = np.random.default_rng(seed)
