@@ -20,18 +20,30 @@ RANDOM = np.random.default_rng(11)
 Row = list[int]
 
 
-def compiled(path: Path, net: Net, output: str, types: list[str]) -> deeploy.Compiled:
+def compiled(
+    path: Path, net: Net, output: str, types: list[str], target: str = "generic", options: deeploy.Options | None = None
+) -> deeploy.Compiled:
     graph = helper.make_graph(net.nodes, "net", net.inputs, [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)], net.constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
-    return deeploy.compile(path, input_types=dict(zip([v.name for v in net.inputs], types, strict=True)))
+    named = dict(zip([v.name for v in net.inputs], types, strict=True))
+    return deeploy.compile(path, target, input_types=named, options=options)
 
 
-def run(path: Path, net: Net, output: str, inputs: list[np.ndarray], types: list[str]) -> np.ndarray:
-    """The output of the C under sanitizers, which must be that of the interpreter."""
-    network = compiled(path, net, output, types)
-    got = network.run(inputs, sanitize=True)[0]
-    np.testing.assert_array_equal(got, network.interpret(inputs)[0])
-    return got.astype(np.int64)
+Run = Callable[[Path, Net, str, list[np.ndarray], list[str]], np.ndarray]
+
+
+@pytest.fixture(params=["generic", pytest.param("siracusa", marks=pytest.mark.slow)])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Gives the output of the C under sanitizers, which must be that of the interpreter; cut to tiles where memory is managed."""
+    options = deeploy.Options(capacities={"l1": 2500}) if request.param == "siracusa" else None
+
+    def checked(path: Path, net: Net, output: str, inputs: list[np.ndarray], types: list[str]) -> np.ndarray:
+        network = compiled(path, net, output, types, request.param, options)
+        got = network.run(inputs, sanitize=True)[0]
+        np.testing.assert_array_equal(got, network.interpret(inputs)[0])
+        return got.astype(np.int64)
+
+    return checked
 
 
 def along_rows(x: np.ndarray, function: Callable[[Row], Row]) -> np.ndarray:
@@ -58,7 +70,7 @@ def i_softmax(row: Row, a: int, b: int, c: int, log2: int, levels: int) -> Row:
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
 @pytest.mark.parametrize("parameters", [(1, 345, 62395, 255, 256), (1, 173, 15599, 127, 256), (3, 40, 900, 7, 128), (1, 30000, 5, 19, 256)])
-def test_i_softmax(kind: str, parameters: tuple[int, int, int, int, int], tmp_path: Path) -> None:
+def test_i_softmax(kind: str, parameters: tuple[int, int, int, int, int], tmp_path: Path, run: Run) -> None:
     x = draw(kind, 2, 5, 70)
     net = Net()
     names = dict(zip(["coeffA", "coeffB", "coeffC", "log2", "n_levels"], parameters, strict=True))
@@ -83,7 +95,7 @@ def ita_partial_max(row: Row, levels: int, group: int) -> Row:
     return [((levels // 2 - 1) * 256 // acc) >> ((gm - x + 16) >> 5) for x in row]
 
 
-def test_ita_max(tmp_path: Path) -> None:
+def test_ita_max(tmp_path: Path, run: Run) -> None:
     x = draw("int8", 1, 4, 9, 64)
     net = Net()
     y = net.node("ITAMax", [net.x(1, 4, 9, 64)], 1, n_levels=256)[0]
@@ -91,7 +103,7 @@ def test_ita_max(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("group", [1, 16, 64])
-def test_ita_partial_max(group: int, tmp_path: Path) -> None:
+def test_ita_partial_max(group: int, tmp_path: Path, run: Run) -> None:
     x = np.sort(draw("int8", 3, 7, 64), axis=-1) if group == 16 else draw("int8", 3, 7, 64)
     net = Net()
     y = net.node("ITAPartialMax", [net.x(3, 7, 64)], 1, n_levels=256, group_width=group)[0]
@@ -99,7 +111,7 @@ def test_ita_partial_max(group: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, along_rows(x, lambda row: ita_partial_max(row, 256, group)))
 
 
-def test_an_incomplete_group_adds_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_group_adds_nothing(tmp_path: Path, run: Run) -> None:
     x = draw("int8", 5, 40)
     x[:, 32:] = -128  # below every maximum, where a larger one would have a negative shift
     net = Net()
@@ -109,7 +121,7 @@ def test_an_incomplete_group_adds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "n", "size"), [("int8", 64, 4_000_000), ("uint8", 33, 900), ("int16", 50, 30)])
-def test_norms(kind: str, n: int, size: int, tmp_path: Path) -> None:
+def test_norms(kind: str, n: int, size: int, tmp_path: Path, run: Run) -> None:
     x, w, b = draw(kind, 2, 6, n), RANDOM.integers(-size, size, n), RANDOM.integers(-size, size, n)
     x[0, 0] = 7  # no deviation at all
     depth = 4 if size < 1000 else 16
@@ -133,7 +145,7 @@ def test_norms(kind: str, n: int, size: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("shape", "factor"), [((12, 10), 425), ((10,), 2**20), ((12, 1), -7)])
 @pytest.mark.parametrize("is_constant", [True, False])
-def test_no_norm(shape: tuple[int, ...], factor: int, is_constant: bool, tmp_path: Path) -> None:
+def test_no_norm(shape: tuple[int, ...], factor: int, is_constant: bool, tmp_path: Path, run: Run) -> None:
     x, w, b = draw("int8", 2, 12, 10), draw("int8", *shape) // 30, draw("int8", 10)
     net = Net()
     source = net.x(2, 12, 10)
@@ -154,7 +166,7 @@ def hard_swish(x: np.ndarray, three: int, six: int, one_over_six: int) -> np.nda
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])
-def test_functions(kind: str, tmp_path: Path) -> None:
+def test_functions(kind: str, tmp_path: Path, run: Run) -> None:
     x = draw(kind, 3, 50) // (1 if kind != "int16" else 50)
     cases: list[tuple[str, dict[str, int], np.ndarray]] = [
         ("iGELU", {"b": -83, "one": 6889}, gelu(x, -83, 6889)),
@@ -182,7 +194,7 @@ def test_a_function_and_its_requantisation_are_one_table(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shape", [(4, 30), (4, 1), (1,)])
-def test_integer_div(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_integer_div(shape: tuple[int, ...], tmp_path: Path, run: Run) -> None:
     a, b = draw("int8", 4, 30), draw("uint8", *shape)
     net = Net()
     y = net.node("IntegerDiv", [net.x(4, 30), net.x(*shape)], 1, Delta=255, eps=3, eta=17)[0]
