@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from deeploy.api import compile as compile
     from deeploy.midend.machine import Options as Options
 
+__all__ = ["Compiled", "Options", "__version__", "compile"]
 __version__ = "0.1.0"
 
 

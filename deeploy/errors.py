@@ -5,6 +5,8 @@ Every message has two parts: what is wrong with which node or option, and what t
 
 from __future__ import annotations
 
+__all__ = ["BuildError", "DeeployError", "FitError", "ModelError", "TargetError", "UnsupportedError", "UsageError", "shorten"]
+
 
 class DeeployError(Exception):
     """Base of all errors that are the input's fault, never the compiler's.

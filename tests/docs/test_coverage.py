@@ -17,9 +17,8 @@ PAGE = (ROOT / "docs" / "coverage.md").read_text()
 def test_the_table_adds_up() -> None:
     rows = [tuple(map(int, row)) for row in re.findall(r"^\| \S+ \| (\d+) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)]
     (applying,) = map(int, re.findall(r", (\d+) apply", PAGE))
-    totals = [
-        tuple(map(int, found)) for found in re.findall(r"(\d+) right \([\d.]+ %\), (\d+) wrong, (\d+) refused .*?, (\d+) crashed", PAGE)
-    ]
+    counts = r"(\d+) right \([\d.]+ %\), (\d+) wrong, (\d+) refused .*?, (\d+) crashed"
+    totals = [tuple(map(int, found)) for found in re.findall(counts, PAGE)]
     (right, *bad), (more, *worse) = totals
     assert tuple(map(sum, zip(*rows, strict=True))) == (right, more, applying)
     assert (bad, worse) == ([0, applying - right, 0], [0, applying - more, 0])
