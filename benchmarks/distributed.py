@@ -5,7 +5,7 @@ those of the next block is not part of its time, as in the paper, but of its ene
 any other.
 All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
 
-    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--plots DIR]
+    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--plots DIR]
 """
 
 from __future__ import annotations
@@ -135,17 +135,19 @@ class Point:
         return self.most("L3_L2") * self.byte_cycles
 
 
-def machine() -> Target:
-    """Siracusa with an L3 that holds the model."""
+def machine(bandwidth: float | None = None) -> Target:
+    """Siracusa with an L3 that holds the model; ``bandwidth``: bytes that it gives and takes in a cycle, None: as measured."""
     target = load("siracusa")
     memories = tuple(replace(m, capacity=L3_BYTES) if m.name == "L3" else m for m in target.memories)
-    return replace(target, memories=memories)
+    timing = target.timing
+    if bandwidth is not None and timing is not None:
+        path = replace(timing.paths["L3_L2"], byte=(1 / bandwidth, 1 / bandwidth))
+        timing = replace(timing, paths={**timing.paths, "L3_L2": path})
+    return replace(target, memories=memories, timing=timing)
 
 
-def measure(workload: Workload, count: int, layers: int, folder: Path) -> Point:
-    """Compile a network of so many layers for so many chips, and walk its plans."""
-    path, target = folder / "model.onnx", machine()
-    onnx.save(workload.model(layers), path)
+def measure(workload: Workload, path: Path, count: int, layers: int, target: Target) -> Point:
+    """Compile a network of so many layers, which is in ``path``, for so many chips, and walk its plans."""
     options = Options(engines=("cluster",), default_memory="L3")
     context = CONTEXT if workload.shape.past else None
     found = chips.compile(path, target, chips.Cut(count), dialect="integer", context=context, options=options)
@@ -168,8 +170,9 @@ def measure(workload: Workload, count: int, layers: int, folder: Path) -> Point:
     )
 
 
-def print_table(workload: Workload, counts: Sequence[int], is_block: bool, folder: Path) -> list[Point]:
+def print_table(workload: Workload, counts: Sequence[int], is_block: bool, target: Target) -> list[Point]:
     """Measure on these numbers of chips; a line for each as soon as it is known, then where cycles go."""
+    layers = 1 if is_block else workload.blocks
     kind = "block" if is_block else f"token: {workload.blocks} blocks"
     print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB)")
     print(
@@ -178,9 +181,12 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, folde
         flush=True,
     )
     points: list[Point] = []
-    for count in counts:
-        points.append(measure(workload, count, 1 if is_block else workload.blocks, folder))
-        print_line(workload, points[0], points[-1], is_block)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "model.onnx"
+        onnx.save(workload.model(layers), path)
+        for count in counts:
+            points.append(measure(workload, path, count, layers, target))
+            print_line(workload, points[0], points[-1], is_block)
     for point in points:
         print_shares(point, points[0])
     return points
@@ -201,6 +207,10 @@ def print_line(workload: Workload, one: Point, point: Point, is_block: bool) -> 
     for text, value in (("ms", paper.ms), ("mJ", paper.mj)):
         if value is not None:
             print(f"      paper, {point.chips} chips: {value} {text}")
+    if paper.ms is not None and paper.speedup is not None:
+        alone = paper.ms * paper.speedup
+        rate = workload.weights / (alone * 1e3 * run.mhz)
+        print(f"      paper, 1 chip: {alone:.1f} ms, all weights in it: {rate:.2f} B/cycle of L3; ours {1 / point.byte_cycles:.2f}")
 
 
 def print_shares(point: Point, one: Point) -> None:
@@ -260,8 +270,10 @@ def main() -> None:
     parser.add_argument("--chips", nargs="*", type=int, metavar="N", help="numbers of chips besides one")
     parser.add_argument("--block", action="store_true", help="the block accounting alone")
     parser.add_argument("--token", action="store_true", help="the token accounting alone")
+    parser.add_argument("--l3", type=float, metavar="B", help="bytes that L3 gives and takes in a cycle, instead of what was measured")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where SVG files go")
     args = parser.parse_args()
+    target = machine(args.l3)
     print_machine()
     print("timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), 500 MHz")
     print("energy: 13 mW a core while it works, 100 pJ/B of L3 and of links, 2 pJ/B of L2 (the paper's formula)")
@@ -270,11 +282,10 @@ def main() -> None:
         if args.only and workload.name not in args.only:
             continue
         counts = [n for n in workload.chips if not args.chips or n == 1 or n in args.chips]
-        with tempfile.TemporaryDirectory() as scratch:
-            if not args.token:
-                results[workload.name] = print_table(workload, counts, True, Path(scratch))
-            if not args.block:
-                print_table(workload, counts, False, Path(scratch))
+        if not args.token:
+            results[workload.name] = print_table(workload, counts, True, target)
+        if not args.block:
+            print_table(workload, counts, False, target)
     if args.plots and results:
         draw(args.plots, results)
 

@@ -55,8 +55,9 @@ def breakdown(title: str, bars: Sequence[Bar]) -> str:
         drawn.append(_text(curve[-1][0], curve[-1][1] - 8, f"{bar.speedup:.1f}x"))
     drawn.append(_line(curve, "black", "4 3"))
     for number, (colour, kind) in enumerate(zip(COLOURS, bars[0].parts, strict=True)):
-        drawn.append(f'<rect x="{WIDTH - 2.2 * LEFT}" y="{TOP + 16 * number}" width="10" height="10" fill="{colour}"/>')
-        drawn.append(_text(WIDTH - 2.2 * LEFT + 16, TOP + 9 + 16 * number, kind, "start"))
+        x = LEFT + (WIDTH - 2 * LEFT) * number / len(COLOURS)
+        drawn.append(f'<rect x="{x:.1f}" y="{HEIGHT - 17}" width="10" height="10" fill="{colour}"/>')
+        drawn.append(_text(x + 16, HEIGHT - 8, kind, "start"))
     drawn.append(_text(14, TOP - 6, f"{most / 1e6:.2f} M cycles", "start"))
     return _page(title, drawn)
 
@@ -74,7 +75,8 @@ def energies(title: str, marks: Sequence[tuple[str, float, float]]) -> str:
         x = _scale(ms, min(times) / 1.3, max(times) * 1.3, LEFT, WIDTH - LEFT)
         y = _scale(mj, min(spent) / 1.3, max(spent) * 1.3, HEIGHT - BOTTOM, TOP)
         drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[2]}"/>')
-        drawn.append(_text(x + 8, y + 4, f"{label}: {ms:.3g} ms, {mj:.3g} mJ", "start" if x < WIDTH / 2 else "end"))
+        side = 1 if x < WIDTH / 2 else -1
+        drawn.append(_text(x + 8 * side, y + 4, f"{label}: {ms:.3g} ms, {mj:.3g} mJ", "start" if side > 0 else "end"))
     drawn += [_text(WIDTH / 2, HEIGHT - 8, "ms"), _text(LEFT - 10, TOP, "mJ", "end")]
     return _page(title, drawn)
 
