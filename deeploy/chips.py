@@ -26,7 +26,7 @@ from deeploy.graph.nodes import Node
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology, load_members, load_topology
 from deeploy.graph.types import DType
-from deeploy.midend.alike import carried, signature
+from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
@@ -58,7 +58,7 @@ class Distributed:
     """A model compiled for several chips.
 
     Attributes:
-        plans: of every chip; ``leads`` the first chip with the same plan.
+        plans: of every chip; ``leads`` the first chip with the same code.
         inputs, outputs: of the model.
         target: without what a chip's queues take of it.
     """
@@ -366,6 +366,7 @@ def build(
     plans: list[Plan] = []
     leads: list[int] = []
     known: dict[object, tuple[int, Program]] = {}
+    written: dict[object, int] = {}
     for chip, graph in enumerate(system.chips):
         own = as_member(target, system, chip, topology)
         limits = own_options(options, topology, chip)
@@ -373,12 +374,12 @@ def build(
         program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
         key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
         if key in known:
-            lead, planned = known[key]
-            plans.append(clock("plan", carried, plans[lead], planned, program))
+            first, planned = known[key]
+            plans.append(clock("plan", carried, plans[first], planned, program))
         else:
-            lead, known[key] = chip, (chip, program)
+            known[key] = chip, program
             plans.append(clock("plan", _planned, chip, program, own, machine, limits))
-        leads.append(lead)
+        leads.append(written.setdefault((key, wording(plans[chip])), chip))
     notes = (*found.notes, *system.notes)
     return Distributed(
         system, topology, target, tuple(plans), tuple(leads), model, found.inputs, found.outputs, found.dialect, notes, clock.seconds

@@ -21,10 +21,10 @@ Key = tuple[object, ...]
 
 
 def signature(program: Program) -> Key:
-    """What two programs have in common whose plans and code are the same.
+    """What two programs have in common whose plans are the same.
 
-    Buffers count by position. Which constants are equal to which counts, since equal ones are stored once, and so does everything that
-    a kernel makes of the values: its instance, its settings, what it stores.
+    Buffers count by position. Which constants are equal to which counts, since equal ones are stored once, and so do the instances
+    of kernels and what they store.
     """
     numbers = {name: position for position, name in enumerate(program.buffers)}
     first: dict[object, int] = {}
@@ -41,15 +41,21 @@ def signature(program: Program) -> Key:
     return buffers, steps, tuple(numbers[n] for n in program.inputs), tuple(numbers[n] for n in program.outputs), grown
 
 
+def wording(plan: Plan) -> Key:
+    """What plans of programs of the same signature have in common besides when their code is: what templates see of the values."""
+    made = [(call.kernel.settings, call.node) for call in plan.program.calls]
+    return tuple(_frozen(dict(settings(node))) if settings is not None else None for settings, node in made)
+
+
 def _call(call: Call, numbers: Mapping[str, int]) -> Key:
     node, kernel = call.node, call.kernel
     attrs = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items() if kernel.link is None or name not in _LINK))
     operands = tuple((name, numbers[o.buffer], o.access, o.step) for name, o in call.operands.items())
     scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
-    further = [_frozen(dict(make(node))) if make is not None else None for make in (kernel.macros, kernel.settings)]
+    macros = _frozen(dict(kernel.macros(node))) if kernel.macros is not None else None
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
     geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.limited
-    return kernel.name, kernel.engine, attrs, operands, scratch, *further, tensors, geometry
+    return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry
 
 
 def _frozen(value: Any) -> object:

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
 from deeploy.backend import host_chips, project
 from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
+from deeploy.midend.alike import signature
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips as golden
 from tests.e2e.systems import distributed, layered, samples, star, towers
@@ -245,3 +247,19 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
     assert len(set(system.leads)) <= 4
     assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
     assert seconds[1] <= 4 * seconds[0]
+
+
+def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: Path) -> None:
+    """N-EUREKA adds the least weight of its chip, which is a number in its code and nothing to a plan."""
+    model = decoder(Shape(64, 128, 4, 1, 8))
+    limits = np.repeat((60, 70, 80, 90), 16)  # of the columns of each chip
+    for matrix in (t for t in model.graph.initializer if list(t.dims) == [64, 64]):
+        values = np.clip(numpy_helper.to_array(matrix), -limits, limits).astype(np.float32)
+        matrix.CopyFrom(numpy_helper.from_array(values, matrix.name))
+    onnx.save(model, tmp_path / "model.onnx")
+    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), dialect="integer")
+    second, third = (plan.program for plan in compiled.plans[2:])
+    assert signature(second) == signature(third) and list(second.buffers) == list(third.buffers)
+    assert compiled.leads[2:] == (2, 3)
+    files = compiled.files()
+    assert files["chips/2/src/network.c"] != files["chips/3/src/network.c"]
