@@ -16,6 +16,7 @@ import pytest
 import deeploy
 from deeploy.backend import host, project
 from deeploy.graph.target import DmaPath, PathTiming, Rate, Target, Timing
+from deeploy.midend import cost
 from deeploy.midend.machine import Options
 from deeploy.simulate.boxes import Axis, Batch, transfers
 from deeploy.simulate.timing import Run, summary
@@ -198,6 +199,17 @@ def test_a_core_alone_is_not_forked(tmp_path: Path) -> None:
     run = negation(tmp_path, Options({"l1": 16000}, cores=1), plain_target())
     assert run.calls[0].compute == 1024
     assert run.energy.cores == pytest.approx(10 * run.cycles / 100 / 1000)
+
+
+def test_a_call_of_an_accelerator_leaves_instructions_in_the_caches(tmp_path: Path) -> None:
+    """The third call runs what the first one did: cold behind another kernel on the cores, warm behind one on the accelerator."""
+    nodes = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("Neg", "b", "y")]
+    plan = compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, {}, Options()).plan
+    first, middle, last = plan.program.calls
+    elsewhere = replace(middle, kernel=replace(middle.kernel, engine="npu"))
+    behind = walk(replace(plan, program=replace(plan.program, calls=(first, elsewhere, last)))).calls[2].overhead
+    assert cost.rate(last, plan.target).cold > 0
+    assert walk(plan).calls[2].overhead - behind == pytest.approx(cost.rate(last, plan.target).cold)
 
 
 @pytest.mark.parametrize(
