@@ -3,7 +3,7 @@
 Networks come from their summaries (``make summaries`` writes them), the device from targets/edgetpu, which is fitted to one device only:
 everything on several devices is a prediction.
 
-    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [synthetic] [differences]
+    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [strategies] [synthetic] [differences]
 """
 
 from __future__ import annotations
@@ -228,6 +228,27 @@ def synthetic() -> None:
     print(", ".join(f"{s} {best[s, 4]:.2f}" for s in STRATEGIES))
 
 
+def strategies() -> None:
+    """All that the study asks of every strategy."""
+    print("Every strategy: MiB with the host, of the largest and the smallest segment, ms of the slowest stage, speedups of a batch")
+    print("over layers (/L) and over one device (/1); then those of the paper's Segm_Balanced.\n")
+    print("| network | devices | strategy | host | largest | smallest | slowest | /L | /1 | paper /L | paper /1 |")
+    print("|" + "---|" * 11)
+    for name, row in NETWORKS.items():
+        one, found = study(name).one(), splits(name)
+        layers = found["layers"]
+        assert layers
+        for strategy in STRATEGIES:
+            split = found[strategy]
+            if split is None:
+                print(f"| {name} | {row.devices} | {strategy} | too many cuts |" + " |" * 7)
+                continue
+            cells = [f"{size / MIB:.2f}" for size in (split.host, max(split.sizes), min(split.sizes))] + [f"{1e3 * split.slowest:.2f}"]
+            cells += [f"{other.per_input / split.per_input:.2f}" for other in (layers, one)]
+            paper = (f"{row.vendor / row.balanced:.2f}", f"{row.one / row.balanced:.2f}") if strategy == "parameters" else ("", "")
+            print(f"| {name} | {row.devices} | {strategy} | {' | '.join((*cells, *paper))} |")
+
+
 def differences() -> None:
     """Where cycles is better than parameters, and why."""
     print("What the slowest stage by parameters and by cycles spends its time on, in ms, and how unequal all stages are.\n")
@@ -247,6 +268,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "table1": table1,
     "table5": table5,
     "table7": table7,
+    "strategies": strategies,
     "synthetic": synthetic,
     "differences": differences,
 }
