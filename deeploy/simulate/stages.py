@@ -72,7 +72,8 @@ class PlannedStages:
 
     Attributes:
         rounds: how often cuts were chosen anew.
-        is_exact: whether the best cut was found; else the best of those whose stages were planned is taken.
+        is_exact: whether the best cut was found, when tables were last asked for; else the best of those whose stages were planned
+            is taken.
     """
 
     def __init__(self, graph: gs.Graph, levels: Levels, target: Target, options: Options, topology: Topology) -> None:
@@ -162,6 +163,7 @@ class PlannedStages:
         nothing fits, with bounds."""
         for cuts in (balance.layers(self.levels, stages), balance.parameters(self.levels, stages).cuts):
             self.times(cuts)
+        self.is_exact = True
         kinds = [self._kind(chip) for chip in range(stages)]
         for chip, kind in enumerate(kinds):
             if kind not in self._bounds:
