@@ -158,7 +158,9 @@ def _full(
         first = first or ModelError(
             f"the caches grow by more rows than --context {context} has, or by {changed} (from, to)", "Give a larger --context."
         )
-    raise first or UsageError(f"--context {context} has no room for rows before those of one inference", "Give a larger --context.")
+    if first is not None:
+        raise type(first)(first.what, f"{first.remedy.rstrip('.')}; or try another --context, up to what the model has room for.")
+    raise UsageError(f"--context {context} has no room for rows before those of one inference", "Give a larger --context.")
 
 
 def _sizes(graph: onnx.GraphProto, names: Mapping[str, str]) -> list[int]:
