@@ -232,10 +232,14 @@ def _golden(path: Path, ports: Sequence[Mapping[str, Any]], stack: int | None) -
     loaded = load_arrays(path, [Expected.of(port) for port in ports], "output")
     if loaded.stacked != (stack is not None) or len(loaded.samples) != (stack or 1):
         raise UsageError(
-            f"{path.name} holds {len(loaded.samples)} sample(s) of outputs, the inputs are {stack or 1}",
+            f"{path.name} holds {_stack(len(loaded.samples) if loaded.stacked else None)} of outputs, the inputs are {_stack(stack)}",
             "Stack the golden outputs on a new first axis exactly as the inputs are.",
         )
     return [np.stack(arrays) for arrays in zip(*loaded.samples, strict=True)], list(loaded.notes)
+
+
+def _stack(samples: int | None) -> str:
+    return "one sample, not stacked" if samples is None else f"a stack of {samples}"
 
 
 def _random(ports: Sequence[Mapping[str, Any]]) -> tuple[Samples, bool, list[str]]:

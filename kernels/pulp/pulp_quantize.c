@@ -45,19 +45,33 @@ static inline float larger(float a, float b) {
     return a > b ? a : b;
 }
 
-/* Four at a time, so that none waits for the one before. */
-OUT_OF_LINE void dense_row(const struct steps *given, const X_T *x, Y_T *y, int count) {
+/* Four at a time, so that none waits for the one before, then what is left. */
+static inline __attribute__((always_inline)) void by_4(const struct steps *given, const X_T *x, int x_step, Y_T *y,
+                                                       int y_step, int count) {
     const struct steps s = *given;
-    for (; count >= 4; count -= 4, x += 4, y += 4) {
-        const float a = limited(x[0] * s.inverse, &s), b = limited(x[1] * s.inverse, &s);
-        const float c = limited(x[2] * s.inverse, &s), d = limited(x[3] * s.inverse, &s);
+    for (; count >= 4; count -= 4, x += 4 * x_step, y += 4 * y_step) {
+        const float a = limited(x[0] * s.inverse, &s), b = limited(x[x_step] * s.inverse, &s);
+        const float c = limited(x[2 * x_step] * s.inverse, &s), d = limited(x[3 * x_step] * s.inverse, &s);
         const int32_t e = nearest(a), f = nearest(b), g = nearest(c), h = nearest(d);
-        y[0] = (Y_T)(e + s.zero_point), y[1] = (Y_T)(f + s.zero_point);
-        y[2] = (Y_T)(g + s.zero_point), y[3] = (Y_T)(h + s.zero_point);
+        y[0] = (Y_T)(e + s.zero_point), y[y_step] = (Y_T)(f + s.zero_point);
+        y[2 * y_step] = (Y_T)(g + s.zero_point), y[3 * y_step] = (Y_T)(h + s.zero_point);
         const float i = fabsf(a - (float)e), j = fabsf(b - (float)f), k = fabsf(c - (float)g), l = fabsf(d - (float)h);
-        if (larger(larger(i, j), larger(k, l)) >= NEAR_MIDDLE) divide(given, x, 1, y, 1, 4);
+        if (larger(larger(i, j), larger(k, l)) >= NEAR_MIDDLE) divide(given, x, x_step, y, y_step, 4);
     }
-    divide(given, x, 1, y, 1, count);
+    for (; count > 0; count--, x += x_step, y += y_step) {
+        const float a = limited(x[0] * s.inverse, &s);
+        const int32_t e = nearest(a);
+        y[0] = (Y_T)(e + s.zero_point);
+        if (fabsf(a - (float)e) >= NEAR_MIDDLE) divide(given, x, x_step, y, y_step, 1);
+    }
+}
+
+OUT_OF_LINE void dense_row(const struct steps *s, const X_T *x, Y_T *y, int count) {
+    by_4(s, x, 1, y, 1, count);
+}
+
+OUT_OF_LINE void strided_row(const struct steps *s, const X_T *x, int x_step, Y_T *y, int y_step, int count) {
+    by_4(s, x, x_step, y, y_step, count);
 }
 
 /* Whether the inverse of a scale is a normal number, and the bound on the product's error holds. */
@@ -73,9 +87,11 @@ void KERNEL(const struct pulp_quantize *k) {
     do {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
-        if (x_step == 1 && y_step == 1 && has_inverse(s.scale))
+        if (!has_inverse(s.scale))
+            divide(&s, x, x_step, y, y_step, k->extent[LAST]);
+        else if (x_step == 1 && y_step == 1)
             dense_row(&s, x, y, k->extent[LAST]);
         else
-            divide(&s, x, x_step, y, y_step, k->extent[LAST]);
+            strided_row(&s, x, x_step, y, y_step, k->extent[LAST]);
     } while (next_row(index, k->extent));
 }

@@ -233,14 +233,15 @@ def test_requant_add(a: str, b: str, y: str, scale_a: tuple[int, ...], scale_b: 
     harness.check(kernel("pulp_requant_add"), given, y, attrs, strided=scale_a is WHOLE)
 
 
+@pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize(("scale", "zero"), [(0.27040339, -5), (0.5, 0), (1e-38, 3), (3.0, 127)])
-def test_quantize(scale: float, zero: int) -> None:
+def test_quantize(scale: float, zero: int, strided: bool) -> None:
     """Numbers around every middle between two steps, and what is no number."""
     middles = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
     x = np.concatenate([np.nextafter(middles, np.float32(side)) for side in (-np.inf, np.inf)] + [middles])
     x = np.concatenate([x, np.array([np.nan, np.inf, -np.inf, 0, 1e38, -1e-45], np.float32)]).astype(np.float32)
     given = {"x": x, "scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int32)}
-    harness.check(kernel("pulp_quantize"), given, "s8", {"low": -128, "high": 127})
+    harness.check(kernel("pulp_quantize"), given, "s8", {"low": -128, "high": 127}, strided=strided)
 
 
 @pytest.mark.parametrize("x", ["s8", "u8"])
