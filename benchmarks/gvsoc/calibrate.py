@@ -1,11 +1,11 @@
-"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml and gathered_timing.toml anew.
+"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml, npu_timing.toml and gathered_timing.toml anew.
 
-    python benchmarks/gvsoc/calibrate.py [--check]
+    python benchmarks/gvsoc/calibrate.py [--check | --npu]
 
-No network takes part: every figure comes from a program of this folder. ``--check`` writes nothing and says how far the file is
-from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when
-the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more
-than a twentieth.
+No network takes part: every figure comes from a program of this folder. ``--npu`` measures N-EUREKA's kernels alone. ``--check``
+writes nothing and says how far the file is from what is measured. What is no cycle count (clock, power, energy) stays as
+the file has it. Exit status 2 when the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a
+figure of the machine differs by more than a twentieth.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ from kernels import versions
 FILE = Path(__file__).resolve().parents[2] / "targets" / "siracusa" / "timing.toml"
 HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
+"""
+JOBS = FILE.with_name("npu_timing.toml")
+JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
+# of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
+# wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
+# (make calibrate) from layers of benchmarks/gvsoc/gathered.py. Kernels in which cores work as well: gathered_timing.toml.
 """
 GATHERED = FILE.with_name("gathered_timing.toml")
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
@@ -110,8 +116,19 @@ def _origin() -> str:
     return f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
 
 
+def measure_jobs(target: Target, given: Mapping[str, Any]) -> str:
+    """The text of the file of kernels in which N-EUREKA works alone; what a subtile takes stays."""
+    texts = [JOBS_HEAD]
+    for name, fitted in gathered.entries(target).items():
+        fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
+        print(f"{name:<32}{fits}", file=sys.stderr)
+        subtiles = given[name]["provenance"].split("; call")[0]
+        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{subtiles}; call and cold: {fits}: {_origin()}"))
+    return "\n".join(texts)
+
+
 def measure_gathered(target: Target) -> str:
-    """The text of the other file."""
+    """The text of the file of kernels in which the cores work as well."""
     texts = [GATHERED_HEAD]
     for name, fitted in sorted(gathered.rates(target).items()):
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
@@ -182,9 +199,11 @@ def main(arguments: Sequence[str]) -> int:
     is_check = "--check" in arguments
     try:
         gvsoc.check_tools()
-        text, figures = measure(load("siracusa"), given)
-        if not is_check:
+        text, figures = ("", {}) if "--npu" in arguments else measure(load("siracusa"), given)
+        if text and not is_check:
             FILE.write_text(text)
+        if not is_check:
+            JOBS.write_text(measure_jobs(load("siracusa"), tomllib.loads(JOBS.read_text())["kernel"]))
             GATHERED.write_text(measure_gathered(load("siracusa")))
     except DeeployError as error:
         print(error, file=sys.stderr)
@@ -193,7 +212,7 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     if not is_check:
-        print(f"{FILE.name}: {text.count('[kernel')} rates of kernels")
+        print(f"written: {', '.join(file.name for file in (FILE, JOBS, GATHERED) if text or file is not FILE)}")
         return 0
     old = load("siracusa").timing
     assert old is not None

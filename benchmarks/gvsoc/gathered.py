@@ -1,4 +1,5 @@
-"""Cycles of N-EUREKA's kernels in which cores gather windows, or thin outputs out, while the engine works: swept over shapes.
+"""Cycles of N-EUREKA's layers, swept over shapes: kernels in which cores gather windows, or thin outputs out, while the engine works;
+and what starting a job takes in those where it works alone.
 
 Measured are whole layers; what the walk expects of transfers and windows is taken off. Every layer is measured twice, once behind
 one of the same kernel and once behind another, which tells what cold instruction caches cost.
@@ -60,6 +61,10 @@ def _with_small_weights(case: Case) -> Case:
     """The case with weights of 5 bits and sign, so that the engine's 32 bits hold what a deep window adds up to."""
     operands = {**case.operands, "w": case.operands["w"] >> 2, "add": case.operands["add"] >> 2}
     return Case(case.name, case.op, case.variables, operands, case.y, {**case.attrs, "shift": case.attrs["shift"] - 2})
+
+
+def _pointwise(*shapes: tuple[int, int, int, int]) -> tuple[Case, ...]:
+    return tuple(cases.pointwise(shape[:3], shape[3]) for shape in shapes)
 
 
 def _depthwise(*shapes: tuple[int, int, int]) -> tuple[Case, ...]:
@@ -138,8 +143,46 @@ class Fitted:
     largest: float
 
 
+JOBS = (
+    Gathered("neureka_pointwise", _pointwise((12, 12, 64, 64), (24, 24, 32, 48), (6, 6, 64, 128), (3, 3, 128, 128), (25, 5, 64, 64)), ()),
+    Gathered(
+        "neureka_product",
+        tuple(cases.matmul(*s) for s in ((1, 128, 128), (16, 32, 96), (64, 64, 64), (16, 48, 32), (1, 64, 12), (100, 64, 32))),
+        (),
+    ),
+    Gathered(
+        "neureka_depthwise", tuple(cases.depthwise(s) for s in ((12, 12, 32), (24, 24, 16), (6, 6, 64), (3, 3, 128), (25, 5, 64))), ()
+    ),
+    Gathered("neureka_dense", _convs((12, 12, 28, 32, 3, 1), (9, 9, 56, 32, 3, 1), (6, 6, 32, 64, 3, 1), (16, 7, 30, 40, 3, 1)), ()),
+)
+BETWEEN = Gathered("pulp_requant_add", tuple(cases.requant_add(rows, 64) for rows in (8, 16, 24, 8, 16, 24)), ())
+
+
+def entries(target: Target) -> dict[str, Fitted]:
+    """Rates of the kernels in which the engine works alone: cycles per subtile as they are known, those of a call anew.
+
+    Raises:
+        SimulationError: no simulator, or a program fails on it.
+    """
+    assert target.timing is not None
+    found = {}
+    for suffix in ("", "_nms"):
+        for family in JOBS:
+            name = family.kernel + suffix
+            known = replace(target.timing.kernels[name], call=0, cold=0)
+            some = _measure(name, family.cases, BETWEEN.kernel, BETWEEN.cases, target)
+            work = np.array([_cycles(one.call, known) for one in some])
+            measured, cold = np.array([one.cycles for one in some]), np.array([one.is_cold for one in some])
+            call = float(np.median((measured - work)[~cold]))
+            more = max(float(np.median((measured - work)[cold])) - call, 0.0)
+            errors = np.abs((work + call + more * cold) / measured - 1)
+            rate = replace(known, call=round(call), cold=round(more))
+            found[name] = Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
+    return found
+
+
 def rates(target: Target) -> dict[str, Fitted]:
-    """Rates of all kernels, weights in L1 and in their own memory.
+    """Rates of all kernels in which cores work as well, weights in L1 and in their own memory.
 
     Raises:
         SimulationError: no simulator, or a program fails on it.
@@ -150,19 +193,18 @@ def rates(target: Target) -> dict[str, Fitted]:
             for family in families:
                 name = family.kernel + suffix
                 if name not in found:
-                    found[name] = _fit(family, _measure(family, families, suffix, target))
+                    other = next(each for each in families if each is not family)
+                    found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
     return found
 
 
-def _measure(family: Gathered, families: Sequence[Gathered], suffix: str, target: Target) -> list[Measured]:
-    """Every case of a family behind one of itself and behind one of another."""
-    names = [each.kernel + suffix for each in families]
-    machine = replace(target, kernels=tuple(kernel for name in names for kernel in target.kernels if kernel.name == name))
-    other = next(each for each in families if each is not family)
+def _measure(name: str, some: Sequence[Case], other: str, between: Sequence[Case], target: Target) -> list[Measured]:
+    """Every case of a kernel behind one of itself and behind one of another kernel."""
+    machine = replace(target, kernels=tuple(kernel for each in (name, other) for kernel in target.kernels if kernel.name == each))
     result = []
-    for part in _parts(family.cases):
-        order = [*part, *(case for pair in zip(other.cases, part, strict=False) for case in pair)]
-        result += [one for one in _layers(order, machine) if one.call.kernel.name == family.kernel + suffix]
+    for part in _parts(some):
+        order = [*part, *(case for pair in zip(between, part, strict=False) for case in pair)]
+        result += [one for one in _layers(order, machine) if one.call.kernel.name == name]
     return result
 
 
@@ -180,7 +222,7 @@ def _parts(some: Sequence[Case]) -> Iterator[list[Case]]:
 
 def _layers(order: Sequence[Case], target: Target) -> list[Measured]:
     """Kernels' cycles in a network of independent layers."""
-    project = compiled(order, target, 8, L1_BYTES, "npu")
+    project = compiled(order, target, 8, L1_BYTES, None)
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
@@ -223,6 +265,11 @@ def _fit(family: Gathered, some: Sequence[Measured]) -> Fitted:
 
 def _count(call: Call, term: str) -> float:
     """How often a term occurs in a call of one tile."""
+    return _cycles(call, Rate(0, 0, 0, per={term: 1.0}))
+
+
+def _cycles(call: Call, rate: Rate) -> float:
+    """Cycles of a call of one tile."""
     extents = call.geometry.extents
-    work = cost.work_of(call, Rate(0, 0, 0, per={term: 1.0}))
+    work = cost.work_of(call, rate)
     return float(work.cycles(lambda name, step: cost.steps(extents[name], step) if step else 1))

@@ -45,8 +45,8 @@ class Swept:
     layers: tuple[int, ...]
 
 
-def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES, engine: str = "cluster") -> Compiled:
-    """The cases as a project of one layer each, side by side, all on one engine."""
+def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES, engine: str | None = "cluster") -> Compiled:
+    """The cases as a project of one layer each, side by side, on one engine or on any."""
     nodes, inputs, outputs = [], [], []
     for number, case in enumerate(cases):
         shape = _shape(case, target)
@@ -62,7 +62,7 @@ def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = 
     options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == engine])
+    program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
     plan = plan_managed(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
