@@ -186,7 +186,8 @@ def gather(node: gs.Node, context: Context) -> Result:
     """Gather and GatherElements: as ``with_axis``; constant indices lie within the axis. To take all entries in order is a Reshape."""
     with_axis(node, context)
     size, indices = node.inputs[0].shape[node.attrs["axis"]], operand(node, 1)
-    if node.op == "Gather" and indices is not None and np.array_equal(indices.ravel(), np.arange(size)):
+    is_table = bool(node.inputs[0].inputs) and node.inputs[0].inputs[0].op == "DequantizeLinear"  # of quantised rows, as it stays
+    if node.op == "Gather" and not is_table and indices is not None and np.array_equal(indices.ravel(), np.arange(size)):
         return reshape(node, context)
     if indices is not None and indices.size and not -size <= indices.min() <= indices.max() < size:
         raise broken(node, f"takes the entries {indices.min()} to {indices.max()} of an axis that has {size}")

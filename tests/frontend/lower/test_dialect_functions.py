@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,21 @@ def compiled(
 Run = Callable[[Path, Net, str, list[np.ndarray], list[str]], np.ndarray]
 
 
+def checked(
+    path: Path, net: Net, output: str, inputs: list[np.ndarray], types: list[str], target: str = "generic", l1: int | None = None
+) -> np.ndarray:
+    """The output of the C under sanitizers, which must be that of the interpreter."""
+    options = deeploy.Options(capacities={"l1": l1}) if l1 else None
+    network = compiled(path, net, output, types, target, options)
+    got = network.run(inputs, sanitize=True)[0]
+    np.testing.assert_array_equal(got, network.interpret(inputs)[0])
+    return got.astype(np.int64)
+
+
 @pytest.fixture(params=["generic", pytest.param("siracusa", marks=pytest.mark.slow)])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Gives the output of the C under sanitizers, which must be that of the interpreter; cut to tiles where memory is managed."""
-    options = deeploy.Options(capacities={"l1": 2500}) if request.param == "siracusa" else None
-
-    def checked(path: Path, net: Net, output: str, inputs: list[np.ndarray], types: list[str]) -> np.ndarray:
-        network = compiled(path, net, output, types, request.param, options)
-        got = network.run(inputs, sanitize=True)[0]
-        np.testing.assert_array_equal(got, network.interpret(inputs)[0])
-        return got.astype(np.int64)
-
-    return checked
+    """``checked`` on both targets; cut to tiles where memory is managed."""
+    return partial(checked, target=request.param, l1=2500 if request.param == "siracusa" else None)
 
 
 def along_rows(x: np.ndarray, function: Callable[[Row], Row]) -> np.ndarray:

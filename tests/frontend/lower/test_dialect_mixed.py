@@ -11,7 +11,7 @@ import pytest
 
 from deeploy.errors import UnsupportedError
 from tests.frontend.lower.nets import Net
-from tests.frontend.lower.test_dialect_functions import compiled, run
+from tests.frontend.lower.test_dialect_functions import checked, compiled
 
 RANDOM = np.random.default_rng(2)
 
@@ -67,7 +67,7 @@ def test_a_float_function_between_integers_is_a_table(tmp_path: Path) -> None:
     y = requant(net, net.QuantizeLinear(gelu, net.c(scale), net.c(np.int8(0))), 9, 0, 4)
     real_values = requantised(x, 3, 7, 4) * scale
     want = real_values * 0.5 * (1 + np.vectorize(math.erf)(real_values / math.sqrt(2)))
-    got = run(tmp_path / "m.onnx", net, y, [x], ["int8"])
+    got = checked(tmp_path / "m.onnx", net, y, [x], ["int8"])
     np.testing.assert_array_equal(got, requantised(np.clip(np.rint(want / scale), -128, 127), 9, 0, 4))
     assert not any(t.dtype.is_float for c in compiled(tmp_path / "m.onnx", net, y, ["int8"]).network.program.calls for t in c.node.outputs)
 
@@ -77,7 +77,7 @@ def test_a_cache_grows_by_what_is_new(length: int, tmp_path: Path) -> None:
     past, new = draw(1, 2, length, 4), draw(1, 2, 3, 4)
     net = Net()
     y = requant(net, net.Concat(net.x(1, 2, length, 4), requant(net, net.x(1, 2, 3, 4), 3, 7, 4), axis=-2), 1, 0, 0)
-    got = run(tmp_path / "m.onnx", net, y, [past, new], ["int8", "int8"])
+    got = checked(tmp_path / "m.onnx", net, y, [past, new], ["int8", "int8"])
     np.testing.assert_array_equal(got, np.concatenate([past, requantised(new, 3, 7, 4)], axis=2))
 
 
@@ -86,7 +86,7 @@ def test_embeddings_and_positions(tmp_path: Path) -> None:
     net = Net()
     rows = net.Gather(net.c(table.astype(np.float32)), net.x(1, 6), axis=0)
     y = requant(net, net.Add(rows, net.Gather(net.c(places.astype(np.float32)), net.c(np.arange(6, dtype=np.float32)), axis=0)), 1, 0, 1)
-    np.testing.assert_array_equal(run(tmp_path / "m.onnx", net, y, [tokens], ["uint8"]), requantised(table[tokens] + places, 1, 0, 1))
+    np.testing.assert_array_equal(checked(tmp_path / "m.onnx", net, y, [tokens], ["uint8"]), requantised(table[tokens] + places, 1, 0, 1))
 
 
 def test_masks_and_signs(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_masks_and_signs(tmp_path: Path) -> None:
     source = net.x(1, 2, 4, 4)
     y = requant(net, net.Max(net.Where(net.c(mask), source, net.c(-128.0)), net.c(-100.0)), 3, 0, 2)
     np.testing.assert_array_equal(
-        run(tmp_path / "m.onnx", net, y, [x], ["int8"]), requantised(np.maximum(np.where(mask, x, -128), -100), 3, 0, 2)
+        checked(tmp_path / "m.onnx", net, y, [x], ["int8"]), requantised(np.maximum(np.where(mask, x, -128), -100), 3, 0, 2)
     )
     net = Net()
     y = requant(net, net.Neg(net.x(2, 9)), 3, 1, 3)
     x = draw(2, 9)
-    np.testing.assert_array_equal(run(tmp_path / "m.onnx", net, y, [x], ["int8"]), requantised(-x, 3, 1, 3))
+    np.testing.assert_array_equal(checked(tmp_path / "m.onnx", net, y, [x], ["int8"]), requantised(-x, 3, 1, 3))
 
 
 def test_shared_heads_are_not_repeated(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_shared_heads_are_not_repeated(tmp_path: Path) -> None:
     queries, keys = net.x(1, 4, 3, 8), net.x(1, 2, 3, 8)
     long = net.Reshape(net.Expand(net.Unsqueeze(keys, net.i(2)), net.i(1, 2, 2, 3, 8)), net.i(1, 4, 3, 8))
     y = requant(net, net.MatMul(queries, net.Transpose(long, perm=[0, 1, 3, 2])), 5, 0, 12)
-    got = run(tmp_path / "m.onnx", net, y, [q, k], ["int8", "int8"])
+    got = checked(tmp_path / "m.onnx", net, y, [q, k], ["int8", "int8"])
     np.testing.assert_array_equal(got, requantised(q @ np.repeat(k, 2, axis=1).transpose(0, 1, 3, 2), 5, 0, 12))
     calls = compiled(tmp_path / "m.onnx", net, y, ["int8", "int8"]).network.program.calls
     assert [call.node.op for call in calls] == ["MatMul"]  # requantised in place
