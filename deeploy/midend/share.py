@@ -20,7 +20,7 @@ from deeploy.midend.place import Placement
 from deeploy.midend.plan import LevelUse, Machine, Plan
 from deeploy.midend.program import Buffer, Program, Role, State
 
-_ROUNDS = 4  # of planning again, before it is said that nothing fits
+_ROUNDS = 8  # of planning again, before it is said that nothing fits
 
 Key = tuple[object, ...]
 Again = Callable[[str, Machine], Plan]
@@ -114,10 +114,12 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     for _ in range(_ROUNDS):
         machines = together.changed()
         if not machines:
-            return together.moved()
+            break
         together = replace(
             together, plans={name: again(name, machines[name]) if name in machines else p for name, p in together.plans.items()}
         )
+    if not together.changed():
+        return together.moved()
     name, level, missing = next(together.misfits(), (next(iter(plans)), first.target.memories[0].name, 0))
     raise FitError(
         f"the networks do not fit together: {level} lacks {missing} bytes for {name} beside what the others keep there",

@@ -168,10 +168,12 @@ def test_first_rows_that_do_not_fit_the_caches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
+    """By calls of one engine: N-EUREKA has encodings of its own."""
     path = decoders.writer(tmp_path)
-    compiled = _together(path, target)
+    options = deeploy.Options({}, engines=("cluster",)) if target == "siracusa" else None
+    compiled = _together(path, target, options)
     files = compiled.files()
-    step = deeploy.compile(path, target, dims={"rows": 1}, context=CONTEXT)
+    step = deeploy.compile(path, target, dims={"rows": 1}, context=CONTEXT, options=options)
     whole = sum(-(-b.bytes // 16) * 16 for b in step.network.program.buffers.values() if b.data is not None)
     assert len(files["prompt_weights.bin"]) > 2000
     assert len(files["step_weights.bin"]) < whole / 4

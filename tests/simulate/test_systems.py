@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.distribute.system import System
-from deeploy.graph.target import Rate
+from deeploy.graph.target import Loops, Rate
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.managed import plan_managed
@@ -25,7 +25,12 @@ from tests.frontend.lower.nets import Net
 SIRACUSA = load("siracusa")
 assert SIRACUSA.timing is not None
 CALL = 100.0  # cycles of a Send or a Recv
-TIMING = replace(SIRACUSA.timing, kernels={**SIRACUSA.timing.kernels, "send": Rate(CALL, 0, 0), "recv": Rate(CALL, 0, 0)})
+TIMING = replace(
+    SIRACUSA.timing,
+    kernels={**SIRACUSA.timing.kernels, "send": Rate(CALL, 0, 0), "recv": Rate(CALL, 0, 0)},
+    loops=Loops(first_window=337, window=203),
+    tile=21,
+)
 TARGET = replace(SIRACUSA, timing=TIMING)
 WIRE = Link("wire", 100e6, 0.0, 10.0)  # at 100 MHz, a byte in a cycle
 EVERY = {(a, b): "wire" for a in range(4) for b in range(a + 1, 4)}
