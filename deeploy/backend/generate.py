@@ -21,8 +21,6 @@ from deeploy.midend.program import Growth, Program, Role
 
 _FRACTION = 16  # bits of scores behind the point
 TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C arrays that hold them
-
-
 # Operators that change how a mask is stored, and those that add it to scores.
 _CONVERSIONS = frozenset({"Cast", "Copy", "Quantize", "Dequantize", "RequantShift"})
 _SUMS = frozenset({"Add", "ScaledAdd"})

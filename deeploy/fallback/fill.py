@@ -15,7 +15,7 @@ from onnx import helper
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.fallback.generate import generate, generator
-from deeploy.fallback.nodes import Known, Single, known, single
+from deeploy.fallback.nodes import FAILURES, Known, Single, known, single
 from deeploy.fallback.portable import HEADER, STRUCT, Code
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
@@ -147,7 +147,7 @@ def _reference(model: onnx.ModelProto) -> Callable[..., Any]:
         try:
             with np.errstate(all="ignore"):
                 results = ReferenceEvaluator(model).run(None, feeds)
-        except (NotImplementedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        except FAILURES as error:
             raise UnsupportedError(
                 f"node {shorten(node.name)} ({shorten(node.op)}): onnx has no reference for it: {shorten(str(error), 120)}",
                 "Run its C instead (deeploy run), and compare with outputs of your own.",

@@ -16,7 +16,8 @@ _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shape
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
 _LARGEST_WHOLE = 4096
 RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
-_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+# What onnx's inference and reference raise for nodes that they do not take.
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Seque
             results = ReferenceEvaluator(node, opsets={entry.domain: entry.version for entry in model.opset_import}).run(
                 None, {name: found.values[name] for name in used}
             )
-    except _FAILURES:
+    except FAILURES:
         return []
     return [np.asarray(value) for value in results] if all(isinstance(value, np.ndarray | np.generic) for value in results) else []
 

@@ -211,20 +211,18 @@ class _CallWalk:
         self.group = math.prod(loop.trips for loop in self.tiling.loops[outer[0] :]) if outer else 0
         engine = plan.target.engine(call.kernel.engine)
         self.cores = min(plan.machine.cores, engine.cores) if self.tiling.core_dim is not None else 1
+        self.is_accelerated = bool(engine.accelerator)
         self.work = cost.work(call, plan.target)
         self.overhead, self.once = cost.overhead(call, plan.target), cost.once(call, self._ran_before(), plan.target)
         self.computed: dict[tuple[int, ...], float] = {}
-        self.is_accelerated = bool(engine.accelerator)
         self.ends = 0.0
 
     # ---- pieces
 
     def _ran_before(self) -> Call | None:
         """The call whose instructions the cores' caches hold. What starts an accelerator is short: what ran before it stays there."""
-        plan, earlier = self.walk.plan, self.walk.calls[: self.walk.step]
-        is_short = [bool(plan.target.engine(call.kernel.engine).accelerator) for call in (*earlier, self.call)]
-        kept = [call for call, skipped in zip(earlier, is_short[:-1], strict=True) if is_short[-1] or not skipped]
-        return kept[-1] if kept else None
+        earlier, target = reversed(self.walk.calls[: self.walk.step]), self.walk.plan.target
+        return next((call for call in earlier if self.is_accelerated or not target.engine(call.kernel.engine).accelerator), None)
 
     def fetch(self, is_far: bool, tile: int) -> None:
         """What tile ``tile`` needs and the one before it did not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -216,13 +217,13 @@ def test_profile_refuses_more_cuts_than_it_would_try() -> None:
 
 
 @pytest.mark.parametrize("strategy", [balance.cycles, balance.profile])
-def test_a_level_that_no_device_can_run_is_named(strategy: object) -> None:
+def test_a_level_that_no_device_can_run_is_named(strategy: Callable[[Levels, list[np.ndarray]], object]) -> None:
     levels = chain(1, 100, 1)
     tables = tables_of(levels, 2, 1000, [1.0, 1.0])
     for table in tables:
         table[:, :][[0, 0, 1, 1], [2, 3, 2, 3]] = math.inf
     with pytest.raises(FitError, match="level 1 of 3, with l1, has 100 bytes of constants"):
-        strategy(levels, tables)  # type: ignore[operator]
+        strategy(levels, tables)
 
 
 def test_where_every_level_fits_but_no_cut_does_more_devices_are_asked_for() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -36,8 +37,8 @@ WIRE = Link("wire", 100e6, 0.0, 10.0)  # at 100 MHz, a byte in a cycle
 EVERY = {(a, b): "wire" for a in range(4) for b in range(a + 1, 4)}
 
 
-def topology(**changes: object) -> Topology:
-    return replace(Topology({"wire": WIRE}, pairs=EVERY, ports=1, queue=2, mhz=100.0), **changes)  # type: ignore[arg-type]
+def topology(**changes: Any) -> Topology:
+    return replace(Topology({"wire": WIRE}, pairs=EVERY, ports=1, queue=2, mhz=100.0), **changes)
 
 
 def planned(system: System) -> list[Plan]:
