@@ -118,6 +118,8 @@ _CHOSEN = (
     "div",
 )
 _LAST = tuple(x[-1] for x in _ROWS)
+_RESIDUAL = {"shift": 8, "low": -100, "high": 127, "mul_a": 3 << 13, "mul_b": -(1 << 14), "offset": (1 << 14) + (5 << 15)}
+_RESIDUAL |= {"shift_sum": 15, "low_sum": 0, "high_sum": 120}
 
 _TURNED = np.clip(-np.arange(-128, 128), -128, 127)
 _ROTATION = {"cosine": (3, -4, 3000, 1 << 11, 12, -128, 127, -1), "sine": (0, 5, 2500, 0, 12, -128, 127, 0)}
@@ -144,6 +146,15 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "IntegerMean"), _REDUCE),
     **dict.fromkeys(("Add", "Sub", "Div"), _ELEMENTWISE),
     "Mul": _each(_ELEMENTWISE, {"a_zero_point": 3, "b_zero_point": -4}),
+    "ResidualSum": tuple(
+        Sample({"x": (terms, *s), "b": s, "mul": (channels,), "add": (channels,)}, {**_RESIDUAL, **even})
+        for s, terms, channels, even in (
+            ((70,), 4, 1, {}),
+            ((2, 5, 7), 5, 7, {"even": 0}),
+            ((3, 1, 16), 2, 1, {"even_sum": 1}),
+            ((1, 2, 9), 1, 9, {}),
+        )
+    ),
     "ScaledAdd": _each(_ELEMENTWISE, _SCALED_ADD),
     "ScaledDiv": _each(_ELEMENTWISE, _SCALED_DIV),
     "RequantAdd": _each(

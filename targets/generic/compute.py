@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from deeploy.graph.nest import Map
-from deeploy.operators import conv, matmul, pool, reduce
+from deeploy.operators import conv, matmul, pool, reduce, residual
 from deeploy.operators import elementwise as ew
 from deeploy.target import Kernel, Node, Tiling, types
 
@@ -215,6 +215,19 @@ _MAX = replace(
 _MIN = replace(_MAX, name="reduce_min", op="ReduceMin", nest=reduce.min_nest, reference=reduce.min_reference)
 _INTEGER_MEAN = replace(_MAX, name="integer_mean", op="IntegerMean", nest=reduce.sum_nest, reference=reduce.integer_mean_reference)
 _PRODUCT = replace(_float(_SUM), name="reduce_prod", op="ReduceProd", nest=reduce.product_nest, reference=reduce.product_reference)
+_RESIDUAL = Kernel(
+    name="residual_sum",
+    op="ResidualSum",
+    inputs=("x", "b", "mul", "add"),
+    types={"x": types("s32"), "b": BYTES, "mul": types("s32"), "add": types("s32", "s64"), "y": BYTES},
+    nest=residual.nest,
+    accepts=residual.accepts,
+    strided={"x": 0, "b": 0, "y": 0},
+    overwrites=(("y", "b"),),
+    source="portable/residual_sum.c",
+    template="residual_sum.mako",
+    reference=residual.reference,
+)
 _EXTREME = Kernel(
     name="arg_extreme",
     op="ArgMax",
@@ -245,6 +258,7 @@ KERNELS: tuple[Kernel, ...] = (
     _MAX_POOL,
     _MAX_POOL_FLOAT,
     _INTEGER_MEAN,
+    _RESIDUAL,
     _MEAN,
     _PRODUCT,
     _EXTREME,

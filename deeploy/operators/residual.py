@@ -1,0 +1,45 @@
+"""Sums of partial sums that a residual connection joins (docs/integer-form.md): loop nest and reference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.epilogue import requantise, shifted
+from deeploy.graph.nest import Map, Nest, parallel, reduction
+from deeploy.graph.nodes import Node
+
+AXES = 6  # of the output, that the C loops have
+
+
+def nest(node: Node) -> Nest:
+    """Dimension ``term`` runs over the partial sums, ``d<i>`` over axis i of the output; only x has the former, so that it is never cut."""
+    x = node.inputs[0]
+    assert x is not None
+    dims = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
+    (term,) = reduction("term")
+    factor = Map(dims[-1]) if dims else Map(0)
+    return Nest(
+        reads={"x": Map(term, *dims), "b": Map(*dims), "mul": factor, "add": factor},
+        writes={"y": Map(*dims)},
+    )
+
+
+def accepts(node: Node) -> str | None:
+    """The shapes of the operator, and the portable kernel's limit on ranks."""
+    x, b, mul, add = node.inputs
+    assert x is not None and b is not None and mul is not None and add is not None
+    if not x.shape or x.shape[1:] != b.shape:
+        return "x of the shape of b behind an axis of terms"
+    if any(len(t.shape) != 1 or t.shape[0] not in (1, b.shape[-1] if b.shape else 1) for t in (mul, add)):
+        return "mul and add of one element, or one for each of the last axis"
+    return None if len(b.shape) <= AXES else f"at most {AXES} axes"
+
+
+def reference(node: Node, x: np.ndarray, b: np.ndarray, mul: np.ndarray, add: np.ndarray) -> np.ndarray:
+    """t = clip((sum*mul + add) >> shift, low, high); clip((t*mul_a + b*mul_b + offset) >> shift_sum, low_sum, high_sum)."""
+    attrs = node.attrs
+    total = x.sum(axis=0, dtype=np.int64)
+    t = requantise(total, mul, add, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"))
+    wide = t * attrs["mul_a"] + b.astype(np.int64) * attrs["mul_b"] + attrs["offset"]
+    y = np.clip(shifted(wide, attrs["shift_sum"], attrs.get("even_sum")), attrs["low_sum"], attrs["high_sum"])
+    return np.asarray(y.reshape(b.shape))
