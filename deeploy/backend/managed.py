@@ -191,7 +191,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
         group //= loop.trips
     uses = _first_uses(plan)
     loads = [line for name, first in plan.fetched.items() if first == step for line in _load(plan, name, addresses, LOAD[uses[name] % 2])]
-    next_streams = plan.tiling(step + 1).streams if step + 1 < len(program.calls) else ()
+    following = plan.followers.get(step)
     return TiledLayer(
         name=call.name,
         index=step,
@@ -213,7 +213,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
         body=tiled.at_tile("*(const int32_t *)argument", tiled.body(lines, text)),
         loads=loads,
         awaited=LOAD[step % 2] if step in uses.values() else None,
-        following=program.calls[step + 1].name if any(s.is_early for s in next_streams) else None,
+        following=None if following is None else program.calls[following].name,
     )
 
 

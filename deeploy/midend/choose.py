@@ -7,7 +7,7 @@ together with the constants that only the chosen kernels need.
 
 Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
 it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
-constants are fetched early is a literal of its own that takes bytes in the step before. Constants that come from a far memory
+constants are fetched early is a literal of its own that takes bytes in the step before (or before Sends). Constants that come from a far memory
 and are no longer streamed than at once may stay for ever, or be fetched for their first use, before or during the call before.
 
 Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.place``).
@@ -77,6 +77,11 @@ class Problem:
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
+    ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
+
+    def start(self, step: int) -> int:
+        """The step in which early windows of a call set out."""
+        return step - (self.ahead[step] if self.ahead else 1)
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,8 @@ class _Model:
                     self.model.add_implication(literal, pick)
                     early[i] = literal
                     cycles.append((literal, -candidate.early))
-                    self.load[candidate.own][step - 1].append((literal, candidate.early_bytes))
+                    for earlier in range(self.problem.start(step), step):
+                        self.load[candidate.own][earlier].append((literal, candidate.early_bytes))
             self._tie(picks, candidates, operands)
             self.pick.append(picks)
             self.early.append(early)
@@ -178,12 +184,13 @@ class _Model:
         return total
 
     def _late(self) -> None:
-        """Early windows that do not arrive while the last tile of the call before is computed are waited for."""
+        """Early windows that do not arrive while the last tile of the call in which they set out is computed are waited for."""
         for step, candidates in enumerate(self.problem.candidates):
             saved = [(literal, c.early) for literal, c in zip(self.early[step], candidates, strict=True) if literal is not None]
             if not saved:
                 continue
-            hidden = [(pick, c.tail) for pick, c in zip(self.pick[step - 1], self.problem.candidates[step - 1], strict=True)]
+            start = self.problem.start(step)
+            hidden = [(pick, c.tail) for pick, c in zip(self.pick[start], self.problem.candidates[start], strict=True)]
             late = self.model.new_int_var(0, max(cycles for _, cycles in saved), f"late {step}")
             self.model.add(late >= _sum(saved) - _sum(hidden))
             self.waits.append((late, self._weight(step)))

@@ -7,6 +7,7 @@ the same homes that takes no fewer cycles. What is left is small where memory is
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from deeploy.midend.candidates import Candidate
@@ -28,7 +29,8 @@ def _step(problem: Problem, step: int) -> list[int]:
         groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
     is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
     sharing = {alternative for share in problem.shares for used, alternative in share.users if used == step}
-    before = [capacity - _most(problem, step - 1, hop) if step else 0 for hop, capacity in enumerate(problem.capacities)]
+    earlier = range(problem.start(step), step) if step else ()
+    before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
 
     def replaces(a: Candidate, b: Candidate) -> bool:
         return (a.alternative == b.alternative or a.alternative not in sharing) and _replaces(a, b, before[a.own], is_awaited)
@@ -50,8 +52,8 @@ def _beside(problem: Problem, step: int, candidate: Candidate, own: int) -> int:
     names = problem.operands[step][candidate.alternative]
     elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if hop != own}
     alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
-    following = problem.candidates[step + 1] if step + 1 < len(problem.candidates) else ()
-    early = max((c.early_bytes for c in following if c.own == own), default=0)
+    following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))
+    early = sum(max((c.early_bytes for c in problem.candidates[s] if c.own == own), default=0) for s in following)
     return sum(home.size for home in alive if own in home.hops and home.name not in elsewhere) + early
 
 

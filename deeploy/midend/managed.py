@@ -25,7 +25,7 @@ from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
-from deeploy.midend.program import Buffer, Call, Program, Role, chosen
+from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
 from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
@@ -180,7 +180,8 @@ class Planner:
                 named.append(list(names.values()))
             candidates.append(found)
             operands.append(named)
-        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far))
+        starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
+        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far), ahead=starts)
 
     def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))

@@ -13,7 +13,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.candidates import CLOSURE_BYTES
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
-from deeploy.midend.program import Program
+from deeploy.midend.program import Program, ahead
 from deeploy.midend.tiling import Tiling
 
 SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway
@@ -74,7 +74,8 @@ def tenants(
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
             name = window_name(call.name, stream.operand, level, inner)
-            result.append(Tenant(level, stream.bytes * stream.depth, step - stream.is_early, step, (name,)))
+            first = step - ahead(program.calls, step) if stream.is_early else step
+            result.append(Tenant(level, stream.bytes * stream.depth, first, step, (name,)))
         result += [Tenant(inner, program.buffers[name].bytes, step, step, (name,)) for name in call.scratch.values()]
         result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
     return result

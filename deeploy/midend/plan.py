@@ -18,7 +18,7 @@ from deeploy.midend.candidates import Candidate
 from deeploy.midend.lifetime import Lifetime, lifetimes
 from deeploy.midend.pack import Block, pack
 from deeploy.midend.place import Placement
-from deeploy.midend.program import Call, Program, Role, chosen
+from deeploy.midend.program import Call, Program, Role, ahead, chosen
 from deeploy.midend.tiling import Tiling
 
 __all__ = ["LevelUse", "Machine", "Placement", "Plan", "Prediction", "plan_flat"]
@@ -100,6 +100,12 @@ class Plan:
     def tiling(self, step: int) -> Tiling:
         """How the call of a step is cut."""
         return self.calls[step].tiling
+
+    @cached_property
+    def followers(self) -> Mapping[int, int]:
+        """The call whose early windows set out in a step, by that step."""
+        has_early = [step for step, call in enumerate(self.calls) if any(s.is_early for s in call.tiling.streams)]
+        return {step - ahead(self.program.calls, step): step for step in has_early}
 
     def __str__(self) -> str:
         rows = [f"plan {self.program.name} for {self.target.name}"]

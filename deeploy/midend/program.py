@@ -143,6 +143,17 @@ class Program:
         return "\n".join(lines)
 
 
+def ahead(calls: Sequence[Call], step: int) -> int:
+    """How many calls before a call its first constants may be on their way: one, or as many more as there are Sends in front of it.
+
+    A Send is over before anything has arrived that is fetched while it runs.
+    """
+    start = step - 1
+    while start > 0 and calls[start].kernel.link == "send":
+        start -= 1
+    return step - max(start, 0)
+
+
 def chosen(program: Program, numbers: Sequence[int]) -> Program:
     """The program with one way to run each call, without what only the other ways need."""
     calls = tuple(program.ways(step)[number] for step, number in enumerate(numbers))

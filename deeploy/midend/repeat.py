@@ -93,6 +93,7 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
         weights=tuple(blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps if s not in gap),
         equal_homes=tuple(dict.fromkeys(twins)),
         equal_steps=((blocks.middle, gap.start),),
+        ahead=tuple(problem.ahead[s] for s in steps if s not in gap) if problem.ahead else (),
         shares=_shortened_shares(problem, blocks),
     )
 
@@ -173,5 +174,6 @@ def _fits(problem: Problem, choice: Choice) -> bool:
         for hop, count in enumerate(candidate.bytes):
             load[hop][step] += count
         if choice.early[step]:
-            load[candidate.own][step - 1] += candidate.early_bytes
+            for earlier in range(problem.start(step), step):
+                load[candidate.own][earlier] += candidate.early_bytes
     return all(count <= capacity for row, capacity in zip(load, problem.capacities, strict=True) for count in row)

@@ -87,6 +87,7 @@ class Walk:
         self.boxes = boxes_of(plan)
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.first_use = _first_uses(plan)
+        self.followers = plan.followers
         self.forks = 0
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
 
@@ -174,7 +175,7 @@ class Walk:
             self.note("wait", stalled, f"{name}: {reason}", tile)
 
     def early(self, step: int) -> None:
-        """The first windows of the constants of a call, fetched while the call before it runs."""
+        """The first windows of the constants of a call, fetched while a call before it runs."""
         for boxes in self.boxes[step]:
             if boxes.stream.is_early:
                 self.move(boxes.stream.path, boxes.at(0), EARLY, False, step, boxes.stream.operand, 0)
@@ -200,7 +201,7 @@ class _CallWalk:
         self.tiling = plan.tiling(step)
         self.last = self.tiling.tiles - 1
         self.is_double = plan.calls[step].is_double and self.last > 0
-        self.is_followed = step + 1 < len(walk.calls) and any(b.stream.is_early for b in walk.boxes[step + 1])
+        self.following = walk.followers.get(step)
         paths = plan.target.outward(plan.target.engine(call.kernel.engine).memory)
         self.near, self.far = paths[0].name, paths[-1].name
         self.streams: dict[tuple[bool, bool], list[StreamBoxes]] = {}
@@ -254,8 +255,8 @@ class _CallWalk:
     def team(self, tile: int) -> None:
         """Set the tile up, fork, compute, join; or wait for what an accelerator began to compute."""
         walk = self.walk
-        if self.is_followed and tile == self.last:
-            walk.early(walk.step + 1)
+        if self.following is not None and tile == self.last:
+            walk.early(self.following)
         if self.is_accelerated:
             compute = max(0.0, self.ends - walk.now)
         else:
