@@ -14,7 +14,7 @@ import numpy as np
 
 from deeploy import api
 from deeploy import target as targets
-from deeploy.distribute.collectives import software
+from deeploy.distribute.collectives import Costs, Effort
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System, check
@@ -29,7 +29,9 @@ from deeploy.graph.types import DType
 from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
+from deeploy.midend.cost import fork, once, overhead
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
+from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
@@ -38,6 +40,7 @@ from deeploy.simulate.devices import DevicePlan, plan_devices
 from deeploy.simulate.stages import own_options, pipelined
 from deeploy.simulate.systems import LINK, Stream, SystemRun, joint_trace, stream, system_summary, walk_system
 from deeploy.simulate.timing import summary
+from deeploy.simulate.walk import walk
 
 PAGE = 4096  # bytes that the memory of queues is a multiple of
 STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
@@ -342,9 +345,35 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
     def declare(node: Node) -> Any:
         return declarations(kernels, node)
 
-    result = partition(found.graph, cut.chips, topology, declare, software(target, topology))
+    result = partition(found.graph, cut.chips, topology, declare, costs_of(target, topology, options))
     prove(found.graph, declare, result)
     return result.system
+
+
+def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
+    """What a target's timing says of messages, and the planner of graphs of one call; nothing, where there is no timing."""
+    timing, machine = target.timing, machine_of(target, options)
+    if timing is None or machine is None:
+        return Costs()
+    kernels, off = kernels_of(target, machine)
+    second = topology.mhz * 1e6
+    known: dict[object, Effort] = {}
+
+    def effort(graph: gs.Graph) -> Effort:
+        program = assemble("probe", graph, kernels, off)
+        key = signature(program)
+        if key not in known:
+            try:
+                plan = plan_managed(program, target, machine, options.seconds)
+            except FitError:  # which is said of the chip that it does not fit on
+                return Effort()
+            call = plan.program.calls[0]
+            least = overhead(call, target) + once(call, None, target) + fork(call, target)
+            known[key] = Effort(walk(plan).cycles / second, least / second)
+        return known[key]
+
+    link = next((kernel.name for kernel in kernels if kernel.link is not None), "default")
+    return Costs(timing.kernel(link).call / second, effort)
 
 
 def _pipeline(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:

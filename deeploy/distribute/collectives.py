@@ -3,17 +3,19 @@
 A *way* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
 Three ways exist: in groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from
 neighbour to neighbour in chunks, all of which move at once (ring).
+
+In a sum, chips compute what they add chunk by chunk as well, so that links move one while cores compute the next (``script``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deeploy.graph.target import Target
+import onnx_graphsurgeon as gs
+
 from deeploy.graph.topology import Topology
-from deeploy.graph.types import DType
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
 SMALLEST = 1024  # bytes of a chunk: the latency of shorter messages is as long as they are
@@ -22,20 +24,56 @@ LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold 
 
 @dataclass(frozen=True)
 class Step:
-    """One message: ``chunk`` of the tensor from ``source`` to ``target``; a chip adds what it has of a ``level`` before the next one."""
+    """One message: ``chunk`` of the tensor from ``source`` to ``target``."""
 
     source: int
     target: int
     chunk: int
-    level: int = 0
 
 
 @dataclass(frozen=True)
-class Software:
-    """Seconds that chips spend on a message besides the link's: to send or receive it, and to add what has arrived."""
+class Piece:
+    """A chip computes what it has itself of a chunk."""
+
+    chip: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Total:
+    """A chip adds all that has arrived of a chunk to its own."""
+
+    chip: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Seconds that a chip computes: all of a tensor in one call, and what every call takes at the least."""
+
+    whole: float = 0.0
+    call: float = 0.0
+
+    def part(self, count: int) -> float:
+        """One of so many equal parts."""
+        return self.call + max(0.0, self.whole - self.call) / count
+
+
+@dataclass(frozen=True)
+class Work:
+    """What chips do for a collective besides the links: seconds to send or receive a message; to compute what each adds; to add that."""
 
     message: float = 0.0
-    sum: float = 0.0
+    product: Effort = Effort()
+    total: Effort = Effort()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a target takes: seconds to send or receive a message, and for the only kernel of a graph."""
+
+    message: float = 0.0
+    effort: Callable[[gs.Graph], Effort] = lambda graph: Effort()
 
 
 @dataclass(frozen=True)
@@ -47,8 +85,32 @@ class Way:
     steps: tuple[Step, ...]
 
     def box(self, chunk: int, extent: int) -> tuple[int, int]:
-        """The indices [begin, end) of a chunk along an axis of ``extent``."""
-        return chunk * extent // self.chunks, (chunk + 1) * extent // self.chunks
+        """The indices [begin, end) of a chunk along an axis of ``extent``: in whole words of SIMD units, where there are enough."""
+        unit = next(unit for unit in (16, 8, 4, 2, 1) if extent >= unit * self.chunks or unit == 1)
+        begin, end = (chunk * extent // self.chunks // unit * unit for chunk in (chunk, chunk + 1))
+        return begin, extent if chunk == self.chunks - 1 else end
+
+
+def script(way: Way) -> Iterator[Piece | Step | Total]:
+    """A sum in an order in which it can happen: a chip that sends computes a chunk right before, one that receives is a chunk ahead, so
+    that it computes while others send. What has arrived is added by one call, before it is sent on or when it is complete.
+    """
+    made: set[tuple[int, int]] = set()
+    arrived: set[tuple[int, int]] = set()
+    sources = {step.source for step in way.steps}
+    last = {step.chunk: number for number, step in enumerate(way.steps) if step.target not in sources}
+    for number, step in enumerate(way.steps):
+        ahead = min(step.chunk + 1, way.chunks - 1)
+        for place in ((step.source, step.chunk), (step.target, step.chunk), (step.target, ahead)):
+            if place not in made:
+                made.add(place)
+                yield Piece(*place)
+        if (step.source, step.chunk) in arrived:
+            yield Total(step.source, step.chunk)
+        yield step
+        arrived.add((step.target, step.chunk))
+        if last.get(step.chunk) == number:
+            yield Total(step.target, step.chunk)
 
 
 def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
@@ -57,7 +119,7 @@ def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Ite
     for count in chunks:
         for steps, name in ((_up(members, group), "hierarchical"), (_up(members, max(members) + 1), "flat")):
             if name == "hierarchical" or steps != _up(members, group):
-                yield Way(name, count, tuple(Step(a, b, c, level) for c in range(count) for a, b, level in steps))
+                yield Way(name, count, tuple(Step(a, b, c) for c in range(count) for a, b in steps))
         if len(members) > 2:
             yield Way("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
 
@@ -70,12 +132,12 @@ def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterat
             yield Way("ring", way.chunks, tuple(Step(a, b, c) for c in range(way.chunks) for a, b in pairs))
         else:
             down = list(reversed(_up(members, group if way.name == "hierarchical" else max(members) + 1)))
-            yield Way(way.name, way.chunks, tuple(Step(b, a, c) for c in range(way.chunks) for a, b, _ in down))
+            yield Way(way.name, way.chunks, tuple(Step(b, a, c) for c in range(way.chunks) for a, b in down))
 
 
-def _up(members: Sequence[int], group: int) -> list[tuple[int, int, int]]:
-    """Who sends to whom, by level, where the first members of groups collect, then the first of groups of groups, and so on."""
-    steps, left, size, level = list[tuple[int, int, int]](), list(members), 1, 0
+def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
+    """Who sends to whom, where the first members of groups collect, then the first of groups of groups, and so on."""
+    steps, left, size = list[tuple[int, int]](), list(members), 1
     group = max(group, 2)
     while len(left) > 1:
         size *= group
@@ -83,51 +145,43 @@ def _up(members: Sequence[int], group: int) -> list[tuple[int, int, int]]:
         for chip in left:
             leader = leaders.setdefault(chip // size, chip)
             if leader != chip:
-                steps.append((chip, leader, level))
-        left, level = list(leaders.values()), level + 1
+                steps.append((chip, leader))
+        left = list(leaders.values())
     return steps
 
 
-def seconds(way: Way, bytes_: int, topology: Topology, chips: int, software: Software) -> float:
-    """When the last message of a way has arrived and is dealt with, as every chip has so many ports in either direction.
+def seconds(way: Way, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:
+    """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
 
     Args:
         bytes_: of the whole tensor.
-        software: seconds that chips spend; a chip does one thing after the other.
     """
     sending: dict[int, list[float]] = {}
     receiving: dict[int, list[float]] = {}
     ready: dict[tuple[int, int], float] = {}
     free: dict[int, float] = {}
-    for message in way.steps:
-        out = sending.setdefault(message.source, [0.0] * topology.ports)
-        into = receiving.setdefault(message.target, [0.0] * topology.ports)
+    for event in script(way) if is_sum else way.steps:
+        if not isinstance(event, Step):
+            effort = work.product if isinstance(event, Piece) else work.total
+            free[event.chip] = free.get(event.chip, 0.0) + effort.part(way.chunks)
+            ready[event.chip, event.chunk] = free[event.chip]
+            continue
+        out = sending.setdefault(event.source, [0.0] * topology.ports)
+        into = receiving.setdefault(event.target, [0.0] * topology.ports)
         a, b = out.index(min(out)), into.index(min(into))
-        free[message.source] = max(free.get(message.source, 0.0), ready.get((message.source, message.chunk), 0.0)) + software.message
-        begin = max(out[a], into[b], free[message.source])
-        end = begin + topology.seconds(message.source, message.target, -(-bytes_ // way.chunks), chips)
+        free[event.source] = max(free.get(event.source, 0.0), ready.get((event.source, event.chunk), 0.0)) + work.message
+        begin = max(out[a], into[b], free[event.source])
+        end = begin + topology.seconds(event.source, event.target, -(-bytes_ // way.chunks), chips)
         out[a] = into[b] = end
-        free[message.target] = max(free.get(message.target, 0.0), end) + software.message + software.sum
-        ready[message.target, message.chunk] = free[message.target]
+        free[event.target] = max(free.get(event.target, 0.0), end) + work.message
+        ready[event.target, event.chunk] = free[event.target]
     return max(ready.values(), default=0.0)
 
 
-def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, software: Software) -> Way:
+def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> Way:
     """The way that ends first; of equals the one that comes first."""
-    timed = [(seconds(way, bytes_, topology, chips, software), number, way) for number, way in enumerate(ways)]
+    timed = [(seconds(way, bytes_, topology, chips, work, is_sum), number, way) for number, way in enumerate(ways)]
     return min(timed, key=lambda entry: entry[:2])[2]
-
-
-def software(target: Target, topology: Topology) -> Software:
-    """What a target's timing says of messages and sums; nothing, where it has none."""
-    timing = target.timing
-    links = [kernel for kernel in target.kernels if kernel.link is not None]
-    sums = [kernel for kernel in target.kernels if kernel.op == "Add" and DType.INT32 in kernel.types["a"]]
-    if timing is None or not links or not sums:
-        return Software()
-    message, rate = timing.kernel(links[0].name), timing.kernel(sums[0].name)
-    second = topology.mhz * 1e6
-    return Software(message.call / second, (rate.call + rate.cold + timing.fork.get(sums[0].engine, 0.0)) / second)
 
 
 def chunks_of(extent: int, bytes_: int) -> tuple[int, ...]:

@@ -60,14 +60,12 @@ def _once(graph: gs.Graph, ties: Ties, partition: Partition) -> None:
         values = np.asarray(tensor.values)
         chips = np.full(values.shape, -1)
         for shard in by_constant.get(name, ()):
-            place: tuple[object, ...] = (...,)
-            if shard.axis is not None and shard.indices is not None:
-                place = (*[slice(None)] * shard.axis, shard.indices)
-            if not np.array_equal(values[place].ravel(), shard.values.ravel()):  # type: ignore[index]
+            place = np.ix_(*(shard.indices.get(axis, np.arange(size)) for axis, size in enumerate(values.shape)))
+            if not np.array_equal(values[place].ravel(), shard.values.ravel()):
                 raise ModelError(f"chip {shard.chip} has other values of constant {shorten(tensor.name)} than the model", _REPORT)
-            if ((chips[place] != -1) & (chips[place] != shard.chip)).any():  # type: ignore[index]
+            if ((chips[place] != -1) & (chips[place] != shard.chip)).any():
                 raise ModelError(f"constant {shorten(tensor.name)} is on chip {shard.chip} and on another one", _REPORT)
-            chips[place] = shard.chip  # type: ignore[index]
+            chips[place] = shard.chip
         if (chips == -1).any():
             raise ModelError(f"{int((chips == -1).sum())} elements of constant {shorten(tensor.name)} are on no chip", _REPORT)
 

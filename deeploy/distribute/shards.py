@@ -15,7 +15,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Software, Way
+from deeploy.distribute.collectives import Costs, Way, Work
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.ties import key, shape_of
 from deeploy.frontend.lower import build
@@ -23,16 +23,16 @@ from deeploy.graph.topology import Topology
 from deeploy.operators import link
 
 ROOT = 0
+Box = tuple[int, int, int]  # indices [begin, end) along an axis: axis, begin, end
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A constant's part on a chip: all of it, or ``indices`` along ``axis``."""
+    """A constant's part on a chip: all of it, or some indices along some of its axes."""
 
     constant: gs.Constant
     chip: int
-    axis: int | None
-    indices: np.ndarray | None
+    indices: Mapping[int, np.ndarray]
     values: np.ndarray
 
 
@@ -62,15 +62,15 @@ class _State:
 class Shards:
     """Builds the chips' graphs."""
 
-    def __init__(self, cuts: Cuts, topology: Topology, software: Software) -> None:
+    def __init__(self, cuts: Cuts, topology: Topology, costs: Costs) -> None:
         self.cuts = cuts
         self.topology = topology
-        self.software = software
+        self.costs = costs
         self.graphs = [gs.Graph() for _ in range(cuts.chips)]
         self.states: dict[object, _State] = {}
         self.shards: list[Shard] = []
         self.collectives: list[Collective] = []
-        self._constants: dict[tuple[object, int, int | None], gs.Constant] = {}
+        self._constants: dict[tuple[object, int, int | None, Box | None], gs.Constant] = {}
         self._tags: dict[tuple[int, int], int] = {}
         self._sent = 0
 
@@ -84,18 +84,20 @@ class Shards:
         self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=build.DOMAIN))
         return output
 
-    def constant(self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool) -> gs.Constant:
-        """A constant, or a chip's part of it; what loop nests map is noted, so that it can be proved to exist once."""
+    def constant(self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool, box: Box | None = None) -> gs.Constant:
+        """A constant, or a chip's part of it, or a box of that; what loop nests map is noted, so that it can be proved to exist once."""
         axis = self.cuts.ties.axis(tensor, group) if group is not None and is_mapped else None
-        place = (key(tensor), chip, None if axis is None else group)
+        place = (key(tensor), chip, None if axis is None else group, box)
         if place not in self._constants:
-            values, indices = np.asarray(tensor.values), None
-            if axis is not None:
-                indices = self.cuts.kept(tensor, axis)[chip]
-                values = np.ascontiguousarray(np.take(values, indices, axis))
-            self._constants[place] = gs.Constant(tensor.name, values)
+            values = np.asarray(tensor.values)
+            indices = {} if axis is None else {axis: self.cuts.kept(tensor, axis)[chip]}
+            indices |= {} if box is None else {box[0]: np.arange(box[1], box[2])}
+            for along, own in indices.items():
+                values = np.ascontiguousarray(np.take(values, own, along))
+            name = tensor.name if box is None else f"{tensor.name} (from {box[1]} to {box[2]})"
+            self._constants[place] = gs.Constant(name, values)
             if is_mapped and np.asarray(tensor.values).size > 1:
-                self.shards.append(Shard(tensor, chip, axis, indices, values))
+                self.shards.append(Shard(tensor, chip, indices, values))
         return self._constants[place]
 
     def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: Any = None) -> gs.Variable:
@@ -143,9 +145,10 @@ class Shards:
         self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), self._sent, group))
         self._sent = 0
 
-    def choose(self, ways: Iterator[Way], count: int, is_sum: bool) -> Way:
-        software = self.software if is_sum else replace(self.software, sum=0.0)
-        return collectives.fastest(ways, count, self.topology, self.cuts.chips, software)
+    def choose(self, ways: Iterator[Way], count: int, work: Work | None = None) -> Way:
+        """The fastest way for so many bytes; ``work`` is what chips do for a sum, None where nothing is added."""
+        every = replace(work or Work(), message=self.costs.message)
+        return collectives.fastest(ways, count, self.topology, self.cuts.chips, every, work is not None)
 
     # ---- collectives
 
@@ -158,7 +161,7 @@ class Shards:
         axis, extent = chunked_axis(tensor)
         count = size_of(tensor)
         ways = collectives.spreads([ROOT, *missing], self.topology.group, collectives.chunks_of(extent, count))
-        way = self.choose(ways, count, False)
+        way = self.choose(ways, count)
         pieces: dict[tuple[int, int], gs.Tensor] = {}
         for step in way.steps:
             if (step.source, step.chunk) not in pieces:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.distribute.collectives import Software
+from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
-from deeploy.distribute.shards import ROOT, Collective, Shard, Shards, size_of
+from deeploy.distribute.products import Product, pieces
+from deeploy.distribute.shards import ROOT, Box, Collective, Shard, Shards, size_of
 from deeploy.distribute.sums import STAGES, reduce
 from deeploy.distribute.system import System, alone
 from deeploy.distribute.ties import Declare, Loop, key, shape_of
@@ -28,6 +29,8 @@ from deeploy.frontend.positions import POSITION
 from deeploy.graph.topology import Topology
 from deeploy.operators.shares import shared
 from deeploy.operators.views import SLIDE, VIEWS, Access
+
+EPILOGUE = ("epilogue", "shift", "low", "high", "even")  # attributes that a partial sum does not have
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,29 +59,30 @@ class _Share:
     is_sum: bool
 
 
-def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, software: Software | None = None) -> Partition:
+def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, costs: Costs | None = None) -> Partition:
     """Cut a lowered graph across chips.
 
     Args:
         declare: what the target's kernels declare of a node, in order of preference.
-        software: seconds that chips spend on messages; none, where it is not known.
+        costs: seconds that chips spend besides the links; none, where it is not known.
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
     if chips == 1:
         return Partition(alone(graph), (), (), {})
-    return _Partitioner(graph, cuts(graph, declare, chips), topology, software or Software()).run()
+    return _Partitioner(graph, cuts(graph, declare, chips), topology, declare, costs or Costs()).run()
 
 
 class _Partitioner:
     """Walks the graph in order and computes every node on one chip or on several."""
 
-    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, software: Software) -> None:
+    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, declare: Declare, costs: Costs) -> None:
         self.graph = graph
+        self.declare = declare
         self.cuts = found
         self.ties = found.ties
-        self.shards = Shards(found, topology, software)
+        self.shards = Shards(found, topology, costs)
         self.cut: dict[str, tuple[int, ...]] = {}
         self.free = [tensor for tensor in graph.inputs if self._is_free(tensor)]
 
@@ -195,9 +199,13 @@ class _Partitioner:
         self.shards.broadcast(tensor, chips)
 
     def _spread_operand(self, tensor: gs.Tensor, chip: int, is_mapped: bool) -> gs.Tensor:
-        if isinstance(tensor, gs.Constant) and not (is_mapped and np.asarray(tensor.values).size > 1):
+        if isinstance(tensor, gs.Constant) and not self._is_sent(tensor, is_mapped):
             return self.shards.constant(tensor, chip, None, is_mapped)
         return self.shards.state(tensor).whole[chip]
+
+    def _is_sent(self, tensor: gs.Constant, is_mapped: bool) -> bool:
+        """Whether a constant that several chips read whole lies on the first one: nests map it, and it is no single value."""
+        return is_mapped and np.asarray(tensor.values).size > 1
 
     def _is_view(self, node: gs.Node) -> bool:
         """Whether a node is another view of all of a tensor that the first chip has whole."""
@@ -334,24 +342,37 @@ class _Partitioner:
                 self._bring(tensor, share, axis)
             elif axis is None and position in mapped and np.asarray(tensor.values).size > 1:
                 self._spread_constant(tensor, sorted(share.attrs))
+        self.cut[node.name] = tuple(share.attrs)
+        if share.is_sum:
+            reduce(self._product(node, share, len(body)), share.group)
+            return
         results: dict[int, list[gs.Tensor]] = {}
         for chip, attrs in share.attrs.items():
             inputs = [self._operand(t, share, share.axes[i], chip, i in mapped) for i, t in enumerate(body)]
             outputs = [self._result(node, t, share, share.axes[len(node.inputs) + i], chip) for i, t in enumerate(node.outputs)]
-            own = {k: v for k, v in attrs.items() if not share.is_sum or k not in ("epilogue", "shift", "low", "high", "even")}
-            self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, own, inputs, outputs, domain=node.domain))
+            self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(attrs), inputs, outputs, domain=node.domain))
             results[chip] = outputs
-        self.cut[node.name] = tuple(share.attrs)
         for position, tensor in enumerate(node.outputs):
-            parts = {chip: own[position] for chip, own in results.items()}
-            self._keep(node, tensor, share, parts)
+            self._keep(node, tensor, share, {chip: own[position] for chip, own in results.items()})
+
+    def _product(self, node: gs.Node, share: _Share, count: int) -> Product:
+        """What every chip computes of a node whose sum is cut."""
+        mapped = self._mapped(node)
+
+        def operand(chip: int, position: int, box: Box | None) -> gs.Tensor:
+            return self._operand(node.inputs[position], share, share.axes[position], chip, position in mapped, box)
+
+        bare = {chip: {k: v for k, v in own.items() if k not in EPILOGUE} for chip, own in share.attrs.items()}
+        shapes = []
+        for tensor, axis in zip(node.inputs[:count], share.axes, strict=False):
+            own = len(self.cuts.kept(tensor, axis)[ROOT]) if axis is not None else 0
+            shapes.append(tuple(own if i == axis else n for i, n in enumerate(shape_of(tensor))))
+        return Product(self.shards, node, bare, shapes, operand, pieces(node, count, self.declare))
 
     def _keep(self, node: gs.Node, tensor: gs.Tensor, share: _Share, parts: Mapping[int, gs.Tensor]) -> None:
-        """Note where an output is; partial sums are added up, and what is to be whole at once is put together."""
+        """Note where an output is; what is to be whole at once is put together."""
         axis = share.axes[len(node.inputs)]
-        if share.is_sum:
-            reduce(self.shards, node, parts, share.group)
-        elif id(node) in self.ties.detached and axis is not None:
+        if id(node) in self.ties.detached and axis is not None:
             owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
             self.shards.collect(tensor, (share.group, axis), self._kept(node, tensor, axis, owned), parts)
         else:
@@ -361,16 +382,17 @@ class _Partitioner:
         """How many inputs a node has without its epilogue's."""
         return len(node.inputs) - sum(STAGES.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
 
-    def _operand(self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool) -> gs.Tensor:
-        if axis is None:
-            return self._spread_operand(tensor, chip, is_mapped)
-        if isinstance(tensor, gs.Constant):
-            return self.shards.constant(tensor, chip, share.group, is_mapped)
-        return self.shards.state(tensor).parts[share.group][chip]
+    def _operand(
+        self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool, box: Box | None = None
+    ) -> gs.Tensor:
+        """An input as a chip has it, or a box of that."""
+        own: gs.Tensor
+        if isinstance(tensor, gs.Constant) and (axis is not None or not self._is_sent(tensor, is_mapped)):
+            return self.shards.constant(tensor, chip, share.group if axis is not None else None, is_mapped, box)
+        own = self.shards.state(tensor).whole[chip] if axis is None else self.shards.state(tensor).parts[share.group][chip]
+        return own if box is None else self.shards.cut_out(chip, own, *box, f"{own.name} (from {box[1]} to {box[2]})")
 
     def _result(self, node: gs.Node, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int) -> gs.Variable:
-        if share.is_sum:
-            return self.shards.like(tensor, None, 0, " (partial)", np.int32)
         assert axis is not None
         owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
         indices = self._kept(node, tensor, axis, owned)[chip]

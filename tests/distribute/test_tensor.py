@@ -16,14 +16,16 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder, encoder
+from deeploy.chips import costs_of
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Way, software
+from deeploy.distribute.collectives import Costs, Effort, Way
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.errors import ModelError, UsageError
 from deeploy.graph.nodes import Node
 from deeploy.midend.bind import declarations
+from deeploy.midend.machine import Options
 from deeploy.simulate import chips
 from deeploy.target import Link, Topology, load
 from tests.distribute.cuts import lowered, lowered_file
@@ -68,8 +70,8 @@ def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
     return all(np.array_equal(a, b) for one, other in zip(*runs, strict=True) for a, b in zip(one, other, strict=True))
 
 
-def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY) -> Partition:
-    found = partition(graph, count, topology, declare, software(SIRACUSA, topology))
+def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
+    found = partition(graph, count, topology, declare, costs_of(SIRACUSA, topology, Options(engines=("cluster",))) if costs is None else costs)
     check(found.system, topology)
     prove(graph, declare, found)
     return found
@@ -222,7 +224,7 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
 )
 def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, ways: set[str]) -> None:
     graph = transformer(tmp_path, Shape(48, 96, 6, 1, 64), False)
-    found = cut(graph, 6, topology)
+    found = cut(graph, 6, topology, Costs())
     chosen = {c.way for c in found.collectives if c.kind == "reduce"}
     assert chosen <= ways and all(re.search(rf"2 reduce \([^)]*{way}", found.system.notes[0]) for way in chosen)
     assert is_equal(graph, found)
@@ -248,16 +250,67 @@ def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.Monke
             found = cut(graph, count)
             seen |= {c.way for c in found.collectives if c.kind == "reduce"}
             assert is_equal(graph, found)
-    assert seen == {"hierarchical", "ring"} | ({"flat"} if count > 4 else set())
+    assert seen == {"hierarchical", "ring"} | ({"flat"} if count > 5 else set())
 
 
 def test_what_arrives_at_once_is_added_at_once(tmp_path: Path) -> None:
     graph = transformer(tmp_path, Shape(48, 96, 8, 1, 1, True), True)
     slow = Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire")  # few messages are best
     first, *others = (Counter(node.op for node in part.nodes) for part in cut(graph, 8, slow).system.chips)
-    assert (first["ReduceSum"], others[3]["ReduceSum"]) == (2, 2)  # of four chips each, for heads and for the inner width
-    assert first["Add"] == 2 + 2  # skip connections, and what the other group's leader sends
+    assert (first["ReduceSum"], others[3]["ReduceSum"]) == (2, 2)  # of a group each, for heads and for the inner width
+    assert first["Add"] == 2  # skip connections
     assert all(count["Add"] == 0 for count in others)
+
+
+def by_hand(product: float, call: float) -> Costs:
+    """Products that take so many seconds as a whole, and so many at the least; sums take nothing."""
+    return Costs(0.0, lambda graph: Effort(product, call) if graph.nodes[0].op != "ReduceSum" else Effort())
+
+
+def kinds(graph: gs.Graph) -> list[str]:
+    """Sends, Recvs and what sums products of a constant with no epilogue, in order."""
+    partial = [node for node in graph.nodes if node.op in ("Conv", "MatMul") and np.dtype(node.outputs[0].dtype) == np.int32]
+    names = {id(node): "product" for node in partial if any(isinstance(t, gs.Constant) for t in node.inputs)}
+    listed = [names.get(id(node), node.op) for node in graph.nodes]
+    return [name for name in listed if name in ("product", "Send", "Recv", "ReduceSum")]
+
+
+def test_partial_sums_are_sent_while_the_next_ones_are_computed(tmp_path: Path) -> None:
+    """A link that takes as long as the product: a sender computes a chunk and sends it, a receiver computes one ahead."""
+    graph = perceptron(tmp_path, 64, 96, 512)
+    wire = Topology({"wire": replace(LINK, latency=0.0)}, 4, "wire")
+    found = cut(graph, 3, wire, by_hand(3 * 3 * 512 * 4e-9, 1e-8))
+    assert is_equal(graph, found)
+    sender, first = kinds(found.system.chips[2]), kinds(found.system.chips[0])
+    begin = sender.index("product")
+    chunks = sender.count("product")
+    assert chunks > 2 and sender[begin:] == ["product", "Send"] * chunks
+    every = first[first.index("product") :]
+    assert every[:5] == ["product", "product", "Recv", "Recv", "ReduceSum"]
+    assert every[5:] == ["product", "Recv", "Recv", "ReduceSum"] * (chunks - 2) + ["Recv", "Recv", "ReduceSum"]
+
+
+@pytest.mark.parametrize(("product", "call", "is_divided"), [(0.0, 0.0, True), (1e-4, 1e-6, True), (1e-4, 1e-4, False), (1e-2, 5e-5, False)])
+def test_products_are_divided_where_that_is_faster(tmp_path: Path, product: float, call: float, is_divided: bool) -> None:
+    """The message of 6 144 bytes takes 6 microseconds, and as long again on the way up; calls that are too long are not repeated."""
+    graph = perceptron(tmp_path, 64, 96, 512)
+    wire = Topology({"wire": replace(LINK, latency=0.0)}, 4, "wire")
+    found = cut(graph, 4, wire, by_hand(product, call))
+    assert (kinds(found.system.chips[1]).count("product") > 1) == is_divided
+    assert is_equal(graph, found)
+
+
+def test_pieces_of_convolutions_are_output_channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte of a constant is read twice; bias and multipliers of a channel are where its last sum is."""
+    graph = images(tmp_path)
+    monkeypatch.setattr(collectives, "LARGEST", 128)
+    monkeypatch.setattr(collectives, "SMALLEST", 1)
+    found = cut(graph, 3)
+    assert is_equal(graph, found)
+    divided = [node for node in found.system.chips[1].nodes if node.op == "Conv" and np.dtype(node.outputs[0].dtype) == np.int32]
+    assert len(divided) > len({node.name for node in divided})
+    assert all(node.inputs[1].values.shape[0] < 12 for node in divided)
+    assert sum(constants(found.system).values()) < 1.1 * constants(alone(graph))[0] + 64 * 3
 
 
 def test_inputs_of_cut_nodes_are_given_to_all_chips(tmp_path: Path) -> None:
@@ -287,7 +340,6 @@ def test_the_proof_finds_constants_on_two_chips(tmp_path: Path) -> None:
     graph = perceptron(tmp_path, 24, 40, 8)
     found = cut(graph, 2)
     matrix = next(shard for shard in found.shards if shard.chip == 1 and shard.values.ndim == 2)
-    assert matrix.indices is not None
     doubled = replace(found, shards=(*found.shards, replace(matrix, chip=0)))
     with pytest.raises(ModelError, match="is on chip 0 and on another one"):
         prove(graph, declare, doubled)

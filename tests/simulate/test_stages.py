@@ -155,7 +155,7 @@ def test_a_resnet_gains_more_than_it_takes_chips_where_constants_stop_streaming(
     options = Options(default_memory="L3", engines=("cluster",))
     costs = PlannedStages(graph, levels_of_graph(graph), SIRACUSA, options, SIRACUSA.topology)
     one = costs.stage(0, costs.levels.depth)
-    cuts = choose(costs.levels, 3, "cycles", costs)
+    cuts = choose(costs.levels, 4, "cycles", costs)
     assert one.streamed > 2_000_000
     assert sum(costs.stage(*part).streamed for part in segments(cuts, costs.levels.depth)) == 0
-    assert one.cycles / max(costs.times(cuts)) > 3.2
+    assert one.cycles / max(costs.times(cuts)) > 4.2
