@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
 from deeploy import api
 from deeploy import target as targets
 from deeploy.distribute.collectives import Costs, Effort
+from deeploy.distribute.joins import joined
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System, check
@@ -347,7 +349,7 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
 
     result = partition(found.graph, cut.chips, topology, declare, costs_of(target, topology, options))
     prove(found.graph, declare, result)
-    return result.system
+    return joined(result.system, lambda node: any(declare(node)))
 
 
 def costs_of(target: Target, topology: Topology, options: Options) -> Costs:

@@ -382,9 +382,7 @@ class _Partitioner:
         """How many inputs a node has without its epilogue's."""
         return len(node.inputs) - sum(STAGES.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
 
-    def _operand(
-        self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool, box: Box | None = None
-    ) -> gs.Tensor:
+    def _operand(self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool, box: Box | None = None) -> gs.Tensor:
         """An input as a chip has it, or a box of that."""
         own: gs.Tensor
         if isinstance(tensor, gs.Constant) and (axis is not None or not self._is_sent(tensor, is_mapped)):

@@ -7,8 +7,9 @@ together with the constants that only the chosen kernels need.
 
 Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
 it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
-constants are fetched early is a literal of its own that takes bytes in the step before (or before Sends). Constants that come from a far memory
-and are no longer streamed than at once may stay for ever, or be fetched for their first use, before or during the call before.
+constants are fetched early is a literal of its own that takes bytes in the step before, or from before the Sends in front of it on.
+Constants that come from a far memory and are no longer streamed than at once may stay for ever, or be fetched for their first use,
+before or during the call before.
 
 Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.place``).
 """

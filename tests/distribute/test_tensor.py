@@ -71,7 +71,8 @@ def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
 
 
 def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
-    found = partition(graph, count, topology, declare, costs_of(SIRACUSA, topology, Options(engines=("cluster",))) if costs is None else costs)
+    costs = costs or costs_of(SIRACUSA, topology, Options(engines=("cluster",)))
+    found = partition(graph, count, topology, declare, costs)
     check(found.system, topology)
     prove(graph, declare, found)
     return found
@@ -290,7 +291,9 @@ def test_partial_sums_are_sent_while_the_next_ones_are_computed(tmp_path: Path) 
     assert every[5:] == ["product", "Recv", "Recv", "ReduceSum"] * (chunks - 2) + ["Recv", "Recv", "ReduceSum"]
 
 
-@pytest.mark.parametrize(("product", "call", "is_divided"), [(0.0, 0.0, True), (1e-4, 1e-6, True), (1e-4, 1e-4, False), (1e-2, 5e-5, False)])
+@pytest.mark.parametrize(
+    ("product", "call", "is_divided"), [(0.0, 0.0, True), (1e-4, 1e-6, True), (1e-4, 1e-4, False), (1e-2, 5e-5, False)]
+)
 def test_products_are_divided_where_that_is_faster(tmp_path: Path, product: float, call: float, is_divided: bool) -> None:
     """The message of 6 144 bytes takes 6 microseconds, and as long again on the way up; calls that are too long are not repeated."""
     graph = perceptron(tmp_path, 64, 96, 512)

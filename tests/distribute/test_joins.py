@@ -1,0 +1,103 @@
+"""Residual connections join the sums that they follow, bit for bit, where the target has a kernel for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from benchmarks.transformer_models import Shape
+from deeploy.distribute import collectives
+from deeploy.distribute.joins import RESIDUAL, joined
+from deeploy.distribute.system import System, alone, check
+from deeploy.graph.nodes import Node
+from deeploy.simulate import chips
+from tests.distribute.cuts import lowered_file
+from tests.distribute.test_tensor import CLUSTER, SIRACUSA, TOPOLOGY, cut, declare, is_equal, transformer
+
+assert TOPOLOGY is not None
+STORY = Path(__file__).parents[2] / "examples" / "story" / "story_int8.onnx"
+
+
+def supports(node: Node) -> bool:
+    return any(declare(node))
+
+
+def count_of(system: System, chip: int = 0) -> Counter[str]:
+    return Counter(node.op for node in system.chips[chip].nodes)
+
+
+@pytest.mark.parametrize("smallest", [1, 4096])
+@pytest.mark.parametrize("has_caches", [True, False])
+def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_caches: bool, smallest: int) -> None:
+    """In chunks and without; both residual connections of every block."""
+    monkeypatch.setattr(collectives, "SMALLEST", smallest)
+    monkeypatch.setattr(collectives, "LARGEST", 16 * smallest)
+    graph = transformer(tmp_path, Shape(64, 96, 4, 2, 1 if has_caches else 5, has_caches), True)
+    found = cut(graph, 4)
+    both = joined(found.system, supports)
+    assert count_of(found.system)["Add"] - count_of(both)["Add"] == 4  # others add masks
+    assert count_of(both)[RESIDUAL] == count_of(found.system)["ReduceSum"] >= 4
+    assert (count_of(both)[RESIDUAL] > 4) == (smallest == 1)
+    check(both, TOPOLOGY)
+    assert is_equal(graph, replace(found, system=both), steps=2)
+
+
+def test_scales_of_their_own(tmp_path: Path) -> None:
+    """A QDQ graph: the skip connection has another scale than the sum."""
+    graph = lowered_file(STORY, replace(SIRACUSA, kernels=CLUSTER), rows=1, context=32)
+    found = cut(graph, 2)
+    both = joined(found.system, supports)
+    assert count_of(both)[RESIDUAL] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
+    assert is_equal(graph, replace(found, system=both), steps=2)
+
+
+def sums(first: str, stages: tuple[str, ...], channels: int = 1, **attrs: Any) -> gs.Graph:
+    """y = (sum of x) and b, in this order or the other one; the sum is requantised by one factor, or one for each channel."""
+    names = ("x", "b", "t", "y")
+    shapes = ((3, 2, 8), (2, 8), (2, 8), (2, 8))
+    x, b, t, y = (gs.Variable(n, np.dtype(np.int32 if n == "x" else np.int8), list(s)) for n, s in zip(names, shapes, strict=True))
+    mul, add = gs.Constant("mul", np.arange(77, 77 + channels, dtype=np.int32)), gs.Constant("add", np.full(channels, 1 << 9, np.int32))
+    one, two = gs.Constant("one", np.array([3], np.int32)), gs.Constant("two", np.array([2], np.int32))
+    total = {"axes": (0,), "keepdims": False, "shift": 10, "low": -128, "high": 127, "epilogue": ("requantise",)}
+    nodes = [gs.Node("ReduceSum", "sum", total, [x, mul, add], [t], domain="deeploy")]
+    pair = [t, b] if first == "t" else [b, t]
+    factors = [one, two] if "requantise" in stages else []
+    nodes.append(gs.Node("Add", "last", {"epilogue": stages, **attrs}, [*pair, *factors], [y], domain="deeploy"))
+    return gs.Graph(nodes, [x, b], [y])
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+@pytest.mark.parametrize("first", ["t", "b"])
+@pytest.mark.parametrize(
+    ("stages", "attrs"),
+    [(("clamp",), {"low": -100, "high": 90}), (("requantise",), {"shift": 2, "low": -128, "high": 120, "even": 0})],
+)
+def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str, ...], attrs: dict[str, Any]) -> None:
+    random = np.random.default_rng(0)
+    values = {"x": random.integers(-800, 800, (3, 2, 8)).astype(np.int32), "b": random.integers(-128, 128, (2, 8)).astype(np.int8)}
+    results = []
+    for with_join in (False, True):
+        system = alone(sums(first, stages, channels, **attrs))
+        system = joined(system, supports) if with_join else system
+        assert (count_of(system)[RESIDUAL], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
+        results += chips.outputs(system, chips.programs(system, SIRACUSA), values)
+    assert np.unique(results[0]).size > 5
+    assert np.array_equal(*results)
+
+
+def test_what_is_read_elsewhere_stays() -> None:
+    graph = sums("t", ("clamp",), low=-128, high=127)
+    graph.outputs.append(graph.nodes[0].outputs[0])
+    assert count_of(joined(alone(graph), supports))[RESIDUAL] == 0
+
+
+def test_without_a_kernel_nothing_joins() -> None:
+    graph = sums("t", ("clamp",), low=-128, high=127)
+    assert count_of(joined(alone(graph), lambda node: False)) == {"ReduceSum": 1, "Add": 1}
+    assert all(len(tensor.outputs) == 1 for tensor in graph.inputs)
