@@ -20,7 +20,9 @@ from deeploy.operators.link import receive, send
 from deeploy.simulate.systems import LINK, SystemRun, stream, walk_system
 from deeploy.simulate.walk import walk
 from deeploy.target import Link, Topology, load
+from benchmarks.transformer_models import Shape
 from tests.distribute.cuts import lowered
+from tests.distribute.test_tensor import cut, transformer
 from tests.frontend.lower.nets import Net
 
 SIRACUSA = load("siracusa")
@@ -151,3 +153,26 @@ def test_a_slow_link_bounds_a_pipeline() -> None:
     found = stream(plans, topology(links={"wire": replace(WIRE, bytes_per_second=10e6)}), 12)
     assert found.interval == pytest.approx(163840, rel=0.01)
     assert min(found.idle) > 0.5
+
+
+def test_matrices_behind_sends_are_fetched_before_them(tmp_path: Path) -> None:
+    """A Send is over before anything has arrived: the first columns set out in the call before, and lie there from then on."""
+    system = cut(transformer(tmp_path, Shape(512, 1024, 4, 1, 1, True), True), 4).system
+    plan = planned(system)[0]
+    calls = plan.program.calls
+    behind = [
+        step
+        for step in range(2, len(calls))
+        if calls[step - 1].kernel.link == "send" and any(stream.is_early for stream in plan.tiling(step).streams)
+    ]
+    assert behind
+    found = walk(plan)
+    for step in behind:
+        start = next(earlier for earlier, follower in plan.followers.items() if follower == step)
+        assert start < step - 1 and calls[start].kernel.link is None
+        assert all(calls[between].kernel.link == "send" for between in range(start + 1, step))
+        early = next(stream for stream in plan.tiling(step).streams if stream.is_early)
+        window = next(p for p in plan.placements if p.last == step and p.first == start and any(early.operand in name for name in p.buffers))
+        assert window.size >= early.bytes
+        moved = [interval for interval in found.intervals if interval.kind == "in" and interval.owner == step]
+        assert min(interval.start for interval in moved) < found.calls[start].end
