@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cases
@@ -10,6 +10,8 @@ import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
 
+# Rows that cores share: one, or fewer than there are cores.
+FEW_ROWS = ((1, 128), (1, 512), (1, 37), (3, 200), (5, 64), (6, 1, 331))
 SHAPES = ((1, 64), (8, 8), (1, 256), (24, 40), (1, 16, 16, 16), (1, 1000), (1, 40, 7), (4, 16, 65))
 
 
@@ -32,9 +34,11 @@ def each(op: str, types: str | tuple[str, str], y: str, attrs: Mapping[str, Any]
     return result
 
 
-def rows(op: str, x: str, y: str, attrs: Mapping[str, Any], **constants: Callable[[int], np.ndarray]) -> list[Case]:
+def rows(
+    op: str, x: str, y: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]] = SHAPES, **constants: Callable[[int], np.ndarray]
+) -> list[Case]:
     """The operator along the last axis of every shape, with constants by its length."""
-    return [_simple(op, y, attrs, x=draw(x, *s), **{name: make(s[-1]) for name, make in constants.items()}) for s in SHAPES]
+    return [_simple(op, y, attrs, x=draw(x, *s), **{name: make(s[-1]) for name, make in constants.items()}) for s in shapes]
 
 
 def _table(_: int) -> np.ndarray:
@@ -155,6 +159,7 @@ def reduced(op: str, x: str, y: str) -> list[Case]:
 POOLING = ("oh ow", "oh ow c/4", "oh ow fh c/4", "oh ow fh fw c/4", "oh ow fh fw c<4", "oh ow c<4")
 PORTABLE_POOLING = ("oh ow", "oh ow fh fw", "oh ow fh fw c<8", "oh ow c<8")
 ROWS = ("rows", "runs")
+SHARED_ROWS = ("rows", "rows c")  # whole rows are read by every core that has columns of them
 FAST = (
     Family("pulp_add", {"narrow": scaled("Add", "narrow"), "high": scaled("Add", "high")}, ROWS),
     Family("pulp_mul", {"narrow": scaled("Mul", "narrow"), "high": scaled("Mul", "high")}, ROWS),
@@ -176,8 +181,12 @@ FAST = (
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
     Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS),
     Family("pulp_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_short_table)}, ("rows",)),
-    Family("pulp_layer_norm", {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, weight=_words, bias=_words)}, ("rows",)),
-    Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, weight=_words)}, ("rows",)),
+    Family(
+        "pulp_layer_norm",
+        {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, (*SHAPES, *FEW_ROWS), weight=_words, bias=_words)},
+        SHARED_ROWS,
+    ),
+    Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, (*SHAPES, *FEW_ROWS), weight=_words)}, SHARED_ROWS),
     Family("pulp_maxpool2d", {"": pools("MaxPool", "s8")}, POOLING),
     Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
 )

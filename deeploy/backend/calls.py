@@ -38,12 +38,16 @@ class Instance:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as templates see it; all entries are ints, sizes or C expressions, strides in elements."""
+    """An operand as templates see it; all entries are ints, sizes or C expressions, strides in elements.
+
+    ``first`` are the indices of its first element in the whole operand.
+    """
 
     ptr: str
     extent: tuple[Size | int, ...]
     stride: tuple[Size | int, ...]
     before: tuple[int | str, ...]
+    first: tuple[int | str, ...]
     shape: tuple[int, ...]
     dtype: DType
 
@@ -105,6 +109,7 @@ def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
             extent=tuple(variable(LIVE) if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
             stride=broadcast(call, name, operand.access.strides),
             before=footprint.before if footprint else (0,) * len(shape),
+            first=(0,) * len(shape),
             shape=shape,
             dtype=stored[name],
         )

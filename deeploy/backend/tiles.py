@@ -228,6 +228,7 @@ class TiledCall:
                 extent=tuple(axis.count for axis in part.axes),
                 stride=strides,
                 before=tuple(axis.before for axis in part.axes),
+                first=tuple(axis.first for axis in part.axes),
                 shape=operand.access.shape,
                 dtype=self._dtype(name),
             )

@@ -214,7 +214,7 @@ def _pieces(
             steps = calls.broadcast(call, n, access[n].strides)
             first = sum(s.start * step for s, step in zip(slices, access[n].strides, strict=True)) if way == "parts" else 0
             extent = tuple(s.stop - s.start for s in slices)
-            views[n] = calls.View(n, extent, steps, before, array.shape, types[n])
+            views[n] = calls.View(n, extent, steps, before, tuple(s.start for s in slices), array.shape, types[n])
             lines.append(f"{'' if n in outputs else 'const '}{types[n].c} *{n} = m_{n} + {first};")
         pointers = {n: f"(void *)m_{n}" for n in kernel.scratch}
         text = [*lines, *calls.render(call, instance.name, views, pointers, lookup).splitlines()]

@@ -163,6 +163,9 @@ class _Collector:
             self.loops[id(node)].append((name, begins[name], geometry.extents[name], is_sum, along.get(dim)))
             if dim.kind is Kind.COUPLED or (dim.kind is Kind.REDUCTION and not is_sum) or not _is_seen(geometry.nest, dim):
                 self.tie_all(begins[name], geometry.extents[name])
+            if dim.whole is not None:
+                indices = np.arange(geometry.extents[name])
+                self.tie(begins[name] + indices, begins[dim.whole] + indices)
         maps = geometry.nest.maps()
         for name, tensor in zip(names, tensors, strict=True):
             if name in geometry.nest.writes and id(node) in self.detached:

@@ -89,13 +89,15 @@ class Atom(Expr):
 class Dim(Atom):
     """One dimension of an iteration domain.
 
-    ``runtime`` names the run-time value that limits the loop (a position, say); the dimension is planned at its extent.
+    ``runtime`` names the run-time value that limits the loop (a position, say); the dimension is planned at its extent. ``whole``
+    names another dimension over the same indices, all of which every one of these depends on: elements of a row that is read whole.
     """
 
     name: str
     kind: Kind = Kind.PARALLEL
     combine: Combine | None = None
     runtime: str | None = None
+    whole: str | None = None
 
     def span(self, box: Mapping[str, Span]) -> Span:
         return box[self.name]

@@ -45,7 +45,8 @@ def limited(names: Sequence[str], tensors: Sequence[Tensor | None], nest: Nest, 
         if tensor is not None and name in maps and tensor.data is None:
             bare = (maps[name].axes[axis].bare() for axis in live.get(tensor.name, ()))
             found |= {dim.name for dim in bare if dim is not None}
-    return frozenset(found)
+    pairs = [{dim.name, dim.whole} for phase in (nest, *nest.phases) for dim in phase.dims().values() if dim.whole is not None]
+    return frozenset(found.union(*(pair for pair in pairs if pair & found)))
 
 
 def _add(live: Live, tensor: Tensor, axes: set[int]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from deeploy.graph.nest import Map, Nest, coupled, parallel
+from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 
 
@@ -23,6 +23,21 @@ def nest(*per_element: str) -> Callable[[Node], Nest]:
         rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
         (c,) = coupled("c")
         return Nest(reads={"x": Map(*rows, c), **{name: Map(c) for name in per_element}}, writes={"y": Map(*rows, c)})
+
+    return declare
+
+
+def column_nest(*per_element: str) -> Callable[[Node], Nest]:
+    """The same where an element of ``y`` can be computed alone from the whole row of ``x``: columns of few rows may be divided, too."""
+
+    def declare(node: Node) -> Nest:
+        x = node.inputs[0]
+        assert x is not None
+        rows = parallel(*(f"d{axis}" for axis in range(len(x.shape) - 1)))
+        (c,) = coupled("c")
+        k = Dim("k", whole=c.name)
+        reads = {"x": Map(*rows, c), **{name: Map(k) for name in per_element}}
+        return Nest(reads, writes={"y": Map(*rows, k)}, extents={k.name: columns(node)})
 
     return declare
 

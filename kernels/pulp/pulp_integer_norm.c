@@ -6,7 +6,7 @@
  * towards minus infinity, where it is no whole number, and one less than the quotient towards zero where it is negative
  * (Granlund and Montgomery, Division by invariant integers using multiplication, theorem 5.1).
  */
-#include "../portable/integer_norm.h"
+#include "pulp_integer_norm.h"
 
 #include "pulp_rows.h"
 #include "xpulp.h"
@@ -38,34 +38,54 @@ static inline struct row inverted(int32_t mean, int32_t deviation) {
     return (struct row){mean, (int32_t)((whole << length) + (rest << length) / (uint32_t)deviation + 1), length};
 }
 
+#ifdef CENTRED
+#define ADD(word) total = dot4(word, 0x01010101, total), squares = dot4(word, word, squares)
+#define DOT(word) \
+    ".insn r 0x57, 1, %[dot], %[total], " word ", %[ones]\n.insn r 0x57, 1, %[dot], %[squares], " word ", " word "\n"
+enum { INSTRUCTIONS = 6 };
+#else
+#define ADD(word) squares = dot4(word, word, squares)
+#define DOT(word) ".insn r 0x57, 1, %[dot], %[squares], " word ", " word "\n"
+enum { INSTRUCTIONS = 4 };
+#endif
+
 /* Of the squares of all distances from the mean: their sum is that of the elements' squares, less what the mean makes.
  */
 static inline struct row measure(const X_T *x, int columns) {
-    int32_t squares = 0, mean = 0;
-    int i = columns >> 2;
-#ifdef CENTRED
-    int32_t total = 0;
-#define ADD(word) total = dot4(word, 0x01010101, total), squares = dot4(word, word, squares)
-#else
-#define ADD(word) squares = dot4(word, word, squares)
-#endif
+    int32_t squares = 0, mean = 0, total = 0;
     if (columns & 3) {
         const uint32_t word = xp_load_end(x, columns, columns & 3);
         ADD(word);
     }
-    for (; i > 0; i--, x += 4) {
+#ifdef XPULP_INSN
+    if (columns >= 8)
+        __asm__ volatile(
+            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
+            ".insn i 0x0b, 2, t0, %[x], 4\n.insn i 0x0b, 2, t1, %[x], 4\n" DOT("t0") DOT("t1") ".option pop\n"
+            : [x] "+r"(x), [squares] "+r"(squares), [total] "+r"(total)
+            : [n] "r"(columns >> 3), [length] "i"(2 * INSTRUCTIONS), [ones] "r"(0x01010101),
+              [dot] "i"(IS_SIGNED ? XP_SDOTSP : XP_SDOTUP)
+            : "t0", "t1", "memory");
+    if (columns & 4) {
         const uint32_t word = xp_load(x);
         ADD(word);
     }
-#undef ADD
+#else
+    for (int i = columns >> 2; i > 0; i--, x += 4) {
+        const uint32_t word = xp_load(x);
+        ADD(word);
+    }
+#endif
 #ifdef CENTRED
     mean = total / columns;
     squares += mean * (columns * mean - 2 * total);
+#else
+    (void)total;
 #endif
     return inverted(mean, root(squares / columns + 1));
 }
 
-static inline void scale(const struct integer_norm *k, const X_T *x, Y_T *y, struct row row) {
+static inline void scale(const struct pulp_integer_norm *k, const X_T *x, Y_T *y, struct row row) {
     const WEIGHT_T *weight = (const WEIGHT_T *)k->weight;
 #ifdef CENTRED
     const BIAS_T *bias = (const BIAS_T *)k->bias;
@@ -112,10 +132,10 @@ static inline void scale(const struct integer_norm *k, const X_T *x, Y_T *y, str
 #endif
 }
 
-void KERNEL(const struct integer_norm *k) {
+void KERNEL(const struct pulp_integer_norm *k) {
     int index[AXES] = {0};
     do {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
-        scale(k, x, (Y_T *)k->y + row_offset(index, k->y_step), measure(x, k->extent[LAST]));
+        scale(k, x + k->first, (Y_T *)k->y + row_offset(index, k->y_step), measure(x, k->columns));
     } while (next_row(index, k->extent));
 }

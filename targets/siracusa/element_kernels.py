@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from deeploy.operators import elementwise as ew
 from deeploy.operators import rows
-from deeploy.target import Kernel, Node, types
+from deeploy.target import Kernel, Nest, Node, types
 
 from .portable import BYTES, also, generic
 
-WORD = 4
+WORD, CORES = 4, 8
+FEW_ROWS = (*(f"d{axis}" for axis in range(ew.AXES - 1)), "k")  # what divides rows, or columns of few
 
 
 def _moves_words(node: Node) -> bool:
@@ -44,6 +48,18 @@ _SOFTMAX = replace(
 )
 
 
+def _few_rows(*per_element: str) -> Callable[[Node], Nest]:
+    """The nest of an operator along rows: of fewer than there are cores, columns may be divided, too."""
+    by_row, by_column = rows.nest(*per_element), rows.column_nest(*per_element)
+
+    def declare(node: Node) -> Nest:
+        x = node.inputs[0]
+        assert x is not None
+        return (by_column if math.prod(x.shape[:-1]) < CORES else by_row)(node)
+
+    return declare
+
+
 def _short_products(node: Node) -> bool:
     """Whether the squares of a row fit 32 bits, and the products of its elements and weights 29."""
     weight = node.inputs[1]
@@ -59,10 +75,12 @@ _LAYER_NORM, _RMS_NORM = (
         name=f"pulp_{name}_norm",
         types={**generic(f"integer_{name}_norm").types, "x": x},
         accepts=also(generic(f"integer_{name}_norm"), _short_products, "constant weights, sums of 32 bits and products of 29"),
+        nest=_few_rows(*per_element),
+        cores=FEW_ROWS,
         source="pulp/pulp_integer_norm.c",
-        struct="integer_norm",
+        template="pulp_integer_norm.mako",
     )
-    for name, x in (("layer", BYTES), ("rms", types("s8")))
+    for name, x, per_element in (("layer", BYTES, ("weight", "bias")), ("rms", types("s8"), ("weight",)))
 )
 
 KERNELS: tuple[Kernel, ...] = (_COPY, _LOOKUP, _SOFTMAX, _LAYER_NORM, _RMS_NORM)

@@ -22,6 +22,7 @@ from deeploy.distribute.collectives import Costs, Effort, Way
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
+from deeploy.distribute.ties import ties
 from deeploy.errors import ModelError, UsageError
 from deeploy.graph.nodes import Node
 from deeploy.midend.bind import declarations
@@ -143,6 +144,16 @@ def test_encoders_synchronise_twice_in_a_block(tmp_path: Path, count: int) -> No
     assert is_equal(graph, found)
     assert sorted(synchronisations(found).values()) == [1] * (2 * shape.layers)
     assert Counter(c.kind for c in found.collectives) == {"reduce": 4, "broadcast": 4}
+
+
+def test_columns_that_cores_share_are_not_cut() -> None:
+    """A norm of one row, whose cores divide the columns, is one atom as that of many rows is."""
+    x, y = (gs.Variable(name, dtype=np.int8, shape=[1, 64]) for name in "xy")
+    weight = gs.Constant("weight", np.arange(64, dtype=np.int32))
+    norm = gs.Node("IntegerRMSNorm", name="norm", attrs={"shift": 1}, inputs=[x, weight], outputs=[y])
+    found = ties(gs.Graph(nodes=[norm], inputs=[x], outputs=[y]), lambda node: declarations(load("siracusa").kernels, node))
+    assert {loop.name: loop.group for loop in found.loops[id(norm)]} == {"d0": -1, "k": -1, "c": -1}
+    assert found.classes(y) == found.classes(x) == (-1, -1) and found.classes(weight) == (-1,)
 
 
 def test_norms_and_residuals_are_on_the_first_chip(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.live import spread
+from deeploy.operators.rows import column_nest
 from deeploy.operators.views import APPEND, VIEWS, by_rows
 
 
@@ -47,6 +48,18 @@ def test_live_axes_spread_forwards_and_backwards() -> None:
     assert live == {
         name: frozenset({axis}) for name, axis in [("state", 2), ("turned", 3), ("scores", 3), ("sums", 3), ("mask", 3), ("given", 3)]
     }
+
+
+@pytest.mark.parametrize("of", ["scores", "shares"])
+def test_columns_are_live_with_the_row_that_they_need(of: str) -> None:
+    """From what is read whole to what is written, and back."""
+    turned, scores, shares = _tensor("turned", 1, 2, 4, 8), _tensor("scores", 1, 2, 1, 8), _tensor("shares", 1, 2, 1, 8)
+    product = Node("product", "MatMul", (_tensor("q", 1, 2, 1, 4), turned), (scores if of == "scores" else shares,))
+    softmax = Node("softmax", "Softmax", (scores,), (shares,))
+    nests = {"product": _product(product), "softmax": (("x", "y"), column_nest()(softmax))}
+    turn = Node("turn", "Transpose", (STATE,), (turned,), {"perm": (0, 1, 3, 2)})
+    live = spread([APPENDED, turn, product, softmax], lambda node: nests.get(node.name))
+    assert live["scores"] == live["shares"] == frozenset({3})
 
 
 def test_without_states_nothing_is_live() -> None:

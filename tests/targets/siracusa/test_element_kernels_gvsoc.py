@@ -42,6 +42,11 @@ CASES = {
     ),
     "layer norm": _case("IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 9, 13), weight=_draw("i4", 13), bias=_draw("i4", 13)),
     "RMS norm": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 3, 3, 7), weight=_draw("i4", 7)),
+    "RMS norm of one row": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 1, 133), weight=_draw("i4", 133)),
+    "layer norm of few rows": _case(
+        "IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 2, 70), weight=_draw("i4", 70), bias=_draw("i4", 70)
+    ),
+    "RMS norm of fewer columns than cores": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 5), weight=_draw("i4", 5)),
     "RMS norm, short weights": _case("IntegerRMSNorm", "s8", {"shift": 1}, x=_draw("i1", 17, 64), weight=_draw("i2", 64)),
 }
 
@@ -51,6 +56,14 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_equal_to_the_reference(simulate: Simulate, name: str, flags: str) -> None:
     assert layer.check_and_measure(CASES[name](), 8, flags).kernel.startswith("pulp_")
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("cores", range(1, 8))
+def test_any_number_of_cores_shares_a_row(simulate: Simulate, cores: int) -> None:
+    for name in CASES:
+        if "few" in name or "one row" in name:
+            layer.check_and_measure(CASES[name](), cores)
 
 
 @pytest.mark.gvsoc

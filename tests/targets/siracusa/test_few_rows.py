@@ -1,0 +1,60 @@
+"""Operators along rows of which there are fewer than cores: these divide columns, each of them measures whole rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeploy.backend import host, host_model
+from deeploy.target import load
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
+
+import layer  # noqa: E402
+import sweep  # noqa: E402
+
+SHAPES = ((1, 1, 80), (1, 5), (1,), (3, 67), (2, 1, 3, 41))
+RANDOM = np.random.default_rng(11)
+
+
+def _case(op: str, shape: tuple[int, ...], *constants: str) -> layer.Case:
+    operands = {"x": RANDOM.integers(-128, 127, shape, endpoint=True).astype(np.int8)}
+    operands |= {name: RANDOM.integers(-(2**20), 2**20, shape[-1]).astype(np.int32) for name in constants}
+    return layer.Case(f"{op} {shape}", op, ("x",), operands, "s8", {"shift": 11})
+
+
+CASES = [
+    *(_case("IntegerRMSNorm", shape, "weight") for shape in SHAPES),
+    *(_case("IntegerLayerNorm", shape, "weight", "bias") for shape in SHAPES),
+]
+
+
+@pytest.mark.parametrize(("cores", "l1"), [(1, 60_000), (2, 900), (3, 60_000), (4, 900), (5, 900), (6, 60_000), (7, 60_000), (8, 900)])
+def test_equal_to_the_references(tmp_path: Path, cores: int, l1: int) -> None:
+    """Odd numbers of columns, fewer of them than cores, columns in tiles."""
+    target = load("siracusa")
+    made = sweep.compiled(CASES, target, cores, l1)
+    assert {call.kernel.source.split("/")[0] for call in made.plan.program.calls} == {"pulp"}
+    made.write(tmp_path)
+    entry = host.select_network(json.loads((tmp_path / "deploy.json").read_text()))
+    got = host_model.run(tmp_path, entry, [[case.operands["x"] for case in CASES]], sanitize=True)
+    for case, have in zip(CASES, got, strict=True):
+        np.testing.assert_array_equal(have[0], layer.expected(case, target), err_msg=case.name)
+
+
+def test_what_cores_divide() -> None:
+    """Columns of one row, whatever has the larger part of few, rows of many."""
+    shapes = ((1, 512), (8, 512), (7, 8))
+    made = sweep.compiled([_case("IntegerRMSNorm", shape, "weight") for shape in shapes], load("siracusa"), 8)
+    assert [made.plan.tiling(step).core_dim for step in range(3)] == ["k", "d0", "d0"]
+
+
+def test_columns_are_cut_where_a_row_does_not_fit() -> None:
+    made = sweep.compiled([_case("IntegerRMSNorm", (1, 1000), "weight")], load("siracusa"), 8, 3_000)
+    tiling = made.plan.tiling(0)
+    assert tiling.tiles > 1 and {loop.dim for loop in tiling.loops} == {"k"}
