@@ -55,55 +55,68 @@ AT(high, 64);
 #define NEXT_BIAS
 #endif
 
-/* t0 and t1 hold the factor and what is added, t2 the shift, t4 the upper limit of y, t5 and t6 what the form needs. */
+/* A group's results stay in the accumulators' registers. t0 and t1 hold the factor and what is added, t2 the shift, t4
+ * the upper limit of y, t5 and t6 what the form needs. */
+#define OF_ROWS(action, j) action("a" j) action("b" j) action("c" j) action("d" j)
 #ifdef REQUANT_CLIPPED
-#define LIMITED(acc) ".insn r 0x33, 5, 0x0a, %[" acc "], %[" acc "], t6\n"
+#define LIMIT(acc) ".insn r 0x33, 5, 0x0a, %[" acc "], %[" acc "], t6\n"
+#define LIMITED(j) OF_ROWS(LIMIT, j)
 #define SIXTH GET("t6", 56)
 #else
-#define LIMITED(acc)
-#define SIXTH GET("t6", 60)
+#define LIMITED(j)
+#define SIXTH LEAST("t6")
 #endif
+#ifdef CLIP_WHOLE
+#define RANGE(acc) ".insn r 0x33, %[clip], 0x0a, %[" acc "], %[" acc "], t4\n"
+#define LEAST(to)
+#else
+#define RANGE(acc) \
+    ".insn r 0x33, 6, 2, %[" acc "], %[" acc "], " LOW "\n.insn r 0x33, 4, 2, %[" acc "], %[" acc "], t4\n"
+#define LEAST(to) GET(to, 60)
+#endif
+#define SUM(acc) ".insn r 0x5b, 2, 0x20, %[" acc "], t1, t2\n"
 #ifdef REQUANT_NARROW
-#define SCALED(acc) "mv t3, t1\n.insn r 0x33, 0, 0x21, t3, %[" acc "], t0\nsra t3, t3, t2\n"
-#define FIFTH GET("t5", 60)
+#define SCALE(acc) "mul %[" acc "], %[" acc "], t0\n"
+#define SCALED(j) OF_ROWS(SCALE, j)
+#define FIFTH LEAST("t5")
 #define LOW "t5"
 #else
-#define SCALED(acc) "sll t3, %[" acc "], t5\nmulh t3, t3, t0\n.insn r 0x5b, 2, 0x20, t3, t1, t2\n"
+#define SHIFT(acc) "sll %[" acc "], %[" acc "], t5\n"
+#define SCALE(acc) "mulh %[" acc "], %[" acc "], t0\n"
+#define SCALED(j) OF_ROWS(SHIFT, j) OF_ROWS(SCALE, j)
 #define FIFTH GET("t5", 52)
 #define LOW "t6"
 #endif
-#ifdef CLIP_WHOLE
-#define RANGED ".insn r 0x33, %[clip], 0x0a, t3, t3, t4\n"
-#else
-#define RANGED ".insn r 0x33, 6, 2, t3, t3, " LOW "\n.insn r 0x33, 4, 2, t3, t3, t4\n"
-#endif
-#define FINISH(acc, j, row) LIMITED(acc j) SCALED(acc j) RANGED "sb t3, " j "(%[" row "])\n"
 #ifdef REQUANT_ONE
-#define FACTORS(j)
-#define SHARED GET("t0", 32) GET("t1", 36)
+#define FACTORS
+#define FACTOR GET("t0", 32) GET("t1", 36)
 #define NEXT_FACTORS
 #else
-#define FACTORS(j) GET("t0", 32) GET("t1", 36) "lw t0, 4*" j "(t0)\nlw t1, 4*" j "(t1)\n"
-#define SHARED
-#define NEXT_FACTORS ADVANCE(32, 16) ADVANCE(36, 16)
+#define FACTORS GET("%[w]", 32) GET("%[back]", 36)
+#define FACTOR LOAD("t0", "w") LOAD("t1", "back")
+#define NEXT_FACTORS PUT("%[w]", 32) PUT("%[back]", 36)
 #endif
-#define FINISHES(j) FACTORS(j) FINISH("a", j, "x") FINISH("b", j, "w") FINISH("c", j, "step") FINISH("d", j, "back")
+#define FINISHES(j) FACTOR LIMITED(j) SCALED(j) OF_ROWS(SUM, j) OF_ROWS(RANGE, j)
+/* The results of a row as a word, whose address goes to the next row. */
+#define STORE(row)                                                                                             \
+    ".insn r 0x57, 1, 0x70, %[" row "0], %[" row "1], %[" row "0]\n.insn r 0x57, 1, 0x6c, %[" row "0], %[" row \
+    "3], %[" row "2]\n.insn r 0x2b, 6, 0, %[step], %[x], %[" row "0]\n"
 
-/* All groups. The rows of y take the registers of x, w and their steps. */
+/* All groups. The address of y, its step and those of the factors take the registers of x, w and their steps. */
 OUT_OF_LINE void groups_of_4(struct groups *g) {
     const X_T *x;
     const W_T *w;
     int step, back;
     int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
     __asm__ volatile(
-        "1:\n" FIRSTS GET("%[x]", 8) GET("%[w]", 12) GET("%[step]", 16) GET("%[back]", 20) GET("t0", 4) BEGIN LOOP("t0", 24)
-            WALK("t0", "x", "step") WALK("t1", "x", "step") WALK("t2", "x", "step") WALK("t3", "x", "back")
-                WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5")
-                    WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END GET("%[x]", 40) GET("%[back]", 44)
-                        GET("t2", 48) FIFTH SIXTH GET("t4", 64) "add %[w], %[x], %[back]\nadd %[step], %[w], %[back]\n"
-        "add %[back], %[step], %[back]\n" SHARED EACH(FINISHES)
-        GET("t0", 12) GET("t1", 24) "add t0, t0, t1\n" PUT("t0", 12) "addi %[x], %[x], 4\n" PUT("%[x]", 40)
-            NEXT_FACTORS NEXT_BIAS ADVANCE(0, -1) "bnez t0, 1b\n"
+        "1:\n" FIRSTS GET("t0", 4) GET("%[x]", 8) GET("%[w]", 12) GET("%[step]", 16) GET("%[back]", 20) BEGIN LOOP(
+            "t0", 24) WALK("t0", "x", "step") WALK("t1", "x", "step") WALK("t2", "x", "step") WALK("t3", "x", "back")
+            WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5")
+                WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END GET("%[x]", 40) GET("%[step]", 44)
+                    GET("t2", 48) FIFTH SIXTH GET("t4", 64) FACTORS EACH(FINISHES) STORE("a") STORE("b") STORE("c")
+                        STORE("d") NEXT_FACTORS NEXT_BIAS GET("t1", 40) GET("t2", 12) GET("t3", 24)
+                            GET("t0", 0) "addi t1, t1, 4\nadd t2, t2, t3\naddi t0, t0, -1\n" PUT("t1", 40) PUT("t2", 12)
+                                PUT("t0", 0) "bnez t0, 1b\n"
         : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
           [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "=&r"(c3),
           [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "=&r"(d3), [x] "=&r"(x), [w] "=&r"(w),
@@ -118,17 +131,23 @@ OUT_OF_LINE void groups_of_4(struct groups *g) {
 #undef FIRST
 #undef FIRSTS
 #undef NEXT_BIAS
+#undef OF_ROWS
+#undef LIMIT
 #undef LIMITED
-#undef SCALED
-#undef RANGED
-#undef FIFTH
 #undef SIXTH
+#undef RANGE
+#undef LEAST
+#undef SUM
+#undef SHIFT
+#undef SCALE
+#undef SCALED
+#undef FIFTH
 #undef LOW
-#undef FINISH
-#undef FINISHES
 #undef FACTORS
-#undef SHARED
+#undef FACTOR
 #undef NEXT_FACTORS
+#undef FINISHES
+#undef STORE
 
 /* A multiple of four rows that lie as far apart as filters; at least four filters. A last group of fewer than four is
  * completed by filters before it. */
