@@ -9,52 +9,70 @@ static inline uint32_t larger4(uint32_t a, uint32_t b) {
     return IS_SIGNED ? xp_max4(a, b) : xp_max4u(a, b);
 }
 
-/* Four channels of `count` taps that lie `step` apart, at least one. */
-static inline uint32_t larger_row(const X_T *x, int step, int count, uint32_t best) {
+/* Taps of a window that are inside the image, at least one. */
+struct inside {
+    int rows, columns, row, column; /* taps, and their distances */
+};
+
+/* y at `first` and at `second`: four channels each. The rows are the outer hardware loop; 4 instructions for a word
+ * each of a tap. */
+static inline void pair(struct inside t, const X_T *x, int first, int second, Y_T *y) {
+    uint32_t a = (LOWEST & 255) * 0x01010101u, b = a;
+    const X_T *p = x + first, *q = x + second;
 #ifdef XPULP_INSN
     __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 4\n.insn r 0x0b, 7, 0x10, t0, %[x], %[step]\n"
-        ".insn r 0x57, 1, %[max], %[best], %[best], t0\n.option pop\n"
-        : [x] "+r"(x), [best] "+r"(best)
-        : [n] "r"(count), [step] "r"(step), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
-        : "t0", "memory");
+        ".option push\n.option norvc\n"
+        ".insn i 0x7b, 4, x1, %[rows], 14\n.insn i 0x7b, 4, x0, %[columns], 8\n"
+        ".insn r 0x0b, 7, 0x10, t0, %[p], %[column]\n.insn r 0x0b, 7, 0x10, t1, %[q], %[column]\n"
+        ".insn r 0x57, 1, %[max], %[a], %[a], t0\n.insn r 0x57, 1, %[max], %[b], %[b], t1\n"
+        "add %[p], %[p], %[next]\nadd %[q], %[q], %[next]\n.option pop\n"
+        : [p] "+r"(p), [q] "+r"(q), [a] "+r"(a), [b] "+r"(b)
+        : [rows] "r"(t.rows), [columns] "r"(t.columns), [column] "r"(t.column),
+          [next] "r"(t.row - t.columns * t.column), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
+        : "t0", "t1", "memory");
 #else
-    for (int i = 0; i < count; i++) best = larger4(best, xp_load(x + i * step));
+    for (int i = 0; i < t.rows; i++, p += t.row, q += t.row) {
+        for (int j = 0; j < t.columns; j++) {
+            a = larger4(a, xp_load(p + j * t.column));
+            b = larger4(b, xp_load(q + j * t.column));
+        }
+    }
 #endif
-    return best;
+    xp_store(y + first, a), xp_store(y + second, b);
 }
 
-/* One position of y, whose first tap inside the image is `x`. */
-OUT_OF_LINE void position(const struct maxpool2d *k, const X_T *x, int rows, int columns, Y_T *y) {
-    const int channels = k->channels, row = k->dilation_h * k->x_row, column = k->dilation_w * k->x_column;
-    for (int next = 0; next < channels && channels >= 4; next += 4) {
-        const int first = next + 4 <= channels ? next : channels - 4; /* the last four may begin earlier */
-        const X_T *at = x + first;
-        uint32_t best = (LOWEST & 255) * 0x01010101u;
-        for (int i = columns ? rows : 0; i > 0; i--, at += row) best = larger_row(at, column, columns, best);
-        xp_store(y + first, best);
-    }
-    for (int c = 0; c < channels && channels < 4; c++) {
+/* One position of y, whose first tap inside the image is `x`. The last words of channels may begin earlier. */
+OUT_OF_LINE void position(struct inside t, const X_T *x, int channels, Y_T *y) {
+    const int last = channels - 4;
+    for (int first = 0; first < channels && last >= 0; first += 8)
+        pair(t, x, first < last ? first : last, first + 4 < last ? first + 4 : last, y);
+    for (int c = 0; c < channels && last < 0; c++) {
         int best = LOWEST;
-        for (int i = 0; i < rows * columns; i++) best = xp_max(best, x[i / columns * row + i % columns * column + c]);
+        for (int i = 0; i < t.rows; i++)
+            for (int j = 0; j < t.columns; j++) best = xp_max(best, x[i * t.row + j * t.column + c]);
         y[c] = (Y_T)best;
     }
 }
 
 void KERNEL(const struct maxpool2d *k) {
+    struct inside t = {0, 0, k->dilation_h * k->x_row, k->dilation_w * k->x_column};
+    const int channels = k->channels, reach = (k->kernel_w - 1) * k->dilation_w;
     for (int n = 0; n < k->batch; n++) {
         const X_T *const image = (const X_T *)k->x + n * k->x_batch;
         for (int oh = 0; oh < k->out_height; oh++) {
             const int ih = oh * k->stride_h - k->top;
             const struct taps rows = taps_inside(ih, k->dilation_h, k->kernel_h, k->height);
+            const X_T *const row = image + ih * k->x_row + rows.first * t.row;
             Y_T *y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row;
-            for (int ow = 0; ow < k->out_width; ow++, y += k->y_column) {
-                const int iw = ow * k->stride_w - k->left;
-                const struct taps columns = taps_inside(iw, k->dilation_w, k->kernel_w, k->width);
-                const int is_empty = rows.count == 0 || columns.count == 0;
-                const int first =
-                    (ih + rows.first * k->dilation_h) * k->x_row + (iw + columns.first * k->dilation_w) * k->x_column;
-                position(k, is_empty ? image : image + first, rows.count, columns.count, y);
+            int iw = -k->left;
+            for (int ow = 0; ow < k->out_width; ow++, y += k->y_column, iw += k->stride_w) {
+                struct taps columns = {0, k->kernel_w};
+                if (iw < 0 || iw + reach >= k->width) columns = taps_inside(iw, k->dilation_w, k->kernel_w, k->width);
+                t.rows = rows.count, t.columns = columns.count;
+                if (rows.count && columns.count)
+                    position(t, row + iw * k->x_column + columns.first * t.column, channels, y);
+                else
+                    for (int c = 0; c < channels; c++) y[c] = (Y_T)LOWEST;
             }
         }
     }
