@@ -1,41 +1,38 @@
 #include "pulp_conv2d.h"
 
-/* `rows` runs of `run` bytes that lie `step` apart, one after the other. */
-OUT_OF_LINE void copy_rows(X_T *to, const X_T *from, int step, int rows, int run) {
-    for (; rows > 0; rows--, from += step, to += run) xp_copy(to, from, run);
+#include "pulp_window.h"
+
+/* `rows` runs of `run` bytes. */
+OUT_OF_LINE void copy_rows(X_T *to, int to_step, const X_T *from, int step, int rows, int run) {
+    for (; rows > 0; rows--, from += step, to += to_step) xp_copy(to, from, run);
 }
 
-OUT_OF_LINE void fill(const struct pulp_conv2d *k, X_T *to, int count) {
-    xp_fill(to, (uint8_t)k->zero_point, count);
+OUT_OF_LINE void fill_rows(const struct pulp_conv2d *k, X_T *to, int step, int rows, int run) {
+    for (; rows > 0; rows--, to += step) xp_fill(to, (uint8_t)k->zero_point, run);
 }
 
 /* A row of taps, some of which are outside: single ones, since they may lie apart. */
 static inline void gather_taps(const struct pulp_conv2d *k, const X_T *row, int iw, X_T *to) {
     for (int fw = 0; fw < k->kernel_w; fw++, iw += k->dilation_w, to += k->channels) {
         if (iw >= 0 && iw < k->width)
-            copy_rows(to, row + iw * k->x_column, 0, 1, k->channels);
+            copy_rows(to, 0, row + iw * k->x_column, 0, 1, k->channels);
         else
-            fill(k, to, k->channels);
+            fill_rows(k, to, 0, 1, k->channels);
     }
 }
 
-/* What the window at (ih, iw) of one group sees, where it is not all inside, or taps of a row lie apart. */
-OUT_OF_LINE void gather(const struct pulp_conv2d *k, const X_T *image, int ih, int iw, int is_dense, X_T *to) {
-    const int run = k->kernel_w * k->channels;
+/* What `rows` rows of taps see that are in the image from `row` on, where a column is not, or taps of a row lie apart.
+ */
+OUT_OF_LINE void gather(const struct pulp_conv2d *k, const X_T *row, int rows, int iw, int is_dense, X_T *to) {
+    const int run = k->kernel_w * k->channels, step = k->dilation_h * k->x_row;
     const int left = iw < 0 ? -iw : 0, beyond = iw + k->kernel_w - k->width, right = beyond > 0 ? beyond : 0;
-    is_dense &= left + right < k->kernel_w;
-    for (int fh = 0; fh < k->kernel_h; fh++, ih += k->dilation_h, to += run) {
-        const X_T *const row = image + (ih < 0 || ih >= k->height ? 0 : ih * k->x_row);
-        if (ih < 0 || ih >= k->height) {
-            fill(k, to, run);
-        } else if (is_dense) {
-            const int before = left * k->channels, inside = run - before - right * k->channels;
-            if (left) fill(k, to, before);
-            copy_rows(to + before, row + (iw + left) * k->x_column, 0, 1, inside);
-            if (right) fill(k, to + before + inside, run - before - inside);
-        } else {
-            gather_taps(k, row, iw, to);
-        }
+    if (is_dense && left + right < k->kernel_w) {
+        const int before = left * k->channels, after = right * k->channels;
+        if (left) fill_rows(k, to, run, rows, before);
+        if (right) fill_rows(k, to + run - after, run, rows, after);
+        copy_rows(to + before, run, row + (iw + left) * k->x_column, step, rows, run - before - after);
+    } else {
+        for (; rows > 0; rows--, row += step, to += run) gather_taps(k, row, iw, to);
     }
 }
 
@@ -52,23 +49,29 @@ static inline void convolve_in_place(const struct pulp_conv2d *k, const X_T *x, 
     }
 }
 
-/* Four neighbouring windows of a row of the output are gathered, and multiplied. Where the taps of a row follow each
- * other, a window inside the image is a few runs. */
+/* Neighbouring windows of a row of the output, four where there is room, are gathered, and multiplied. Where the taps
+ * of a row follow each other, a window inside the image is a few runs. Taps above and below the image are filled once
+ * for all windows of the row. */
 static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const W_T *w, Y_T *y, int channel) {
     X_T *const windows = (X_T *)k->windows;
     const int pitch = k->pitch, is_dense = k->dilation_w * k->x_column == k->channels || k->kernel_w == 1;
+    const int run = k->kernel_w * k->channels, step = k->dilation_h * k->x_row;
+    const int least = is_dense ? 0 : 1 << 30, most = k->width - k->kernel_w;
     for (int oh = 0; oh < k->out_height; oh++) {
-        const int ih = oh * k->stride_h - k->top;
-        const int is_inside = is_dense && ih >= 0 && ih + (k->kernel_h - 1) * k->dilation_h < k->height;
-        const int least = is_inside ? 0 : 1 << 30, most = k->width - k->kernel_w;
-        for (int ow = 0; ow < k->out_width; ow += 4) {
-            const int count = k->out_width - ow < 4 ? k->out_width - ow : 4;
-            for (int i = 0, iw = ow * k->stride_w - k->left; i < count; i++, iw += k->stride_w) {
+        const int ih = oh * k->stride_h - k->top, slots = k->out_width < k->room ? k->out_width : k->room;
+        const struct taps rows = taps_inside(ih, k->dilation_h, k->kernel_h, k->height);
+        const X_T *const row = image + (rows.count ? (ih + rows.first * k->dilation_h) * k->x_row : 0);
+        const int above = rows.first * run, inside = rows.count * run, below = k->kernel_h * run - above - inside;
+        if (above) fill_rows(k, windows, pitch, slots, above);
+        if (below) fill_rows(k, windows + above + inside, pitch, slots, below);
+        for (int ow = 0; ow < k->out_width; ow += k->room) {
+            const int count = k->out_width - ow < k->room ? k->out_width - ow : k->room;
+            X_T *to = windows + above;
+            for (int i = 0, iw = ow * k->stride_w - k->left; i < count; i++, iw += k->stride_w, to += pitch) {
                 if (iw >= least && iw <= most)
-                    copy_rows(windows + i * pitch, image + ih * k->x_row + iw * k->x_column, k->dilation_h * k->x_row,
-                              k->kernel_h, k->kernel_w * k->channels);
+                    copy_rows(to, run, row + iw * k->x_column, step, rows.count, run);
                 else
-                    gather(k, image, ih, iw, is_dense, windows + i * pitch);
+                    gather(k, row, rows.count, iw, is_dense, to);
             }
             product(&k->product,
                     (struct rows){windows, y + oh * k->y_row + ow * k->y_column, pitch, k->y_column, count}, w,

@@ -17,9 +17,9 @@ struct pulp_conv2d {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    void *windows; /* the calling core's own: room for four windows, or as many as a row of y has, `pitch` bytes
+    void *windows; /* the calling core's own: room for that many windows, or as many as a row of y has, `pitch` bytes
                       apart; 0 where every window is one pixel of x */
-    int pitch;
+    int room, pitch;
     int is_filled; /* 1: behind the windows there is room for the filters, filled up to `pitch` bytes; one group */
     struct pulp_product product;
 };

@@ -191,19 +191,49 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
     y[3] = (Y_T)finish(a3, 3, s, p);
 }
 
+/* Two rows of x by two filters, the same twice where there is but one: 8 instructions for 16 multiply-accumulates. */
+static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, int w_step, Y_T *y,
+                             int y_step, int channel) {
+    const X_T *x1 = x0 + x_step;
+    const W_T *w1 = w0 + w_step;
+    const int words = p->depth >> 2, next = w_step != 0;
+    const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
+    int32_t a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+    if (HAS_REST(p)) {
+        REST(x0, p);
+        REST(x1, p);
+        ADD_REST(a0, x0, p, w0), ADD_REST(a1, x0, p, w1), ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1);
+    }
+#ifdef XPULP_INSN
+    if (WHOLE_WORDS(words)) {
+        __asm__ volatile(BEGIN LOOP("%[n]", 8) LOAD("t0", "x0") LOAD("t1", "x1") LOAD("t2", "w0") LOAD("t3", "w1")
+                             DOT("a0", "t0", "t2") DOT("b0", "t1", "t2") DOT("a1", "t0", "t3") DOT("b1", "t1", "t3") END
+                         : [a0] "+r"(a0), [a1] "+r"(a1), [b0] "+r"(b0), [b1] "+r"(b1), [x0] "+r"(x0), [x1] "+r"(x1),
+                           [w0] "+r"(w0), [w1] "+r"(w1)
+                         : [n] "r"(words), [sdot] "i"(SDOT)
+                         : "t0", "t1", "t2", "t3", "memory");
+    }
+#else
+    for (int i = 0; i < words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4) {
+        const uint32_t p0 = xp_load(x0), p1 = xp_load(x1), v0 = xp_load(w0), v1 = xp_load(w1);
+        a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), b0 = dot4(p1, v0, b0), b1 = dot4(p1, v1, b1);
+    }
+#endif
+    finish_2(a0, b0, y, y_step, 0, s, p);
+    finish_2(a1, b1, y, y_step, next, s, p);
+}
+
 /* All rows, fewer than four filters. */
-OUT_OF_LINE void few(const struct pulp_product *p, struct rows r, const W_T *filters, int channel) {
-    for (; r.count > 0; r.count--, r.x += r.x_step, r.y += r.y_step) {
-        const X_T *const x = r.x;
-        const W_T *w = filters;
-        for (int j = 0; j < p->filters; j++, w += p->w_row) {
-            int32_t acc = 0;
-            if (HAS_REST(p)) {
-                REST(x, p);
-                ADD_REST(acc, x, p, w);
-            }
-            for (int i = 0; i + 4 <= p->depth; i += 4) acc = dot4(xp_load(x + i), xp_load(w + i), acc);
-            r.y[j] = (Y_T)finish(acc, 0, operands_at(&p->epilogue, &p->requantisation, channel + j), p);
+OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
+    const struct pulp_product p = *given;
+    for (int j = 0; j < p.filters; j += 2) {
+        const int w_step = j + 1 < p.filters ? p.w_row : 0;
+        const X_T *x = r.x;
+        Y_T *y = r.y + j;
+        for (int i = 0; i < r.count; i += 2, x += 2 * r.x_step, y += 2 * r.y_step) {
+            const int is_two = i + 1 < r.count;
+            block_2x2(&p, x, is_two ? r.x_step : 0, filters + j * p.w_row, w_step, y, is_two ? r.y_step : 0,
+                      channel + j);
         }
     }
 }

@@ -18,8 +18,8 @@
 #define XPULP_INSN
 #endif
 
-/* Not -O3: a kernel's code is mostly run with cold instruction caches, 16 bytes of which take as long as 20 instructions;
- * the loops that count are assembly. */
+/* Not -O3: a kernel's code is mostly run with cold instruction caches, 16 bytes of which take as long as 20
+ * instructions; the loops that count are assembly. */
 #if defined(XPULP_INSN) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O2")
 #endif
@@ -216,7 +216,14 @@ static inline uint32_t xp_pack(uint32_t high, uint32_t low) {
 #endif
 }
 
-/* Copies `count` bytes, between any addresses. */
+/* Two words at any address. */
+#ifdef XPULP_INSN
+static inline void xp_store_2(void *low, uint32_t first, void *high, uint32_t second) {
+    __asm__ volatile("sw %1, 0(%0)\nsw %3, 0(%2)" : : "r"(low), "r"(first), "r"(high), "r"(second) : "memory");
+}
+#endif
+
+/* Copies `count` bytes, between any addresses. The last eight may begin among those before them. */
 static inline void xp_copy(void *to, const void *from, int count) {
 #ifdef XPULP_INSN
     uint8_t *d = to;
@@ -234,13 +241,15 @@ static inline void xp_copy(void *to, const void *from, int count) {
             : [d] "+r"(d), [s] "+r"(s)
             : [n] "r"(pairs)
             : "t0", "t1", "memory");
+        if (count & 7) {
+            const int back = 8 - (count & 7);
+            xp_store_2(d - back, xp_load(s - back), d - back + 4, xp_load(s - back + 4));
+        }
+    } else if (count >= 4) {
+        xp_store_2(d, xp_load(s), d + count - 4, xp_load(s + count - 4));
+    } else {
+        for (int i = 0; i < count; i++) d[i] = s[i];
     }
-    if (count & 4) {
-        const uint32_t word = xp_load(s);
-        __asm__ volatile("sw %1, 0(%0)" : : "r"(d), "r"(word) : "memory");
-        d += 4, s += 4;
-    }
-    for (int i = 0; i < (count & 3); i++) d[i] = s[i];
 #else
     memcpy(to, from, (size_t)count);
 #endif
@@ -251,19 +260,23 @@ static inline void xp_fill(void *to, uint8_t value, int count) {
 #ifdef XPULP_INSN
     uint8_t *d = to;
     const uint32_t word = value * 0x01010101u;
-    const int words = count >> 2;
-    if (words) {
+    const int pairs = count >> 3;
+    if (pairs) {
         __asm__ volatile(
             ".option push\n.option norvc\n"
             ".insn i 0x7b, 4, x0, %[n], 4\n"
             ".insn s 0x2b, 2, %[word], 4(%[d])\n"
-            "nop\n"
+            ".insn s 0x2b, 2, %[word], 4(%[d])\n"
             ".option pop\n"
             : [d] "+r"(d)
-            : [n] "r"(words), [word] "r"(word)
+            : [n] "r"(pairs), [word] "r"(word)
             : "memory");
+        if (count & 7) xp_store_2(d + (count & 7) - 8, word, d + (count & 7) - 4, word);
+    } else if (count >= 4) {
+        xp_store_2(d, word, d + count - 4, word);
+    } else {
+        for (int i = 0; i < count; i++) d[i] = value;
     }
-    for (int i = 0; i < (count & 3); i++) d[i] = value;
 #else
     memset(to, value, (size_t)count);
 #endif

@@ -16,6 +16,7 @@ CORES = 8
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
+SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 
 
@@ -28,11 +29,19 @@ def _is_pointwise(node: Node) -> bool:
     return window.groups == 1 and (window.height, window.width) == (1, 1) and not any(window.pads)
 
 
+def _depth(node: Node) -> int:
+    window = conv.window(node)
+    return window.channels * window.height * window.width
+
+
 def _gathers(node: Node, channels: int) -> bool:
     """Whether the windows of a convolution are worth gathering, and short enough: as many as a row of the output has, up to four."""
-    window, output = conv.window(node), node.outputs[0]
-    depth = window.channels * window.height * window.width
-    return window.channels >= channels and CORES * min(ROWS, output.shape[2]) * depth <= GATHERED
+    return conv.window(node).channels >= channels and CORES * min(ROWS, node.outputs[0].shape[2]) * _depth(node) <= GATHERED
+
+
+def _gathers_some(node: Node, windows: int) -> bool:
+    """Whether so many windows for every core are short enough, of one group."""
+    return conv.is_dense(node) and CORES * windows * _depth(node) <= GATHERED
 
 
 def _has_groups(node: Node) -> bool:
@@ -47,14 +56,20 @@ def _pitch(geometry: Geometry) -> int:
 
 def _windows(geometry: Geometry) -> int:
     """Bytes in which every core gathers what the windows of its positions see."""
-    return CORES * min(ROWS, geometry.extents["ow"]) * _pitch(geometry)
+    return CORES * (min(ROWS, geometry.extents["ow"]) * _pitch(geometry) + SKEW)
+
+
+def _some_windows(geometry: Geometry) -> int:
+    """Bytes of the windows that every core gathers where four are too many: two, or one."""
+    pitch = _pitch(geometry)
+    return CORES * (min(2, GATHERED // (CORES * pitch)) * pitch + SKEW)
 
 
 def _windows_and_weights(geometry: Geometry) -> int:
     """The same, and room for filters that are filled up to whole words."""
     e, pitch = geometry.extents, _pitch(geometry)
     is_filled = pitch != e["fh"] * e["fw"] * e["c"] and pitch * e["k"] <= FILLED
-    return CORES * pitch * (ROWS + e["k"]) if is_filled else _windows(geometry)
+    return CORES * (pitch * (ROWS + e["k"]) + SKEW) if is_filled else _windows(geometry)
 
 
 def _macros(node: Node) -> dict[str, str]:
@@ -101,6 +116,19 @@ _CONV = replace(
     accepts=also(_CONV_SMALL, lambda node: max(node.outputs[0].shape[1:3]) >= CORES, "rows or columns for every core"),
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4}),
     cores=("oh", "ow"),  # cores that shared the filters would all gather all windows
+)
+_CONV_PAIRS = replace(
+    _CONV_SMALL,
+    name="pulp_conv2d_pairs",
+    accepts=also(generic("conv2d_grouped"), lambda node: _gathers_some(node, 2), "one group, windows of which two for every core fit"),
+    tiling=_CONV.tiling,
+    scratch={"windows": _some_windows},
+    macros=_macros,
+)
+_CONV_SINGLE = replace(
+    _CONV_PAIRS,
+    name="pulp_conv2d_single",
+    accepts=also(generic("conv2d_grouped"), lambda node: _gathers_some(node, 1), "one group, windows of which one for every core fits"),
 )
 _POINTWISE = replace(
     _CONV_SMALL,
@@ -330,6 +358,8 @@ KERNELS: tuple[Kernel, ...] = (
     _POINTWISE,
     _CONV,
     _CONV_SMALL,
+    _CONV_PAIRS,
+    _CONV_SINGLE,
     _CONV_GROUPED,
     _MATMUL,
     _MATMUL_ROWS,

@@ -122,6 +122,10 @@ GEOMETRIES: dict[str, tuple[Any, ...]] = {
     "one pixel": ((1, 1, 1, 5), 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     "deep, two columns": ((1, 2, 2, 224), 9, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     "deep, one pixel": ((1, 1, 1, 521), 8, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "deep, by twos": ((1, 3, 5, 180), 9, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "deep, by twos, dilated": ((1, 6, 7, 171), 3, (3, 3), (2, 1), (1, 2), (1, 2, 1, 2), 1),
+    "very deep, one by one": ((2, 4, 5, 401), 6, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
+    "two filters": ((1, 3, 3, 17), 2, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1),
     "one element": ((1, 4, 3, 1), 5, (1, 1), (1, 1), (1, 1), (0, 1, 0, 1), 1),
     "grouped": ((1, 6, 6, 12), 21, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
     "pointwise": ((1, 5, 5, 12), 10, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0), 1),
@@ -139,7 +143,8 @@ def test_conv(name: str, x: str) -> None:
     given, attrs = epilogue(rng, STAGES["requantised"], filters, 4000 * w[0].size, x, x == "s8")
     given |= {"x": draw(rng, x, *shape), "w": w}
     attrs |= {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "zero_point": -7 if x == "s8" else 9}
-    chosen = "pulp_conv2d_grouped" if group > 1 else "pulp_conv2d_pointwise" if name.startswith("pointwise") else "pulp_conv2d_small"
+    special = {"grouped": "grouped", "pointwise": "pointwise", "deep, by": "pairs", "very deep": "single"}
+    chosen = f"pulp_conv2d_{next((word for begin, word in special.items() if name.startswith(begin)), 'small')}"
     harness.check(kernel(chosen), given, x, attrs, strided=name in ("3x3", "pointwise strided"))
 
 
