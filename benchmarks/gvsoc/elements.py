@@ -91,10 +91,16 @@ def pools(op: str, dtype: str, requantised: bool = False) -> list[Case]:
 
 
 def moves() -> list[Case]:
-    """Transpositions: rows become columns, or blocks change places."""
+    """Transpositions: rows become columns, blocks change places, or heads of attention part and turn."""
     return [
-        _simple("Transpose", "s8", {"perm": (0, 2, 1, *range(3, len(s)))}, x=draw("s8", *s))
-        for s in ((1, 16, 16), (1, 8, 40), (1, 16, 8, 4), (1, 64, 16, 4), (1, 3, 32, 32), (1, 1000, 4))
+        *(
+            _simple("Transpose", "s8", {"perm": (0, 2, 1, *range(3, len(s)))}, x=draw("s8", *s))
+            for s in ((1, 16, 16), (1, 8, 40), (1, 16, 8, 4), (1, 64, 16, 4), (1, 3, 32, 32), (1, 1000, 4))
+        ),
+        *(
+            _simple("Transpose", "s8", {"perm": (0, 2, 3, 1)}, x=draw("s8", *s))
+            for s in ((1, 24, 2, 16), (1, 12, 4, 24), (1, 40, 3, 8), (1, 8, 6, 12))
+        ),
     ]
 
 

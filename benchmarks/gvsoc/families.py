@@ -99,9 +99,22 @@ RAGGED = (
         (17, 13, 7, 12, 3, 1),
     ),
     *((8, 8, 4, 8, 3, 1), (1, 40, 16, 16, (1, 3), 1), (1, 64, 8, 8, (1, 4), 1), (10, 8, 12, 4, 3, 1), (9, 16, 5, 8, (1, 6), 1)),
+    (16, 9, 20, 3, 3, 1),
     *((30, 20, 1, 16, (6, 4), 2), (16, 24, 2, 32, (4, 2), 1), (36, 12, 1, 48, (8, 4), 2), (20, 40, 4, 16, (1, 4), 1)),
 )
-SMALL = ((4, 4, 32, 64, 3, 1), (4, 4, 64, 64, 3, 1), (3, 3, 16, 64, 3, 1), (2, 2, 64, 128, 3, 1), (5, 5, 16, 32, 3, 1), (8, 8, 3, 32, 3, 2))
+SMALL = (
+    *((4, 4, 32, 64, 3, 1), (4, 4, 64, 64, 3, 1), (3, 3, 16, 64, 3, 1), (2, 2, 64, 128, 3, 1), (5, 5, 16, 32, 3, 1), (8, 8, 3, 32, 3, 2)),
+    *((3, 3, 208, 64, 3, 1), (3, 3, 180, 40, 3, 1), (3, 3, 224, 16, 3, 1), (2, 2, 320, 32, 3, 1), (2, 2, 128, 24, 3, 1)),
+    *((4, 4, 48, 8, 3, 1), (4, 4, 168, 32, 3, 1), (6, 6, 24, 16, 3, 1), (3, 3, 96, 12, 3, 1)),
+)
+PAIRS = (
+    *((7, 7, 192, 32, 3, 1), (4, 4, 320, 32, 3, 1), (5, 5, 256, 16, 3, 1), (10, 6, 176, 16, 3, 1), (8, 8, 80, 24, 5, 1)),
+    *((9, 9, 240, 8, 3, 2), (6, 6, 192, 12, 3, 1), (7, 7, 200, 24, 3, 2)),
+)
+SINGLE = (
+    *((7, 7, 400, 16, 3, 1), (4, 4, 512, 32, 3, 1), (5, 5, 360, 24, 3, 1), (12, 4, 384, 16, 3, 1), (8, 8, 160, 12, 5, 1)),
+    *((8, 8, 640, 8, 3, 2), (6, 6, 352, 20, 3, 1), (3, 3, 600, 32, 3, 1)),
+)
 DEPTHWISE = (
     *((24, 24, 16, 1), (12, 12, 64, 1), (6, 6, 128, 1), (16, 5, 64, 1), (25, 5, 64, 1), (32, 32, 8, 1), (3, 3, 256, 1), (9, 11, 40, 1)),
     *((40, 40, 8, 1), (4, 4, 64, 1), (20, 20, 3, 1)),
@@ -180,11 +193,11 @@ def _no_zeros(case: Case) -> dict[str, int]:
     return {name: 0 for name in case.attrs if name.endswith("zero_point")}
 
 
-def widened(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case], dtype: str) -> list[Case]:
-    """The shapes with a wider first operand, results as they are."""
+def widened(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case], dtype: str, form: cases.Form = "plain") -> list[Case]:
+    """The shapes with a wider first operand of the same values, results as they are."""
     result = []
     for shape in shapes:
-        case = make(shape, "plain")
+        case = make(shape, form)
         operands = dict(case.operands)
         first = next(iter(operands))
         operands[first] = operands[first].astype(dtype)
@@ -193,7 +206,12 @@ def widened(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case], dtyp
 
 
 PRODUCT = ("m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4", "m n<4 k", "m n<4")
-GATHERING = ("oh ow/4 k/4 c fh fw", "oh ow/4 k c fh fw", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow/4 k/4", "k fh fw c")
+GATHERING = (
+    *("oh ow/4 k/4 c fh fw", "oh ow/4 k c fh fw", "oh ow fh fw c", "oh ow fh"),
+    *("oh ow", "oh", "oh ow/4 k/4", "k fh fw c", "oh ow/2 k<4 fh fw c"),
+)
+BY_TWO = ("oh ow/2 k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow/2 k/4", "oh ow/2 k<4 fh fw c")
+BY_ONE = ("oh ow k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow k<4 fh fw c")
 COLUMNS = ("oh k/4", "oh k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
@@ -206,7 +224,9 @@ PULP = (
     Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), BATCHED),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
     Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
-    Family("pulp_conv2d_small", forms(_conv, SMALL), GATHERING, "oh ow k/4"),
+    Family("pulp_conv2d_small", forms(_conv, SMALL), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),
+    Family("pulp_conv2d_pairs", forms(_conv, PAIRS), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_single", forms(_conv, SINGLE), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
     Family("pulp_depthwise 1", forms(_depthwise, DEPTHWISE), COLUMNS, "oh ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh ow k/4"),
@@ -223,6 +243,7 @@ PORTABLE = (
     ),
     Family("matmul_any f32", {"": floats(VARYING, _varying(False))}, BLOCKS),
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
+    Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
     Family("matmul f32", {"": floats(MATMULS, _matmul)}, BLOCKS),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),

@@ -134,7 +134,8 @@ OUT_OF_LINE void planes(const struct copy *k) {
     for (; at >= 0; at--) {
         extent[at] = k->extent[at], index[at] = 0;
         const int is_dense = k->x_step[at] == 1 && extent[at] > 1;
-        if (is_dense || (k->x_step[beside] != 1 && extent[at] > extent[beside])) beside = at;
+        const int is_settled = k->x_step[beside] == 1 && extent[beside] > 1;
+        if (is_dense || (!is_settled && extent[at] > extent[beside])) beside = at;
     }
     const struct axis outer = axis_of(k, beside);
     extent[beside] = 1;
