@@ -162,6 +162,30 @@ def reduced(op: str, x: str, y: str) -> list[Case]:
     return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
 
 
+BOTH_FORMS: tuple[cases.Form, ...] = ("narrow", "high")
+LONG = 3 << 17  # a factor of more than 16 bits
+# Terms, and the shape of their sum.
+TERMS = ((2, (1, 64)), (3, (8, 8)), (4, (1, 512)), (5, (24, 40)), (4, (1, 16, 16, 16)), (2, (1, 1000)), (9, (1, 40, 7)), (6, (4, 16, 65)))
+
+
+def terms(form: cases.Form, is_residual: bool = False, per_channel: bool = False, factor: int = 3 << 12) -> list[Case]:
+    """Sums along the first axis, requantised but for ``plain``; with a residual connection, whose factors have the size of ``factor``."""
+    result = []
+    for count, shape in TERMS:
+        operands, attrs = cases.requantised(RNG, form, shape[-1], 200_000.0 if form == "high" else 50_000.0, "s8")
+        if not per_channel:
+            operands = {name: array[:1] for name, array in operands.items()}
+        given = {"x": draw("s32", count, *shape)}
+        if is_residual:
+            attrs = {name: attrs[name] for name in ("shift", "low", "high")} | {"mul_a": factor, "mul_b": factor + 1, "low_sum": -128}
+            attrs |= {"offset": factor >> 1, "shift_sum": factor.bit_length(), "high_sum": 127}
+            result.append(_simple("ResidualSum", "s8", attrs, **given, b=draw("s8", *shape), **operands))
+        else:
+            y = "s32" if form == "plain" else "s8"
+            result.append(_simple("ReduceSum", y, {**attrs, "axes": (0,), "keepdims": False}, **given, **operands))
+    return result
+
+
 POOLING = ("oh ow", "oh ow c/4", "oh ow fh c/4", "oh ow fh fw c/4", "oh ow fh fw c<4", "oh ow c<4")
 PORTABLE_POOLING = ("oh ow", "oh ow fh fw", "oh ow fh fw c<8", "oh ow c<8")
 ROWS = ("rows", "runs")
@@ -182,6 +206,14 @@ FAST = (
         ROWS,
     ),
     Family("pulp_scaled_add", {"narrow": scaled_sums(12), "halves": scaled_sums(30)}, ROWS),
+    Family("pulp_sum", {"": terms("plain")}),
+    Family("pulp_sum requantise", {form: terms(form, per_channel=True) for form in BOTH_FORMS}, ("rows",)),
+    Family("pulp_sum requantise one", {form: terms(form) for form in BOTH_FORMS}),
+    Family("pulp_residual_sum", {form: terms(form, True, True, LONG) for form in BOTH_FORMS}, ("rows",)),
+    Family(
+        "pulp_residual_sum one",
+        {**{form: terms(form, True, factor=LONG) for form in BOTH_FORMS}, "narrow sum_short": terms("narrow", True)},
+    ),
     Family("pulp_quantize", {"": quantised("f32")}, ROWS),
     Family("pulp_dequantize", {"": quantised("s8")}, ROWS),
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
@@ -198,6 +230,7 @@ FAST = (
 )
 ELEMENTS = (
     Family("scaled_add", {"": scaled_sums(30)}),
+    Family("residual_sum", {"": terms("narrow", True)}),
     Family(
         "requant_add",
         {"": each("RequantAdd", ("s8", "s8"), "s32", HALVES), "requantise": each("RequantAdd", ("s8", "s8"), "s8", HALVES, True)},

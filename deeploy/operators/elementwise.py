@@ -35,11 +35,11 @@ def _rank(node: Node) -> int:
     return max(len(tensor.shape) for tensor in (node.outputs or node.inputs) if tensor is not None)
 
 
-def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
+def loops(extent: Sequence[Any], keep_last: bool = False, most: int = AXES, **views: Any) -> str:
     """C initialisers of an elementwise loop: ``.extent``, and ``.NAME_step`` for each operand, collapsed to few axes.
 
     Neighbouring axes become one where every operand steps through them as through one; ``keep_last`` keeps the last axis
-    apart, since epilogue operands are indexed by it.
+    apart, since epilogue operands are indexed by it. The loop has ``most`` axes.
     """
     rank = len(extent)
     steps = {name: _steps(view, extent) for name, view in views.items()}
@@ -53,9 +53,9 @@ def loops(extent: Sequence[Any], keep_last: bool = False, **views: Any) -> str:
             axes[-1] = (axes[-1][0] * size, here)
         else:
             axes.append((size, here))
-    if len(axes) > AXES:
-        raise ValueError(f"more than {AXES} axes")
-    axes = [(1, [0] * len(steps))] * (AXES - len(axes)) + axes
+    if len(axes) > most:
+        raise ValueError(f"more than {most} axes")
+    axes = [(1, [0] * len(steps))] * (most - len(axes)) + axes
     parts = [f".extent = {_braces(size for size, _ in axes)}"]
     parts += [f".{name}_step = {_braces(here[i] for _, here in axes)}" for i, name in enumerate(steps)]
     return ", ".join(parts)

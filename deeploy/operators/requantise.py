@@ -165,30 +165,44 @@ def _high(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> It
 # ---- nodes
 
 
+# Operators with a requantisation of their own: how many inputs are before its factor and summand.
+OWN = {"RequantShift": 1, "ResidualSum": 2}
+
+
 @lru_cache(maxsize=256)
 def of_node(node: Node) -> Requantisation | None:
-    """The cheapest form of a requantisation: a ``RequantShift``, or what is fused behind a body; None where it is not constant."""
+    """The cheapest form of a requantisation: an operator's own, or what is fused behind a body; None where it is not constant.
+
+    The bias of a ``ReduceSum`` is in ``add``, so that it is added to nothing that 32 bits must hold.
+    """
     attrs = node.attrs
-    if node.op == "RequantShift":
-        mul, add = node.inputs[1:3]
-        least, most = accumulators(node, node.inputs[:1])
+    bias = None
+    if node.op in OWN:
+        mul, add = node.inputs[OWN[node.op] :]
+        least, most = accumulators(node, node.inputs[: OWN[node.op]])
     elif "requantise" in node.epilogue:
         extra = sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.epilogue)
         operands = node.inputs[-extra:]
         mul, add = operands[-2], operands[-1]
         least, most = accumulators(node, node.inputs[:-extra])
         bias = operands[0] if "bias" in node.epilogue else None
-        if bias is not None:
-            if bias.data is None:
-                return None
-            least, most = least + bias.data.astype(np.int64), most + bias.data.astype(np.int64)
     else:
         return None
-    if mul is None or add is None or mul.data is None or add.data is None or mul.data.ndim > 1 or add.data.ndim > 1:
+    if any(t is None or t.data is None for t in (mul, add)) or (bias is not None and bias.data is None):
         return None
-    channels = max(len(least), mul.elements, add.elements)
+    assert mul is not None and mul.data is not None and add is not None and add.data is not None
+    factor, summand = mul.data, add.data
+    if factor.ndim > 1 or summand.ndim > 1:
+        return None
+    if bias is not None and bias.data is not None:
+        wide = bias.data.astype(np.int64)
+        if node.op == "ReduceSum":
+            summand = summand + wide * factor
+        else:
+            least, most = least + wide, most + wide
+    channels = max(len(least), factor.size, summand.size)
     ends = (np.broadcast_to(end, channels) for end in (least, most))
-    return cheapest(mul.data, add.data, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), *ends)
+    return cheapest(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), *ends)
 
 
 def accumulators(node: Node, body: tuple[Tensor | None, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -198,6 +212,8 @@ def accumulators(node: Node, body: tuple[Tensor | None, ...]) -> tuple[np.ndarra
     low, high = (int(v) for v in first.dtype.range)
     if node.op == "RequantShift":
         return np.array([low]), np.array([high])
+    if node.op in ("ReduceSum", "ResidualSum"):
+        return np.array([-WORD]), np.array([WORD - 1])
     if node.op == "AveragePool":
         zero = int(node.attrs["zero_point"])
         scale = 1 << FRACTION

@@ -67,7 +67,13 @@ _MAX_POOL = tuple(_pool(*pool) for pool in _POOLS)
 _AVERAGE_POOL = tuple(_pool(*pool, count_include_pad=bool(i % 2), zero_point=2) for i, pool in enumerate(_POOLS))
 _REDUCE = tuple(
     Sample({"x": x}, {"axes": axes, "keepdims": keep})
-    for x, axes, keep in (((3, 5, 7), (1,), True), ((4, 6, 9), (1, 2), False), ((2, 8, 8, 5), (1, 2), True), ((70,), (0,), True))
+    for x, axes, keep in (
+        ((3, 5, 7), (1,), True),
+        ((4, 6, 9), (1, 2), False),
+        ((2, 8, 8, 5), (1, 2), True),
+        ((70,), (0,), True),
+        ((5, 6, 8), (0,), False),
+    )
 )
 _ELEMENTWISE = tuple(Sample({"a": a, "b": b}) for a, b in _PAIRS)
 _X = tuple(Sample({"x": x}) for x in _ROWS)
@@ -118,7 +124,7 @@ _CHOSEN = (
     "div",
 )
 _LAST = tuple(x[-1] for x in _ROWS)
-_RESIDUAL = {"shift": 8, "low": -100, "high": 127, "mul_a": 3 << 13, "mul_b": -(1 << 14), "offset": (1 << 14) + (5 << 15)}
+_RESIDUAL = {"shift": 14, "low": -100, "high": 127, "mul_a": 3 << 13, "mul_b": -(1 << 14), "offset": (1 << 14) + (5 << 15)}
 _RESIDUAL |= {"shift_sum": 15, "low_sum": 0, "high_sum": 120}
 
 _TURNED = np.clip(-np.arange(-128, 128), -128, 127)
@@ -147,12 +153,12 @@ SAMPLES: Mapping[str, tuple[Sample, ...]] = {
     **dict.fromkeys(("Add", "Sub", "Div"), _ELEMENTWISE),
     "Mul": _each(_ELEMENTWISE, {"a_zero_point": 3, "b_zero_point": -4}),
     "ResidualSum": tuple(
-        Sample({"x": (terms, *s), "b": s, "mul": (channels,), "add": (channels,)}, {**_RESIDUAL, **even})
-        for s, terms, channels, even in (
-            ((70,), 4, 1, {}),
-            ((2, 5, 7), 5, 7, {"even": 0}),
-            ((3, 1, 16), 2, 1, {"even_sum": 1}),
-            ((1, 2, 9), 1, 9, {}),
+        Sample({"x": (terms, *s), "b": s}, {**_RESIDUAL, **even}, {"mul": np.arange(900, 900 + channels, dtype=np.int32), "add": add})
+        for s, terms, channels, even, add in (
+            ((70,), 4, 1, {}, np.array([1 << 13], np.int32)),
+            ((2, 5, 7), 5, 7, {}, np.full(7, 9 << 13, np.int64)),
+            ((3, 1, 16), 2, 1, {"even_sum": 1}, np.array([1 << 13], np.int64)),
+            ((1, 2, 9), 1, 9, {"even": 0}, np.full(9, 5 << 12, np.int32)),
         )
     ),
     "ScaledAdd": _each(_ELEMENTWISE, _SCALED_ADD),

@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from deeploy.graph.epilogue import shifted
 from deeploy.graph.nodes import Node
 
 WORD = 2**31
+# What attributes of a ``ScaledAdd`` are called where a ``ResidualSum`` has them.
+RESIDUAL = {"add": "offset", "shift": "shift_sum", "low": "low_sum", "high": "high_sum", "even": "even_sum"}
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,19 @@ class Sum:
 
 @lru_cache(maxsize=256)
 def of_node(node: Node) -> Sum | None:
-    """The cheapest form of a ``ScaledAdd``; None where neither has its results."""
-    a, b = (_values(node, index) for index in (0, 1))
-    attrs = node.attrs
+    """The cheapest form of a ``ScaledAdd``, or of what a ``ResidualSum`` ends with; None where neither has its results."""
+    attrs: Mapping[str, Any] = node.attrs
+    if node.op == "ResidualSum":
+        low, high = node.attrs["low"], node.attrs["high"]
+        if max(-low, high) >= 256:
+            return None
+        a, attrs = np.arange(low, high + 1), {**node.attrs, **{name: node.attrs.get(own) for name, own in RESIDUAL.items()}}
+    else:
+        a = _values(node, 0)
+    b = _values(node, 1)
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
     results = np.clip(shifted(exact, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"])
-    return _narrow(node, a, b, results) or _halves(node, exact, results)
+    return _narrow(attrs, a, b, results) or _halves(attrs, exact, results)
 
 
 def _values(node: Node, index: int) -> np.ndarray:
@@ -52,9 +62,8 @@ def _values(node: Node, index: int) -> np.ndarray:
     return np.arange(int(low), int(high) + 1, dtype=np.int64)
 
 
-def _narrow(node: Node, a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
+def _narrow(attrs: Mapping[str, Any], a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
     """Factors shortened by as few bits as make the sum fit, then by more, each rounded either way."""
-    attrs = node.attrs
     low, high = attrs["low"], attrs["high"]
     above, below = results > low, results < high
     for less in range(max(0, attrs["shift"] - 31), attrs["shift"] + 1):
@@ -72,9 +81,8 @@ def _narrow(node: Node, a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Su
     return None
 
 
-def _halves(node: Node, exact: np.ndarray, results: np.ndarray) -> Sum | None:
+def _halves(attrs: Mapping[str, Any], exact: np.ndarray, results: np.ndarray) -> Sum | None:
     """The constants as they are, where both halves and what is carried between them stay in 32 bits, and no tie goes down."""
-    attrs = node.attrs
     largest = 256 * ((abs(attrs["mul_a"]) >> 16) + (abs(attrs["mul_b"]) >> 16) + 4) + (abs(attrs["add"]) >> 16)
     rounded_up = np.clip(exact >> attrs["shift"], attrs["low"], attrs["high"])
     if not 16 <= attrs["shift"] <= 47 or largest >= WORD or not np.array_equal(rounded_up, results):

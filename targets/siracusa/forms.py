@@ -42,6 +42,8 @@ PER_CHANNEL: Mapping[str, Layout] = {
     "mul": Layout(lambda array, node: _per_channel(_mul(array, node), node) if of_all(node) is None else None),
     "add": Layout(lambda array, node: _per_channel(_add(array, node), node) if of_all(node) is None else None),
 }
+# The same where a bias is part of the summands.
+WITHOUT_BIAS: Mapping[str, Layout] = {**PER_CHANNEL, "bias": Layout(lambda array, node: None)}
 
 
 def _is_whole(node: Node) -> bool:
@@ -86,6 +88,21 @@ def sum_macros(node: Node) -> dict[str, str]:
     found = scaled.of_node(node)
     assert found is not None
     return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if _is_whole(node) else {})}
+
+
+def residual_macros(node: Node) -> dict[str, str]:
+    """The macros of ``pulp_sum.c`` for a ``ResidualSum``: the forms of both of its stages, which it has."""
+    found, attrs = scaled.of_node(node), node.attrs
+    assert found is not None
+    result = {name: text for name, text in macros(node).items() if name != "CLIP_WHOLE"}
+    if -(2**15) <= found.mul_a < 2**15:
+        result["SUM_SHORT"] = "sum_short"
+    if (attrs["low"], attrs["high"]) == (-128, 127):
+        result["CLIP_WHOLE"] = "clip_whole"
+    if (attrs["low_sum"], attrs["high_sum"]) == tuple(node.outputs[0].dtype.range):
+        sign = "SIGNED" if node.outputs[0].dtype.range[0] < 0 else "UNSIGNED"
+        result[f"RESULT_{sign}"] = sign.lower()
+    return result
 
 
 FIELDS = ("bias", "mul", "add", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue

@@ -11,6 +11,7 @@ from deeploy.target import DType, Kernel, Node, Tiling, types
 from . import forms
 from .element_kernels import KERNELS as ELEMENTS
 from .portable import BYTES, GENERIC, also, generic
+from .sum_kernels import KERNELS as SUMS
 
 CORES = 8
 INTEGERS = types("s8", "u8", "s32")
@@ -373,6 +374,7 @@ KERNELS: tuple[Kernel, ...] = (
     _DEQUANTIZE,
     _MAX_POOL,
     _AVERAGE_POOL,
+    *SUMS,
     *ELEMENTS,
     *GENERIC,
 )
