@@ -370,7 +370,7 @@ def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
             except FitError:  # which is said of the chip that it does not fit on
                 return Effort()
             call = plan.program.calls[0]
-            least = overhead(call, target) + once(call, None, target) + fork(call, target)
+            least = overhead(call, target) + once(call, False, target) + fork(call, target)
             known[key] = Effort(walk(plan).cycles / second, least / second)
         return known[key]
 

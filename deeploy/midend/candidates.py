@@ -38,13 +38,15 @@ class Candidate:
     Attributes:
         hops: per operand, where it comes from or goes to.
         bytes: in the engine's memory, and then in every memory further out: windows, scratch and closures.
-        cycles: predicted, when nothing was fetched before the call.
+        cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
         early: cycles saved when the early windows are there already.
         early_bytes: of these windows, in the engine's memory.
+        early_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
         tail: cycles of computing the last tile, in which early windows of the next call arrive.
         far: cycles in which its own windows occupy the path from the far memory.
         alternative: which way to run the call (``Program.ways``).
         own: the engine's own memory, as the number that ``hops`` and ``bytes`` count memories by.
+        warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
     """
 
     tiling: Tiling
@@ -58,6 +60,9 @@ class Candidate:
     is_double: bool
     alternative: int = 0
     own: int = 0
+    warm: int = 0
+    warm_tail: int = 0
+    early_issue: int = 0
 
 
 class _Cell(NamedTuple):
@@ -88,7 +93,8 @@ class Tiler:
         self.dims = cut_dims(call)
         self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited))
         self.work = cost.work(call, target)
-        self.overhead, self.once = cost.overhead(call, target), cost.once(call, None, target)
+        self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
+        self.cold = self.once - cost.once(call, True, target)
         self.fork = cost.fork(call, target)
         self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
@@ -256,7 +262,8 @@ class Tiler:
         issue: Any = sum(w.issue for w in windows)
         load = cost.load(windows, self.target, self.paths[0].name)
         early: Any = load.early + np.zeros(len(self.tiles))
-        cycles = cost.total(compute, issue, {"": load}, depth > 1) + np.zeros(len(self.tiles))
+        alone, beside = self._accelerated(self.tiles, windows)
+        cycles = cost.total(compute, self.tiles, issue, {"": load}, depth > 1, alone, beside) + np.zeros(len(self.tiles))
         ranked = fits[np.lexsort((used[fits], cycles[fits]))]
         keep, smallest = [], math.inf
         for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
@@ -317,7 +324,7 @@ class Tiler:
         used = [0] * len(self.levels)
         used[0] = self.scratch
         windows: dict[str, list[cost.Windows]] = {}
-        issue = 0.0
+        issue = early_issue = 0.0
         early_bytes = 0
         for stream in tiling.streams:
             hop = self.hops[stream.path]
@@ -329,14 +336,39 @@ class Tiler:
             issue += starts
             moved = cost.Windows(data, starts, commands, stream.moves, stream.is_output, stream.is_early)
             windows.setdefault(stream.path, []).append(moved)
-            early_bytes += stream.bytes * stream.depth if stream.is_early else 0
+            if stream.is_early:
+                early_bytes += stream.bytes * stream.depth
+                early_issue += commands / stream.moves * timing.issue + cost.moves(1, self.target)
         loads = {path: cost.load(together, self.target, path) for path, together in windows.items()}
         early = sum(load.early for load in loads.values())
         compute = self._compute_of(tiling)
-        cycles = cost.total(compute, issue, loads, depth > 1)
+        alone, beside = self._accelerated(tiling.tiles, [w for together in windows.values() for w in together])
+        cycles = cost.total(compute, tiling.tiles, issue, loads, depth > 1, alone, beside)
+        cached = cost.total(compute - self.cold, tiling.tiles, issue, loads, depth > 1, alone - min(alone, self.cold), beside)
         far = sum(load.data for path, load in loads.items() if path != self.paths[0].name)
-        tail = compute / tiling.tiles
-        return Candidate(tiling, hops, tuple(used), int(cycles), int(early), early_bytes, int(tail), int(far), depth > 1)
+        tail, warm_tail = compute / tiling.tiles, self.cold / tiling.tiles
+        if alone:  # its last tile is set up before early windows of the next call are started
+            tail, warm_tail = (compute - alone) / tiling.tiles, 0.0
+        return Candidate(
+            tiling,
+            hops,
+            tuple(used),
+            int(cycles),
+            int(early),
+            early_bytes,
+            int(tail),
+            int(far),
+            depth > 1,
+            warm=int(cycles) - int(cached),
+            warm_tail=int(warm_tail),
+            early_issue=int(early_issue) if int(early) else 0,
+        )
+
+    def _accelerated(self, tiles: Any, windows: Sequence[cost.Windows]) -> tuple[Any, Any]:
+        """Cycles in which the first core sets tiles of an accelerator up, and starts transfers while it computes."""
+        if not self.engine.accelerator:
+            return 0.0, 0.0
+        return tiles * self.overhead + self.once, cost.later(windows)
 
     def _compute_of(self, tiling: Tiling) -> float:
         core, extents = tiling.core_dim, self.call.geometry.extents

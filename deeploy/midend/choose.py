@@ -7,9 +7,10 @@ together with the constants that only the chosen kernels need.
 
 Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
 it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
-constants are fetched early is a literal of its own that takes bytes in the step before, or from before the Sends in front of it on.
-Constants that come from a far memory and are no longer streamed than at once may stay for ever, or be fetched for their first use,
-before or during the call before.
+constants are fetched early is a literal of its own that takes bytes in the step before, or from before the Sends in front of it on. A
+call is cheaper behind one that runs the same instructions (``deeploy.midend.cached``): literals say so where the choice decides what ran
+before. Constants that come from a far memory and are no longer streamed than at once may stay for ever, or be fetched for their first
+use, before or during the call before.
 
 Bound. The solver's own; addresses are not in the model: what cannot be packed comes back as a cut (``deeploy.midend.place``).
 """
@@ -18,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ortools.sat.python import cp_model
 
 from deeploy.errors import FitError
+from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.dominance import undominated
 
@@ -78,11 +81,21 @@ class Problem:
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
+    codes: Sequence[Sequence[Code]] = ()  # per call and alternative; where there are none, nothing is saved by cached instructions
+    warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
     ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
 
     def start(self, step: int) -> int:
         """The step in which early windows of a call set out."""
         return step - (self.ahead[step] if self.ahead else 1)
+
+    def executed(self, chosen: Sequence[Candidate]) -> list[Code]:
+        """The code of every call when these candidates are chosen."""
+        return [self.code(step, candidate) for step, candidate in enumerate(chosen)]
+
+    def code(self, step: int, candidate: Candidate) -> Code:
+        """The code of a call that runs in a certain way."""
+        return self.codes[step][candidate.alternative] if self.codes else Code("")
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,18 @@ class Choice:
     bound: int
 
 
+Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
+
+
+class _Warm(NamedTuple):
+    """Whether the instructions of a call are cached; then: cycles saved, of these in the last tile, and while the far path is free."""
+
+    holds: cp_model.LinearExpr
+    cycles: int
+    tail: int
+    free: int
+
+
 class _Model:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -108,6 +133,8 @@ class _Model:
         self.pick: list[list[cp_model.IntVar]] = []
         self.load: list[list[list[tuple[cp_model.IntVar, int]]]] = [[[] for _ in problem.candidates] for _ in problem.capacities]
         self.cycles: list[list[tuple[cp_model.IntVar, int]]] = []
+        self.warm: list[list[_Warm]] = [[] for _ in problem.candidates]
+        self.begun: list[list[tuple[cp_model.LinearExpr, int]]] = [[] for _ in problem.candidates]
         self.early: list[list[cp_model.IntVar | None]] = []
         self.waits: list[tuple[cp_model.IntVar, int]] = []
         self.home: dict[str, dict[int, cp_model.IntVar]] = {}
@@ -117,6 +144,8 @@ class _Model:
         self._homes()
         self._calls()
         self._users()
+        self._warm()
+        self._begun()
         self._late()
         self._fetches()
         self._equalities()
@@ -184,6 +213,74 @@ class _Model:
         self.model.add(total == _sum(terms))
         return total
 
+    def _warm(self) -> None:
+        """What is saved where the instructions of a call are cached."""
+        held: Mapping[str, Held] = {}
+        ahead = self._worth_holding()
+        for step, codes in enumerate(self.problem.codes):
+            found: dict[tuple[Code, tuple[int, int, int]], list[cp_model.IntVar]] = {}
+            for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True):
+                if c.warm:
+                    less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
+                    found.setdefault((codes[c.alternative], (c.warm, c.warm_tail, less)), []).append(pick)
+            for (code, figures), picks in found.items():
+                before = self._ran(step - 1).get(code, 0) if code.is_accelerated else held.get(code.instance, 0)
+                is_cached = self._both(_sum([(pick, 1) for pick in picks]), before)
+                if not isinstance(is_cached, int):
+                    self.warm[step].append(_Warm(is_cached, *figures))
+            held = self._held(step, held, ahead[step])
+
+    def _worth_holding(self) -> list[set[str]]:
+        """Per step the instances on cores by which a later one may be cheaper, if nothing else runs there before."""
+        ahead: list[set[str]] = [set()]
+        for codes, candidates in reversed(list(zip(self.problem.codes, self.problem.candidates, strict=False))[1:]):
+            kinds = {(codes[c.alternative], bool(c.warm)) for c in candidates}
+            passed = ahead[-1] if any(code.is_accelerated for code, _ in kinds) else set()
+            ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_accelerated})
+        return ahead[::-1]
+
+    def _ran(self, step: int) -> dict[Code, Held]:
+        """The codes that a step may run."""
+        found: dict[Code, list[tuple[cp_model.IntVar, int]]] = {}
+        for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True) if step >= 0 else ():
+            found.setdefault(self.problem.codes[step][c.alternative], []).append((pick, 1))
+        return {code: _sum(picks) if len(found) > 1 else 1 for code, picks in found.items()}
+
+    def _held(self, step: int, before: Mapping[str, Held], ahead: set[str]) -> dict[str, Held]:
+        """What the cores ran last, after a step: what an accelerator runs leaves that as it was. Only of what lies ``ahead``."""
+        ran = self._ran(step)
+        own = {code.instance: chosen for code, chosen in ran.items() if not code.is_accelerated}
+        passes: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated) if own else 1
+        result: dict[str, Held] = {}
+        for instance in sorted(ahead & (own.keys() | before.keys())):
+            held = before.get(instance, 0)
+            is_same = isinstance(held, int) and held == 1 and own.keys() <= {instance}
+            result[instance] = 1 if is_same else own.get(instance, 0) + self._both(passes, held)
+        return result
+
+    def _both(self, first: Held, second: Held) -> Held:
+        """Whether both hold."""
+        if isinstance(first, int) or isinstance(second, int):
+            number, other = (first, second) if isinstance(first, int) else (second, first)
+            return other if number else 0
+        literal = self.model.new_bool_var("both")
+        self.model.add(literal <= first)
+        self.model.add(literal <= second)
+        self.model.add(literal >= first + second - 1)
+        return literal
+
+    def _begun(self) -> None:
+        """What is saved where early windows are started while an accelerator computes, which the first core then need not wait for."""
+        for step in range(1, len(self.problem.codes)):
+            ran = self._ran(self.problem.start(step))
+            beside: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated)
+            beside = 1 if all(code.is_accelerated for code in ran) else beside
+            for literal, c in zip(self.early[step], self.problem.candidates[step], strict=True):
+                if literal is not None and c.early_issue:
+                    is_begun = self._both(literal, beside)
+                    if not isinstance(is_begun, int):
+                        self.begun[step].append((is_begun, c.early_issue))
+
     def _late(self) -> None:
         """Early windows that do not arrive while the last tile of the call in which they set out is computed are waited for."""
         for step, candidates in enumerate(self.problem.candidates):
@@ -192,8 +289,10 @@ class _Model:
                 continue
             start = self.problem.start(step)
             hidden = [(pick, c.tail) for pick, c in zip(self.pick[start], self.problem.candidates[start], strict=True)]
-            late = self.model.new_int_var(0, max(cycles for _, cycles in saved), f"late {step}")
-            self.model.add(late >= _sum(saved) - _sum(hidden))
+            begun = sum(cycles * literal for literal, cycles in self.begun[step])
+            most = max(c.early + c.early_issue for c in candidates)
+            late = self.model.new_int_var(0, most, f"late {step}")
+            self.model.add(late >= _sum(saved) + begun - _sum(hidden) + sum(w.tail * w.holds for w in self.warm[start]))
             self.waits.append((late, self._weight(step)))
 
     def _equalities(self) -> None:
@@ -254,7 +353,7 @@ class _Model:
     def _free(self, step: int) -> cp_model.LinearExpr | int:
         """Cycles of a call in which the path from the far memory is free for what the next one needs."""
         rows = zip(self.pick[step], self.problem.candidates[step], strict=True)
-        return _sum([(pick, max(0, c.cycles - c.far)) for pick, c in rows])
+        return _sum([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.warm[step])
 
     def _fetched(self, home: Home, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
         kept = self.model.new_bool_var(f"{home.name} kept")
@@ -282,7 +381,10 @@ class _Model:
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self._weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
-        self.model.minimize(_sum(terms) + _sum(self.waits))
+        weights = self.problem.warm_weights or [self._weight(step) for step in range(len(self.warm))]
+        saved = sum(w.cycles * weight * w.holds for weight, row in zip(weights, self.warm, strict=True) for w in row)
+        begun = sum(cycles * self._weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
+        self.model.minimize(_sum(terms) + _sum(self.waits) - saved - begun)
 
     def minimise_load(self, hop: int) -> None:
         """Minimise the largest load of one memory instead."""

@@ -3,8 +3,9 @@
 A kernel's cycles are linear in what it does, counted over the core with the largest part of a tile (``deeploy.graph.target.Rate``):
 the part is a box of the nest, and every term is a product of its extents, in whole steps.
 
-With single buffering everything adds up. With two slots per window, the transfers of one tile run while another is
-computed: the longer of the two counts, besides the first window to arrive and the last one to leave.
+With single buffering everything adds up. With two slots per window, while a tile is computed the next one's windows arrive and those
+of the one before leave: the longer counts for every tile, besides the first window to arrive and the last one to leave. Nothing
+arrives beside the last tile, and nothing leaves beside the first.
 """
 
 from __future__ import annotations
@@ -21,12 +22,21 @@ from deeploy.midend.program import Call
 
 @dataclass(frozen=True)
 class Load:
-    """What one path does for a call: cycles until all is there, the first windows in, the last ones out; what is saved by early ones."""
+    """What one path does for a call: cycles of all that comes in and of all that goes out, of the first windows in and the last ones out.
 
-    data: Any = 0.0
+    ``early`` is what is saved by early ones.
+    """
+
+    fetched: Any = 0.0
+    stored: Any = 0.0
     first: Any = 0.0
     last: Any = 0.0
     early: Any = 0.0
+
+    @property
+    def data(self) -> Any:
+        """Cycles in which the path is busy."""
+        return self.fetched + self.stored
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
     data_in, first = _way([w for w in windows if not w.is_output], target, path)
     data_out, last = _way([w for w in windows if w.is_output], target, path)
     _, rest = _way([w for w in windows if not w.is_output and not w.is_early], target, path)
-    return Load(data_in + data_out, first, last, larger(first - rest, 0.0))
+    return Load(data_in, data_out, first, last, larger(first - rest, 0.0))
 
 
 def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, Any]:
@@ -215,10 +225,9 @@ def overhead(call: Call, target: Target) -> float:
     return target.timing.tile + rate(call, target).call
 
 
-def once(call: Call, before: Call | None, target: Target) -> float:
-    """Cycles that a call costs once: its kernel's instructions are not cached, unless the call before it runs the same instance."""
+def once(call: Call, is_cached: bool, target: Target) -> float:
+    """Cycles that a call costs once: more where its kernel's instructions are not cached (``deeploy.midend.cached``)."""
     assert target.timing is not None
-    is_cached = before is not None and before.kernel.name == call.kernel.name and words(before) == words(call)
     return target.timing.loops.layer + (0.0 if is_cached else rate(call, target).cold)
 
 
@@ -229,22 +238,29 @@ def moves(count: Any, target: Target) -> Any:
     return loops.first_window + (count - 1) * loops.window
 
 
+def later(windows: Sequence[Windows]) -> Any:
+    """What of starting the windows that come in is for other tiles than the first."""
+    return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
+
+
 def fork(call: Call, target: Target) -> float:
     """Cycles to start a team for a tile and to join it."""
     assert target.timing is not None
     return target.timing.fork.get(call.kernel.engine, 0.0)
 
 
-def total(compute: Any, issue: Any, loads: Mapping[str, Load], is_double: bool) -> Any:
-    """Cycles of a call whose tiles take ``compute`` in all; works on numbers and on arrays of them.
+def total(compute: Any, tiles: Any, issue: Any, loads: Mapping[str, Load], is_double: bool, alone: Any = 0.0, beside: Any = 0.0) -> Any:
+    """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
-    ``issue`` is what the first core spends to start transfers; it overlaps with nothing.
+    ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
+    ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile.
     """
     ends: Any = sum(load.first + load.last for load in loads.values())
     if not is_double:
         return compute + issue + sum(load.data for load in loads.values())
-    longest = compute
+    between = larger(tiles - 1, 1)
+    first = inner = last = (compute - alone) / tiles
     for load in loads.values():
-        rest = load.data - load.first - load.last
-        longest = larger(longest, rest)
-    return longest + issue + ends
+        fetch, store = (beside + load.fetched - load.first) / between, (load.stored - load.last) / between
+        first, inner, last = larger(first, fetch), larger(inner, fetch + store), larger(last, store)
+    return alone + first + (tiles - 2) * inner + last + issue - beside + ends

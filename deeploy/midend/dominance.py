@@ -2,12 +2,14 @@
 
 A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be at home in
 the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
-the same homes that takes no fewer cycles. What is left is small where memory is plenty, and everything where it is short.
+the same homes that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
+could save behind the one or the other counts. What is left is small where memory is plenty, and everything where it is short.
 """
 
 from __future__ import annotations
 
-from itertools import takewhile
+from dataclasses import replace
+from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
 from deeploy.midend.candidates import Candidate
@@ -18,11 +20,29 @@ if TYPE_CHECKING:
 
 def undominated(problem: Problem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
-    return [_step(problem, step) for step in range(len(problem.candidates))]
+    behind = _behind(problem)
+    return [_step(problem, step, behind[step]) for step in range(len(problem.candidates))]
 
 
-def _step(problem: Problem, step: int) -> list[int]:
+def _behind(problem: Problem) -> list[int]:
+    """Per step the most cycles that calls behind it could save because of what it runs.
+
+    These are one on cores and one on an accelerator, by cached instructions, and early windows that are started beside an accelerator.
+    """
+    result, cores = [0] * len(problem.candidates), 0
+    for step in reversed(range(1, len(problem.candidates) if problem.codes else 1)):
+        rows = [(problem.codes[step][c.alternative].is_accelerated, c.warm) for c in problem.candidates[step]]
+        own, other = (max((warm for is_accelerated, warm in rows if is_accelerated is kind), default=0) for kind in (False, True))
+        cores = max(own, cores) if any(is_accelerated for is_accelerated, _ in rows) else own
+        result[step - 1] += cores + other
+        result[problem.start(step)] += max((c.early_issue for c in problem.candidates[step]), default=0)
+    return result
+
+
+def _step(problem: Problem, step: int, behind: int) -> list[int]:
     candidates = problem.candidates[step]
+    codes = [problem.code(step, candidate) for candidate in candidates]
+    states = [((c, _cached(c)) if c.warm else (c, c)) for c in candidates]
     groups: dict[object, list[int]] = {}
     for number, candidate in enumerate(candidates):
         pairs = zip(problem.operands[step][candidate.alternative], candidate.hops, strict=True)
@@ -32,8 +52,12 @@ def _step(problem: Problem, step: int) -> list[int]:
     earlier = range(problem.start(step), step) if step else ()
     before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
 
-    def replaces(a: Candidate, b: Candidate) -> bool:
-        return (a.alternative == b.alternative or a.alternative not in sharing) and _replaces(a, b, before[a.own], is_awaited)
+    def replaces(m: int, n: int) -> bool:
+        a, b, is_equal = candidates[m], candidates[n], codes[m] == codes[n]
+        if a.alternative != b.alternative and a.alternative in sharing:
+            return False
+        pairs = zip(states[m], states[n], strict=True) if is_equal else product(states[m], states[n])
+        return all(_replaces(x, y, before[a.own], is_awaited, 0 if is_equal else behind) for x, y in pairs)
 
     kept: list[int] = []
     for group in groups.values():
@@ -41,8 +65,8 @@ def _step(problem: Problem, step: int) -> list[int]:
         room = {own: problem.capacities[own] - _beside(problem, step, candidates[group[0]], own) for own in owns}
         roomy = {n for n in group if candidates[n].bytes[candidates[n].own] <= room[candidates[n].own]}
         for n in group:
-            rivals = [m for m in roomy if m != n and replaces(candidates[m], candidates[n])]
-            if not any(m < n or n not in roomy or not replaces(candidates[n], candidates[m]) for m in rivals):
+            rivals = [m for m in roomy if m != n and replaces(m, n)]
+            if not any(m < n or n not in roomy or not replaces(n, m) for m in rivals):
                 kept.append(n)
     return sorted(kept)
 
@@ -64,14 +88,20 @@ def _most(problem: Problem, step: int, hop: int) -> int:
     return sum(home.size for home in alive if hop in home.hops) + largest
 
 
-def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool) -> bool:
+def _cached(c: Candidate) -> Candidate:
+    """The candidate as it is when its instructions are cached."""
+    return replace(c, cycles=c.cycles - c.warm, tail=c.tail - c.warm_tail)
+
+
+def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool, behind: int) -> bool:
     """Whether choosing ``a`` for ``b`` costs nothing, given that its bytes fit; ``before`` is what early windows may take.
 
     Cycles may not grow with or without early windows, nor the time in which the next call's windows hide, nor what the next
-    call waits for the far path, unless that is gained here.
+    call waits for the far path, nor may later calls lose ``behind`` cycles, unless that is gained here.
     """
     gained = min(b.cycles - a.cycles, (b.cycles - b.early) - (a.cycles - a.early))
-    lost = max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0
+    gained = min(gained, (b.cycles - b.early - b.early_issue) - (a.cycles - a.early - a.early_issue))
+    lost = behind + (max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0)
     others = (x > y for hop, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if hop != a.own)
     if gained < lost or a.tail < b.tail or any(others):
         return False

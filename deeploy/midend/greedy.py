@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deeploy.midend.cached import saved
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Home, Problem, Share
 
@@ -16,7 +17,7 @@ def greedy_cycles(problem: Problem) -> int | None:
     load = [0] * len(problem.candidates)
     placed: dict[str, int] = {}
     shared: set[Share] = set()
-    total = 0
+    total, chosen = 0, list[Candidate]()
     for step in range(len(problem.candidates)):
         total += _place(problem, step, None, placed, load)
         for alternative in range(len(problem.operands[step])):
@@ -26,11 +27,12 @@ def greedy_cycles(problem: Problem) -> int | None:
             fitting = _fitting(problem, step, alternative, there, taken, needed)
             if fitting:
                 placed, load, shared = there, taken, needed
-                total += fetched + max(fitting, key=lambda c: (c.bytes[c.own], -c.cycles)).cycles
+                total += fetched
+                chosen.append(max(fitting, key=lambda c: (c.bytes[c.own], -c.cycles)))
                 break
         else:
             return None
-    return total
+    return total + sum(c.cycles for c in chosen) - sum(saved(problem.executed(chosen), chosen))
 
 
 def _fitting(problem: Problem, step: int, alternative: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[Candidate]:

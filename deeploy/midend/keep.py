@@ -2,7 +2,8 @@
 
 A window of a constant costs more to work out, to start and to wait for than its bytes do: thresholds, multipliers, tables and rows of
 norms take a few hundred bytes each, and a small network fetches hundreds of them. What is copied once, before the first inference, costs
-nothing afterwards. This is decided when all else is: tiles and homes stay as they are, so that a plan can only become faster.
+nothing afterwards. This is decided when all else is: tiles and homes stay as they are, so that a plan can only become faster. What is
+likely to be kept is expected before, so that kernels are compared by what they cost then.
 
 The shortest constants come first, since a fetch that is saved is worth nearly the same for all of them. At most a share of the memory is
 taken, because several networks may want theirs at the same time.
@@ -10,15 +11,18 @@ taken, because several networks may want theirs at the same time.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from deeploy.graph.target import Target
+from deeploy.midend.cached import code_of, saved
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement, window_name
-from deeploy.midend.plan import LevelUse, Plan, Prediction
-from deeploy.midend.program import Call, Role
+from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
+from deeploy.midend.program import Buffer, Call, Program, Role, ahead
 from deeploy.midend.share import content
 
 SHARE = 4  # of the memory, one part of which at most is filled
@@ -33,12 +37,16 @@ def keep(plan: Plan, measured: Measure) -> Plan:
     """The plan with copies of constants above everything else in the first engine's memory."""
     level = plan.target.engines[0].memory
     use = plan.memory[level]
-    stored = plan.machine.default_memory if plan.machine is not None else ""
-    groups = _affordable(plan, use) if stored == plan.target.outward(level)[0].far else []
-    if not groups:
+    if plan.machine is None or not is_near(plan.target, plan.machine):
         return plan
+    groups = _affordable(plan, use)
     kept = frozenset(name for names in groups for name in names)
-    calls = tuple(_in_place(call, candidate, kept, measured) for call, candidate in zip(plan.program.calls, plan.calls, strict=True))
+    pairs = zip(plan.program.calls, plan.calls, strict=True)
+    calls = tuple(_in_place(call, candidate, kept, measured) for call, candidate in pairs)
+    offered = tuple(row if c is old else (*row, c) for row, c, old in zip(plan.offered, calls, plan.calls, strict=True))
+    plan = replace(plan, prediction=_cheaper(plan, calls), offered=offered)
+    if not groups:
+        return replace(plan, calls=calls)
     gone = _windows(plan, plan.calls) - _windows(plan, calls)
     top, copies = use.peak - use.constants, []
     for names in groups:
@@ -53,9 +61,46 @@ def keep(plan: Plan, measured: Measure) -> Plan:
         calls=calls,
         homes={**plan.homes, **dict.fromkeys(kept, level)},
         fetched={**plan.fetched, **dict.fromkeys(kept, FOR_EVER)},
-        prediction=_cheaper(plan, calls),
-        offered=tuple(row if c is old else (*row, c) for row, c, old in zip(plan.offered, calls, plan.calls, strict=True)),
     )
+
+
+def is_near(target: Target, machine: Machine) -> bool:
+    """Whether constants lie in the memory around the first engine's: then they may be kept nearer."""
+    return machine.default_memory == target.outward(target.engines[0].memory)[0].far
+
+
+def likely(program: Program, capacity: int, alignment: int) -> int:
+    """The most bytes that a constant may have to be kept, if all that are no longer are: of every call those of its neediest way."""
+    seen: set[object] = set()
+    steps: list[list[list[int]]] = []
+    for step in range(len(program.calls)):
+        ways = [_short(program, call, capacity // SHARE, seen) for call in program.ways(step)]
+        seen |= {key for found in ways for key in found}
+        steps.append([list(found.values()) for found in ways])
+
+    def taken(most: int) -> int:
+        return sum(max(sum(-(-n // alignment) * alignment for n in way if n <= most) for way in ways) for ways in steps)
+
+    sizes = sorted({size for ways in steps for way in ways for size in way})
+    fitting = bisect.bisect_right(sizes, capacity // SHARE, key=taken)
+    return sizes[fitting - 1] if fitting else 0
+
+
+def _short(program: Program, call: Call, most: int, seen: set[object]) -> dict[object, int]:
+    """Bytes of the constants of a call that could be kept and are not among those ``seen``, by their contents."""
+    buffers = (program.buffers[operand.buffer] for operand in call.operands.values())
+    found = {content(b): b.bytes for b in buffers if b.role is Role.CONSTANT and not b.memory and b.bytes <= most}
+    return {key: size for key, size in found.items() if key not in seen}
+
+
+def expected(call: Call, candidate: Candidate, buffers: Mapping[str, Buffer], most: int, measured: Measure) -> Candidate:
+    """A candidate with the cycles that it takes when constants of at most ``most`` bytes are kept; its windows stay."""
+    short = (name for name, operand in call.operands.items() if buffers[operand.buffer].bytes <= most)
+    kept = frozenset(call.operands[name].buffer for name in short if _is_whole(call, candidate, name, buffers))
+    other = _in_place(call, candidate, kept, measured)
+    if not kept:
+        return candidate
+    return replace(other, tiling=candidate.tiling, hops=candidate.hops, bytes=candidate.bytes, early_bytes=candidate.early_bytes)
 
 
 def _aligned(size: int, use: LevelUse) -> int:
@@ -69,11 +114,11 @@ def reserve(plan: Plan) -> int:
     """
     level, program = plan.target.engines[0].memory, plan.program
     path, use, timing = plan.target.outward(level)[0], plan.memory[level], plan.target.timing
-    if plan.machine is None or timing is None or plan.prediction is None or plan.machine.default_memory != path.far:
+    if plan.machine is None or timing is None or plan.prediction is None or not is_near(plan.target, plan.machine):
         return 0
     uses = _uses(plan)
     short = [b for b in program.buffers.values() if b.name in uses and b.bytes <= SHORT and not b.memory]
-    left = [b.name for b in short if plan.homes[b.name] != level and all(_is_whole(plan, *found) for found in uses[b.name])]
+    left = [b.name for b in short if plan.homes[b.name] != level and _can_be_kept(plan, uses[b.name])]
     cycles = sum(len(uses[name]) for name in left) * (timing.loops.first_window + timing.paths[path.name].issue)
     return min(sum(_aligned(b.bytes, use) for b in short), _most(use)) if cycles > WORTH * plan.prediction.cycles else 0
 
@@ -89,7 +134,7 @@ def _affordable(plan: Plan, use: LevelUse) -> list[tuple[str, ...]]:
     groups: dict[object, list[str]] = {}
     for buffer in program.buffers.values():
         found = uses.get(buffer.name, ())
-        if buffer.role is Role.CONSTANT and not buffer.memory and found and all(_is_whole(plan, step, name) for step, name in found):
+        if found and _can_be_kept(plan, found):
             groups.setdefault(content(buffer), []).append(buffer.name)
     left = min((use.capacity or 0) - use.peak, _most(use))
     kept = []
@@ -102,10 +147,11 @@ def _affordable(plan: Plan, use: LevelUse) -> list[tuple[str, ...]]:
 
 
 def _in_place(call: Call, candidate: Candidate, kept: frozenset[str], measured: Measure) -> Candidate:
-    """A candidate without the windows of what is kept."""
+    """A candidate without the windows of what is kept, as it is then, and not as it was expected to be."""
     there = {name for name, operand in call.operands.items() if operand.buffer in kept}
     if not there:
-        return candidate
+        again = measured(call, candidate)
+        return candidate if again.cycles == candidate.cycles else again
     streams = tuple(stream for stream in candidate.tiling.streams if stream.operand not in there)
     hops = tuple(candidate.own if name in there else hop for name, hop in zip(call.operands, candidate.hops, strict=True))
     return measured(call, replace(candidate, tiling=replace(candidate.tiling, streams=streams), hops=hops))
@@ -120,14 +166,17 @@ def _windows(plan: Plan, calls: Sequence[Candidate]) -> set[str]:
 
 def _cheaper(plan: Plan, calls: Sequence[Candidate]) -> Prediction | None:
     """The prediction of a plan whose calls have fewer windows."""
-    before = plan.prediction
-    saved = sum(_cycles(old) - _cycles(new) for old, new in zip(plan.calls, calls, strict=True))
-    return None if before is None else Prediction(before.cycles - saved, before.bound - saved, before.greedy)
+    before, codes = plan.prediction, [code_of(call, plan.target) for call in plan.program.calls]
+    beside = [step > 0 and codes[step - ahead(plan.program.calls, step)].is_accelerated for step in range(len(codes))]
+    more, less = (sum(map(_cycles, row, beside)) - sum(saved(codes, row)) for row in (plan.calls, calls))
+    return None if before is None else Prediction(before.cycles - (more - less), before.bound - (more - less), before.greedy)
 
 
-def _cycles(candidate: Candidate) -> int:
-    """Predicted cycles of a chosen candidate."""
-    return candidate.cycles - (candidate.early if any(stream.is_early for stream in candidate.tiling.streams) else 0)
+def _cycles(candidate: Candidate, is_beside: bool) -> int:
+    """Predicted cycles of a chosen candidate whose instructions are not cached, perhaps behind a call of an accelerator."""
+    if not any(stream.is_early for stream in candidate.tiling.streams):
+        return candidate.cycles
+    return candidate.cycles - candidate.early - (candidate.early_issue if is_beside else 0)
 
 
 def _uses(plan: Plan) -> Mapping[str, list[Use]]:
@@ -140,14 +189,18 @@ def _uses(plan: Plan) -> Mapping[str, list[Use]]:
     return found
 
 
-def _is_whole(plan: Plan, step: int, name: str) -> bool:
-    """Whether a call sees all of a constant through one window, or along its only axis, in the first engine's memory."""
-    call, target = plan.program.calls[step], plan.target
-    engine, operand = target.engine(call.kernel.engine), call.operands[name]
-    streams = [stream for stream in plan.calls[step].tiling.streams if stream.operand == name]
-    if engine.memory != target.engines[0].memory or len(streams) != 1 or name in call.geometry.nest.indirect:
+def _can_be_kept(plan: Plan, uses: Sequence[Use]) -> bool:
+    """Whether all calls that read a constant see it whole."""
+    return all(_is_whole(plan.program.calls[step], plan.calls[step], name, plan.program.buffers) for step, name in uses)
+
+
+def _is_whole(call: Call, candidate: Candidate, name: str, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a call sees all of a constant through one window, or along its only axis, in its engine's memory."""
+    operand, buffer = call.operands[name], buffers[call.operands[name].buffer]
+    streams = [stream for stream in candidate.tiling.streams if stream.operand == name]
+    if buffer.role is not Role.CONSTANT or buffer.memory or candidate.own or len(streams) != 1 or name in call.geometry.nest.indirect:
         return False
     if not operand.access.is_dense or operand.access.offset:
         return False
     is_row = sum(size > 1 for size in operand.access.shape) <= 1
-    return (streams[0].moves == 1 or is_row) and math.prod(operand.access.shape) == math.prod(plan.program.buffers[operand.buffer].shape)
+    return (streams[0].moves == 1 or is_row) and math.prod(operand.access.shape) == math.prod(buffer.shape)

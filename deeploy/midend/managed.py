@@ -15,10 +15,11 @@ from enum import IntEnum
 
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
+from deeploy.midend.cached import Code, code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
 from deeploy.midend.greedy import greedy_cycles
-from deeploy.midend.keep import keep, reserve
+from deeploy.midend.keep import expected, is_near, keep, likely, reserve
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
@@ -49,7 +50,8 @@ Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
 class Planner:
     """Builds the problems of one network and turns a choice into a Plan."""
 
-    def __init__(self, program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> None:
+    def __init__(self, program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS, short: int = 0) -> None:
+        self.short = short  # constants of at most so many bytes are expected to be kept in the end
         self.program = program
         self.target = target
         self.machine = machine
@@ -181,7 +183,8 @@ class Planner:
             candidates.append(found)
             operands.append(named)
         starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
-        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far), ahead=starts)
+        codes = [[code_of(call, self.target) for call in self.program.ways(step)] for step in range(len(candidates))]
+        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
 
     def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))
@@ -198,7 +201,8 @@ class Planner:
         wanted = (key, number, tuple(hops.values()))
         if wanted not in self._found:
             found = self._tilers[key].candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
-            self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
+            numbered = [self._numbered(candidate, number, reach) for candidate in found]
+            self._found[wanted] = [expected(call, c, self.program.buffers, self.short, self.measured) for c in numbered]
         return self._found[wanted]
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
@@ -382,7 +386,14 @@ def _users(program: Program) -> dict[str, Users]:
 
 def _least(problem: Problem) -> int:
     """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
-    return sum(min(c.cycles - c.early for c in candidates) for candidates in problem.candidates)
+    total, cores, last = 0, set[Code](), set[Code]()  # what may have run there, and may have run last
+    for step, candidates in enumerate(problem.candidates):
+        codes = [problem.code(step, c) for c in candidates]
+        warm = [c.warm if code in (last if code.is_accelerated else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
+        total += min(c.cycles - c.early - c.early_issue - less for c, less in zip(candidates, warm, strict=True))
+        last = set(codes)
+        cores = {code for code in codes if not code.is_accelerated} | (cores if any(code.is_accelerated for code in codes) else set())
+    return total
 
 
 def _tightened(problem: Problem, hop: int, needed: int) -> Problem:
@@ -410,11 +421,18 @@ def plan_managed(program: Program, target: Target, machine: Machine, seconds: fl
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
     planner = Planner(program, target, machine, seconds)
-    plan = keep(planner.plan(), planner.measured)
+    level = planner.levels[0]
+    short = likely(program, planner.room[level], target.memory(level).alignment) if is_near(target, machine) else 0
+    planner.short = short
+    first = planner.plan()
+    plan = keep(first, planner.measured)
+    if _predicted(plan) > _predicted(first):  # some of what was expected to be kept found no room
+        plain = Planner(program, target, machine, seconds)
+        plan = min(plan, keep(plain.plan(), plain.measured), key=_predicted)
     needed = reserve(plan)
     if not needed:
         return plan
-    other = Planner(program, target, machine, seconds)
+    other = Planner(program, target, machine, seconds, short)
     other.room[other.levels[0]] -= needed
     other.search = replace(other.search, gap=LARGE_GAP)
     try:

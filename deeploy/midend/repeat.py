@@ -2,7 +2,7 @@
 
 The middle block stands for all between the first and the last: its cycles count as often. So that copies fit side by side, what
 crosses from the first block into it has the same home as what crosses from it into the next, and the first call of the
-last block runs as the first call of the middle one does.
+last block runs as the first call of the middle one does. What that one saves behind its predecessor stands for all copies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from deeploy.midend.cached import saved
 from deeploy.midend.choose import Choice, Home, Problem, Share, Users
 
 LEAST = 4  # blocks that are worth it
@@ -85,12 +86,15 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
         for before, name in ((b, n) for first, second in pairs for b, n in zip(first, second, strict=True)):
             if name is not None and before is not None and name != before and homes[name].steps[0] < gap.start:
                 twins.append((before, name))
+    weights = [blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps]
     return replace(
         problem,
         candidates=[problem.candidates[s] for s in steps if s not in gap],
         operands=operands,
         homes=kept,
-        weights=tuple(blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps if s not in gap),
+        codes=[row for s, row in enumerate(problem.codes) if s not in gap],
+        weights=tuple(weights[s] for s in steps if s not in gap),
+        warm_weights=tuple({blocks.middle: 1, gap.stop: blocks.count - 2}.get(s, weights[s]) for s in steps if s not in gap),
         equal_homes=tuple(dict.fromkeys(twins)),
         equal_steps=((blocks.middle, gap.start),),
         ahead=tuple(problem.ahead[s] for s in steps if s not in gap) if problem.ahead else (),
@@ -154,7 +158,22 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
                 return None
             homes[home.name] = choice.homes[twin]
     result = replace(choice, picks=tuple(picks), early=tuple(early), homes=homes)
-    return result if _fits(problem, result) else None
+    return replace(result, cycles=_cycles(problem, result)) if _fits(problem, result) else None
+
+
+def _cycles(problem: Problem, choice: Choice) -> int:
+    """Predicted cycles of a choice that fetches no constants whole."""
+    chosen = [candidates[pick] for candidates, pick in zip(problem.candidates, choice.picks, strict=True)]
+    codes = problem.executed(chosen)
+    warm = saved(codes, chosen)
+    total = sum(candidate.cycles for candidate in chosen) - sum(warm)
+    for step, candidate in enumerate(chosen):
+        if choice.early[step]:
+            start = problem.start(step)
+            hidden = chosen[start].tail - (chosen[start].warm_tail if warm[start] else 0)
+            gain = candidate.early + (candidate.early_issue if codes[start].is_accelerated else 0)
+            total += max(0, gain - hidden) - gain
+    return total
 
 
 def _fits(problem: Problem, choice: Choice) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.candidates import Candidate, with_early
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import levels_of
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Role
+from deeploy.midend.program import Call, Role, ahead
 from deeploy.midend.tiling import Stream
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
@@ -48,6 +49,7 @@ class _Schedule:
             for step in range(max(0, placement.first), min(placement.last, steps - 1) + 1):
                 self.alive[placement.level][step].append(placement)
         self.taken = {level: [sum(p.size for p in inside) for inside in self.alive[level]] for level in self.alive}
+        self.codes = [code_of(call, plan.target) for call in plan.program.calls] if plan.target.timing is not None else []
         self.uses: dict[str, tuple[int, int]] = {}
         for step, call in enumerate(plan.program.calls):
             for operand in call.operands.values():
@@ -72,6 +74,9 @@ class _Explanation:
         self.chosen = plan.calls[step]
         self.ways: Sequence[Call] = plan.ways[step] if plan.ways else (self.call,)
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
+        codes = schedule.codes[:step]
+        self.is_beside = step > 0 and bool(codes) and codes[step - ahead(plan.program.calls, step)].is_accelerated
+        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.ways] if schedule.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
         self.plain = next(c for c in self.offered if with_early(c, False) == plain)
@@ -215,8 +220,9 @@ class _Explanation:
     # ---- candidates
 
     def cycles(self, candidate: Candidate) -> int:
-        """Predicted cycles; with first constants fetched early where the choice has that."""
-        return candidate.cycles - (candidate.early if self.is_early else 0)
+        """Predicted cycles behind the calls that were chosen; with first constants fetched early where the choice has that."""
+        saved = candidate.warm if candidate.warm and self.is_warm[candidate.alternative] else 0
+        return candidate.cycles - saved - (candidate.early + candidate.early_issue * self.is_beside if self.is_early else 0)
 
     def shown(self) -> list[Candidate]:
         """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""

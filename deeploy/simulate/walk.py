@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from deeploy.graph.target import DmaPath, PathTiming
 from deeploy.midend import cost
+from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
@@ -88,6 +89,7 @@ class Walk:
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.first_use = _first_uses(plan)
         self.followers = plan.followers
+        self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
 
@@ -214,16 +216,11 @@ class _CallWalk:
         self.cores = min(plan.machine.cores, engine.cores) if self.tiling.core_dim is not None else 1
         self.is_accelerated = bool(engine.accelerator)
         self.work = cost.work(call, plan.target)
-        self.overhead, self.once = cost.overhead(call, plan.target), cost.once(call, self._ran_before(), plan.target)
+        self.overhead, self.once = cost.overhead(call, plan.target), cost.once(call, is_cached(walk.codes, step), plan.target)
         self.computed: dict[tuple[int, ...], float] = {}
         self.ends = 0.0
 
     # ---- pieces
-
-    def _ran_before(self) -> Call | None:
-        """The call whose instructions the cores' caches hold. What starts an accelerator is short: what ran before it stays there."""
-        earlier, target = reversed(self.walk.calls[: self.walk.step]), self.walk.plan.target
-        return next((call for call in earlier if self.is_accelerated or not target.engine(call.kernel.engine).accelerator), None)
 
     def fetch(self, is_far: bool, tile: int) -> None:
         """What tile ``tile`` needs and the one before it did not."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
@@ -57,15 +57,35 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
 def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> int:
     """Of the network: its calls, what early windows are late, and what remains of fetching constants beside the call before."""
     total = sum(row.cycles for row in rows)
+    warm = cached(problem, rows)
     for step in range(len(rows)):
         before = rows[step - 1].candidate if step else None
+        if warm[step]:
+            total -= rows[step].candidate.warm
+        if before is not None and warm[step - 1]:
+            before = replace(before, cycles=before.cycles - before.warm, tail=before.tail - before.warm_tail)
         if before is not None and rows[step].is_early:
-            total += max(0, rows[step].candidate.early - before.tail)
+            candidate = rows[step].candidate
+            is_beside = bool(problem.codes) and problem.codes[step - 1][rows[step - 1].candidate.alternative].is_accelerated
+            begun = candidate.early_issue if is_beside else 0
+            total += max(0, candidate.early + begun - before.tail) - begun
         due = (h for h in problem.homes if h.fetch is not None and h.steps[0] == step and h.name in state)
         fetch = sum(h.fetch or 0 for h in due if state[h.name][1])
         hidden = max(0, before.cycles - before.far) if before is not None and ahead[step] else 0
         total += max(0, fetch - hidden)
     return total
+
+
+def cached(problem: Problem, rows: Sequence[Row]) -> list[bool]:
+    """Which calls run what the cores ran last; those of an accelerator: what was called last."""
+    result: list[bool] = []
+    cores = last = None
+    for codes, row in zip(problem.codes, rows, strict=False):
+        code = codes[row.candidate.alternative]
+        result.append(code.instance == (last if code.is_accelerated else cores))
+        last = code.instance
+        cores = cores if code.is_accelerated else code.instance
+    return result or [False] * len(rows)
 
 
 def _states(problem: Problem, homes: Sequence[Home], ways: Sequence[int]) -> Iterator[State]:

@@ -145,6 +145,18 @@ class Way:
         return self.data + waits * latency - hidden, self.first + latency - hidden / waits
 
 
+def besides(inside: float, tiles: int, cycles_of: dict[str, list[tuple[float, float]]]) -> float:
+    """With two slots per window: of every tile what takes longest of computing it, fetching the next one and storing the one before."""
+    total = 0.0
+    for tile in range(tiles):
+        busy = [inside / tiles]
+        for (fetched, first), (stored, last) in cycles_of.values():
+            fetch = (fetched - first) / (tiles - 1) if tile < tiles - 1 else 0.0
+            busy.append(fetch + ((stored - last) / (tiles - 1) if tile else 0.0))
+        total += max(busy)
+    return total
+
+
 def check(tiler: Tiler, candidate: Candidate) -> None:
     levels, depth = tiler.levels, 2 if candidate.is_double else 1
     used = [0] * len(levels)
@@ -172,13 +184,14 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     early = sum(max(0.0, pair[0][1] - late[path].cycles()[1]) for path, pair in cycles_of.items())
     ends = sum(first for pair in cycles_of.values() for _, first in pair)
     data = {path: sum(whole for whole, _ in pair) for path, pair in cycles_of.items()}
-    far = sum(whole for path, whole in data.items() if path != tiler.paths[0].name)
-    if depth == 1:
-        cycles = inside + issue + sum(data.values())
-    else:
-        busiest = max([inside, *(data[path] - sum(first for _, first in pair) for path, pair in cycles_of.items())])
-        cycles = busiest + issue + ends
-    assert candidate.cycles == pytest.approx(cycles, abs=1.01)
+    far = sum(n for path, n in data.items() if path != tiler.paths[0].name)
+    cold = cost.rate(tiler.call, TARGET).cold
+    whole, cached = (issue + sum(data.values()) + n for n in (inside, inside - cold))
+    if depth == 2:
+        whole, cached = (issue + ends + besides(n, candidate.tiling.tiles, cycles_of) for n in (inside, inside - cold))
+    assert candidate.cycles == pytest.approx(whole, abs=1.01)
+    assert candidate.warm == pytest.approx(whole - cached, abs=1.01)
+    assert candidate.warm_tail == pytest.approx(cold / candidate.tiling.tiles, abs=1.01)
     assert (candidate.early, candidate.early_bytes) == (pytest.approx(early, abs=1.01), early_bytes)
     assert (candidate.tail, candidate.far) == (pytest.approx(inside / candidate.tiling.tiles, abs=1.01), pytest.approx(far, abs=1.01))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem, Search, Share, choose, smallest
 from deeploy.midend.dominance import undominated
@@ -115,6 +116,49 @@ def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
     assert second > len(seeds) // 4
 
 
+def with_codes(seed: int) -> Problem:
+    """A random problem whose calls run one of few kernels, second ways mostly by an accelerator, and are cheaper behind the same one."""
+    numbers = random.Random(seed)
+    problem = with_alternatives(seed) if seed % 3 else random_problem(seed)
+    codes = []
+    for ways in problem.operands:
+        first = Code(numbers.choice("ab"))
+        codes.append([first, Code("n", True) if numbers.random() < 0.7 else Code(numbers.choice("ab"))][: len(ways)])
+    rows = []
+    for row in problem.candidates:
+        warm = [numbers.choice([0, 5, 12]) for _ in row]
+        row = [replace(c, warm=w, warm_tail=min(w, c.tail) // numbers.randint(1, 3)) for c, w in zip(row, warm, strict=True)]
+        rows.append([replace(c, early_issue=numbers.choice([0, 4, 9]) if c.early else 0) for c in row])
+    return replace(problem, candidates=rows, codes=codes, capacities=[c + numbers.choice([0, 0, 30]) for c in problem.capacities])
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(2000, 2200, 20)], ids=str)
+def test_calls_are_cheaper_behind_the_same_instructions(seeds: range) -> None:
+    solved = other = 0
+    for seed in seeds:
+        problem = with_codes(seed)
+        solved += check_against_everything(problem)
+        found, cold = choose(problem, (), EXACT), choose(replace(problem, codes=()), (), EXACT)
+        other += found is not None and cold is not None and found.picks != cold.picks
+    assert solved > len(seeds) // 2
+    assert other, "some choices are others because of it"
+
+
+def test_an_accelerator_leaves_in_the_caches_what_ran_before() -> None:
+    """Three calls: the second on cores or, a little slower, by an accelerator, behind which the third one is cheaper."""
+    calls = [
+        [candidate((1,), (1, 0, 0), 50)],
+        [candidate((1,), (1, 0, 0), 40), replace(candidate((1,), (1, 0, 0), 45), alternative=1)],
+        [replace(candidate((1,), (1, 0, 0), 50), warm=20, warm_tail=20)],
+    ]
+    ways: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
+    own, other = Code("own"), Code("other")
+    for code, expected in ((Code("n", True), (0, 1, 0)), (other, (0, 0, 0)), (own, (0, 1, 0))):
+        found = choose(Problem(calls, ways, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
+        assert found is not None
+        assert (found.picks, found.cycles) == (expected, 140 if expected == (0, 0, 0) else 125)
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_the_smallest_capacity_counts_the_constants_of_the_chosen_way(seed: int) -> None:
     check_smallest(with_alternatives(seed))
@@ -204,7 +248,9 @@ def test_what_is_dominated_is_not_missed(seeds: range) -> None:
     left = there = 0
     for seed in seeds:
         numbers = random.Random(seed)
-        problem = replace(random_problem(seed), capacities=[numbers.choice([12, 20, 30, 45, 60]), numbers.choice([12, 20, 30, 60]), 1000])
+        problem = with_codes(seed) if seed % 2 else random_problem(seed)
+        roomy = [numbers.choice([12, 20, 30, 45, 60]), numbers.choice([12, 20, 30, 60]), 1000, 20]
+        problem = replace(problem, capacities=roomy[: len(problem.capacities)])
         kept = undominated(problem)
         reduced = replace(problem, candidates=[[c[n] for n in row] for c, row in zip(problem.candidates, kept, strict=True)])
         best, rest = (min((cycles for cycles, _ in exhaustive.every(p)), default=None) for p in (problem, reduced))

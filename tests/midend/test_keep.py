@@ -9,7 +9,7 @@ import pytest
 
 import deeploy
 from deeploy.backend import host_model, project
-from deeploy.midend.keep import SHARE
+from deeploy.midend.keep import SHARE, keep, likely
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
 from deeploy.midend.managed import Planner
@@ -64,6 +64,27 @@ def test_nothing_is_fetched_for_what_stays(tmp_path: Path) -> None:
     assert before.traffic["L2_L1"].transfers - after.traffic["L2_L1"].transfers == LAYERS
     assert after.cycles < before.cycles
     assert whole.plan.prediction is not None and whole.plan.prediction.cycles < without(whole).prediction.cycles  # type: ignore[union-attr]
+
+
+def test_constants_are_likely_to_be_kept_if_all_shorter_ones_fit_too(tmp_path: Path) -> None:
+    """Six biases of 256 bytes and six weights of 16 KB each, in a quarter of the memory."""
+    program = dense(tmp_path, Options({"l1": 60_000})).network.program
+    whole = LAYERS * (256 + 16_384) * SHARE
+    sizes = [LAYERS * 256 * SHARE - 1, LAYERS * 256 * SHARE, whole - 1, whole]
+    assert [likely(program, size, 8) for size in sizes] == [0, 256, 256, 16_384]
+
+
+def test_what_will_be_kept_is_expected(tmp_path: Path) -> None:
+    """Candidates cost what they do once constants are kept; what finds no room in the end costs what it did before."""
+    whole = dense(tmp_path, Options({"l1": 60_000}))
+    assert whole.plan.machine is not None
+    planners = [Planner(whole.network.program, whole.plan.target, whole.plan.machine, short=short) for short in (0, 256, 16_384)]
+    plans = [planner.plan() for planner in planners]
+    after = [keep(plan, planner.measured) for plan, planner in zip(plans, planners, strict=True)]
+    before, found = ([plan.prediction.cycles for plan in row if plan.prediction is not None] for row in (plans, after))
+    assert before[0] > found[0] >= found[1] == before[1]
+    assert before[2] < found[2]
+    assert [walk(plan).cycles for plan in after] == pytest.approx(found, rel=0.03)
 
 
 def test_a_full_memory_and_far_constants_keep_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Home, Problem, Share, choose
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
 from deeploy.midend.tiling import Tiling
+from tests.midend import exhaustive
 
 TILING = Tiling((), (), None)
 
@@ -77,6 +79,35 @@ def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -
         assert whole.cycles <= again.cycles
         losses.append(again.cycles / whole.cycles - 1)
     assert len(losses) >= 20 and np.median(losses) < 0.05, "blocks that would rather differ from each other are the exception"
+
+
+def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
+    """Calls that run the same kernel as the one before are cheaper; the promise is what the copies take."""
+    warm = 0
+    for seed in range(12):
+        problem, numbers = _chain(8, seed), np.random.default_rng(seed)
+        saving = [int(n) for n in numbers.integers(10, 60, 3)]
+        kinds = [[*row, *(replace(c, cycles=c.cycles + 20, alternative=1) for c in row)] for row in problem.candidates[:3]]
+        kinds = [[replace(c, warm=saving[c.alternative]) for c in row] for row in kinds]
+        problem = replace(
+            problem,
+            candidates=[kinds[step % 3] for step in range(24)],
+            operands=[[names, names] for (names,) in problem.operands],
+            codes=[[Code("abb"[step % 3]), Code("bcc"[step % 3], step % 3 == 1)] for step in range(24)],
+        )
+        blocks = Repetition(0, 3, 8)
+        short = shortened(problem, blocks)
+        assert short is not None
+        assert (short.codes, short.warm_weights) == (problem.codes[:9], (1, 1, 1, 1, 6, 6, 6, 1, 1))
+        first = choose(short)
+        if first is None:
+            continue
+        copied = expanded(problem, blocks, first)
+        assert copied is not None
+        rows = [exhaustive.Row(pick, problem.candidates[s][pick], copied.early[s]) for s, pick in enumerate(copied.picks)]
+        assert copied.cycles == exhaustive.cycles(problem, {}, rows, [False] * 24)
+        warm += sum(exhaustive.cached(problem, rows))
+    assert warm > 20
 
 
 def test_buffers_that_live_across_several_blocks_are_left_alone() -> None:

@@ -85,17 +85,26 @@ def _with_and_without(name: str, folder: Path) -> dict[str, api.Compiled]:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_without_its_memory_n_eureka_is_used_where_it_pays(tmp_path: Path, name: str) -> None:
-    """Products of a matrix are faster on it. A product of one row waits for its weights on either engine.
-
-    A plan of both engines may be a little slower than that of one: its choice takes every call's instructions for not cached.
-    """
+    """Products of a matrix are faster on it. A product of one row waits for its weights on either engine."""
     both = list(_with_and_without(name, tmp_path).values())
     runs = [one.network.predicted for one in both]
     assert runs[0] is not None and runs[1] is not None
     if name == "EEGFormer":
         assert _engines(both[0])["npu"] >= 4 and runs[0].cycles < 0.9 * runs[1].cycles
     else:
-        assert runs[0].cycles < 1.03 * runs[1].cycles
+        assert runs[0].cycles < 1.01 * runs[1].cycles
+
+
+@pytest.mark.parametrize(
+    "options", [Options({"wm": 0}), Options({"wm": 0, "l1": 32_000}), Options({"wm": 0}, default_memory="L3")], ids=str
+)
+@pytest.mark.parametrize("name", [*NETWORKS, "VisualWakeWords"])
+def test_the_planner_compares_engines_by_what_the_walk_finds(tmp_path: Path, name: str, options: Options) -> None:
+    """Instructions that are cached, windows that an accelerator hides, constants that are kept: all within 3 %."""
+    dialect.NETWORKS[name](tmp_path)
+    found = api.compile(tmp_path / "network.onnx", "siracusa", inputs=tmp_path / "inputs.npz", options=options).network
+    assert found.plan.prediction is not None and found.predicted is not None
+    assert found.plan.prediction.cycles == pytest.approx(found.predicted.cycles, rel=0.03)
 
 
 def test_a_full_weight_memory_holds_some_layers(tmp_path: Path) -> None:
@@ -138,4 +147,4 @@ def test_n_eureka_without_its_memory_is_not_slower_than_the_cluster(simulate: Si
         run = gvsoc.run(project, host.select_network(read_manifest(project)), [sample], has_layers=False)
         np.testing.assert_array_equal(run.outputs[0][0], compiled.interpret(sample)[0])
         cycles += run.cycles
-    assert cycles[0] < (0.9 if name == "EEGFormer" else 1.02) * cycles[1]
+    assert cycles[0] < (0.9 if name == "EEGFormer" else 1.01) * cycles[1]

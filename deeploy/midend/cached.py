@@ -1,0 +1,40 @@
+"""Instructions that are still cached when a call begins: those of the call before it.
+
+A cache for instructions holds little more than one kernel. Calls that start an accelerator are short: they leave there what the cores
+ran before them, and are cached themselves behind the same one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeploy.graph.target import Target
+from deeploy.midend import cost
+from deeploy.midend.candidates import Candidate
+from deeploy.midend.program import Call
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a call executes: which instance of a kernel, and whether that only starts an accelerator."""
+
+    instance: str
+    is_accelerated: bool = False
+
+
+def code_of(call: Call, target: Target) -> Code:
+    """The code of a call."""
+    return Code(" ".join((call.kernel.name, *sorted(cost.words(call)))), bool(target.engine(call.kernel.engine).accelerator))
+
+
+def is_cached(codes: Sequence[Code], step: int) -> bool:
+    """Whether the instructions of a call are there when it begins, given the codes of all calls up to it."""
+    own = codes[step]
+    before = next((codes[s] for s in range(step - 1, -1, -1) if own.is_accelerated or not codes[s].is_accelerated), None)
+    return before is not None and before.instance == own.instance
+
+
+def saved(codes: Sequence[Code], candidates: Sequence[Candidate]) -> list[int]:
+    """Cycles that every call of a network takes less because its instructions are there."""
+    return [candidate.warm if is_cached(codes, step) else 0 for step, candidate in enumerate(candidates)]
