@@ -62,6 +62,7 @@ def _one(dtype: str) -> Callable[[int], np.ndarray]:
 
 
 LEVELS = {"levels": 255, "zero_point": 0, "low": 0, "high": 255}
+DOWN = {**LEVELS, "rounded": False}
 HALVES = {
     f"{name}_{side}": value for side in "ab" for name, value in (("mul", 300), ("add", 1 << 8), ("shift", 9), ("low", -128), ("high", 127))
 }
@@ -218,7 +219,15 @@ FAST = (
     Family("pulp_dequantize", {"": quantised("s8")}, ROWS),
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
     Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS),
-    Family("pulp_softmax", {"": rows("Softmax", "s8", "u8", LEVELS, table=_short_table)}, ("rows",)),
+    Family(
+        "pulp_softmax",
+        {
+            "": rows("Softmax", "s8", "u8", DOWN, (*SHAPES, *FEW_ROWS), table=_short_table),
+            "rounded": rows("Softmax", "s8", "u8", LEVELS, (*SHAPES, *FEW_ROWS), table=_short_table),
+            "corrected": rows("Softmax", "s8", "u8", DOWN, table=_table),
+        },
+        SHARED_ROWS,
+    ),
     Family(
         "pulp_layer_norm",
         {"": rows("IntegerLayerNorm", "s8", "s8", {"shift": 3}, (*SHAPES, *FEW_ROWS), weight=_words, bias=_words)},

@@ -32,9 +32,9 @@ static inline int32_t root(int32_t value) {
 
 /* A deviation is at least 1 and at most 2^8. */
 static inline struct row inverted(int32_t mean, int32_t deviation) {
-    int length = 1;
-    while (1 << length < deviation) length++;
-    const uint32_t whole = (1u << FRACTION) / (uint32_t)deviation, rest = (1u << FRACTION) % (uint32_t)deviation;
+    const int length = deviation > 2 ? xp_last_bit((uint32_t)deviation - 1) + 1 : 1;
+    const uint32_t whole = (1u << FRACTION) / (uint32_t)deviation,
+                   rest = (1u << FRACTION) - whole * (uint32_t)deviation;
     return (struct row){mean, (int32_t)((whole << length) + (rest << length) / (uint32_t)deviation + 1), length};
 }
 
@@ -85,40 +85,67 @@ static inline struct row measure(const X_T *x, int columns) {
     return inverted(mean, root(squares / columns + 1));
 }
 
+#ifdef XPULP_INSN
+#define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type)-1 > 0 ? 4 : 0))
+/* Steps of an element, in registers for it, its weight and product, and its quotient. */
+#define ELEMENT(x, w, q) ".insn i 0x0b, %[x_load], " x ", %[x], 1\n"
+#define WEIGHT(x, w, q) ".insn i 0x0b, %[weight_load], " w ", %[weight], %[weight_bytes]\n"
+#define PRODUCT(x, w, q) "mul " w ", " x ", " w "\n"
+#define RAISE(x, w, q) "slli " q ", " w ", 2\n"
+#define HIGH(x, w, q) "mulh " q ", " q ", %[inverse]\n"
+#define SIGN(x, w, q) "srli " w ", " w ", 31\n"
+#define RIGHT(x, w, q) "sra " q ", " q ", %[right]\n"
+#define TOWARDS_ZERO(x, w, q) "add " q ", " q ", " w "\n"
+#define SHIFT(x, w, q) "sra " q ", " q ", %[shift]\n"
+#define STORE(x, w, q) ".insn s 0x2b, 0, " q ", 1(%[y])\n"
+#ifdef CENTRED
+#define DISTANCE(x, w, q) "sub " x ", " x ", %[mean]\n"
+#define BIAS(x, w, q) ".insn i 0x0b, %[bias_load], " x ", %[bias], %[bias_bytes]\n"
+#define PLUS_BIAS(x, w, q) "add " q ", " q ", " x "\n"
+#define CLIP(x, w, q)
+enum { STEPS = 13 };
+#else
+#define DISTANCE(x, w, q)
+#define BIAS(x, w, q)
+#define PLUS_BIAS(x, w, q)
+#define CLIP(x, w, q) ".insn r 0x33, 5, 0x0a, " q ", " q ", %[high]\n"
+enum { STEPS = 11 };
+#endif
+#define ONE(STEP) STEP("t0", "t1", "t2")
+#define TWO(STEP) STEP("t0", "t1", "t2") STEP("t3", "t4", "t5")
+#define EVERY(OF) \
+    OF(ELEMENT)   \
+    OF(WEIGHT)    \
+    OF(DISTANCE)  \
+    OF(PRODUCT)   \
+    OF(RAISE) OF(HIGH) OF(BIAS) OF(SIGN) OF(RIGHT) OF(TOWARDS_ZERO) OF(PLUS_BIAS) OF(SHIFT) OF(CLIP) OF(STORE)
+#define OPERANDS                                                                                              \
+    [inverse] "r"(row.inverse), [right] "r"(row.length - 1), [shift] "r"(k->shift), [x_load] "i"(LOADS(X_T)), \
+        [weight_load] "i"(LOADS(WEIGHT_T)), [weight_bytes] "i"(sizeof(WEIGHT_T)), [mean] "r"(row.mean),       \
+        [high] "r"(127)
+#ifdef CENTRED
+#define POINTERS [x] "+r"(x), [weight] "+r"(weight), [y] "+r"(y), [bias] "+r"(bias)
+#define BIASES , [bias_load] "i"(LOADS(BIAS_T)), [bias_bytes] "i"(sizeof(BIAS_T))
+#else
+#define POINTERS [x] "+r"(x), [weight] "+r"(weight), [y] "+r"(y)
+#define BIASES
+#endif
+#endif
+
+/* Two at a time: few instructions wait for the one before them. */
 static inline void scale(const struct pulp_integer_norm *k, const X_T *x, Y_T *y, struct row row) {
     const WEIGHT_T *weight = (const WEIGHT_T *)k->weight;
 #ifdef CENTRED
     const BIAS_T *bias = (const BIAS_T *)k->bias;
 #endif
 #ifdef XPULP_INSN
-#define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type)-1 > 0 ? 4 : 0))
-#ifdef CENTRED
-#define BEGIN "sub t0, t0, %[mean]\n"
-#define MIDDLE ".insn i 0x0b, %[bias_load], t0, %[bias], %[bias_bytes]\n"
-#define END "add t1, t1, t0\nsra t1, t1, %[shift]\n"
-#else
-#define BEGIN
-#define MIDDLE
-#define END "sra t1, t1, %[shift]\n.insn r 0x33, 5, 0x0a, t1, t1, %[high]\n"
-#endif
-    __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
-        ".insn i 0x0b, %[x_load], t0, %[x], 1\n.insn i 0x0b, %[weight_load], t2, %[weight], %[weight_bytes]\n" BEGIN
-        "mul t2, t0, t2\nslli t1, t2, 2\nmulh t1, t1, %[inverse]\n" MIDDLE
-        "srli t2, t2, 31\nsra t1, t1, %[right]\nadd t1, t1, t2\n" END ".insn s 0x2b, 0, t1, 1(%[y])\n.option pop\n"
-        : [x] "+r"(x), [weight] "+r"(weight), [y] "+r"(y)
-#ifdef CENTRED
-                                                  ,
-          [bias] "+r"(bias)
-#endif
-        : [n] "r"(k->extent[LAST]), [inverse] "r"(row.inverse), [right] "r"(row.length - 1), [shift] "r"(k->shift),
-          [x_load] "i"(LOADS(X_T)), [weight_load] "i"(LOADS(WEIGHT_T)), [weight_bytes] "i"(sizeof(WEIGHT_T)),
-#ifdef CENTRED
-          [mean] "r"(row.mean), [bias_load] "i"(LOADS(BIAS_T)), [bias_bytes] "i"(sizeof(BIAS_T)), [length] "i"(2 * 13)
-#else
-          [high] "r"(127), [length] "i"(2 * 11)
-#endif
-        : "t0", "t1", "t2", "memory");
+    if (k->extent[LAST] & 1) __asm__ volatile(EVERY(ONE) : POINTERS : OPERANDS BIASES : "t0", "t1", "t2", "memory");
+    if (k->extent[LAST] > 1)
+        __asm__ volatile(
+            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" EVERY(TWO) ".option pop\n"
+            : POINTERS
+            : [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * STEPS), OPERANDS BIASES
+            : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
 #else
     for (int i = 0; i < k->extent[LAST]; i++) {
         const int32_t product = (x[i] - row.mean) * weight[i];
@@ -133,9 +160,9 @@ static inline void scale(const struct pulp_integer_norm *k, const X_T *x, Y_T *y
 }
 
 void KERNEL(const struct pulp_integer_norm *k) {
-    int index[AXES] = {0};
+    int index[AXES] = {0}, x = 0, y = 0;
     do {
-        const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
-        scale(k, x + k->first, (Y_T *)k->y + row_offset(index, k->y_step), measure(x, k->columns));
-    } while (next_row(index, k->extent));
+        const X_T *const row = (const X_T *)k->x + x;
+        scale(k, row + k->first, (Y_T *)k->y + y, measure(row, k->columns));
+    } while (next_rows(index, k->extent, k->x_step, &x, k->y_step, &y));
 }

@@ -17,6 +17,21 @@ static inline int next_row(int index[AXES], const int extent[AXES]) {
     return 0;
 }
 
+/* The same for two operands whose rows begin at *a and *b, which it steps, too. */
+static inline int next_rows(int index[AXES], const int extent[AXES], const int a_step[AXES], int *a,
+                            const int b_step[AXES], int *b) {
+    int axis = LAST - 1;
+    XP_UNKNOWN(axis);
+    for (; axis >= 0; axis--) {
+        if (extent[axis] == 1) continue;
+        const int is_last = ++index[axis] == extent[axis], steps = is_last ? 1 - extent[axis] : 1;
+        *a += steps * a_step[axis], *b += steps * b_step[axis];
+        if (!is_last) return 1;
+        index[axis] = 0;
+    }
+    return 0;
+}
+
 /* Where the row begins, in elements. */
 static inline int row_offset(const int index[AXES], const int step[AXES]) {
     int sum = 0;

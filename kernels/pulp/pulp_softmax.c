@@ -1,8 +1,12 @@
 /* Softmax of dense rows of bytes by a table of exponentials, where sums and numerators fit 32 bits.
  *
- * An instance defines ROUNDED where quotients are rounded half to even instead of down. The sum of a row divides all
- * its elements: with floor((2^32 - 1) / divisor) as its inverse a quotient is right, or too small by one. */
-#include "../portable/table_softmax.h"
+ * The sum of a row divides all its elements: they are multiplied by an inverse of it. An instance defines ROUNDED where
+ * quotients are rounded half to even instead of down, or CORRECTED where they are rounded down and the sum is too wide
+ * for an exact inverse: with floor((2^32 - 1) / divisor) a quotient is right, or too small by one. Else, with
+ * numerators of n bits and 2^length >= divisor, floor(2^(32 + more) / divisor) + 1 is exact for more >= n + length - 32
+ * (Granlund and Montgomery, Division by invariant integers using multiplication, theorem 4.2); it fits 32 bits, and its
+ * own division does where n + 2 * length < 64. CLIPPED: quotients may leave the limits. */
+#include "pulp_softmax.h"
 
 #include "pulp_rows.h"
 #include "xpulp.h"
@@ -17,7 +21,20 @@ static inline int32_t maximum(const X_T *x, int columns) {
     int32_t result = x[0];
     if (columns >= 4) {
         uint32_t most = xp_load(x + columns - 4);
+#ifdef XPULP_INSN
+        if (columns >= 8)
+            __asm__ volatile(
+                ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 8\n"
+                ".insn i 0x0b, 2, t0, %[x], 4\n.insn i 0x0b, 2, t1, %[x], 4\n"
+                ".insn r 0x57, 1, %[max], %[most], %[most], t0\n"
+                ".insn r 0x57, 1, %[max], %[most], %[most], t1\n.option pop\n"
+                : [x] "+r"(x), [most] "+r"(most)
+                : [n] "r"(columns >> 3), [max] "i"(IS_SIGNED ? XP_MAX4 : XP_MAX4U)
+                : "t0", "t1", "memory");
+        if (columns & 4) most = larger4(most, xp_load(x));
+#else
         for (int i = 0; i + 4 < columns; i += 4) most = larger4(most, xp_load(x + i));
+#endif
         most = larger4(most, most >> 16);
         most = larger4(most, most >> 8);
         return (X_T)(most & 255);
@@ -29,16 +46,23 @@ static inline int32_t maximum(const X_T *x, int columns) {
 static inline uint32_t sum_of(const uint32_t *table, const X_T *x, int32_t max, int columns) {
     uint32_t sum = 0;
 #ifdef XPULP_INSN
-    __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 10\n"
-        ".insn i 0x0b, %[load], t0, %[x], 1\nsub t0, %[max], t0\nslli t0, t0, 2\n"
-        ".insn r 0x03, 7, 0x10, t0, %[table], t0\nadd %[sum], %[sum], t0\n.option pop\n"
-        : [x] "+r"(x), [sum] "+r"(sum)
-        : [n] "r"(columns), [load] "i"(IS_SIGNED ? 0 : 4), [max] "r"(max), [table] "r"(table)
-        : "t0", "memory");
-#else
-    for (int i = 0; i < columns; i++) sum += table[max - x[i]];
+#define BYTE(to, at) ".insn r 0x33, 1, 0x67, " to ", t0, x" at "\n" /* p.extractu of 8 bits */
+#define ENTRY(at) "slli " at ", " at ", 2\n.insn r 0x03, 7, 0x10, " at ", %[table], " at "\n"
+    if (columns >= 4)
+        __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 36\n"
+                         ".insn i 0x0b, 2, t0, %[x], 4\n.insn r 0x57, 1, 4, t0, %[max], t0\n" BYTE("t1", "0")
+                             BYTE("t2", "8") BYTE("t3", "16") "srli t0, t0, 24\n" ENTRY("t1") ENTRY("t2") ENTRY("t3")
+                                 ENTRY("t0") "add %[sum], %[sum], t1\nadd %[sum], %[sum], t2\nadd %[sum], %[sum], t3\n"
+                                             "add %[sum], %[sum], t0\n.option pop\n"
+                         : [x] "+r"(x), [sum] "+r"(sum)
+                         : [n] "r"(columns >> 2), [max] "r"((uint32_t)(max & 255) * 0x01010101u), [table] "r"(table)
+                         : "t0", "t1", "t2", "t3", "memory");
+    columns &= 3;
+    XP_UNKNOWN(columns);
+#undef BYTE
+#undef ENTRY
 #endif
+    for (int i = 0; i < columns; i++) sum += table[max - x[i]];
     return sum;
 }
 
@@ -47,9 +71,61 @@ struct shares {
     const uint32_t *table;
     int32_t max;
     uint32_t levels, offset, divisor, inverse;
+    int more;
 };
 
+#if defined(ROUNDED) || defined(CORRECTED)
+static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+#ifdef ROUNDED
+    const uint32_t twice = 2, offset = sum;
+#else
+    const uint32_t twice = 1, offset = 0;
+#endif
+    const uint32_t divisor = twice * sum;
+    return (struct shares){table, max, twice * (uint32_t)k->levels, offset, divisor, UINT32_MAX / divisor, 0};
+}
+#else
+/* A sum of one is taken twice, and so are numerators: the inverse of one has 33 bits. */
+static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+    const uint32_t divisor = sum == 1 ? 2 : sum, levels = (uint32_t)k->levels << (sum == 1);
+    const int least = k->bits + xp_last_bit(divisor - 1) + 1 - 32, more = xp_max(least, 0);
+    const uint32_t whole = UINT32_MAX / divisor, rest = UINT32_MAX - whole * divisor + 1;
+    const uint32_t inverse = more ? (whole << more) + (rest << more) / divisor + 1 : whole + (rest == divisor) + 1;
+    return (struct shares){table, max, levels, 0, divisor, inverse, more};
+}
+#endif
+
 #ifdef XPULP_INSN
+#ifdef CLIPPED
+#define CLIP(r) ".insn r 0x33, 6, 2, " r ", " r ", %[low]\n.insn r 0x33, 4, 2, " r ", " r ", %[high]\n"
+enum { CLIPPING = 2 };
+#else
+#define CLIP(r)
+enum { CLIPPING = 0 };
+#endif
+#ifdef RESULTS_T
+#define FIND(r) ".insn r 0x03, 7, 0x20, " r ", %[results], " r "\n"
+#define RESULTS (uintptr_t) k->results - (uintptr_t)(intptr_t)k->smallest
+enum { FINDING = 1 };
+#else
+#define FIND(r)
+#define RESULTS 0
+enum { FINDING = 0 };
+#endif
+#define LOAD(r) ".insn i 0x0b, %[load], " r ", %[x], 1\n"
+#define DISTANCE(r) "sub " r ", %[max], " r "\n"
+#define OFFSET(r) "slli " r ", " r ", 2\n"
+#define ENTRY(r) ".insn r 0x03, 7, 0x10, " r ", %[table], " r "\n"
+#define TOP(r) "mul " r ", " r ", %[levels]\n"
+#define SHIFT(r) "add " r ", " r ", %[zero]\n"
+#define STORE(r) ".insn s 0x2b, %[store], " r ", %[bytes](%[y])\n"
+#define OPERANDS                                                                                      \
+    [load] "i"(IS_SIGNED ? 0 : 4), [max] "r"(s->max), [table] "r"(s->table), [levels] "r"(s->levels), \
+        [inverse] "r"(s->inverse), [zero] "r"(k->zero_point), [low] "r"(k->low), [high] "r"(k->high), \
+        [results] "r"(RESULTS), [store] "i"(sizeof(Y_T) == 4 ? 2 : 0), [bytes] "i"(sizeof(Y_T))
+#endif
+
+#if defined(XPULP_INSN) && (defined(ROUNDED) || defined(CORRECTED))
 #ifdef ROUNDED
 #define BEGIN "add t0, t0, %[offset]\n"
 #define EVEN "sub t2, t0, %[divisor]\n.insn r 0x33, 5, 2, t0, t0, t2\nseqz t0, t0\nand t0, t0, t1\nsub t1, t1, t0\n"
@@ -59,42 +135,63 @@ enum { ROUNDING = 6 };
 #define EVEN
 enum { ROUNDING = 0 };
 #endif
-#ifdef RESULTS_T
-#define FIND ".insn r 0x03, 7, 0x20, t1, %[results], t1\nnop\n"
-#define RESULTS (uintptr_t) k->results - (uintptr_t)(intptr_t)k->smallest
-enum { FINDING = 2 };
-#else
-#define FIND
-#define RESULTS 0
-enum { FINDING = 0 };
-#endif
 
-static inline void divide(const struct table_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
     __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
-        ".insn i 0x0b, %[load], t0, %[x], 1\nsub t0, %[max], t0\nslli t0, t0, 2\n"
-        ".insn r 0x03, 7, 0x10, t0, %[table], t0\nmul t0, t0, %[levels]\n" BEGIN
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0") DISTANCE("t0") OFFSET("t0")
+            ENTRY("t0") TOP("t0") BEGIN
         "mulhu t1, t0, %[inverse]\n"
         ".insn r 0x33, 1, 0x21, t0, t1, %[divisor]\nsltu t2, t0, %[divisor]\nxori t2, t2, 1\nadd t1, t1, t2\n" EVEN
-        "add t1, t1, %[zero]\n.insn r 0x33, 6, 2, t1, t1, %[low]\n.insn r 0x33, 4, 2, t1, t1, %[high]\n" FIND
-        ".insn s 0x2b, %[store], t1, %[bytes](%[y])\n.option pop\n"
+            SHIFT("t1") CLIP("t1") FIND("t1") STORE("t1") ".option pop\n"
         : [x] "+r"(x), [y] "+r"(y)
-        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (14 + ROUNDING + FINDING)), [load] "i"(IS_SIGNED ? 0 : 4),
-          [max] "r"(s->max), [table] "r"(s->table), [levels] "r"(s->levels), [offset] "r"(s->offset),
-          [inverse] "r"(s->inverse), [divisor] "r"(s->divisor), [zero] "r"(k->zero_point), [low] "r"(k->low),
-          [high] "r"(k->high), [results] "r"(RESULTS), [store] "i"(sizeof(Y_T) == 4 ? 2 : 0), [bytes] "i"(sizeof(Y_T))
+        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (12 + ROUNDING + CLIPPING + FINDING)), [offset] "r"(s->offset),
+          [divisor] "r"(s->divisor), OPERANDS
         : "t0", "t1", "t2", "memory");
 }
+#elif defined(XPULP_INSN)
+#define QUOTIENT(r) "mulhu " r ", " r ", %[inverse]\n"
+#define MORE(r) "srl " r ", " r ", %[more]\n"
+#define BOTH(STEP) STEP("t0") STEP("t1")
+
+/* Two at a time: no instruction waits for the one before it. */
+static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+    if (k->extent[LAST] & 1)
+        __asm__ volatile(LOAD("t0") DISTANCE("t0") OFFSET("t0") ENTRY("t0") TOP("t0") QUOTIENT("t0") MORE("t0")
+                             SHIFT("t0") CLIP("t0") FIND("t0") STORE("t0")
+                         : [x] "+r"(x), [y] "+r"(y)
+                         : [more] "r"(s->more), OPERANDS
+                         : "t0", "memory");
+    if (k->extent[LAST] > 1)
+        __asm__ volatile(
+            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET)
+                BOTH(ENTRY) BOTH(TOP) BOTH(QUOTIENT) BOTH(MORE) BOTH(SHIFT) BOTH(CLIP) BOTH(FIND)
+                    BOTH(STORE) ".option pop\n"
+            : [x] "+r"(x), [y] "+r"(y)
+            : [n] "r"(k->extent[LAST] >> 1), [length] "i"(4 * (9 + CLIPPING + FINDING)), [more] "r"(s->more), OPERANDS
+            : "t0", "t1", "memory");
+}
 #else
-static inline void divide(const struct table_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
-    for (int i = 0; i < k->extent[LAST]; i++) {
-        const uint32_t top = s->table[s->max - x[i]] * s->levels + s->offset;
-        uint32_t quotient = (uint32_t)((uint64_t)top * s->inverse >> 32), rest = top - quotient * s->divisor;
-        if (rest >= s->divisor) quotient++, rest -= s->divisor;
+static inline uint32_t share(const struct shares *s, uint32_t e) {
+    const uint32_t top = e * s->levels + s->offset;
+    uint32_t quotient = (uint32_t)((uint64_t)top * s->inverse >> 32);
+#if defined(ROUNDED) || defined(CORRECTED)
+    uint32_t rest = top - quotient * s->divisor;
+    if (rest >= s->divisor) quotient++, rest -= s->divisor;
 #ifdef ROUNDED
-        quotient -= rest == 0 ? quotient & 1 : 0;
+    quotient -= rest == 0 ? quotient & 1 : 0;
 #endif
-        const int32_t result = xp_max(k->low, xp_min(k->high, (int32_t)quotient + k->zero_point));
+    return quotient;
+#else
+    return quotient >> s->more;
+#endif
+}
+
+static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+    for (int i = 0; i < k->extent[LAST]; i++) {
+        int32_t result = (int32_t)share(s, s->table[s->max - x[i]]) + k->zero_point;
+#ifdef CLIPPED
+        result = xp_max(k->low, xp_min(k->high, result));
+#endif
 #ifdef RESULTS_T
         y[i] = ((const RESULTS_T *)k->results)[result - k->smallest];
 #else
@@ -104,22 +201,17 @@ static inline void divide(const struct table_softmax *k, const struct shares *s,
 }
 #endif
 
-static inline void row(const struct table_softmax *k, const X_T *x, Y_T *y) {
+static inline void row(const struct pulp_softmax *k, const X_T *x, Y_T *y) {
     const uint32_t *const table = (const uint32_t *)k->table;
-    const int32_t max = maximum(x, k->extent[LAST]);
-    const uint32_t total = sum_of(table, x, max, k->extent[LAST]), sum = total ? total : 1;
-#ifdef ROUNDED
-    const uint32_t twice = 2, offset = sum;
-#else
-    const uint32_t twice = 1, offset = 0;
-#endif
-    const uint32_t divisor = twice * sum;
-    divide(k, &(struct shares){table, max, twice * (uint32_t)k->levels, offset, divisor, UINT32_MAX / divisor}, x, y);
+    const int32_t max = maximum(x, k->columns);
+    const uint32_t total = sum_of(table, x, max, k->columns);
+    const struct shares common = shares(k, table, max, total ? total : 1);
+    divide(k, &common, x + k->first, y);
 }
 
-void KERNEL(const struct table_softmax *k) {
-    int index[AXES] = {0};
+void KERNEL(const struct pulp_softmax *k) {
+    int index[AXES] = {0}, x = 0, y = 0;
     do {
-        row(k, (const X_T *)k->x + row_offset(index, k->x_step), (Y_T *)k->y + row_offset(index, k->y_step));
-    } while (next_row(index, k->extent));
+        row(k, (const X_T *)k->x + x, (Y_T *)k->y + y);
+    } while (next_rows(index, k->extent, k->x_step, &x, k->y_step, &y));
 }

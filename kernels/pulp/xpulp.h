@@ -117,6 +117,19 @@ static inline int32_t xp_min(int32_t a, int32_t b) {
 #endif
 }
 
+/* The number of the highest bit that is set, counted from 0; `value` is not 0. */
+static inline int xp_last_bit(uint32_t value) {
+#ifdef XPULP_INSN
+    int result;
+    __asm__(".insn r 0x33, 1, 0x08, %0, %1, x0" : "=r"(result) : "r"(value));
+    return result;
+#else
+    int result = 31;
+    while (!(value >> result)) result--;
+    return result;
+#endif
+}
+
 /* funct7 of pv.max on bytes, signed or not. */
 #define XP_MAX4 0x18
 #define XP_MAX4U 0x1c

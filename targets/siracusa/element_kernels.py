@@ -39,13 +39,6 @@ _LOOKUP = replace(
     source="pulp/pulp_lookup.c",
     struct="lookup",
 )
-_SOFTMAX = replace(
-    generic("table_softmax"),
-    name="pulp_softmax",
-    accepts=also(generic("table_softmax"), lambda node: not rows.softmax_is_wide(node), "sums of 32 bits"),
-    source="pulp/pulp_softmax.c",
-    struct="table_softmax",
-)
 
 
 def _few_rows(*per_element: str) -> Callable[[Node], Nest]:
@@ -58,6 +51,41 @@ def _few_rows(*per_element: str) -> Callable[[Node], Nest]:
         return (by_column if math.prod(x.shape[:-1]) < CORES else by_row)(node)
 
     return declare
+
+
+def _largest(node: Node) -> int:
+    table = node.inputs[1]
+    assert table is not None and table.data is not None
+    return int(table.data.max(initial=0))
+
+
+def _numerator(node: Node) -> int:
+    """The largest numerator of a softmax's quotients."""
+    return _largest(node) * int(node.attrs["levels"])
+
+
+def _softmax(node: Node) -> dict[str, str]:
+    """How quotients are made, and whether they may leave the limits."""
+    attrs = node.attrs
+    low, high = attrs["zero_point"], attrs["zero_point"] + attrs["levels"]
+    length = (2 * _largest(node) * rows.columns(node)).bit_length()
+    found = {"ROUNDED": "rounded"} if attrs.get("rounded", True) else {}
+    if not found and _numerator(node).bit_length() + 2 * length >= 64:
+        found = {"CORRECTED": "corrected"}
+    return found | ({"CLIPPED": "clipped"} if low < attrs["low"] or high > attrs["high"] else {})
+
+
+_SOFTMAX = replace(
+    generic("table_softmax"),
+    name="pulp_softmax",
+    accepts=also(generic("table_softmax"), lambda node: not rows.softmax_is_wide(node), "sums of 32 bits"),
+    nest=_few_rows(),
+    cores=FEW_ROWS,
+    macros=_softmax,
+    settings=lambda node: {"bits": _numerator(node).bit_length()},
+    source="pulp/pulp_softmax.c",
+    template="pulp_softmax.mako",
+)
 
 
 def _short_products(node: Node) -> bool:

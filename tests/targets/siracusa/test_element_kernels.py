@@ -66,6 +66,21 @@ def test_quotients_of_a_softmax_are_exact() -> None:
             harness.check(kernel("pulp_softmax"), {"x": x, "table": table}, "u8", attrs)
 
 
+@pytest.mark.parametrize(("levels", "largest"), [(255, 1), (1, 3), (7, 511), (255, 686), (65_535, 500), (4_096, 2_049)])
+def test_inverses_of_sums_are_exact(levels: int, largest: int) -> None:
+    """Sums from one on, and numerators among them and their multiples."""
+    attrs = {"levels": levels, "zero_point": 0, "low": 0, "high": 2**16 - 1, "rounded": False}
+    table = np.random.default_rng(levels).integers(0, largest, 256, endpoint=True).astype(np.uint32)
+    table[:9] = (largest, largest // 2, 1, 0, largest, 0, largest // 3, largest - 1, 1)
+    for count in (1, 2, 33):
+        x = np.random.default_rng(count).integers(-8, 0, (99, count), endpoint=True).astype(np.int8)
+        x[50:] *= 15
+        given = {"x": x, "table": table}
+        chosen = kernel("pulp_softmax").macros
+        assert chosen is not None and not chosen(harness.make_node(kernel("pulp_softmax"), given, "s32", attrs))
+        harness.check(kernel("pulp_softmax"), given, "s32", attrs)
+
+
 @pytest.mark.parametrize("shape", ROWS)
 @pytest.mark.parametrize("weight", ["s8", "s16", "s32"])
 def test_norms(shape: tuple[int, ...], weight: str) -> None:

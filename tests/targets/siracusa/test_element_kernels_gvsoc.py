@@ -40,6 +40,13 @@ CASES = {
     "softmax, requantised": _case(
         "Softmax", "s8", {**LEVELS, "smallest": -128}, x=_draw("i1", 5, 3), table=TABLE, results=_draw("i1", 256)
     ),
+    "softmax, wide": _case("Softmax", "s8", {**LEVELS, "rounded": False}, x=_draw("u1", 3, 45), table=TABLE << 8),
+    "softmax, clipped": _case("Softmax", "s8", {**LEVELS, "low": -100, "high": 9, "rounded": False}, x=_draw("i1", 9, 12), table=TABLE),
+    "softmax of one row": _case("Softmax", "s8", {**LEVELS, "rounded": False}, x=_draw("i1", 1, 93), table=TABLE),
+    "softmax of few rows, rounded": _case("Softmax", "s8", LEVELS, x=_draw("i1", 3, 1, 37), table=TABLE),
+    "softmax of few rows, requantised": _case(
+        "Softmax", "s8", {**LEVELS, "rounded": False, "smallest": -128}, x=_draw("u1", 2, 6), table=TABLE, results=_draw("i1", 256)
+    ),
     "layer norm": _case("IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 9, 13), weight=_draw("i4", 13), bias=_draw("i4", 13)),
     "RMS norm": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 3, 3, 7), weight=_draw("i4", 7)),
     "RMS norm of one row": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 1, 133), weight=_draw("i4", 133)),

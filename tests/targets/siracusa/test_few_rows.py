@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
 import layer  # noqa: E402
 import sweep  # noqa: E402
 
-SHAPES = ((1, 1, 80), (1, 5), (1,), (3, 67), (2, 1, 3, 41))
+SHAPES = ((1, 1, 1001), (1, 5), (1,), (3, 67), (2, 1, 3, 41))
 RANDOM = np.random.default_rng(11)
 
 
@@ -28,13 +28,29 @@ def _case(op: str, shape: tuple[int, ...], *constants: str) -> layer.Case:
     return layer.Case(f"{op} {shape}", op, ("x",), operands, "s8", {"shift": 11})
 
 
+TABLE = np.rint(np.exp(-np.arange(256) / 30) * 2**12).astype(np.uint32)
+
+
+def _softmax(shape: tuple[int, ...], results: bool = False, **attrs: object) -> layer.Case:
+    case = _case("Softmax", shape)
+    tables = {"table": TABLE} | ({"results": RANDOM.integers(-128, 127, 256).astype(np.int8)} if results else {})
+    levels = {"levels": 255, "zero_point": -128, "low": -128, "high": 127, "smallest": -128, **attrs}
+    return layer.Case(f"Softmax {shape} {attrs}", "Softmax", ("x",), {**case.operands, **tables}, "s8", levels)
+
+
 CASES = [
+    *(_softmax(shape) for shape in SHAPES),
+    *(_softmax(shape, rounded=False) for shape in SHAPES),
+    _softmax((2, 50), results=True, rounded=False),
+    _softmax((1, 50), low=-99, high=-20),
     *(_case("IntegerRMSNorm", shape, "weight") for shape in SHAPES),
     *(_case("IntegerLayerNorm", shape, "weight", "bias") for shape in SHAPES),
 ]
 
 
-@pytest.mark.parametrize(("cores", "l1"), [(1, 60_000), (2, 900), (3, 60_000), (4, 900), (5, 900), (6, 60_000), (7, 60_000), (8, 900)])
+@pytest.mark.parametrize(
+    ("cores", "l1"), [(1, 60_000), (2, 2_600), (3, 60_000), (4, 2_600), (5, 2_600), (6, 60_000), (7, 60_000), (8, 2_600)]
+)
 def test_equal_to_the_references(tmp_path: Path, cores: int, l1: int) -> None:
     """Odd numbers of columns, fewer of them than cores, columns in tiles."""
     target = load("siracusa")
@@ -50,11 +66,13 @@ def test_equal_to_the_references(tmp_path: Path, cores: int, l1: int) -> None:
 def test_what_cores_divide() -> None:
     """Columns of one row, whatever has the larger part of few, rows of many."""
     shapes = ((1, 512), (8, 512), (7, 8))
-    made = sweep.compiled([_case("IntegerRMSNorm", shape, "weight") for shape in shapes], load("siracusa"), 8)
-    assert [made.plan.tiling(step).core_dim for step in range(3)] == ["k", "d0", "d0"]
+    cases = [_case("IntegerRMSNorm", shape, "weight") for shape in shapes]
+    made = sweep.compiled([*cases, *(_softmax(shape) for shape in shapes)], load("siracusa"), 8)
+    assert [made.plan.tiling(step).core_dim for step in range(6)] == ["k", "d0", "d0"] * 2
 
 
-def test_columns_are_cut_where_a_row_does_not_fit() -> None:
-    made = sweep.compiled([_case("IntegerRMSNorm", (1, 1000), "weight")], load("siracusa"), 8, 3_000)
+@pytest.mark.parametrize("case", [_case("IntegerRMSNorm", (1, 1001), "weight"), _softmax((1, 1001))], ids=lambda case: case.op)
+def test_columns_are_cut_where_a_row_does_not_fit(case: layer.Case) -> None:
+    made = sweep.compiled([case], load("siracusa"), 8, 2_600)
     tiling = made.plan.tiling(0)
     assert tiling.tiles > 1 and {loop.dim for loop in tiling.loops} == {"k"}
