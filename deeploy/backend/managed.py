@@ -22,7 +22,7 @@ from deeploy.midend.program import Role
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 IN, OUT, EARLY = "0", "1", "2"  # tickets of a call's own transfers: windows in, windows out, first constants of the next call
 LAST = 2**31 - 1
-LOAD = (2, 3)  # tickets of whole constants, by the parity of the step that needs them
+KEEP = 2  # ticket of the constants that are fetched once
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def network(
         "outer": target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory if plan.machine else "",
         "levels": [memory.name for memory in target.memories],
-        "kept": [load for name in kept for load in _load(plan, name, addresses, LOAD[0])],
+        "kept": [load for name in kept for load in _load(plan, name, addresses, KEEP)],
         "kept_paths": list(dict.fromkeys(_path_to(plan, name) for name in kept)),
         "kept_near": [] if is_far else [f"{prefix}_{name}" for name in kept],
         "arena_bytes": 0,
@@ -166,16 +166,6 @@ def _load(plan: Plan, name: str, addresses: Mapping[str, str], ticket: int) -> l
     return [f"rt_fetch_run(DMA_{path}, {ticket}, {addresses[name]}, {addresses[f'{name} far']}, {count});"]
 
 
-def _first_uses(plan: Plan) -> dict[str, int]:
-    """The step that first needs each constant that is fetched at every inference."""
-    uses: dict[str, int] = {}
-    for step, call in enumerate(plan.program.calls):
-        for operand in call.operands.values():
-            if plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER:
-                uses.setdefault(operand.buffer, step)
-    return uses
-
-
 def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: TemplateLookup, instances: dict[str, c.Instance]) -> TiledLayer:
     program = plan.program
     call = program.calls[step]
@@ -189,8 +179,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
     group = tiled.tiling.tiles
     for loop in outer:
         group //= loop.trips
-    uses = _first_uses(plan)
-    loads = [line for name, first in plan.fetched.items() if first == step for line in _load(plan, name, addresses, LOAD[uses[name] % 2])]
+    loads = [line for name in plan.loads(step) for line in _load(plan, name, addresses, plan.load_tickets[plan.first_uses[name]])]
     following = plan.followers.get(step)
     return TiledLayer(
         name=call.name,
@@ -212,7 +201,7 @@ def _layer(plan: Plan, step: int, addresses: Mapping[str, str], lookup: Template
         unstaged_twice=all(s.depth > 1 or s.moves == 1 for s in tiled.streams(1, True)),
         body=tiled.at_tile("*(const int32_t *)argument", tiled.body(lines, text)),
         loads=loads,
-        awaited=LOAD[step % 2] if step in uses.values() else None,
+        awaited=plan.load_tickets.get(step),
         following=None if following is None else program.calls[following].name,
     )
 

@@ -224,7 +224,7 @@ class _Model:
                     less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
                     found.setdefault((codes[c.alternative], (c.warm, c.warm_tail, less)), []).append(pick)
             for (code, figures), picks in found.items():
-                before = self._ran(step - 1).get(code, 0) if code.is_accelerated else held.get(code.instance, 0)
+                before = self._ran(step - 1).get(code, 0) if code.is_short else held.get(code.instance, 0)
                 is_cached = self._both(_sum([(pick, 1) for pick in picks]), before)
                 if not isinstance(is_cached, int):
                     self.warm[step].append(_Warm(is_cached, *figures))
@@ -235,8 +235,8 @@ class _Model:
         ahead: list[set[str]] = [set()]
         for codes, candidates in reversed(list(zip(self.problem.codes, self.problem.candidates, strict=False))[1:]):
             kinds = {(codes[c.alternative], bool(c.warm)) for c in candidates}
-            passed = ahead[-1] if any(code.is_accelerated for code, _ in kinds) else set()
-            ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_accelerated})
+            passed = ahead[-1] if any(code.is_short for code, _ in kinds) else set()
+            ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_short})
         return ahead[::-1]
 
     def _ran(self, step: int) -> dict[Code, Held]:
@@ -249,8 +249,8 @@ class _Model:
     def _held(self, step: int, before: Mapping[str, Held], ahead: set[str]) -> dict[str, Held]:
         """What the cores ran last, after a step: what an accelerator runs leaves that as it was. Only of what lies ``ahead``."""
         ran = self._ran(step)
-        own = {code.instance: chosen for code, chosen in ran.items() if not code.is_accelerated}
-        passes: Held = sum(chosen for code, chosen in ran.items() if code.is_accelerated) if own else 1
+        own = {code.instance: chosen for code, chosen in ran.items() if not code.is_short}
+        passes: Held = sum(chosen for code, chosen in ran.items() if code.is_short) if own else 1
         result: dict[str, Held] = {}
         for instance in sorted(ahead & (own.keys() | before.keys())):
             held = before.get(instance, 0)

@@ -31,9 +31,9 @@ def _behind(problem: Problem) -> list[int]:
     """
     result, cores = [0] * len(problem.candidates), 0
     for step in reversed(range(1, len(problem.candidates) if problem.codes else 1)):
-        rows = [(problem.codes[step][c.alternative].is_accelerated, c.warm) for c in problem.candidates[step]]
-        own, other = (max((warm for is_accelerated, warm in rows if is_accelerated is kind), default=0) for kind in (False, True))
-        cores = max(own, cores) if any(is_accelerated for is_accelerated, _ in rows) else own
+        rows = [(problem.codes[step][c.alternative].is_short, c.warm) for c in problem.candidates[step]]
+        own, other = (max((warm for is_short, warm in rows if is_short is kind), default=0) for kind in (False, True))
+        cores = max(own, cores) if any(is_short for is_short, _ in rows) else own
         result[step - 1] += cores + other
         result[problem.start(step)] += max((c.early_issue for c in problem.candidates[step]), default=0)
     return result

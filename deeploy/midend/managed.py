@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
 
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
+from deeploy.midend.ahead import set_out
 from deeploy.midend.cached import Code, code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
@@ -282,13 +284,21 @@ class Planner:
             if choice is None:
                 return None
             try:
-                placements, packings = self._place(problem, choice)
-                return choice, placements, packings, problem
+                return *self._placed(problem, choice), problem
             except Overfull as overfull:
                 forbidden.append(choice)
                 if len(forbidden) >= MOST_CUTS:
                     forbidden.clear()
                     problem = _tightened(problem, self.levels.index(overfull.level), overfull.error.needed)
+
+    def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
+        """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
+        earlier = set_out(problem, choice)
+        if earlier is not choice:
+            earlier = replace(earlier, bound=min(choice.bound, _least(problem)))
+            with suppress(Overfull):
+                return earlier, *self._place(problem, earlier)
+        return choice, *self._place(problem, choice)
 
     def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         program = self._program(problem, choice)
@@ -389,10 +399,10 @@ def _least(problem: Problem) -> int:
     total, cores, last = 0, set[Code](), set[Code]()  # what may have run there, and may have run last
     for step, candidates in enumerate(problem.candidates):
         codes = [problem.code(step, c) for c in candidates]
-        warm = [c.warm if code in (last if code.is_accelerated else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
+        warm = [c.warm if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
         total += min(c.cycles - c.early - c.early_issue - less for c, less in zip(candidates, warm, strict=True))
         last = set(codes)
-        cores = {code for code in codes if not code.is_accelerated} | (cores if any(code.is_accelerated for code in codes) else set())
+        cores = {code for code in codes if not code.is_short} | (cores if any(code.is_short for code in codes) else set())
     return total
 
 

@@ -7,7 +7,7 @@ several memories is planned by ``deeploy.midend.managed``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.lifetime import Lifetime, lifetimes
+from deeploy.midend.lifetime import FOR_EVER, Lifetime, lifetimes
 from deeploy.midend.pack import Block, pack
 from deeploy.midend.place import Placement
 from deeploy.midend.program import Call, Program, Role, ahead, chosen
@@ -100,6 +100,26 @@ class Plan:
     def tiling(self, step: int) -> Tiling:
         """How the call of a step is cut."""
         return self.calls[step].tiling
+
+    @cached_property
+    def first_uses(self) -> Mapping[str, int]:
+        """The step that first needs each constant that is fetched at every inference."""
+        uses: dict[str, int] = {}
+        for step, call in enumerate(self.program.calls):
+            for operand in call.operands.values():
+                if self.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER:
+                    uses.setdefault(operand.buffer, step)
+        return uses
+
+    def loads(self, step: int) -> Sequence[str]:
+        """Constants whose fetch begins with a step, in the order in which they are used."""
+        return sorted((name for name in self.first_uses if self.fetched[name] == step), key=lambda name: self.first_uses[name])
+
+    @cached_property
+    def load_tickets(self) -> Mapping[int, int]:
+        """The ticket of the whole constants that are first used in a step: behind those of windows in and out, each in its turn."""
+        path = self.target.outward(self.target.engines[0].memory)[-1]
+        return {step: 2 + number % (path.tickets - 2) for number, step in enumerate(sorted(set(self.first_uses.values())))}
 
     @cached_property
     def followers(self) -> Mapping[int, int]:

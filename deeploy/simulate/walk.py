@@ -14,14 +14,12 @@ from collections.abc import Iterable
 from deeploy.graph.target import DmaPath, PathTiming
 from deeploy.midend import cost
 from deeploy.midend.cached import code_of, is_cached
-from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
 from deeploy.simulate.boxes import Batch, StreamBoxes, boxes_of, whole
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
 
 IN, OUT, EARLY = 0, 1, 2  # tickets, as the emitted code numbers them
-LOAD = (2, 3)  # of whole constants, on the path that is farthest out
 REASONS = {IN: "windows in", OUT: "windows out"}
 CONSTANTS, QUEUE = "constants", "full queue"
 
@@ -87,7 +85,6 @@ class Walk:
         self.timings: list[CallTiming] = []
         self.boxes = boxes_of(plan)
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
-        self.first_use = _first_uses(plan)
         self.followers = plan.followers
         self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
@@ -185,11 +182,9 @@ class Walk:
     def loads(self, step: int) -> None:
         """Whole constants whose fetch begins with a call."""
         path = next(path for path in self.plan.target.paths if path.name == self.far)
-        for name, first in self.plan.fetched.items():
-            if first == step:
-                use = self.first_use[name]
-                label = self.plan.program.buffers[name].tensor
-                self.move(path.name, whole(path, self.plan.program.buffers[name].bytes), LOAD[use % 2], False, use, label, -1)
+        for name in self.plan.loads(step):
+            use, buffer = self.plan.first_uses[name], self.plan.program.buffers[name]
+            self.move(path.name, whole(path, buffer.bytes), self.plan.load_tickets[use], False, use, buffer.tensor, -1)
 
 
 class _CallWalk:
@@ -298,8 +293,8 @@ class _CallWalk:
         """From the begin to the end of the call."""
         walk = self.walk
         walk.loads(walk.step)
-        if walk.step in walk.first_use.values():
-            walk.wait(walk.far, LOAD[walk.step % 2], CONSTANTS, -1)
+        if walk.step in walk.plan.load_tickets:
+            walk.wait(walk.far, walk.plan.load_tickets[walk.step], CONSTANTS, -1)
         if any(boxes.stream.is_early for boxes in walk.boxes[walk.step]):
             walk.wait(self.near, EARLY, CONSTANTS, 0)
         if self.is_double:
@@ -370,13 +365,3 @@ def _stall(timing: CallTiming, path: str, reason: str, cycles: float) -> None:
     if cycles > 0:
         reasons = timing.stalls.setdefault(path, {})
         reasons[reason] = reasons.get(reason, 0.0) + cycles
-
-
-def _first_uses(plan: Plan) -> dict[str, int]:
-    """The step that first needs each constant that is fetched at every inference."""
-    uses: dict[str, int] = {}
-    for step, call in enumerate(plan.program.calls):
-        for operand in call.operands.values():
-            if plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER:
-                uses.setdefault(operand.buffer, step)
-    return uses
