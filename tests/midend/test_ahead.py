@@ -2,16 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-from deeploy.api import import_model
-from deeploy.backend import host_model
+import deeploy
+from benchmarks.transformer_models import Shape, decoder
+from deeploy.backend import host_model, project
 from deeploy.midend.ahead import set_out
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
-from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.machine import Options
 from deeploy.midend.tiling import Tiling
+
+CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
+
+
+def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[Problem, Choice]:
+    """Six calls of 1 000 cycles, in ``far`` of which the path is busy; ``a`` is fetched for the third and ``b`` for the fifth, a call ahead."""
+    homes = (Home("a", short, (2, 2), (1, 2), 500), Home("b", 80, (4, 4), (1, 2), 2500))
+    call = Candidate(CALL.tiling, (), CALL.bytes, 1000, 0, 0, 0, far, False)
+    rows = [[call] for _ in range(6)]
+    chosen = Choice((0,) * 6, (False,) * 6, {"a": 1, "b": 1}, {"a": 1, "b": 3}, 7500, 6000)
+    return Problem(rows, [[[]] for _ in range(6)], homes, (100, capacity, 10_000)), chosen
+
+
+def test_as_late_as_all_arrive() -> None:
+    """2 500 cycles before the fifth call begins, and the other one before: both set out in the second call, and nobody waits."""
+    found = set_out(*problem(1000))
+    assert found.fetched == {"a": 1, "b": 1}
+    assert found.cycles == 7500 - 1500
+
+
+def test_a_path_that_calls_use_themselves() -> None:
+    """Half of the time it is free: the first call is early enough for the one, and too late for the other."""
+    found = set_out(*problem(1000, far=500))
+    assert found.fetched == {"a": 0, "b": 0}
+    assert found.cycles == 7500 - (2000 - 1000)  # 500 and 2 500 cycles in twice as many
+
+
+@pytest.mark.parametrize(("capacity", "begins"), [(239, {"a": 1, "b": 3}), (179, {"a": 1, "b": 4}), (240, {"a": 1, "b": 1})])
+def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
+    """Calls take 100, a 60 in the second and third, b 80 until the fifth."""
+    given, choice = problem(capacity)
+    if begins["b"] == 4:
+        choice = Choice(choice.picks, choice.early, choice.homes, {"a": 1, "b": 4}, 8500, 6000)
+    assert set_out(given, choice).fetched == begins
+
+
+def test_what_cannot_gain_stays() -> None:
+    given, choice = problem(1000)
+    alone = Choice(choice.picks, choice.early, {"a": 1}, {"a": 1}, 6000, 6000)
+    assert set_out(given, alone) is alone
+
+
+def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:
+    """Weights set out several calls ahead, each with a ticket of its own while it is under way; every mode of the host model agrees."""
+    path = tmp_path / "model.onnx"
+    onnx.save(decoder(Shape(128, 256, 4, 2, 1, True)), path)
+    options = Options({"l2": 90_000}, engines=("cluster",), default_memory="L3")
+    made = deeploy.compile(path, "siracusa", dialect="integer", context=16, options=options)
+    plan = made.plan
+    assert max(use - plan.fetched[name] for name, use in plan.first_uses.items()) > 3
+    under_way = [(plan.fetched[name], use, plan.load_tickets[use]) for name, use in plan.first_uses.items()]
+    assert all(a[2] != b[2] or a[1] == b[1] or a[1] < b[0] or b[1] < a[0] for a in under_way for b in under_way), (
+        "a wait for one would be a wait for the other"
+    )
+    made.write(tmp_path / "out")
+    random = np.random.default_rng(1)
+    sample = [random.integers(-60, 40, port.shape).astype(np.int8) for port in made.network.inputs]
+    got = host_model.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample])
+    for have, want in zip(
+        got, made.interpret_sequence([dict(zip([p.name for p in made.network.inputs], sample, strict=True))]), strict=True
+    ):
+        assert np.unique(want).size > 5
+        np.testing.assert_array_equal(have[0], want[0])
