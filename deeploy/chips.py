@@ -375,7 +375,7 @@ def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
         return known[key]
 
     link = next((kernel.name for kernel in kernels if kernel.link is not None), "default")
-    return Costs(timing.kernel(link).call / second, effort)
+    return Costs((timing.loops.layer + timing.tile + timing.kernel(link).call) / second, effort)
 
 
 def _pipeline(found: api.Lowered, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
