@@ -16,8 +16,9 @@ from deeploy.distribute.system import System
 from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph.nodes import Node
+from deeploy.operators.scaled import RESIDUAL
 
-RESIDUAL = "ResidualSum"
+JOINED = "ResidualSum"
 Supports = Callable[[Node], bool]  # whether a target has a kernel for a node
 
 
@@ -98,22 +99,19 @@ def _is_sum(node: gs.Node) -> bool:
 
 def _addition(node: gs.Node, position: int) -> dict[str, int] | None:
     """The attributes of ``ResidualSum`` for an addition whose operand at ``position`` is the sum; None where it has none."""
-    attrs = node.attrs
+    attrs, stages = dict(node.attrs), tuple(node.attrs.get("epilogue", ()))
     if node.op == "ScaledAdd":
-        first, second = ("mul_a", "mul_b") if position == 0 else ("mul_b", "mul_a")
-        found = {"mul_a": attrs[first], "mul_b": attrs[second], "offset": attrs["add"], "shift_sum": attrs["shift"]}
-    elif tuple(attrs.get("epilogue", ())) == ("clamp",):
-        found = {"mul_a": 1, "mul_b": 1, "offset": 0, "shift_sum": 0}
-    elif tuple(attrs.get("epilogue", ())) == ("requantise",):
-        factors = [np.asarray(t.values) for t in node.inputs[2:] if isinstance(t, gs.Constant)]
-        if len(factors) != 2 or any(factor.size != 1 for factor in factors):
+        factors = (attrs["mul_a"], attrs["mul_b"]) if position == 0 else (attrs["mul_b"], attrs["mul_a"])
+    elif stages == ("clamp",):
+        factors, attrs = (1, 1), {**attrs, "add": 0, "shift": 0}
+    elif stages == ("requantise",):
+        mul, add = (np.asarray(t.values) if isinstance(t, gs.Constant) else np.empty(0) for t in node.inputs[2:])
+        if mul.size != 1 or add.size != 1:
             return None
-        mul, add = (int(factor.ravel()[0]) for factor in factors)
-        found = {"mul_a": mul, "mul_b": mul, "offset": add, "shift_sum": attrs["shift"]}
+        factors, attrs = (int(mul.item()), int(mul.item())), {**attrs, "add": int(add.item())}
     else:
         return None
-    found |= {"low_sum": attrs["low"], "high_sum": attrs["high"]}
-    return {**found, "even_sum": attrs["even"]} if attrs.get("even") is not None else found
+    return {"mul_a": factors[0], "mul_b": factors[1], **{own: attrs[name] for name, own in RESIDUAL.items() if attrs.get(name) is not None}}
 
 
 def _part(join: _Join, number: int) -> list[gs.Node]:
@@ -132,5 +130,5 @@ def _part(join: _Join, number: int) -> list[gs.Node]:
         nodes.append(gs.Node("Slice", cut.name, attrs, [skip], [cut], domain=build.DOMAIN))
         skip = cut
     attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if name in node.attrs}
-    nodes.append(gs.Node(RESIDUAL, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=build.DOMAIN))
+    nodes.append(gs.Node(JOINED, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=build.DOMAIN))
     return nodes

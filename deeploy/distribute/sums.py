@@ -6,20 +6,18 @@ together with its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Piece, Step, Way, Work
+from deeploy.distribute.collectives import Effort, Piece, Step, Way, Work
 from deeploy.distribute.products import Product, sum_of
 from deeploy.distribute.shards import ROOT
 from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
-
-STAGES = {"bias": 1, "requantise": 2}  # operands of an epilogue's stages
+from deeploy.graph import epilogue
 
 
 def reduce(product: Product, group: int) -> None:
@@ -33,12 +31,11 @@ def reduce(product: Product, group: int) -> None:
 
 
 def _work(product: Product, members: int) -> Work:
-    """What chips compute for a sum: its products, one call where they are not computed in pieces, and the sums of what arrives."""
-    shards = product.shards
-    own = shards.costs.effort(product.example())
-    terms = min(members, shards.topology.group or members)
-    total = shards.costs.effort(sum_of(shape_of(product.node.outputs[0]), terms))
-    return Work(product=own if product.pieces is not None else replace(own, whole=0.0, call=0.0), total=total)
+    """What chips compute for a sum: its products, where they are computed in pieces, and the sums of what arrives."""
+    costs, shape = product.shards.costs, shape_of(product.node.outputs[0])
+    terms = min(members, product.shards.topology.group or members)
+    own = costs.effort(product.example()) if product.pieces is not None else Effort()
+    return Work(product=own, total=costs.effort(sum_of(shape, terms)))
 
 
 class _Sum:
@@ -90,10 +87,8 @@ class _Sum:
     def finish(self, terms: list[gs.Tensor], chunk: int) -> gs.Tensor:
         """The last sum, with the node's epilogue."""
         node, stages = self.node, tuple(self.node.attrs.get("epilogue", ()))
-        extra = node.inputs[len(node.inputs) - sum(STAGES.get(stage, 0) for stage in stages) :]
-        operands = [self.row(t, chunk) for t in extra]
-        names = ("shift", "low", "high", "even", "epilogue") if stages else ()
-        attrs = {name: node.attrs[name] for name in names if name in node.attrs}
+        operands = [self.row(t, chunk) for t in node.inputs[len(node.inputs) - len(epilogue.operands(stages)) :]]
+        attrs = {name: node.attrs[name] for name in epilogue.ATTRIBUTES if stages and name in node.attrs}
         begin, end = self.box(chunk)
         suffix = "" if self.way.chunks == 1 else f" (from {begin} to {end})"
         result = self.shards.like(self.tensor, self.product.axis, end - begin, suffix)

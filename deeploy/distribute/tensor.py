@@ -20,17 +20,16 @@ from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
 from deeploy.distribute.products import Product, pieces
 from deeploy.distribute.shards import ROOT, Box, Collective, Shard, Shards, size_of
-from deeploy.distribute.sums import STAGES, reduce
+from deeploy.distribute.sums import reduce
 from deeploy.distribute.system import System, alone
 from deeploy.distribute.ties import Declare, Loop, key, shape_of
 from deeploy.errors import shorten
 from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
+from deeploy.graph import epilogue
 from deeploy.graph.topology import Topology
 from deeploy.operators.shares import shared
 from deeploy.operators.views import SLIDE, VIEWS, Access
-
-EPILOGUE = ("epilogue", "shift", "low", "high", "even")  # attributes that a partial sum does not have
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +182,7 @@ class _Partitioner:
         for position, source in enumerate(node.inputs):
             if not isinstance(source, gs.Constant):
                 self._spread(source, chips)
-            elif position in mapped and np.asarray(source.values).size > 1:
+            elif self._is_sent(source, position in mapped):
                 self._spread_constant(source, chips)
         whole = self.shards.state(tensor).whole
         for chip in chips:
@@ -340,7 +339,7 @@ class _Partitioner:
         for position, (tensor, axis) in enumerate(zip(body, share.axes, strict=False)):
             if not isinstance(tensor, gs.Constant):
                 self._bring(tensor, share, axis)
-            elif axis is None and position in mapped and np.asarray(tensor.values).size > 1:
+            elif axis is None and self._is_sent(tensor, position in mapped):
                 self._spread_constant(tensor, sorted(share.attrs))
         self.cut[node.name] = tuple(share.attrs)
         if share.is_sum:
@@ -362,7 +361,7 @@ class _Partitioner:
         def operand(chip: int, position: int, box: Box | None) -> gs.Tensor:
             return self._operand(node.inputs[position], share, share.axes[position], chip, position in mapped, box)
 
-        bare = {chip: {k: v for k, v in own.items() if k not in EPILOGUE} for chip, own in share.attrs.items()}
+        bare = {chip: {k: v for k, v in own.items() if k not in epilogue.ATTRIBUTES} for chip, own in share.attrs.items()}
         shapes = []
         for tensor, axis in zip(node.inputs[:count], share.axes, strict=False):
             own = len(self.cuts.kept(tensor, axis)[ROOT]) if axis is not None else 0
@@ -380,14 +379,14 @@ class _Partitioner:
 
     def _body(self, node: gs.Node) -> int:
         """How many inputs a node has without its epilogue's."""
-        return len(node.inputs) - sum(STAGES.get(stage, 0) for stage in node.attrs.get("epilogue", ()))
+        return len(node.inputs) - len(epilogue.operands(tuple(node.attrs.get("epilogue", ()))))
 
     def _operand(self, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int, is_mapped: bool, box: Box | None = None) -> gs.Tensor:
         """An input as a chip has it, or a box of that."""
-        own: gs.Tensor
         if isinstance(tensor, gs.Constant) and (axis is not None or not self._is_sent(tensor, is_mapped)):
             return self.shards.constant(tensor, chip, share.group if axis is not None else None, is_mapped, box)
-        own = self.shards.state(tensor).whole[chip] if axis is None else self.shards.state(tensor).parts[share.group][chip]
+        state = self.shards.state(tensor)
+        own = state.whole[chip] if axis is None else state.parts[share.group][chip]
         return own if box is None else self.shards.cut_out(chip, own, *box, f"{own.name} (from {box[1]} to {box[2]})")
 
     def _result(self, node: gs.Node, tensor: gs.Tensor, share: _Share, axis: int | None, chip: int) -> gs.Variable:

@@ -24,6 +24,8 @@ from deeploy.graph.types import DType
 
 OPERANDS: dict[str, tuple[str, ...]] = {"bias": ("bias",), "requantise": ("mul", "add"), "clamp": ()}
 
+ATTRIBUTES = ("epilogue", "shift", "low", "high", "even")  # of a node, that its stages bring
+
 TYPES: dict[str, frozenset[DType]] = {
     "bias": frozenset({DType.INT32, DType.FLOAT32}),
     "mul": frozenset({DType.INT32}),

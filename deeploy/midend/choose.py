@@ -89,6 +89,10 @@ class Problem:
         """The step in which early windows of a call set out."""
         return step - (self.ahead[step] if self.ahead else 1)
 
+    def chosen(self, picks: Sequence[int]) -> list[Candidate]:
+        """The candidates of these numbers, one for every call."""
+        return [row[pick] for row, pick in zip(self.candidates, picks, strict=True)]
+
     def executed(self, chosen: Sequence[Candidate]) -> list[Code]:
         """The code of every call when these candidates are chosen."""
         return [self.code(step, candidate) for step, candidate in enumerate(chosen)]

@@ -16,7 +16,6 @@ from enum import IntEnum
 
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
-from deeploy.midend.ahead import set_out
 from deeploy.midend.cached import Code, code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
@@ -28,6 +27,7 @@ from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
+from deeploy.midend.prefetch import prefetched
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
 from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
@@ -293,7 +293,7 @@ class Planner:
 
     def _placed(self, problem: Problem, choice: Choice) -> tuple[Choice, tuple[Placement, ...], dict[str, Packing]]:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
-        earlier = set_out(problem, choice)
+        earlier = prefetched(problem, choice)
         if earlier is not choice:
             earlier = replace(earlier, bound=min(choice.bound, _least(problem)))
             with suppress(Overfull):
@@ -309,13 +309,10 @@ class Planner:
 
     def _program(self, problem: Problem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""
-        return chosen(self.program, [row[pick].alternative for row, pick in zip(problem.candidates, choice.picks, strict=True)])
+        return chosen(self.program, [candidate.alternative for candidate in problem.chosen(choice.picks)])
 
     def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
-        return [
-            with_early(candidates[pick], early)
-            for candidates, pick, early in zip(problem.candidates, choice.picks, choice.early, strict=True)
-        ]
+        return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
 
     def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is at home."""

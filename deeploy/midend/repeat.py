@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from deeploy.midend.cached import saved
 from deeploy.midend.choose import Choice, Home, Problem, Share, Users
+from deeploy.midend.load import loads
 
 LEAST = 4  # blocks that are worth it
 
@@ -163,7 +164,7 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
 
 def _cycles(problem: Problem, choice: Choice) -> int:
     """Predicted cycles of a choice that fetches no constants whole."""
-    chosen = [candidates[pick] for candidates, pick in zip(problem.candidates, choice.picks, strict=True)]
+    chosen = problem.chosen(choice.picks)
     codes = problem.executed(chosen)
     warm = saved(codes, chosen)
     total = sum(candidate.cycles for candidate in chosen) - sum(warm)
@@ -178,21 +179,9 @@ def _cycles(problem: Problem, choice: Choice) -> int:
 
 def _fits(problem: Problem, choice: Choice) -> bool:
     """Whether candidates agree with the homes and every memory holds what it should at every step."""
-    load = [[0] * len(problem.candidates) for _ in problem.capacities]
-    for home in problem.homes:
-        for step in range(home.steps[0], home.steps[1] + 1):
-            load[choice.homes[home.name]][step] += home.size
-    chosen = [candidates[pick] for candidates, pick in zip(problem.candidates, choice.picks, strict=True)]
-    for share in problem.shares:
-        if any(chosen[step].alternative == way for step, way in share.users):
-            load[share.hop] = [count + share.size for count in load[share.hop]]
-    for step, candidate in enumerate(chosen):
+    for step, candidate in enumerate(problem.chosen(choice.picks)):
         names = problem.operands[step][candidate.alternative]
         if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
             return False
-        for hop, count in enumerate(candidate.bytes):
-            load[hop][step] += count
-        if choice.early[step]:
-            for earlier in range(problem.start(step), step):
-                load[candidate.own][earlier] += candidate.early_bytes
-    return all(count <= capacity for row, capacity in zip(load, problem.capacities, strict=True) for count in row)
+    rows = zip(loads(problem, choice), problem.capacities, strict=True)
+    return all(count <= capacity for row, capacity in rows for count in row)

@@ -24,6 +24,7 @@ from typing import Literal
 
 import numpy as np
 
+from deeploy.graph.epilogue import operands
 from deeploy.graph.nodes import Node, Tensor
 
 WORD = 2**31
@@ -181,11 +182,11 @@ def of_node(node: Node) -> Requantisation | None:
         mul, add = node.inputs[OWN[node.op] :]
         least, most = accumulators(node, node.inputs[: OWN[node.op]])
     elif "requantise" in node.epilogue:
-        extra = sum({"bias": 1, "requantise": 2}.get(stage, 0) for stage in node.epilogue)
-        operands = node.inputs[-extra:]
-        mul, add = operands[-2], operands[-1]
+        extra = len(operands(node.epilogue))
+        fused = node.inputs[-extra:]
+        mul, add = fused[-2], fused[-1]
         least, most = accumulators(node, node.inputs[:-extra])
-        bias = operands[0] if "bias" in node.epilogue else None
+        bias = fused[0] if "bias" in node.epilogue else None
     else:
         return None
     if any(t is None or t.data is None for t in (mul, add)) or (bias is not None and bias.data is None):

@@ -7,8 +7,7 @@ import numpy as np
 from deeploy.graph.epilogue import requantise, shifted
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
-
-AXES = 6  # of the output, that the C loops have
+from deeploy.operators.elementwise import AXES
 
 
 def nest(node: Node) -> Nest:

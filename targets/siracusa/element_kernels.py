@@ -12,9 +12,9 @@ from deeploy.operators import elementwise as ew
 from deeploy.operators import rows
 from deeploy.target import Kernel, Nest, Node, types
 
-from .portable import BYTES, also, generic
+from .portable import BYTES, CORES, also, generic
 
-WORD, CORES = 4, 8
+WORD = 4
 FEW_ROWS = (*(f"d{axis}" for axis in range(ew.AXES - 1)), "k")  # what divides rows, or columns of few
 
 

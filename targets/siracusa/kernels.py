@@ -10,10 +10,9 @@ from deeploy.target import DType, Kernel, Node, Tiling, types
 
 from . import forms
 from .element_kernels import KERNELS as ELEMENTS
-from .portable import BYTES, GENERIC, also, generic
+from .portable import BYTES, CORES, GENERIC, also, generic
 from .sum_kernels import KERNELS as SUMS
 
-CORES = 8
 INTEGERS = types("s8", "u8", "s32")
 ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words

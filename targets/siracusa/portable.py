@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from deeploy.target import Kernel, Node, load, types
 
+CORES = 8  # of the cluster
 BYTES = types("s8", "u8")
 GENERIC = tuple(replace(kernel, engine="cluster") for kernel in load("generic").kernels if kernel.link is None)
 Accepts = Callable[[Node], str | None]

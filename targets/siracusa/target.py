@@ -8,9 +8,9 @@ from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, load_to
 
 from .kernels import KERNELS
 from .npu_kernels import KERNELS as NPU_KERNELS
+from .portable import CORES
 
 KIB = 1024
-CORES = 8
 STACK = 768  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
 HERE = Path(__file__).parent
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute import collectives
-from deeploy.distribute.joins import RESIDUAL, joined
+from deeploy.distribute.joins import JOINED, joined
 from deeploy.distribute.system import System, alone, check
 from deeploy.graph.nodes import Node
 from deeploy.simulate import chips
@@ -42,8 +42,8 @@ def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache
     found = cut(graph, 4)
     both = joined(found.system, supports)
     assert count_of(found.system)["Add"] - count_of(both)["Add"] == 4  # others add masks
-    assert count_of(both)[RESIDUAL] == count_of(found.system)["ReduceSum"] >= 4
-    assert (count_of(both)[RESIDUAL] > 4) == (smallest == 1)
+    assert count_of(both)[JOINED] == count_of(found.system)["ReduceSum"] >= 4
+    assert (count_of(both)[JOINED] > 4) == (smallest == 1)
     check(both, TOPOLOGY)
     assert is_equal(graph, replace(found, system=both), steps=2)
 
@@ -53,7 +53,7 @@ def test_scales_of_their_own(tmp_path: Path) -> None:
     graph = lowered_file(STORY, replace(SIRACUSA, kernels=CLUSTER), rows=1, context=32)
     found = cut(graph, 2)
     both = joined(found.system, supports)
-    assert count_of(both)[RESIDUAL] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
+    assert count_of(both)[JOINED] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
     assert is_equal(graph, replace(found, system=both), steps=2)
 
 
@@ -85,7 +85,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
     for with_join in (False, True):
         system = alone(sums(first, stages, channels, **attrs))
         system = joined(system, supports) if with_join else system
-        assert (count_of(system)[RESIDUAL], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
+        assert (count_of(system)[JOINED], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
         results += chips.outputs(system, chips.programs(system, SIRACUSA), values)
     assert np.unique(results[0]).size > 5
     assert np.array_equal(*results)
@@ -94,7 +94,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
 def test_what_is_read_elsewhere_stays() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
     graph.outputs.append(graph.nodes[0].outputs[0])
-    assert count_of(joined(alone(graph), supports))[RESIDUAL] == 0
+    assert count_of(joined(alone(graph), supports))[JOINED] == 0
 
 
 def test_without_a_kernel_nothing_joins() -> None:

@@ -11,10 +11,10 @@ import pytest
 import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import host_model, project
-from deeploy.midend.ahead import set_out
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
 from deeploy.midend.machine import Options
+from deeploy.midend.prefetch import prefetched
 from deeploy.midend.tiling import Tiling
 
 CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
@@ -31,14 +31,14 @@ def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[Problem, Choi
 
 def test_as_late_as_all_arrive() -> None:
     """2 500 cycles before the fifth call begins, and the other one before: both set out in the second call, and nobody waits."""
-    found = set_out(*problem(1000))
+    found = prefetched(*problem(1000))
     assert found.fetched == {"a": 1, "b": 1}
     assert found.cycles == 7500 - 1500
 
 
 def test_a_path_that_calls_use_themselves() -> None:
     """Half of the time it is free: the first call is early enough for the one, and too late for the other."""
-    found = set_out(*problem(1000, far=500))
+    found = prefetched(*problem(1000, far=500))
     assert found.fetched == {"a": 0, "b": 0}
     assert found.cycles == 7500 - (2000 - 1000)  # 500 and 2 500 cycles in twice as many
 
@@ -49,13 +49,13 @@ def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
     given, choice = problem(capacity)
     if begins["b"] == 4:
         choice = Choice(choice.picks, choice.early, choice.homes, {"a": 1, "b": 4}, 8500, 6000)
-    assert set_out(given, choice).fetched == begins
+    assert prefetched(given, choice).fetched == begins
 
 
 def test_what_cannot_gain_stays() -> None:
     given, choice = problem(1000)
     alone = Choice(choice.picks, choice.early, {"a": 1}, {"a": 1}, 6000, 6000)
-    assert set_out(given, alone) is alone
+    assert prefetched(given, alone) is alone
 
 
 def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deeploy.midend.cached import saved
-from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
+from deeploy.midend.load import loads
 
 Groups = Mapping[int, Sequence[Home]]  # what is fetched, by the step that first uses it
 
 
-def set_out(problem: Problem, choice: Choice) -> Choice:
+def prefetched(problem: Problem, choice: Choice) -> Choice:
     """The choice with fetches that begin earlier; the same one where nothing is gained.
 
     The path to the far memory moves constants in the order in which they are used, in the time in which calls leave it free. Every fetch
@@ -28,12 +28,12 @@ def set_out(problem: Problem, choice: Choice) -> Choice:
             groups.setdefault(home.steps[0], []).append(home)
     if not groups:
         return choice
-    chosen = _chosen(problem, choice)
+    chosen = problem.chosen(choice.picks)
     warm = saved(problem.executed(chosen), chosen)
     free = [max(0, c.cycles - less - c.far) for c, less in zip(chosen, warm, strict=True)]
     before = {step: choice.fetched[homes[0].name] for step, homes in groups.items()}
     wanted = _latest(groups, free)
-    room = [problem.capacities[1] - load for load in _loads(problem, choice)]
+    room = [problem.capacities[1] - load for load in loads(problem, choice)[1]]
     after: dict[int, int] = {}
     earliest = 0
     for step, homes in groups.items():
@@ -41,16 +41,12 @@ def set_out(problem: Problem, choice: Choice) -> Choice:
         while begin > max(wanted[step], earliest) and room[begin - 1] >= size:
             begin -= 1
             room[begin] -= size
-        after[step] = earliest = max(begin, earliest)
+        after[step] = earliest = begin
     gained = _waits(groups, free, before) - _waits(groups, free, after)
     if gained <= 0:
         return choice
     fetched = {home.name: after[step] for step, homes in groups.items() for home in homes}
     return replace(choice, fetched=fetched, cycles=choice.cycles - gained)
-
-
-def _chosen(problem: Problem, choice: Choice) -> list[Candidate]:
-    return [row[pick] for row, pick in zip(problem.candidates, choice.picks, strict=True)]
 
 
 def _latest(groups: Groups, free: Sequence[int]) -> dict[int, int]:
@@ -64,21 +60,6 @@ def _latest(groups: Groups, free: Sequence[int]) -> dict[int, int]:
         limit = min(limit, passed[step]) - sum(home.fetch or 0 for home in homes)
         found[step] = max((s for s in range(step + 1) if passed[s] <= limit), default=0)
     return found
-
-
-def _loads(problem: Problem, choice: Choice) -> list[int]:
-    """Bytes of the memory around the engines' own that a choice takes in every step."""
-    chosen = _chosen(problem, choice)
-    count = len(chosen)
-    load = [0] * count
-    for home in problem.homes:
-        if choice.homes.get(home.name) == 1:
-            is_kept = home.fetch is not None and home.name not in choice.fetched
-            first = 0 if is_kept else choice.fetched.get(home.name, home.steps[0])
-            for step in range(first, count if is_kept else home.steps[1] + 1):
-                load[step] += home.size
-    shared = sum(s.size for s in problem.shares if s.hop == 1 and any(chosen[step].alternative == way for step, way in s.users))
-    return [taken + shared + candidate.bytes[1] for taken, candidate in zip(load, chosen, strict=True)]
 
 
 def _waits(groups: Groups, free: Sequence[int], begins: Mapping[int, int]) -> int:
