@@ -7,7 +7,12 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
 C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch]) $(wildcard kernels/semihosting/*/*.[ch] examples/targets/*/*/kernels/*/*.[ch])
 
-.PHONY: demo story test test-full lint format docs bench summaries calibrate clean
+MODEL  ?= examples/digits/digits.onnx
+TARGET ?= siracusa
+COUNT  ?= 100
+SEED   ?= 1
+
+.PHONY: demo story test test-full fuzz mutants lint format docs bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -20,6 +25,17 @@ test: $(STAMP)
 
 test-full: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS)
+
+# Random graphs and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
+SEEDS   ?= 0:1000
+MINUTES ?= 60
+fuzz: $(STAMP)
+	@$(BIN)/python -m tests.random.fuzz graphs --seeds $(SEEDS) --minutes $(MINUTES)
+	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
+
+# Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).
+mutants: $(STAMP)
+	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

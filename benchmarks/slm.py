@@ -36,7 +36,6 @@ from deeploy.backend import gvsoc, host, project
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Role
-from deeploy.simulate.position import at_position
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 
@@ -187,7 +186,7 @@ def fig_8(report: Report, layers: int, on_gvsoc: bool) -> dict[str, float]:
     row("rows before the step", shown)
     row("weights and caches once", [bound(shape, past) for past in shown])
     plans = {setup.name: compiled(shape, setup) for setup in (CLUSTER, NPU, NMS)}
-    runs = {name: {past: walk(at_position(c.plan, past)) for past in range(CONTEXT)} for name, c in plans.items()}
+    runs = {name: {past: walk(c.plan, past) for past in range(CONTEXT)} for name, c in plans.items()}
     for name, every in runs.items():
         row(name, [every[past].cycles for past in shown])
         averages[name] = fmean(run.cycles for run in every.values())
@@ -226,7 +225,7 @@ def operators(plans: dict[str, deeploy.Compiled], runs: dict[str, dict[int, Run]
 def simulate(report: Report, shape: Shape, setup: Setup) -> None:
     """The whole sequence on GVSoC: outputs as the interpreter's, cycles of every step as it is, without marks of layers."""
     every, c, name = steps(shape, CONTEXT), compiled(shape, setup), setup.name
-    predicted = [walk(at_position(c.plan, past)).cycles for past in range(CONTEXT)]
+    predicted = [walk(c.plan, past).cycles for past in range(CONTEXT)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         c.write(folder)
@@ -257,7 +256,7 @@ def table_2(report: Report, layers: int) -> None:
     cycles = np.interp(every, lengths, [run.cycles for run in runs])
     energy = np.interp(every, lengths, [run.energy.total for run in runs])
     step = compiled(Shape(layers=layers), NMS)
-    cached = [walk(at_position(step.plan, past)) for past in range(CONTEXT)]
+    cached = [walk(step.plan, past) for past in range(CONTEXT)]
     whole, own = cycles.sum() / MHZ / 1e6, sum(run.cycles for run in cached) / MHZ / 1e6
     joules, own_joules = energy.sum() / 1e3, sum(run.energy.total for run in cached) / 1e3
     row("", ["parallel", "cached", "ratio"], 12)

@@ -15,7 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy import target as targets
-from deeploy.errors import FitError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.errors import FitError, ModelError, NoKernelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import Growing, import_states, readers_first
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -245,7 +245,7 @@ def compile(
             found = lowered(clock, Path(path), machine, wanted)
         else:
             found, machine = _with_fallback(clock, Path(path), machine, wanted, (resources, fallback))
-        planned = _bind_and_plan(clock, prefix, found.graph, machine, resources, options)
+        planned = _bind_and_plan(clock, prefix, found.graph, machine, resources, options, fallback is False and not found.dialect)
         found.check(planned.program)
         graphs[prefix] = found.graph
         networks[prefix] = Network(planned, Path(path).name, found.inputs, found.outputs, found.dialect, found.notes)
@@ -391,9 +391,16 @@ def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], P
     return result
 
 
-def _bind_and_plan(clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options) -> Plan:
+def _bind_and_plan(
+    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options, may_fill: bool = False
+) -> Plan:
     on, off = kernels_of(target, machine)
-    program = clock("bind", assemble, prefix, graph, on, off)
+    try:
+        program = clock("bind", assemble, prefix, graph, on, off)
+    except NoKernelError as error:
+        if not may_fill:
+            raise
+        raise error.also("try --fallback") from error
     result: Plan = clock("plan", plan_program, program, target, machine, options)
     return result
 

@@ -37,6 +37,7 @@ from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
+from deeploy.schemas import PLAN
 from deeploy.simulate import chips as golden
 from deeploy.simulate.devices import DevicePlan, plan_devices
 from deeploy.simulate.stages import own_options, pipelined
@@ -87,7 +88,9 @@ class Distributed:
         descriptions = [self._description(chip) for chip in range(len(self.plans))]
         files = dict(emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head()))
         manifest = json.loads(files["deploy.json"])
-        reasons = {chip: explanations(self.plans[chip], manifest["chips"][chip]) for chip in set(self.leads) if self.plans[chip].offered}
+        reasons = {
+            chip: explanations(self.plans[chip], manifest["chips"][chip]) for chip in sorted(set(self.leads)) if self.plans[chip].offered
+        }
         files |= self._reports(manifest, reasons)
         if self.predicted is not None:
             files["trace.json"] = joint_trace(self.plans, self.predicted.chips)
@@ -258,7 +261,7 @@ class Planned:
         """Write ``plan.json``, in place of an older project of ours; see ``deeploy.backend.project``."""
         from deeploy.backend import project
 
-        project.write(Path(folder), {project.PLAN: json.dumps(self.contents(), indent=1) + "\n"})
+        project.write(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n"})
 
 
 def plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -45,11 +46,13 @@ from deeploy.options import (
     ToleranceOption,
     TopologyOption,
     TypeOption,
-    above,
     capacities_of,
+    chips_of,
     context_of,
     dims_of,
     pairs,
+    seconds_of,
+    show,
     target_names,
     words,
 )
@@ -71,7 +74,7 @@ app.add_typer(bringup.app)
 
 def _version(value: bool) -> None:
     if value:
-        print(f"deeploy {__version__}")
+        show(f"deeploy {__version__}")
         raise typer.Exit
 
 
@@ -84,7 +87,7 @@ def _root(
 
 
 def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
+    show(f"note: {text}", to_errors=True)
 
 
 def _compiled(
@@ -151,9 +154,7 @@ def _cut(chips: str | None, partition: str, balance: str, topology: Path | None)
         return None
     from deeploy.chips import Cut
 
-    if chips != "auto" and not (chips.isdigit() and int(chips) > 0):
-        raise UsageError(f"--chips {shorten(chips)}: that is no number of chips", "For example: --chips 4, or --chips auto")
-    return Cut("auto" if chips == "auto" else int(chips), partition, balance, topology)
+    return Cut(chips_of(chips), partition, balance, topology)
 
 
 def _machine(
@@ -168,7 +169,7 @@ def _machine(
 ) -> dict[str, Any]:
     """The options that say how much of the target a plan may use (``deeploy.midend.machine.Options``)."""
     capacities = {level: value for level, value in (("l1", l1), ("l2", l2)) if value is not None} | capacities_of(memory)
-    above(seconds, 0, "--seconds")
+    seconds_of(seconds, "--seconds")
     chosen = {"capacities": capacities, "cores": cores, "buffering": buffering, "default_memory": default_memory, "seconds": seconds}
     return {**chosen, "engines": None if engines is None else tuple(engines.split(","))}
 
@@ -198,7 +199,8 @@ def _models(texts: list[str]) -> Path | dict[str, Path]:
         name, equals, path = text.partition("=")
         if not equals or not path or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or name in models:
             raise UsageError(
-                f"{text} is not of the form NAME=MODEL.onnx with a name of its own", "For example: prompt=prompt.onnx step=step.onnx"
+                f"{shorten(text, 60)} is not of the form NAME=MODEL.onnx with a name of its own",
+                "For example: prompt=prompt.onnx step=step.onnx",
             )
         models[name] = Path(path)
     return models
@@ -253,11 +255,11 @@ def compile(
     from deeploy.report import devices, text
 
     if (plan := project.read_plan(output)) is not None:
-        print(json.dumps(plan, indent=1) if as_json else devices.report(plan, output))
+        show(json.dumps(plan, indent=1) if as_json else devices.report(plan, output))
         return
     manifest = project.read_manifest(output)
     summary = together.summary if "chips" in manifest else text.summary
-    print(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
+    show(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
 @app.command()
@@ -292,7 +294,7 @@ def run(
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     _check_tolerance(tolerance)
-    above(time_limit, 0, "--time-limit")
+    seconds_of(time_limit, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
     with _Progress() as progress:
@@ -315,7 +317,10 @@ def verify(
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Show the first node that differs from the interpreter or from onnxruntime.")
+        bool,
+        typer.Option(
+            "--layers", help="Show the first layer that differs from the interpreter, and where differences from onnxruntime grow."
+        ),
     ] = False,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")] = False,
     sequence: SequenceOption = False,
@@ -363,11 +368,11 @@ def _check_tolerance(tolerance: float | None) -> None:
 def _finish(verdict: Any, as_json: bool, headline: str) -> None:
     """Print what was compared and leave with status 1 where something differs."""
     if as_json:
-        print(json.dumps(verdict.contents(), indent=1))
+        show(json.dumps(verdict.contents(), indent=1))
     else:
-        print(headline)
+        show(headline)
         for against, comparison in verdict.comparisons:
-            print(f"  against {against}: {comparison}")
+            show(f"  against {against}: {comparison}")
     if not verdict.passed:
         raise typer.Exit(1)
 
@@ -380,11 +385,11 @@ def report(project: Project, as_json: JsonOption = False, network: NetworkOption
     from deeploy.report import chips, devices, terminal
 
     if (plan := read_plan(project)) is not None:
-        print(json.dumps(plan, indent=1) if as_json else devices.report(plan))
+        show(json.dumps(plan, indent=1) if as_json else devices.report(plan))
         return
     manifest = read_manifest(project)
     shown = chips.report if "chips" in manifest and network is None else terminal.report
-    print(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))
+    show(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))
 
 
 @app.command()
@@ -403,7 +408,7 @@ def explain(
 
     manifest = read_manifest(project)
     found = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
-    print(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
+    show(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
 
 
 @app.command()
@@ -413,12 +418,17 @@ def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) ->
     from deeploy.report import text
 
     contents = text.contents(import_model(model, dims_of(dim)))
-    print(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
+    show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 
 @app.command()
 def targets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show one target in detail.", autocompletion=target_names)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show one target in detail; of a folder, the Python in it is run.", autocompletion=target_names
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the targets, or show the memories, kernels and passes of one."""
@@ -427,7 +437,7 @@ def targets(
 
     found = [registry.load(n) for n in ([name] if name else registry.names())]
     entries = [text.target_contents(t, detailed=name is not None) for t in found]
-    print(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))
+    show(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))
 
 
 @app.command()
@@ -441,7 +451,7 @@ def quantize(
     from deeploy.frontend.quantize import quantize as static_quantisation
 
     static_quantisation(model, calibrate, output, per_channel=not per_tensor)
-    print(f"wrote {output}")
+    show(f"wrote {output}")
 
 
 @app.command()
@@ -466,26 +476,29 @@ def explore(
     from deeploy.explore.command import Options, run
 
     options = Options(configs, objective, prune, output, write_engine, tuple(vary or ()), results, workers, dask, as_json)
-    print(run(models, hardware, registry.load(target), dims_of(dim), options))
+    show(run(models, hardware, registry.load(target), dims_of(dim), options))
 
 
 def main() -> None:
     """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding does not have
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that unfinished files are removed
     try:
         app(args=arguments, prog_name="deeploy")
     except DeeployError as error:
         if "--debug" in sys.argv:
             raise
-        print(f"error: {error.what}\n{error.remedy}", file=sys.stderr)
+        show(f"error: {error.what}\n{error.remedy}", to_errors=True)
         sys.exit(error.exit_status)
     except OSError as error:  # what the system refuses: a path that cannot be, a full disk, a program that cannot be started
         if "--debug" in sys.argv:
             raise
         path = f"{shorten(str(error.filename), 160)}: " if error.filename else ""
-        print(
+        show(
             f"error: {path}{error.strerror or error}\nCheck paths, permissions and disks; --debug shows what was attempted.",
-            file=sys.stderr,
+            to_errors=True,
         )
         sys.exit(2)

@@ -5,7 +5,18 @@ Every message has two parts: what is wrong with which node or option, and what t
 
 from __future__ import annotations
 
-__all__ = ["BuildError", "DeeployError", "FitError", "ModelError", "TargetError", "UnsupportedError", "UsageError", "shorten"]
+__all__ = [
+    "BuildError",
+    "DeeployError",
+    "FitError",
+    "ModelError",
+    "NoKernelError",
+    "TargetError",
+    "UnsupportedError",
+    "UsageError",
+    "printable",
+    "shorten",
+]
 
 
 class DeeployError(Exception):
@@ -39,6 +50,14 @@ class UnsupportedError(DeeployError):
     """A valid model, or a part of one, that the compiler or the target does not handle."""
 
 
+class NoKernelError(UnsupportedError):
+    """Nodes that no kernel of the target runs."""
+
+    def also(self, advice: str) -> NoKernelError:
+        """The same error with something else that the user can do."""
+        return NoKernelError(self.what, f"{self.remedy.removesuffix('.')}, or {advice}.")
+
+
 class TargetError(DeeployError):
     """A target description that is incomplete or contradicts itself."""
 
@@ -60,3 +79,8 @@ def shorten(name: str, limit: int = 80) -> str:
         return text
     keep = (limit - 3) // 2
     return f"{text[:keep]}...{text[-keep:]}"
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with everything escaped but line breaks and characters that terminals print: no file may write to them."""
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,14 +1,19 @@
-"""The first layer that differs: every intermediate tensor of the C against the interpreter and against onnxruntime.
+"""Layer by layer: every intermediate tensor of the C against the interpreter, and those of the interpreter against onnxruntime.
 
 The application, built with DEEPLOY_PROFILE, writes the whole arena and all outputs after every layer; each call's results
 are cut out of the snapshot taken right after it.
+
+Every tensor that the program and the model both have is compared with onnxruntime's twice: as the program computes it from the
+network's inputs, and from onnxruntime's own values of all such tensors before it, which is what the layers in between make alone.
 """
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +23,199 @@ import onnx
 from deeploy.backend import host, host_model
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Program, Role
-from deeploy.simulate import onnxruntime_reference
-from deeploy.simulate.interpreter import access_at, interpret, tensor_value, window
+from deeploy.midend.program import Call, Operand, Program, Role
+from deeploy.report.compare import compare, excess
+from deeploy.report.compare import differences as far
+from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
+from deeploy.simulate.onnxruntime_tensors import inside
 
-_TOLERANCE = 1e-4  # of floats, whose sums the C adds up in another order
+_SHOWN = 8  # tensors that a message lists
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a tensor differs: the share of equal elements, the worst difference in ``unit``, and whether it is what rounding makes.
+
+    Attributes:
+        unit: steps of integers, or multiples of what is allowed of floats.
+        is_small: at most one step, or what floats and probabilities may differ by.
+    """
+
+    equal: float
+    worst: float
+    unit: str
+    is_small: bool
+
+    def __str__(self) -> str:
+        return f"{self.equal:.2%} equal, worst difference {self.worst:g} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One tensor: ``whole`` as computed from the network's inputs, ``alone`` from onnxruntime's values before it."""
+
+    name: str
+    whole: Difference
+    alone: Difference
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All tensors that both have, in the order of the program, and onnxruntime's outputs in this run, stacked over samples."""
+
+    tensors: Sequence[Agreement]
+    outputs: Sequence[np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor of the model lies: channels last where ``is_image``; ``step`` is the call after which it is complete."""
+
+    name: str
+    operand: Operand
+    is_image: bool
+    step: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the tensor in the model."""
+        shape = self.operand.access.shape
+        return (shape[0], shape[3], shape[1], shape[2]) if self.is_image else shape
+
+    def of(self, memory: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The tensor in memory, as the model sees it; a view."""
+        found = window(memory[self.operand.buffer], self.operand.access)
+        return found.transpose(0, 3, 1, 2) if self.is_image else found
+
+
+def compared(program: Program, entry: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
+    """Every tensor that both have, or why there is no comparison."""
+    if program.growth is not None:
+        return "the network has states"
+    written = _written(program)
+    names = {name: None for node in onnx.load(model, load_external_data=False).graph.node for name in node.output}
+    places = {place.name: place for name in names if (place := _place(program, written, name)) is not None}
+    found = inside(model, entry, samples, {name: _dtype(program, place) for name, place in places.items()})
+    if isinstance(found, str):
+        return found
+    values = {name: array for name, array in found.tensors.items() if array.shape[1:] == places[name].shape}
+    common = sorted((places[name] for name in values), key=lambda place: place.step)
+    ports = {port["name"]: port for port in entry["outputs"]}
+    whole, alone = _computed(program, samples, common, {}), _computed(program, samples, common, values)
+    result = [Agreement(p.name, *(_difference(ports.get(p.name), got[p.name], values[p.name]) for got in (whole, alone))) for p in common]
+    return Compared(result, found.outputs)
+
+
+def _written(program: Program) -> dict[str, np.ndarray]:
+    """The call that writes each element of every buffer that calls write to; -1 where none does."""
+    result = {name: np.full(math.prod(b.shape), -1) for name, b in program.buffers.items() if b.data is None}
+    for step, call in enumerate(program.calls):
+        for name in call.writes:
+            window(result[call.operands[name].buffer], call.operands[name].access)[...] = step
+    return result
+
+
+def _place(program: Program, written: Mapping[str, np.ndarray], name: str) -> _Place | None:
+    """Where a tensor lies as the model has it, or its image turned channels last; None where no call writes it."""
+    image = program.tensors.get(f"{name} (channels last)")
+    is_image = image is not None and len(image.access.shape) == 4
+    operand = image if is_image else program.tensors.get(name)
+    if operand is None or operand.buffer not in written:
+        return None
+    steps = window(written[operand.buffer], operand.access)
+    return _Place(name, operand, is_image, int(steps.max())) if steps.size and steps.min() >= 0 else None
+
+
+def _dtype(program: Program, place: _Place) -> np.dtype[Any]:
+    return np.dtype(program.buffers[place.operand.buffer].dtype.numpy)
+
+
+def _computed(
+    program: Program, samples: Sequence[Sequence[np.ndarray]], places: Sequence[_Place], given: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Every tensor, stacked over samples; what is ``given`` is put in its place as soon as it has been computed."""
+    found: dict[str, list[np.ndarray]] = {place.name: [] for place in places}
+    for number, sample in enumerate(samples):
+        memory = begin(program, sample, Rows())
+        for step, call in enumerate(program.calls):
+            execute(program, call, memory, 0)
+            complete = [place for place in places if place.step == step]
+            for place in complete:
+                found[place.name].append(place.of(memory).copy())
+            for place in complete:
+                if place.name in given:
+                    place.of(memory)[...] = given[place.name][number]
+    return {name: np.stack(arrays) for name, arrays in found.items()}
+
+
+def _difference(port: Mapping[str, Any] | None, got: np.ndarray, want: np.ndarray) -> Difference:
+    """By the rule of an output, where the tensor is one."""
+    rule = port["equality"] if port is not None else "float" if got.dtype.kind == "f" else "steps"
+    if port is not None and rule == "softmax":
+        comparison = compare(port, got, want)
+        return Difference(comparison.equal, comparison.worst, comparison.unit, comparison.passed)
+    if rule == "float":
+        found, unit = excess(got, want), "times the bound"
+    else:
+        found, unit = far(got, want), "step(s)"
+        found = np.rint(found / float(port["step"])) if port is not None and got.dtype.kind == "f" else found
+    equal = float(np.mean(found == 0)) if found.size else 1.0
+    worst = float(found.max(initial=0.0))
+    return Difference(equal, worst, unit, worst <= 1)
+
+
+def growing(found: Compared) -> list[str]:
+    """Where differences become larger than anywhere before, and than one step or what floats may differ by."""
+    lines, largest = list[str](), dict[str, float]()
+    for tensor in found.tensors:
+        if tensor.whole.worst > largest.get(tensor.whole.unit, 1.0):
+            largest[tensor.whole.unit] = tensor.whole.worst
+            lines.append(f"  {shorten(tensor.name)}: {tensor.whole}; from onnxruntime's own inputs {tensor.alone}")
+    if lines:
+        return ["\n".join([f"of {len(found.tensors)} tensors, these differ more from onnxruntime than all before them:", *lines])]
+    least = min(found.tensors, key=lambda tensor: tensor.whole.equal, default=None)
+    if least is None or least.whole.equal == 1:
+        return [f"all {len(found.tensors)} tensors that both have are those of onnxruntime"]
+    return [
+        f"all {len(found.tensors)} tensors that both have agree with onnxruntime; the least equal is {shorten(least.name)}: {least.whole}"
+    ]
+
+
+def rounding(found: Compared, golden: Sequence[np.ndarray | None], outputs: Sequence[str]) -> str | None:
+    """What is said where onnxruntime rounds otherwise, by evidence; None where its outputs differ for another reason.
+
+    The evidence: from onnxruntime's own values, every tensor is at most one step from its own, and asked for its tensors it gives the
+    outputs that it gave before.
+
+    Args:
+        golden: onnxruntime's outputs when it was asked for these alone.
+        outputs: the names of those that differ.
+    """
+    is_same = all(
+        a is not None and b is not None and np.array_equal(a, b, equal_nan=True) for a, b in zip(found.outputs, golden, strict=True)
+    )
+    is_small = all(tensor.alone.is_small for tensor in found.tensors)
+    if not is_same or not is_small or not {tensor.name for tensor in found.tensors} >= set(outputs):
+        return None
+    makers = sorted((t for t in found.tensors if t.alone.equal < 1), key=lambda tensor: tensor.alone.equal)
+    if not makers:
+        return None
+    listed = [f"{shorten(tensor.name, 40)} ({1 - tensor.alone.equal:.2%})" for tensor in makers[:_SHOWN]]
+    more = [f"{len(makers) - _SHOWN} more"] if len(makers) > _SHOWN else []
+    return (
+        "C equals the specification; onnxruntime rounds otherwise, by one step from its own inputs, in these of "
+        f"{len(found.tensors)} tensors (share of their elements): {', '.join(listed + more)}"
+    )
 
 
 def differences(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray], model: Path) -> list[str]:
-    """Two lines: the first layer that differs from the interpreter, and the first tensor that differs from onnxruntime."""
+    """The first layer that differs from the interpreter, and where differences from onnxruntime grow."""
     program = plan.program
     got = _layer_outputs(project, entry, plan, sample)
     memory = interpret(program, sample)
-    return [_against_interpreter(program, got, memory), _against_onnxruntime(program, memory, entry, sample, model)]
+    found = compared(program, entry, [sample], model)
+    against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
+    return [_against_interpreter(program, got, memory), *against]
 
 
 def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -83,49 +268,11 @@ def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], mem
         for name, array in outputs.items():
             place = call.operands[name]
             expected = window(memory[place.buffer].ravel(), access_at(program, call, name))
-            worst = _worst(array, expected)
-            if worst > (_TOLERANCE if array.dtype.kind == "f" else 0):
+            worst = float(far(array, expected).max(initial=0.0))
+            if (excess(array, expected) > 1).any() if array.dtype.kind == "f" else worst > 0:
                 return f"first layer that differs from the interpreter: {_label(call)}, worst difference {worst:g}"
     return f"all {len(program.calls)} layers agree with the interpreter"
 
 
 def _label(call: Call) -> str:
     return f"{shorten(call.node.name)} ({call.node.op}, kernel {call.kernel.name})"
-
-
-def _worst(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max(initial=0.0))
-
-
-def _against_onnxruntime(
-    program: Program, memory: Mapping[str, np.ndarray], entry: Mapping[str, Any], sample: Sequence[np.ndarray], model: Path
-) -> str:
-    """Compares tensors that lie in memory as in the model: those that layout left alone, and images seen channels-first."""
-    loaded = onnx.load(model)
-    outputs = {value.name for value in loaded.graph.output}
-    candidates = {name: value for node in loaded.graph.node for name in node.output if (value := _found(program, memory, name)) is not None}
-    loaded.graph.output.extend(onnx.ValueInfoProto(name=name) for name in candidates if name not in outputs)
-    session, reason = onnxruntime_reference.session(loaded.SerializeToString(), entry)
-    if session is None:
-        return f"layers not compared with onnxruntime: {reason}"
-    reference = onnxruntime_reference.Session(session.session, list(candidates), entry).run([sample])
-    compared = 0
-    for (name, values), other in zip(candidates.items(), reference, strict=True):
-        if other is None or (layout := next((v for v in values if v.shape == other[0].shape), None)) is None:
-            continue
-        compared += 1
-        worst = _worst(layout, other[0])
-        if worst > (_TOLERANCE if layout.dtype.kind == "f" else 0):
-            equal = float(np.mean(layout == other[0]))
-            return f"first tensor that differs from onnxruntime: {shorten(name)}, {equal:.2%} equal, worst difference {worst:g}"
-    return f"all {compared} tensors that both have agree with onnxruntime"
-
-
-def _found(program: Program, memory: Mapping[str, np.ndarray], name: str) -> list[np.ndarray] | None:
-    """The tensor as the program holds it, or its channels-last image turned back; None where it is not kept."""
-    values = [tensor_value(program, memory, name)]
-    image = tensor_value(program, memory, f"{name} (channels last)")
-    if image is not None and image.ndim == 4:
-        values.append(image.transpose(0, 3, 1, 2))
-    present = [value for value in values if value is not None]
-    return present or None

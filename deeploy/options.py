@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, printable, shorten
+
+MOST_EXTENT, MOST_BYTES, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 2**50, 1024, 366 * 24 * 3600
 
 
 def words(*choices: str) -> Any:
@@ -25,7 +27,13 @@ def target_names(incomplete: str) -> list[str]:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
 Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
 TargetOption = Annotated[
-    str, typer.Option("--target", "-t", help="Name or folder of the target (see: deeploy targets).", autocompletion=target_names)
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="Name or folder of the target (see: deeploy targets). Of a folder, the Python in it is run.",
+        autocompletion=target_names,
+    ),
 ]
 InputsOption = Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")]
 TypeOption = Annotated[
@@ -52,7 +60,9 @@ QuantisedOption = Annotated[
     bool, typer.Option("--quantised-io", help="Inputs and outputs are the integer tensors behind the edges' Quantize.")
 ]
 ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
-ToleranceOption = Annotated[float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal.")]
+ToleranceOption = Annotated[
+    float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal; without it, the rule of each output.")
+]
 LevelOne = Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")]
 LevelTwo = Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")]
 CapacityOption = Annotated[
@@ -107,34 +117,52 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     for text in texts or []:
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise UsageError(f"{option} {text} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
+            raise UsageError(f"{option} {shorten(text, 60)} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
         result[name] = value
     return result
 
 
+def whole(text: str, option: str, least: int, most: int, example: str) -> int:
+    """A whole number from ``least`` to ``most`` that an option gives.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    if not is_number or not least <= int(text) <= most:
+        raise UsageError(
+            f"{option} {shorten(text, 60)}: that is not a whole number from {least} to {most}", f"For example: {option} {example}"
+        )
+    return int(text)
+
+
 def dims_of(texts: list[str] | None) -> dict[str, int]:
     found = pairs(texts, "--dim")
-    for name, value in found.items():
-        if not value.isdigit() or int(value) < 1:
-            raise UsageError(f"--dim {name}={value}: {value} is not a positive whole number", "For example: --dim batch=1")
-    return {name: int(value) for name, value in found.items()}
+    return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in found.items()}
 
 
 def capacities_of(memory: list[str] | None) -> dict[str, int]:
     found = pairs(memory, "--memory")
-    for name, value in found.items():
-        if not value.isdigit():
-            raise UsageError(f"--memory {name}={value}: {value} is no number of bytes", "For example: --memory L1=128000")
-    return {name.lower(): int(value) for name, value in found.items()}
+    return {
+        name.lower(): whole(value, f"--memory {shorten(name, 60)}=", 0, MOST_BYTES, "--memory L1=128000") for name, value in found.items()
+    }
+
+
+def chips_of(text: str) -> int | Literal["auto"]:
+    """The number of chips, or ``auto``."""
+    return "auto" if text == "auto" else whole(text, "--chips ", 1, MOST_CHIPS, "--chips 4, or --chips auto")
 
 
 def context_of(rows: int | None) -> int | None:
-    if rows is not None and rows < 2:
-        raise UsageError(f"--context {rows}: states need room for at least two rows", "For example: --context 256")
-    return rows
+    return None if rows is None else whole(str(rows), "--context ", 2, MOST_EXTENT, "--context 256")
 
 
-def above(value: float | None, least: float, option: str) -> None:
-    """Refuse a number that is no number, infinite, or not above ``least``."""
-    if value is not None and not (math.isfinite(value) and value > least):
-        raise UsageError(f"{option} {value:g} is not a number above {least:g}", f"For example: {option} 10")
+def seconds_of(value: float | None, option: str) -> None:
+    """Refuse what is no time: no number, infinite, not above 0 or longer than a year."""
+    if value is not None and not 0 < value <= MOST_SECONDS:
+        raise UsageError(f"{option} {value:g} is not a number above 0, up to {MOST_SECONDS}", f"For example: {option} 10")
+
+
+def show(text: str, *, to_errors: bool = False) -> None:
+    """Print what may hold names and other texts of files."""
+    print(printable(text), file=sys.stderr if to_errors else sys.stdout)

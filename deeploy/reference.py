@@ -84,7 +84,7 @@ def _manifest() -> str:
 
 def _runtime() -> str:
     """The functions that generated code calls, with what the header says of them."""
-    text = (resource("kernels") / "hal" / "deeploy_rt.h").read_text()
+    text = (resource("kernels") / "hal" / "deeploy_rt.h").read_text(encoding="utf-8")
     head = " ".join(line.strip(" /*") for line in text.partition("*/")[0].splitlines())
     rows = []
     for comment, declaration in re.findall(r"/\*((?:(?!\*/).)*)\*/\n((?:[a-z]\w* )+\*?rt_\w+\([^;{]*\));", text, re.DOTALL):
@@ -115,7 +115,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages([interface.load(name) for name in interface.names()]).items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 <%! from deeploy.operators.elementwise import loops %>\
 <% operation = {"Add": "BINARY_ADD", "Sub": "BINARY_SUB", "Mul": "BINARY_MUL", "Div": "BINARY_DIV"}[node.op] %>\
 ${kernel}(&(struct binary){
-    .a = a, .b = b, .y = y, .operation = ${operation},
+    .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr}, .operation = ${operation},
     ${loops(y.extent, keep_last=bool(node.epilogue), a=a, b=b, y=y)},
     .a_zero_point = ${attrs.get("a_zero_point", 0)}, .b_zero_point = ${attrs.get("b_zero_point", 0)},
     .epilogue = ${epilogue},

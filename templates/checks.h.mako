@@ -7,7 +7,7 @@ enum { BLOCKS = ${len(blocks)} };
 #ifdef RT_CHECKED
 static const struct rt_block blocks[${max(1, len(blocks))}] = {
 % for name, level, offset, size, first, last in blocks:
-    {"${name}", LEVEL_${level}, ${offset}, ${size}, ${first}, ${last}},
+    {${name}, LEVEL_${level}, ${offset}, ${size}, ${first}, ${last}},
 % endfor
 % if not blocks:
     {0},

@@ -1,5 +1,5 @@
 <%! from deeploy.operators.elementwise import loops %>\
 ${kernel}(&(struct copy){
-    .x = x, .y = y,
+    .x = ${x.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, y=y)},
 });

@@ -7,6 +7,10 @@
 
 #define DEEPLOY_ABI_VERSION 3
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum deeploy_type {
     DEEPLOY_INT8,
     DEEPLOY_UINT8,
@@ -71,12 +75,17 @@ struct deeploy_network {
     enum deeploy_status (*generate)(struct deeploy_generation *generation); /* 0 where a network does not write */
 };
 
+/* The networks of a project. Where several projects are linked, it is the list of one of them: name their networks there (PREFIX_network). */
 extern const struct deeploy_network *const deeploy_networks[];
 extern const int deeploy_network_count;
 
 #ifdef DEEPLOY_PROFILE
 /* Yours to define: called before (end = 0) and after (end = 1) every layer. */
 void deeploy_profile(const char *layer, int index, int end);
+#endif
+
+#ifdef __cplusplus
+}
 #endif
 
 #endif

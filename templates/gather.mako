@@ -1,5 +1,5 @@
 <% axis = attrs["axis"] %>\
 ${kernel}(&(struct gather){
-    .x = x, .indices = indices, .y = y,
+    .x = ${x.ptr}, .indices = ${indices.ptr}, .y = ${y.ptr},
     .outer = ${product(x.extent[:axis])}, .size = ${x.extent[axis]}, .inner = ${product(x.extent[axis + 1:])}, .count = ${product(indices.extent)},
 });

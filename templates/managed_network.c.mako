@@ -1,6 +1,5 @@
 <% P = prefix.upper() %>\
 <%namespace name="states" file="growth.c.mako"/>\
-<%namespace name="tiled" file="tiled_call.c.mako"/>\
 /* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
 #include "${prefix}.h"
 
@@ -12,7 +11,7 @@
 #include "${prefix}_weights.h"
 % endif
 #include "deeploy_box.h"
-#include "deeploy_kernels.h"
+#include "${project}_kernels.h"
 % if has_messages:
 #include "deeploy_link.h"
 % endif
@@ -49,18 +48,16 @@ static inline void team(int cores, void (*body)(void *), rt_address closure, int
     else body((void *)closure);
 }
 
-% for layer in reversed(layers):
-% if layer.early:
-static void ${layer.name}_early(void);
-% endif
+% for name in early:
+static void early_${name}(void);
 % endfor
-% for layer in layers:
-${tiled.call(layer)}
+% for _, text in layers:
+${text}
 % endfor
 #ifdef DEEPLOY_PROFILE
-#define LAYER(index, name) (deeploy_profile(#name, index, 0), name(), deeploy_profile(#name, index, 1))
+#define LAYER(index, name) (deeploy_profile(#name, index, 0), layer_##name(), deeploy_profile(#name, index, 1))
 #else
-#define LAYER(index, name) name()
+#define LAYER(index, name) layer_##name()
 #endif
 
 static void announce(void) {
@@ -84,8 +81,8 @@ static int infer(void *argument) {
     (void)argument;
     RT_STEP(blocks, BLOCKS, -1);
     announce();
-% for index, layer in enumerate(layers):
-    LAYER(${index}, ${layer.name});
+% for index, (name, _) in enumerate(layers):
+    LAYER(${index}, ${name});
 % endfor
     RT_STEP(blocks, BLOCKS, ${steps});
     return 0;
@@ -128,11 +125,8 @@ static int prepare(void *argument) {
     RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
 % endif
 % endfor
-% for line in kept:
+% for line in initialise:
     ${line}
-% endfor
-% for path in kept_paths:
-    rt_wait(DMA_${path}, 2);
 % endfor
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "deeploy_kernels.h"
+#include "${project}_kernels.h"
 % if has_messages:
 #include "deeploy_link.h"
 % endif

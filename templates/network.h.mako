@@ -15,6 +15,10 @@
 #define ${P}_ARENA_BYTES ${arena_bytes}
 #define ${P}_ARENA_ALIGNMENT ${alignment}
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 extern const struct deeploy_tensor ${prefix}_inputs[${max(1, len(inputs))}];
 extern const struct deeploy_tensor ${prefix}_outputs[${max(1, len(outputs))}];
 extern const struct deeploy_network ${prefix}_network;
@@ -58,5 +62,9 @@ enum deeploy_status ${prefix}_generate(struct deeploy_generation *generation);
 /* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first. */
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
 % endif
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

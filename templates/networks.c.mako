@@ -4,9 +4,16 @@
 #include "${prefix}.h"
 % endfor
 
-const struct deeploy_network *const deeploy_networks[] = {
+/* Several projects may be linked into one program: one list is taken then. */
+#ifdef __GNUC__
+#define ONE_OF_SEVERAL __attribute__((weak))
+#else
+#define ONE_OF_SEVERAL
+#endif
+
+ONE_OF_SEVERAL const struct deeploy_network *const deeploy_networks[] = {
 % for prefix in prefixes:
     &${prefix}_network,
 % endfor
 };
-const int deeploy_network_count = ${len(prefixes)};
+ONE_OF_SEVERAL const int deeploy_network_count = ${len(prefixes)};

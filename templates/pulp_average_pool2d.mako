@@ -9,5 +9,5 @@ ${kernel}(&(struct pulp_average_pool2d){
     .count_include_pad = ${int(attrs["count_include_pad"])}, .zero_point = ${int(attrs["zero_point"])},
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
-    .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+    .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
 });

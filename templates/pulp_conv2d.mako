@@ -27,6 +27,6 @@ ${kernel}(&(struct pulp_conv2d){
 % endif
     .product = {
         .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${row},
-        .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+        .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
     },
 });

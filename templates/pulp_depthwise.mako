@@ -10,5 +10,5 @@ ${kernel}(&(struct pulp_depthwise){
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
     .columns = (uint32_t *)${scratch["columns"]} + rt_core() * ${4 * room}, .room = ${room},
-    .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+    .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
 });

@@ -1,5 +1,5 @@
 <%! from deeploy.operators.elementwise import loops %>\
 ${kernel}(&(struct pulp_dequantize){
-    .x = x, .scale = scale, .zero_point = zero_point, .y = y,
+    .x = ${x.ptr}, .scale = ${scale.ptr}, .zero_point = ${zero_point.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, y=y)},
 });

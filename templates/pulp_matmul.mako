@@ -18,6 +18,6 @@ ${kernel}(&(struct pulp_matmul){
     .rows = ${y.extent[-2]}, .a_row = ${a.stride[-2]}, .y_row = ${y.stride[-2]},
     .product = {
         .depth = ${extent["k"]}, .filters = ${y.extent[-1]}, .w_row = ${b.stride[-2]},
-        .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+        .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
     },
 });

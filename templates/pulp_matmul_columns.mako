@@ -24,6 +24,6 @@ ${kernel}(&(struct pulp_matmul_columns){
     .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
     .product = {
         .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
-        .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+        .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
     },
 });

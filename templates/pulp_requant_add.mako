@@ -15,5 +15,5 @@ ${kernel}(&(struct pulp_requant_add){
     ${loops(y.extent, a=a, b=b, y=y)},
     .a_scale = ${scale(0)},
     .b_scale = ${scale(1)},
-    .epilogue = ${complete(epilogue)}, .requantisation = ${requantisation},
+    .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
 });

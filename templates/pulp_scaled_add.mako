@@ -9,7 +9,7 @@ names = {"a": "a_mul", "b": "b_mul", "add": "add"}
 cut = 16 if found.form == "halves" else 0
 %>\
 ${kernel}(&(struct pulp_scaled_add){
-    .a = a, .b = b, .y = y,
+    .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
     ${loops(y.extent, a=a, b=b, y=y)},
 % for name, value in values.items():
     .${names[name]} = ${c_int(value >> cut)}, .${name}_low = ${value & ((1 << cut) - 1)},

@@ -1,6 +1,6 @@
 <%! from deeploy.operators.elementwise import loops %>\
 ${kernel}(&(struct quantize){
-    .x = x, .scale = scale, .zero_point = zero_point, .y = y,
+    .x = ${x.ptr}, .scale = ${scale.ptr}, .zero_point = ${zero_point.ptr}, .y = ${y.ptr},
     ${loops(y.extent, x=x, scale=scale, zero_point=zero_point, y=y)},
     .low = ${attrs["low"]}, .high = ${attrs["high"]},
 });

@@ -18,20 +18,22 @@ LONGEST_FILE = 500  # lines
 LONGEST_FUNCTION = 60  # lines
 
 # What the modules of each part of the package may import from it, besides their own part.
-BASE = {"errors", "resources"}
+BASE = {"errors", "resources", "documents", "schemas"}
 ARROWS = {
     "errors": set(),
     "resources": set(),
     "schemas": set(),
+    "documents": {"errors", "schemas"},
     "graph": BASE,
     "operators": {*BASE, "graph"},
     "frontend": {*BASE, "graph", "operators"},
     "target": {*BASE, "graph", "operators", "frontend"},
     "distribute": {*BASE, "graph", "operators", "frontend"},
     "midend": {*BASE, "graph", "operators", "frontend"},
-    "backend": {*BASE, "graph", "operators", "frontend", "midend"},
-    "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend"},
-    "report": {*BASE, "graph", "operators", "midend"},
+    "schedule": {*BASE, "graph", "midend"},
+    "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule"},
+    "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
+    "report": {*BASE, "graph", "operators", "midend", "schedule"},
     "fallback": {*BASE, "graph", "frontend"},
     "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},

@@ -19,6 +19,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph import epilogue
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
@@ -91,7 +92,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
         for n, a in case.operands.items()
     }
     y = gs.Variable("y", dtype=DType(case.y).numpy, shape=list(shape))
-    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y])
+    operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=DOMAIN)
     graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
     options = Options({"l1": L1_BYTES}, cores=cores, buffering="single")
     machine = machine_of(target, options)

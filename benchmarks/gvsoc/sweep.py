@@ -16,6 +16,7 @@ from layer import Case, always_fork, build, expected, simulate
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
@@ -55,7 +56,9 @@ def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = 
             for n, a in case.operands.items()
         }
         y = gs.Variable(f"y_{number}", dtype=DType(case.y).numpy, shape=list(shape))
-        nodes.append(gs.Node(op=case.op, name=f"layer_{number}", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y]))
+        nodes.append(
+            gs.Node(op=case.op, name=f"layer_{number}", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=DOMAIN)
+        )
         inputs += [tensors[n] for n in case.variables]
         outputs.append(y)
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)

@@ -14,14 +14,13 @@ from typing import Any
 
 from mako.lookup import TemplateLookup
 
-from deeploy.backend.symbols import Size, product, variable
 from deeploy.graph import epilogue, names
+from deeploy.graph.expr import Value, Variable, product
 from deeploy.graph.nest import Map
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call, Program
 
-# C variables: rows of the states before an inference, and with its own; the former as calls read it.
-PAST, LIVE, POSITION = "past_rows", "live_rows", "position"
+POSITION = "position"  # the C variable by which calls read the number of rows before an inference
 _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
 
 
@@ -38,22 +37,39 @@ class Instance:
 
 @dataclass(frozen=True)
 class View:
-    """An operand as templates see it; all entries are ints, sizes or C expressions, strides in elements.
+    """An operand as templates see it: its pointer, and values that print as C; strides in elements.
 
-    ``first`` are the indices of its first element in the whole operand.
+    ``first`` are the indices of its first element in the whole operand; ``dense`` counts the trailing axes that the kernel's declaration
+    has packed.
     """
 
-    ptr: str
-    extent: tuple[Size | int, ...]
-    stride: tuple[Size | int, ...]
-    before: tuple[int | str, ...]
-    first: tuple[int | str, ...]
+    ptr: Variable
+    extent: tuple[Value, ...]
+    stride: tuple[Value, ...]
+    before: tuple[Value, ...]
+    first: tuple[Value, ...]
     shape: tuple[int, ...]
     dtype: DType
+    dense: int
 
 
-def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
-    """The kernel instance that the call needs; ``stored`` maps operands to the types they are stored in."""
+@dataclass(frozen=True)
+class Initialiser:
+    """A C initialiser of a structure, by its fields."""
+
+    fields: Mapping[str, object]
+
+    def __str__(self) -> str:
+        return "{" + (", ".join(f".{name} = {value}" for name, value in self.fields.items()) or "0") + "}"
+
+
+def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Instance:
+    """The kernel instance that the call needs.
+
+    Args:
+        stored: types that operands are stored in.
+        project: begins the name, so that several projects may have the same kernel.
+    """
     stages = call.node.epilogue
     extra = epilogue.operands(stages)
     macros: list[tuple[str, str]] = []
@@ -77,16 +93,17 @@ def instance(call: Call, stored: Mapping[str, DType]) -> Instance:
     suffix = [_STAGES[stage] + ("64" if stage == "requantise" and stored.get("add", DType.INT32).bytes == 8 else "") for stage in stages]
     if even is not None:
         suffix.append(f"even{even}")
-    name = "_".join([call.kernel.name, *codes, *suffix, *further.values()])
+    owner = [project, "kernel"] if project else []
+    name = "_".join([*owner, call.kernel.name, *codes, *suffix, *further.values()])
     kernel = call.kernel
     return Instance(name, kernel.source, kernel.struct or Path(kernel.source).stem, (("KERNEL", name), *macros), kernel.texts)
 
 
-def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instance]) -> str:
+def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instance], project: str) -> str:
     """The name of the C function of a call, whose instance is added to ``instances``; "" where it only sends or receives."""
     if call.kernel.link is not None:
         return ""
-    found = instance(call, stored)
+    found = instance(call, stored, project)
     instances.setdefault(found.name, found)
     return found.name
 
@@ -98,20 +115,21 @@ def message_number(program: Program, step: int) -> int | None:
     return sum(call.kernel.link is not None for call in program.calls[:step])
 
 
-def views(call: Call, stored: Mapping[str, DType]) -> dict[str, View | None]:
-    """The operands of a whole, untiled call; optional ones that are absent are None."""
+def views(call: Call, stored: Mapping[str, DType], live: Value) -> dict[str, View | None]:
+    """The operands of a whole, untiled call, with ``live`` rows where these exist; optional ones that are absent are None."""
     result: dict[str, View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
         shape = operand.access.shape
         footprint = call.geometry.footprint(name) if name in _maps(call) else None
         result[name] = View(
-            ptr=name,
-            extent=tuple(variable(LIVE) if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
+            ptr=Variable(name, 0, 0),
+            extent=tuple(live if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
             stride=broadcast(call, name, operand.access.strides),
             before=footprint.before if footprint else (0,) * len(shape),
             first=(0,) * len(shape),
             shape=shape,
             dtype=stored[name],
+            dense=call.kernel.dense(name, len(shape)),
         )
     return result
 
@@ -123,13 +141,12 @@ def live_axes(call: Call, name: str) -> set[int]:
     return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name in call.geometry.limited and shape[axis] > 1}
 
 
-def extents(call: Call, counts: Mapping[str, str]) -> dict[str, Size | int]:
-    """The extents of a call's dimensions; of those that are limited the C variable in ``counts``, or the number of rows."""
-    geometry = call.geometry
-    return {n: variable(counts.get(n, LIVE)) if n in geometry.limited else size for n, size in geometry.extents.items()}
+def extents(call: Call, live: Value) -> dict[str, Value]:
+    """The extents of a call's dimensions; of those that are limited, how many rows exist."""
+    return {name: live if name in call.geometry.limited else size for name, size in call.geometry.extents.items()}
 
 
-def broadcast(call: Call, name: str, strides: Sequence[Size | int]) -> tuple[Size | int, ...]:
+def broadcast(call: Call, name: str, strides: Sequence[Value]) -> tuple[Value, ...]:
     """Strides with 0 where an axis of extent 1 stands for every index of a longer dimension."""
     maps, shape = _maps(call), call.operands[name].access.shape
     if name not in maps:
@@ -147,23 +164,20 @@ def _maps(call: Call) -> dict[str, Map]:
     return maps
 
 
-def initialiser(call: Call) -> str:
-    """The C initialiser of ``struct epilogue`` for the call."""
+def initialiser(call: Call) -> Initialiser:
+    """The initialiser of ``struct epilogue`` for the call."""
     stages = call.node.epilogue
     attrs = call.node.attrs
-    fields: list[str] = []
+    fields: dict[str, object] = {}
     for name in epilogue.operands(stages):
-        if name not in call.operands:
-            continue
-        extent = math.prod(call.operands[name].access.shape)
-        fields += [f".{name} = {name}", f".{name}_step = {int(extent > 1)}"]
+        if name in call.operands:
+            fields |= {name: Variable(name, 0, 0), f"{name}_step": int(math.prod(call.operands[name].access.shape) > 1)}
     if "requantise" in stages:
-        fields += [f".shift = {attrs['shift']}", f".low = {attrs['low']}", f".high = {attrs['high']}"]
+        fields |= {name: attrs[name] for name in ("shift", "low", "high")}
     elif "clamp" in stages:
-        is_float = call.node.outputs[0].dtype.is_float
-        low, high = limits(attrs, call.node.outputs[0].dtype)
-        fields += [f".low_f = {low}", f".high_f = {high}"] if is_float else [f".low = {low}", f".high = {high}"]
-    return "{" + ", ".join(fields or ["0"]) + "}"
+        dtype = call.node.outputs[0].dtype
+        fields |= zip(("low_f", "high_f") if dtype.is_float else ("low", "high"), limits(attrs, dtype), strict=True)
+    return Initialiser(fields)
 
 
 def render(
@@ -171,14 +185,14 @@ def render(
     kernel: str,
     views: Mapping[str, View | None],
     scratch: Mapping[str, str],
+    extent: Mapping[str, Value],
     lookup: TemplateLookup,
-    counts: Mapping[str, str] | None = None,
     message: int | None = None,
 ) -> str:
     """The text of a call, by its kernel's template.
 
     Args:
-        counts: C variables with the iterations of limited dimensions.
+        extent: iterations of every dimension, in the part of a core.
         message: which one of the network's messages it is (``message_number``).
     """
     text: str = lookup.get_template(call.kernel.template).render(
@@ -186,7 +200,7 @@ def render(
         node=call.node,
         attrs=call.node.attrs,
         geometry=call.geometry,
-        extent=extents(call, counts or {}),
+        extent=extent,
         epilogue=initialiser(call),
         limits=limits,
         c_float=c_float,

@@ -53,7 +53,7 @@ def emit(
         own = _chip(plan, description, lookup, instances, chip == leads[chip])
         files |= {name if name == _NUMBERS else f"chips/{chip}/{name}": text for name, text in own.items()}
         entries.append(_entry(chip, plan, description))
-    files |= common_files(target, instances, lookup)
+    files |= common_files(target, instances, lookup, PREFIX)
     files |= runtime_files(resource("kernels") / "chips", "runtime/chips")
     files["Makefile"] = lookup.get_template("chips.Makefile.mako").render(
         folders=kernel_folders(files), leads=leads, queue=queue, checked=plans[0].machine is not None, alone=lookup.has_template(CHIP)

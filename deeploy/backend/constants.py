@@ -23,6 +23,11 @@ ALIGNMENT = 16  # bytes, of every constant in weights.bin
 _TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
 
 
+def symbol(prefix: str, buffer: str) -> str:
+    """The C name of a constant: a name of the model's is never one of the network's own (``PREFIX_run``)."""
+    return f"{prefix}_constant_{buffer}"
+
+
 @dataclass(frozen=True)
 class Constant:
     """One constant as the templates see it.
@@ -54,7 +59,7 @@ def constants(prefix: str, buffers: Any, memory: str) -> list[Constant]:
     offset = 0
     for buffer in buffers:
         if buffer.role is Role.CONSTANT and buffer.memory == memory:
-            name = f"{prefix}_{buffer.name}"
+            name = symbol(prefix, buffer.name)
             elements, tensor = max(1, buffer.data.size), names.comment(buffer.tensor)
             result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, buffer))
             offset += -(-buffer.bytes // ALIGNMENT) * ALIGNMENT
@@ -102,7 +107,7 @@ def store(programs: Mapping[str, Program]) -> Store:
             if buffer.role is not Role.CONSTANT or buffer.memory:
                 continue
             assert buffer.data is not None
-            name, key = f"{prefix}_{buffer.name}", content(buffer)
+            name, key = symbol(prefix, buffer.name), content(buffer)
             if key not in found:
                 elements, at = max(1, buffer.data.size), len(own)
                 tensor = names.comment(buffer.tensor)
@@ -142,11 +147,13 @@ class Shared:
     """What the networks of a project have in common.
 
     Attributes:
+        project: begins the C names of what all networks use: the prefix of the first one.
         leads: the first network with the same states, of every network that has states.
         arenas: bytes of the flat arena of every network: those that share states share it.
         generators: the networks that write tokens.
     """
 
+    project: str
     store: Store
     leads: Mapping[str, str]
     arenas: Mapping[str, int]
@@ -158,7 +165,7 @@ def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, An
     peaks = {prefix: plan.memory[plan.target.memories[0].name].peak for prefix, plan in plans.items()}
     arenas = {p: max(peaks[q] for q in plans if leads.get(q, q) == leads.get(p, p)) for p in plans}
     stored = store({prefix: plan.program for prefix, plan in plans.items()})
-    return Shared(stored, leads, arenas, generators(plans, descriptions, leads))
+    return Shared(next(iter(plans)), stored, leads, arenas, generators(plans, descriptions, leads))
 
 
 def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str, common: Shared) -> dict[str, Any]:
@@ -172,6 +179,7 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
     lead = common.leads.get(prefix, prefix)
     return {
         "prefix": prefix,
+        "project": common.project,
         "version": version,
         "model": names.comment(str(description["model"])),
         "constants": common.store.owned(prefix),

@@ -18,12 +18,13 @@ from mako.lookup import TemplateLookup
 from deeploy import __version__
 from deeploy.backend import calls as c
 from deeploy.backend import generate, managed
-from deeploy.backend.constants import Shared, context, shared
+from deeploy.backend.constants import Shared, context, shared, symbol
 from deeploy.backend.describe import describe
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role
+from deeploy.schedule.build import PAST, live_rows
 
 Project = Mapping[str, str | bytes]
 
@@ -60,7 +61,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
         files |= generate.files(generator, lookup)
     if first.machine is not None:
         files |= managed.machine(first, arenas, common, lookup)
-    files |= common_files(target, instances, lookup)
+    files |= common_files(target, instances, lookup, common.project)
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     files["Makefile"] = lookup.get_template(target.build).render(
         prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas
@@ -69,14 +70,18 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     return files
 
 
-def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: TemplateLookup) -> dict[str, str | bytes]:
-    """What does not depend on a network but for the kernel instances that it needs: kernels, runtime, headers."""
+def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: TemplateLookup, project: str) -> dict[str, str | bytes]:
+    """What does not depend on a network but for the kernel instances that it needs: kernels, runtime, headers.
+
+    Args:
+        project: begins the names of the instances.
+    """
     files: dict[str, str | bytes] = {}
     for instance in instances.values():
         files[f"src/kernels/{instance.name}.c"] = _instance_source(instance)
     for source, texts in sorted({instance.source: instance.texts for instance in instances.values()}.items()):
         files |= kernel_files(target, source) if source not in texts else {f"kernels/{name}": text for name, text in texts.items()}
-    files["include/deeploy_kernels.h"] = _prototypes(instances)
+    files[f"include/{project}_kernels.h"] = _prototypes(instances, project)
     for entry in target.runtime:
         files |= runtime_files(entry)
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
@@ -89,7 +94,7 @@ def runtime_files(entry: Path, folder: str = "runtime") -> dict[str, str | bytes
     for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
         if path.is_file() and "__pycache__" not in path.parts:
             inside = path.relative_to(entry if entry.is_dir() else entry.parent)
-            files[f"{folder}/{inside}"] = path.read_text()
+            files[f"{folder}/{inside}"] = path.read_text(encoding="utf-8")
     return files
 
 
@@ -110,7 +115,7 @@ def network(
     """The files of one network of a flat machine; kernel instances it needs are added to ``instances``."""
     use = plan.memory[plan.target.memories[0].name]
     values = context(prefix, plan, description, version, common) | {
-        "layers": [_layer(prefix, plan, step, lookup, instances) for step in range(len(plan.program.calls))],
+        "layers": [_layer(prefix, plan, step, lookup, instances, common.project) for step in range(len(plan.program.calls))],
         "arena_bytes": common.arenas[prefix],
         "alignment": use.alignment,
         "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
@@ -123,13 +128,14 @@ def network(
     return files | managed.constant_files(prefix, plan, lookup, description, version, common)
 
 
-def _layer(prefix: str, plan: Plan, step: int, lookup: TemplateLookup, instances: dict[str, c.Instance]) -> Layer:
+def _layer(prefix: str, plan: Plan, step: int, lookup: TemplateLookup, instances: dict[str, c.Instance], project: str) -> Layer:
     program = plan.program
     call = program.calls[step]
     stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
-    function = c.called(call, stored, instances)
+    function = c.called(call, stored, instances, project)
     scratch = {key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()}
-    text = c.render(call, function, c.views(call, stored), scratch, lookup, message=c.message_number(program, step))
+    live = live_rows(program)
+    text = c.render(call, function, c.views(call, stored, live), scratch, c.extents(call, live), lookup, c.message_number(program, step))
     pointers = tuple(_pointer(prefix, plan, call, name) for name in call.operands)
     return Layer(call.name, c.header(call), pointers, text)
 
@@ -141,7 +147,7 @@ def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
     buffer = program.buffers[operand.buffer]
     const = "" if name in call.writes else "const "
     if buffer.role is Role.CONSTANT:
-        base = f"{prefix}_{buffer.name}"
+        base = symbol(prefix, buffer.name)
     elif program.growth is not None and buffer.name == program.growth.position:
         base = f"&{c.POSITION}"
     elif buffer.role is Role.INPUT:
@@ -151,7 +157,7 @@ def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
     else:
         base = f"({const}{buffer.dtype.c} *)(void *)(arena + AT_{buffer.name.upper()})"
     offset = f" + {operand.access.offset}" if operand.access.offset else ""
-    offset += f" + {c.PAST} * {operand.step}" if operand.step else ""
+    offset += f" + {PAST} * {operand.step}" if operand.step else ""
     return f"{const}{buffer.dtype.c} *{name} = {base}{offset};"
 
 
@@ -160,9 +166,10 @@ def _instance_source(instance: c.Instance) -> str:
     return f'#include <stdint.h>\n\n{defines}\n#include "{Path(instance.source).name}"\n'
 
 
-def _prototypes(instances: Mapping[str, c.Instance]) -> str:
+def _prototypes(instances: Mapping[str, c.Instance], project: str) -> str:
+    guard = f"{project.upper()}_KERNELS_H"
     headers = sorted({f"{i.struct}.h" for i in instances.values()})
-    lines = ["/* Kernel instances of this project. */", "#ifndef DEEPLOY_KERNELS_H", "#define DEEPLOY_KERNELS_H", ""]
+    lines = ["/* Kernel instances of this project. */", f"#ifndef {guard}", f"#define {guard}", ""]
     lines += [f'#include "{header}"' for header in headers] + [""]
     lines += [f"void {i.name}(const struct {i.struct} *k);" for _, i in sorted(instances.items())]
     return "\n".join([*lines, "", "#endif", ""])
@@ -183,7 +190,7 @@ def kernel_files(target: Target, source: str) -> dict[str, str | bytes]:
                 f"target {target.name}: kernel file {name} is in none of its kernel folders",
                 f"Put it under one of {', '.join(folder.name for folder in target.kernel_folders)}, or correct the declaration.",
             )
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         files[f"kernels/{name}"] = text
         own = [include for include in _INCLUDE.findall(text) if include not in runtime]
         waiting += [posixpath.normpath(f"{Path(name).parent}/{include}") for include in own]

@@ -127,11 +127,12 @@ def _source(program: Program, growth: Growth, name: str, tokens: int, known: Map
 
 def _is_added(program: Program, name: str) -> bool:
     """Whether a buffer is added to something wherever it is read."""
+    converted = {name}
     for call in program.calls:
-        if any(operand.buffer == name for key, operand in call.operands.items() if key not in call.kernel.outputs):
-            results = [call.operands[key].buffer for key in call.kernel.outputs]
-            is_stored = call.node.op in _CONVERSIONS and all(_is_added(program, result) for result in results)
-            if call.node.op not in _SUMS and not is_stored:
+        if any(operand.buffer in converted for key, operand in call.operands.items() if key not in call.kernel.outputs):
+            if call.node.op in _CONVERSIONS:
+                converted |= {call.operands[key].buffer for key in call.kernel.outputs}
+            elif call.node.op not in _SUMS:
                 return False
     return True
 

@@ -130,13 +130,14 @@ def revision(simulator: str) -> str | None:
         if (folder / ".git").exists():
             command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
             with contextlib.suppress(OSError):
-                return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+                done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
+                return done.stdout.strip() or None
     return None
 
 
 def check_revision(simulator: str, makefile: Path) -> None:
     """Raise where the simulator is known to be of another revision than the one that the project's runtime was written for."""
-    wanted = _WANTED.search(makefile.read_text())
+    wanted = _WANTED.search(makefile.read_text(encoding="utf-8"))
     found = revision(simulator) if wanted and os.environ.get("GVSOC_REVISION") != "any" else None
     if wanted and found and not found.startswith(wanted[1]):
         raise BuildError(
@@ -178,7 +179,7 @@ def make(project: Path, options: Sequence[str]) -> None:
         FitError: the program is larger than the chip's memory.
     """
     command = ["make", "-s", "-j2", "-C", str(project), f"PYTHON={sys.executable}", *options, "all"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         too_large = next((m[1] or m[2] for line in lines if (m := _TOO_LARGE.search(line))), None)
@@ -195,7 +196,13 @@ def _simulate(command: Sequence[str], folder: Path, on_line: Callable[[str], Non
     """The lines that the program printed."""
     try:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
         )
     except OSError as error:
         raise BuildError(f"the simulator {command[0]} cannot be run: {error.strerror}", REVISION) from error

@@ -111,7 +111,7 @@ def _together(commands: Sequence[Sequence[str]], folders: Sequence[Path], second
 
 
 def _lines(folder: Path) -> list[str]:
-    return [gvsoc.plain(line) for line in (folder / "printed.txt").read_text(errors="replace").splitlines()]
+    return [gvsoc.plain(line) for line in (folder / "printed.txt").read_text(errors="replace", encoding="utf-8").splitlines()]
 
 
 def _failure(simulator: str, failed: Mapping[int, int], folders: Sequence[Path]) -> DeeployError:

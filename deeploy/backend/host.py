@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from deeploy.backend.program import SECONDS, run_program
 from deeploy.errors import BuildError, UsageError
 from deeploy.graph.types import DType
 
@@ -47,7 +49,7 @@ def build(project: Path, sanitize: Sanitizer | None = None, flags: str | None = 
     command = ["make", "-s", "-j2", "-C", str(project), f"BUILD={folder}", f"CFLAGS={cflags}", f"CC={os.environ.get('CC', 'gcc')}"]
     if sanitize:
         command.append("SANITIZE=thread" if sanitize == "thread" else "SANITIZE=1")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_TAIL:])
         raise BuildError(
@@ -64,6 +66,7 @@ def run(
     flags: str | None = None,
     repeat: int = 0,
     sequence: bool = False,
+    seconds: float = SECONDS,
 ) -> Result:
     """Build the project and run one of its networks on every sample.
 
@@ -72,6 +75,7 @@ def run(
         samples: per sample one array per input, in the order of the graph.
         repeat: when positive, time that many inferences of the first sample.
         sequence: the samples are steps of one sequence; states outlive them.
+        seconds: after which the program is taken for hanging.
     """
     application = build(project, "address" if sanitize else None, flags)
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,7 +90,7 @@ def run(
             str(repeat),
             *["--sequence"] * sequence,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command, seconds)
         if done.returncode:
             raise failure(done)
         data = sink.read_bytes()
@@ -113,6 +117,9 @@ def failure(done: subprocess.CompletedProcess[str]) -> BuildError:
 
 def split(data: bytes, ports: Sequence[Mapping[str, Any]], samples: int) -> list[np.ndarray]:
     """Undo the concatenation of all outputs of all samples."""
+    wanted = samples * sum(math.prod(port["shape"]) * DType(port["type"]).bytes for port in ports)
+    if len(data) != wanted:
+        raise UsageError(f"the program wrote {len(data)} bytes of outputs, and deploy.json says {wanted}", "Compile the project again.")
     parts: list[list[np.ndarray]] = [[] for _ in ports]
     position = 0
     for _ in range(samples):

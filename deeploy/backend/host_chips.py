@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.backend import host
+from deeploy.backend import host, program
 from deeploy.backend.host import Sanitizer
 from deeploy.backend.host_model import ADVERSARIES, require_equal
 from deeploy.errors import BuildError, UsageError
@@ -51,7 +51,7 @@ def build(project: Path, sanitize: Sanitizer | None = None, mpi: bool = False) -
     if sanitize:
         options.append("SANITIZE=thread" if sanitize == "thread" else "SANITIZE=1")
     command = ["make", "-s", "-j2", "-C", str(project), *options, "mpi" if mpi else "all"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         raise BuildError(f"the project in {project} does not compile:\n{tail}", _BROKEN)
@@ -65,6 +65,7 @@ def run(
     sanitize: bool = False,
     sequence: bool = False,
     ranks: Ranks | None = None,
+    seconds: float = program.SECONDS,
 ) -> list[np.ndarray]:
     """Outputs of the model by position, stacked over samples.
 
@@ -76,15 +77,17 @@ def run(
     application = build(project, "address" if sanitize else None, ranks is not None)
     is_managed = manifest["machine"] is not None
     options = _options(is_managed, sequence)
-    outputs = execute(application, project, manifest, samples, options, ranks).outputs
+    outputs = execute(application, project, manifest, samples, options, ranks, seconds=seconds).outputs
     if not is_managed or ranks is not None:
         return outputs
     again, more = (samples, []) if sequence else (samples[:1], ["--repeat", "2"])
     for mode, seed in ADVERSARIES:
-        got = execute(application, project, manifest, again, [*options, "--mode", mode, "--seed", str(seed), *more]).outputs
+        got = execute(
+            application, project, manifest, again, [*options, "--mode", mode, "--seed", str(seed), *more], seconds=seconds
+        ).outputs
         require_equal(manifest, outputs, got, f"mode {mode}, seed {seed}")
     if sanitize:
-        got = execute(build(project, "thread"), project, manifest, again, [*options, *more]).outputs
+        got = execute(build(project, "thread"), project, manifest, again, [*options, *more], seconds=seconds).outputs
         require_equal(manifest, outputs, got, "cores as threads")
     return outputs
 
@@ -110,6 +113,7 @@ def execute(
     options: Sequence[str] = (),
     ranks: Ranks | None = None,
     counters: bool = False,
+    seconds: float = program.SECONDS,
 ) -> Executed:
     """One run of the program.
 
@@ -129,21 +133,21 @@ def execute(
                 arguments += ["--constants", str((project / "chips" / str(chip) / entry["machine"]["constants"]).resolve())]
             if counters:
                 arguments += ["--counters", str(folder / f"{chip}.json")]
-            (folder / f"{chip}.args").write_text("\n".join([*arguments, *options]) + "\n")
-        _start(_command(application, folder, len(chips), ranks))
+            (folder / f"{chip}.args").write_text("\n".join([*arguments, *options]) + "\n", encoding="utf-8")
+        _start(_command(application, folder, len(chips), ranks), seconds)
         outputs = []
         parts = [host.split((folder / f"{chip}.out").read_bytes(), entry["outputs"], len(samples)) for chip, entry in enumerate(chips)]
         for port in manifest["outputs"]:
             names = [own["name"] for own in chips[port["chip"]]["outputs"]]
             outputs.append(parts[port["chip"]][names.index(port["name"])])
-        counted = [json.loads((folder / f"{chip}.json").read_text()) for chip in range(len(chips))] if counters else []
+        counted = [json.loads((folder / f"{chip}.json").read_text(encoding="utf-8")) for chip in range(len(chips))] if counters else []
         return Executed(outputs, counted)
 
 
 def _command(application: Path, folder: Path, chips: int, ranks: Ranks | None) -> list[str]:
-    program = str(application.resolve())
+    started = str(application.resolve())
     if ranks is None:
-        return [program, str(folder)]
+        return [started, str(folder)]
     if shutil.which("mpirun") is None:
         raise BuildError("mpirun is not installed", "Install it (on Debian: apt-get install openmpi-bin libopenmpi-dev).")
     if ranks.hostfile is not None and not ranks.hostfile.is_file():
@@ -151,16 +155,16 @@ def _command(application: Path, folder: Path, chips: int, ranks: Ranks | None) -
     count = str(ranks.count or chips)
     command = ["mpirun", "--oversubscribe", "-n", count, *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
     where = ["--host", f"localhost:{count}"] if ranks.hostfile is None else ["--hostfile", str(ranks.hostfile.resolve())]
-    return [*command, *where, program, str(folder), f"{ranks.seconds:g}"]
+    return [*command, *where, started, str(folder), f"{ranks.seconds:g}"]
 
 
-def _start(command: Sequence[str]) -> None:
+def _start(command: Sequence[str], seconds: float) -> None:
     """Run the program.
 
     Raises:
         BuildError: it ended with a status; chips that were lost, and those that waited for them, are named.
     """
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = program.run_program(command, seconds)
     if not done.returncode:
         return
     lines = [line for line in done.stderr.splitlines() if re.match(r"(chip \d+|host model:|  |the project has)", line)]

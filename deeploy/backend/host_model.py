@@ -6,7 +6,6 @@ every seed, and cores take turns in another order. A plan is right when no outpu
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,13 +14,19 @@ from typing import Any
 import numpy as np
 
 from deeploy.backend import host
+from deeploy.backend.program import SECONDS, run_program
 from deeploy.errors import BuildError
 
 ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for seed in (1, 2))
 
 
 def run(
-    project: Path, network: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], sanitize: bool = False, sequence: bool = False
+    project: Path,
+    network: Mapping[str, Any],
+    samples: Sequence[Sequence[np.ndarray]],
+    sanitize: bool = False,
+    sequence: bool = False,
+    seconds: float = SECONDS,
 ) -> list[np.ndarray]:
     """Outputs by position, stacked over samples; the first sample runs twice in a row under every adversary, a sequence once.
 
@@ -31,18 +36,23 @@ def run(
     application = host.build(project, "address" if sanitize else None)
     options = ("--sequence", "1") if sequence else ("--repeat", "2")
     again_samples = samples if sequence else samples[:1]
-    outputs = execute(application, project, network, samples, *options[: 2 * sequence])
+    outputs = execute(application, project, network, samples, *options[: 2 * sequence], seconds=seconds)
     for mode, seed in ADVERSARIES:
-        again = execute(application, project, network, again_samples, "--mode", mode, "--seed", str(seed), *options)
+        again = execute(application, project, network, again_samples, "--mode", mode, "--seed", str(seed), *options, seconds=seconds)
         require_equal(network, outputs, again, f"mode {mode}, seed {seed}")
     if sanitize:
-        again = execute(host.build(project, "thread"), project, network, again_samples, *options)
+        again = execute(host.build(project, "thread"), project, network, again_samples, *options, seconds=seconds)
         require_equal(network, outputs, again, "cores as threads")
     return outputs
 
 
 def execute(
-    application: Path, project: Path, network: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], *options: str
+    application: Path,
+    project: Path,
+    network: Mapping[str, Any],
+    samples: Sequence[Sequence[np.ndarray]],
+    *options: str,
+    seconds: float = SECONDS,
 ) -> list[np.ndarray]:
     """One run of the application with its options (see ``runtime/host/main.c``)."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -51,7 +61,7 @@ def execute(
         command = [str(application.resolve()), network["name"], str(source), str(sink), str(len(samples)), *options]
         if network["machine"]["constants"] is not None:
             command += ["--constants", str(project / network["machine"]["constants"])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command, seconds)
         if done.returncode:
             raise host.failure(done)
         return host.split(sink.read_bytes(), network["outputs"], len(samples))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from deeploy.backend.describe import GENERATOR, SCHEMA
+from deeploy.documents import check_document, load_document, read_document
 from deeploy.errors import UsageError, shorten
-
-MANIFEST = "deploy.json"
-PLAN = "plan.json"  # of targets for which no code is made
-_PARTS = {"name": str, "model": str, "memory": dict, "inputs": list, "outputs": list, "calls": list, "buffers": list}
+from deeploy.schemas import KINDS, MANIFEST, PLAN
 
 _ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
 
@@ -27,6 +24,8 @@ def _writing(path: Path, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(f"{shorten(str(path), 160)} cannot be written: {error.strerror or error}", remedy) from error
+    except RuntimeError as error:  # what pathlib says of links that lead in a circle
+        raise UsageError(f"{shorten(str(path), 160)} cannot be written: its links lead in a circle", remedy) from error
 
 
 def check_destination(folder: Path) -> None:
@@ -77,23 +76,24 @@ def write_file(path: Path, data: bytes, option: str) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    return _is_generated(folder / MANIFEST) or _is_generated(folder / PLAN)
+    return _is_generated(folder, MANIFEST) or _is_generated(folder, PLAN)
 
 
-def _is_generated(file: Path) -> bool:
+def _is_generated(folder: Path, kind: str) -> bool:
     try:
-        manifest = json.loads(file.read_text())
-    except (OSError, ValueError):
+        found = load_document(folder / kind, kind)[0]
+    except UsageError:
         return False
-    return isinstance(manifest, dict) and manifest.get("generator") == GENERATOR
+    return isinstance(found, dict) and found.get("generator") == GENERATOR
 
 
 def read_plan(folder: Path) -> dict[str, Any] | None:
-    """The parsed ``plan.json`` of a folder that was planned without code; None where it is something else."""
-    if not folder.is_dir() or not _is_generated(folder / PLAN):
-        return None
-    result: dict[str, Any] = json.loads((folder / PLAN).read_text())
-    return result
+    """The parsed ``plan.json`` of a folder that was planned without code; None where it is something else.
+
+    Raises:
+        UsageError: it was changed.
+    """
+    return read_document(folder / PLAN, PLAN) if folder.is_dir() and _is_generated(folder, PLAN) else None
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -137,12 +137,36 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT"
         )
-    result: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-    again = "Compile the project again."
-    if result.get("schema") != SCHEMA:
-        raise UsageError(f"{folder / MANIFEST} has schema {shorten(str(result.get('schema')))}, this version reads {SCHEMA}", again)
-    for entry in result.get("networks") or [result]:
-        lost = [name for name, kind in _PARTS.items() if not isinstance(entry, dict) or not isinstance(entry.get(name), kind)]
-        if lost:
-            raise UsageError(f"{folder / MANIFEST} was changed: it has no usable {', '.join(lost)}", again)
+    found, text = load_document(folder / MANIFEST, MANIFEST)
+    if found.get("schema") != SCHEMA:
+        raise UsageError(
+            f"{shorten(str(folder / MANIFEST), 160)} has schema {shorten(str(found.get('schema')), 40)}, this version reads {SCHEMA}",
+            "Compile the project again.",
+        )
+    result = check_document(found, MANIFEST, str(folder / MANIFEST), text=text)
+    _check_references(result, folder / MANIFEST)
     return result
+
+
+def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
+    """Raise UsageError where an entry names a chip, a memory or a path that the project does not have."""
+    chips = manifest.get("chips", [])
+    inner = range(len(chips))
+    numbers = [("code", chip) for chip in manifest.get("code", inner)] + [("chips", entry.get("chip")) for entry in chips]
+    numbers += [("messages", message[end]) for message in manifest.get("messages", []) for end in ("from", "to")]
+    numbers += [("inputs", chip) for port in manifest.get("inputs", []) for chip in port.get("chips", [])]
+    numbers += [("outputs", port["chip"]) for port in manifest.get("outputs", []) if "chip" in port]
+    problems = [f"{where} names chip {number}" for where, number in numbers if chips and number not in inner]
+    problems += ["code does not list every chip once"] * (bool(chips) and len(manifest["code"]) != len(chips))
+    for entry in manifest.get("networks") or chips or [manifest]:
+        machine = entry["machine"] or {"paths": {}}
+        ends = [end for path in machine["paths"].values() for end in path.values()]
+        levels = [*ends, *([machine["default_memory"]] if "default_memory" in machine else [])]
+        levels += [buffer["level"] for buffer in entry["buffers"]] + [state["level"] for state in entry.get("states", [])]
+        problems += [f"{entry['name']} names the memory {shorten(level, 40)}" for level in levels if level not in entry["memory"]]
+        lists = [entry["traffic"], *(entry[name] for name in ("bytes", "shares", "energy", "utilisation") if entry["traffic"])]
+        paths = sorted({*entry["traffic"], *entry["bytes"], *entry["utilisation"]})
+        problems += [f"{entry['name']} moves bytes over {shorten(path, 40)}" for path in paths if path not in machine["paths"]]
+        problems += [f"{entry['name']} needs figures of {path}" for path in paths for figures in lists if path not in figures]
+    if problems:
+        raise UsageError(f"{shorten(str(file), 160)}: {problems[0]}, which it does not have", KINDS[MANIFEST].remedy)

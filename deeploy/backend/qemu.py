@@ -51,7 +51,7 @@ def run(
     """
     if not (project / "runtime" / "qemu" / "qemu.mk").is_file():
         raise UsageError(f"--on qemu: target {network['target']} does not run there", "Compile for a target that does, or leave --on out.")
-    for tool in dict.fromkeys(("make", *_TOOL.findall((project / "Makefile").read_text()))):
+    for tool in dict.fromkeys(("make", *_TOOL.findall((project / "Makefile").read_text(encoding="utf-8")))):
         if shutil.which(tool) is None:
             raise BuildError(f"{tool} is not installed", f"Install it (on Debian: apt-get install {_PACKAGES.get(tool, tool)}).")
     manifest = read_manifest(project)
@@ -72,7 +72,7 @@ def run(
 
 
 def _build(command: Sequence[str], project: Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         text = done.stdout + done.stderr
         overflow = _OVERFLOW.search(text)
@@ -94,6 +94,7 @@ def _execute(command: Sequence[str], seconds: float) -> None:
         text=True,
         errors="replace",
         start_new_session=True,
+        encoding="utf-8",
     )
     try:
         text, _ = process.communicate(timeout=seconds)

@@ -86,7 +86,7 @@ def _compiler() -> str:
     if shutil.which(compiler) is None:
         raise BuildError(f"{compiler} is not installed", "Install it (on Debian: apt-get install gcc), or name a C compiler in CC.")
     with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "empty.c").write_text("int main(void) { return 0; }\n")
+        (Path(scratch) / "empty.c").write_text("int main(void) { return 0; }\n", encoding="utf-8")
         command = [compiler, "-fsanitize=address,undefined", "empty.c", "-o", "empty"]
         if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode:
             raise BuildError(f"{compiler} has no address sanitizer", "Install its libraries, or name another C compiler in CC.")

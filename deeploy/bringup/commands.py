@@ -26,7 +26,9 @@ def new_target(
 
 @_target.command("check")
 def target_check(
-    target: Annotated[str, typer.Argument(metavar="DIR", help="Folder or name of the target.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder or name of the target. Of a folder, the Python in it is run.", show_default=False)
+    ],
     kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Only kernels whose names begin so.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also kernels whose C is the compiler's own.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,

@@ -26,12 +26,12 @@ def write(folder: Path) -> list[str]:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{shorten(str(folder))} exists and is not an empty folder", "Name another folder.")
-    files = {path.relative_to(_SKELETON): path.read_text() for path in sorted(_SKELETON.rglob("*")) if path.is_file()}
+    files = {path.relative_to(_SKELETON): path.read_text(encoding="utf-8") for path in sorted(_SKELETON.rglob("*")) if path.is_file()}
     written = []
     for inside, text in files.items():
         path = folder / inside.with_suffix("" if inside.suffix == ".txt" else inside.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("@name@", name))
+        path.write_text(text.replace("@name@", name), encoding="utf-8")
         written.append(str(path.relative_to(folder)))
     onnx.save(_model(), folder / "model.onnx")
     return [*written, "model.onnx"]

@@ -180,15 +180,16 @@ class _Stages:
         if own is not None:
             return own
         if id(tensor) in self.given:
-            own = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
+            own = self.local[stage][id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
             self.graphs[stage].inputs.append(own)
-        else:
-            before = self.at(tensor, stage - 1)
-            tag = self.tags[stage]
-            self.tags[stage] += 1
-            send(self.graphs[stage - 1], before, stage, tag)
-            own = receive(self.graphs[stage], tensor, stage - 1, tag)
-        self.local[stage][id(tensor)] = own
+            return own
+        nearest = max(before for before in range(stage) if id(tensor) in self.local[before])
+        own = self.local[nearest][id(tensor)]
+        for to in range(nearest + 1, stage + 1):
+            tag = self.tags[to]
+            self.tags[to] += 1
+            send(self.graphs[to - 1], own, to, tag)
+            own = self.local[to][id(tensor)] = receive(self.graphs[to], tensor, to - 1, tag)
         return own
 
     def system(self) -> System:

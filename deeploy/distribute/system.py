@@ -103,7 +103,7 @@ def _ends(system: System) -> tuple[dict[Pair, tuple[int, int]], dict[Pair, tuple
 
 def _messages(system: System) -> tuple[Message, ...]:
     sends, receives = _ends(system)
-    for pair in sends.keys() ^ receives.keys():
+    for pair in sorted(sends.keys() ^ receives.keys()):
         chip, position = (sends.get(pair) or receives.get(pair)) or (0, 0)
         other = pair[1] if pair in sends else pair[0]
         node = system.chips[chip].nodes[position]

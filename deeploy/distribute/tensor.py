@@ -84,6 +84,7 @@ class _Partitioner:
         self.shards = Shards(found, topology, costs)
         self.cut: dict[str, tuple[int, ...]] = {}
         self.free = [tensor for tensor in graph.inputs if self._is_free(tensor)]
+        self.sliding = _sliding(graph)
 
     def run(self) -> Partition:
         root = self.shards.graphs[ROOT]
@@ -113,12 +114,16 @@ class _Partitioner:
 
     def _is_free(self, tensor: gs.Tensor) -> bool:
         """Whether nodes that are cut are the only ones that read an input, or views of it, as far as that can be said beforehand."""
-        groups = self.cuts.groups
-        readers = [node for node in self.graph.nodes if any(t is tensor for t in node.inputs)]
-        views = [out for reader in readers if reader.op in VIEWS for out in reader.outputs]
-        kernels = [reader for reader in readers if reader.op not in VIEWS]
-        cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in kernels)
-        return bool(readers) and cut and all(self._is_free(view) for view in views)
+        groups, waiting = self.cuts.groups, [tensor]
+        while waiting:
+            tensor = waiting.pop()
+            readers = [node for node in self.graph.nodes if any(t is tensor for t in node.inputs)]
+            kernels = [reader for reader in readers if reader.op not in VIEWS]
+            cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in kernels)
+            if not readers or not cut:
+                return False
+            waiting += (out for reader in readers if reader.op in VIEWS for out in reader.outputs)
+        return True
 
     def _give(self, tensor: gs.Tensor, chip: int) -> None:
         """Give a chip an input of the model."""
@@ -169,22 +174,28 @@ class _Partitioner:
         sent, once for all views. What follows from a constant that slides, as masks do, is computed again by every chip: how much of it is
         read changes from one inference to the next.
         """
-        node = tensor.inputs[0] if tensor.inputs else None
-        if tensor in self.free:
-            for chip in chips:
-                if chip not in self.shards.state(tensor).whole:
-                    self._give(tensor, chip)
-            return
-        if node is None or not (self._is_view(node) or _slides(tensor)) or len(node.outputs) != 1:
-            self.shards.broadcast(tensor, chips)
-            return
-        mapped = self._mapped(node)
-        for position, source in enumerate(node.inputs):
-            if not isinstance(source, gs.Constant):
-                self._spread(source, chips)
-            elif self._is_sent(source, position in mapped):
-                self._spread_constant(source, chips)
-        whole = self.shards.state(tensor).whole
+        waiting: list[tuple[gs.Tensor, gs.Node | None]] = [(tensor, None)]  # and who computes it again, once its inputs are there
+        while waiting:
+            tensor, again = waiting.pop()
+            node = tensor.inputs[0] if tensor.inputs else None
+            if again is not None:
+                self._repeat(again, tensor, chips)
+            elif isinstance(tensor, gs.Constant):
+                self._spread_constant(tensor, chips)
+            elif tensor in self.free:
+                for chip in chips:
+                    if chip not in self.shards.state(tensor).whole:
+                        self._give(tensor, chip)
+            elif node is None or not (self._is_view(node) or id(tensor) in self.sliding) or len(node.outputs) != 1:
+                self.shards.broadcast(tensor, chips)
+            else:
+                mapped = self._mapped(node)
+                read = [t for i, t in enumerate(node.inputs) if not isinstance(t, gs.Constant) or self._is_sent(t, i in mapped)]
+                waiting += [(tensor, node), *((t, None) for t in read[::-1])]
+
+    def _repeat(self, node: gs.Node, tensor: gs.Tensor, chips: Sequence[int]) -> None:
+        """Compute the output of a node on several chips that have its inputs."""
+        mapped, whole = self._mapped(node), self.shards.state(tensor).whole
         for chip in chips:
             if chip not in whole:
                 inputs = [self._spread_operand(t, chip, i in mapped) for i, t in enumerate(node.inputs)]
@@ -396,12 +407,14 @@ class _Partitioner:
         return self.shards.like(tensor, axis, len(indices), " (part)")
 
 
-def _slides(tensor: gs.Tensor) -> bool:
-    """Whether a tensor follows from constants alone, one of which is read further on with every row that exists."""
-    node = tensor.inputs[0] if tensor.inputs else None
-    if node is None or any(not isinstance(t, gs.Constant) and not _slides(t) for t in node.inputs):
-        return False
-    return node.op == SLIDE or any(not isinstance(t, gs.Constant) for t in node.inputs)
+def _sliding(graph: gs.Graph) -> set[int]:
+    """Tensors that follow from constants alone, one of which is read further on with every row that exists, by their ids."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        own = [t for t in node.inputs if not isinstance(t, gs.Constant)]
+        if all(id(t) in found for t in own) and (own or node.op == SLIDE):
+            found |= {id(t) for t in node.outputs}
+    return found
 
 
 def _extent(node: gs.Node, axes: Sequence[int | None]) -> int:

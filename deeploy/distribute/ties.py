@@ -16,8 +16,9 @@ import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
 from deeploy.graph import epilogue
+from deeploy.graph.expr import Affine
 from deeploy.graph.kernel import Layout
-from deeploy.graph.nest import SUM, Affine, Dim, Geometry, Kind, Nest
+from deeploy.graph.nest import SUM, Dim, Geometry, Kind, Nest
 from deeploy.graph.nodes import Node
 from deeploy.operators.views import VIEWS, Access
 
@@ -190,7 +191,7 @@ class _Collector:
             self.tie(begins[bare.name] + np.arange(len(indices)), indices)
             return
         box = geometry.box()
-        for name in {dim.name for dim in expr.dims()}:
+        for name in dict.fromkeys(dim.name for dim in expr.dims()):
             for value in range(geometry.extents[name]):
                 low, high = expr.span({**box, name: (value, value)})
                 touched = indices[max(0, low) : max(0, high + 1)]

@@ -81,7 +81,7 @@ def _check_folder(folder: Path) -> None:
 def _write(file: Path, contents: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(contents)
+        file.write_text(contents, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{shorten(str(file))} cannot be written: {error.strerror}", "Name a place that can be written.") from error
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deeploy.documents import read_document
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend import import_states
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -69,7 +70,7 @@ def save(file: Path, layers: Sequence[Layer], about: str) -> None:
     """Write a list of layers; ``about`` says which network, and how the list can be made again."""
     entries = [_entry(layer) for layer in layers]
     lines = ",\n  ".join(json.dumps(entry) for entry in entries)
-    file.write_text(f'{{"format": {_FORMAT}, "about": {json.dumps(about)}, "layers": [\n  {lines}\n]}}\n')
+    file.write_text(f'{{"format": {_FORMAT}, "about": {json.dumps(about)}, "layers": [\n  {lines}\n]}}\n', encoding="utf-8")
 
 
 def _entry(layer: Layer) -> dict[str, Any]:
@@ -81,32 +82,12 @@ def load(file: Path) -> list[Layer]:
     """Read a list of layers.
 
     Raises:
-        ModelError: not such a list, or a layer with a field that is missing or wrong; it is named.
+        UsageError: there is no such file.
+        ModelError: it is not what its schema says; the layer's place and field are named.
     """
-    remedy = "Write the list again with benchmarks/exploration.py, or explore the ONNX model."
-    try:
-        data = json.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"{shorten(str(file))} cannot be read: {shorten(str(error), 120)}", remedy) from error
-    entries = data.get("layers") if isinstance(data, dict) and data.get("format") == _FORMAT else None
-    if not isinstance(entries, list) or not entries:
-        raise ModelError(f"{shorten(str(file))} is no list of layers of format {_FORMAT}", remedy)
-    return [_layer(entry if isinstance(entry, dict) else {}, position, file) for position, entry in enumerate(entries)]
+    return [_layer(entry, position) for position, entry in enumerate(read_document(file, "layers.json", ModelError)["layers"])]
 
 
-def _layer(entry: dict[str, Any], position: int, file: Path) -> Layer:
-    name = str(entry.get("name", position))
-    fields = {field: entry.get(field, 0) for field in (*LOOPS, "count")}
-    pairs = {field: entry.get(field, [1, 1]) for field in ("strides", "dilations")}
-    wrong = [field for field, value in fields.items() if not _is_count(value)]
-    wrong += [field for field, pair in pairs.items() if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)))]
-    if wrong:
-        raise ModelError(
-            f"{shorten(str(file))}: layer {shorten(name)} has no valid {wrong[0]}", "Give a positive whole number, or two of them."
-        )
-    strides, dilations = ((y, x) for y, x in pairs.values())
-    return Layer(name, tuple(fields[loop] for loop in LOOPS), strides, dilations, fields["count"])
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _layer(entry: dict[str, Any], position: int) -> Layer:
+    (sy, sx), (dy, dx) = (entry.get(name, (1, 1)) for name in ("strides", "dilations"))
+    return Layer(entry.get("name", str(position)), tuple(entry[loop] for loop in LOOPS), (sy, sx), (dy, dx), entry["count"])

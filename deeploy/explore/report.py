@@ -21,7 +21,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def page(study: Entry) -> str:
     """The page of a study as ``deeploy.explore.study.describe`` gives it, with ``models``."""
-    style = "".join((files("deeploy") / place).read_text() for place in ("report/assets/report.css", "explore/assets/explore.css"))
+    style = "".join(
+        (files("deeploy") / place).read_text(encoding="utf-8") for place in ("report/assets/report.css", "explore/assets/explore.css")
+    )
     title = f"{name(study['hardware'])}: {name(', '.join(study['models']), 90)}"
     head = tag(
         "head",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -22,6 +23,8 @@ from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import Layer
+
+_MOST_POINTS = 100_000
 
 Point = Mapping[str, float]
 Task = tuple[Sequence[Layer], Hardware, int, Objective, bool]
@@ -39,6 +42,8 @@ def grid(vary: Sequence[str]) -> list[dict[str, float]]:
         if not equals or not field or not numbers or field in fields:
             raise UsageError(f"--vary {shorten(text)} is not of the form FIELD=NUMBER,NUMBER,...", "For example: --vary pes=256,1024")
         fields[field] = numbers
+    if math.prod(map(len, fields.values())) > _MOST_POINTS:
+        raise UsageError(f"--vary makes a grid of more than {_MOST_POINTS} points", "Vary fewer fields at a time, or give fewer values.")
     return [dict(zip(fields, values, strict=True)) for values in itertools.product(*fields.values())]
 
 
@@ -128,7 +133,7 @@ def _read(file: Path | None) -> dict[str, Any] | None:
     if file is None or not file.is_file():
         return None
     try:
-        description: dict[str, Any] = json.loads(file.read_text())
+        description: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError):
         return None  # changed by someone else: compute it again
     return description
@@ -138,5 +143,5 @@ def _write(file: Path | None, description: Mapping[str, Any]) -> None:
     """Whole or not at all: an interrupted sweep leaves no half file."""
     if file is not None:
         part = file.with_suffix(".part")
-        part.write_text(json.dumps(description))
+        part.write_text(json.dumps(description), encoding="utf-8")
         part.replace(file)

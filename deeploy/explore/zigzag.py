@@ -43,7 +43,7 @@ def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[flo
         folder = Path(scratch)
         files = {"workload": [_workload(layer, hardware)], "accelerator": _accelerator(factors, hardware), "mapping": [_mapping(factors)]}
         for name, contents in files.items():
-            (folder / f"{name}.yaml").write_text(json.dumps(contents))  # JSON is YAML
+            (folder / f"{name}.yaml").write_text(json.dumps(contents), encoding="utf-8")  # JSON is YAML
         energy, _, results = get_hardware_performance_zigzag(
             *(str(folder / f"{name}.yaml") for name in files),
             opt="EDP",

@@ -120,9 +120,8 @@ def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Seque
 
 
 def _inferred(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Mapping[str, TypeProto]:
-    versions = {entry.domain: entry.version for entry in model.opset_import}
     try:
-        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, opset_version(model)), node.domain)
+        schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
         types = {name: found.types[name] for name in node.input if name}
         data = {n: numpy_helper.from_array(found.values[n], n) for n in types if n in found.values}
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, {}, list(model.opset_import), model.ir_version))
@@ -142,7 +141,7 @@ def single(node: onnx.NodeProto, found: Known, model: onnx.ModelProto, everythin
         return None
     constants = {name: found.values[name] for name in inputs if name in found.values and (everything or _is_setting(found.values[name]))}
     new = {name: f"x{i}" for i, name in enumerate(inputs)} | {name: f"y{i}" for i, name in enumerate(outputs)}
-    copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=_stated(node, model))
     copy.input.extend(new.get(name, "") for name in node.input)
     copy.output.extend(new.get(name, "") for name in node.output)
     taken = tuple(name for name in inputs if name not in constants)
@@ -155,6 +154,27 @@ def single(node: onnx.NodeProto, found: Known, model: onnx.ModelProto, everythin
     )
     made = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version, functions=[])
     return Single(made, taken, tuple(outputs))
+
+
+def _stated(node: onnx.NodeProto, model: onnx.ModelProto) -> list[onnx.AttributeProto]:
+    """The attributes of a node that say something else than their defaults, which the generator may refuse when they are given."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, _version(node, model), node.domain)
+    except onnx.defs.SchemaError:
+        return list(node.attribute)
+    defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
+    return [a for a in node.attribute if a.name not in defaults or _value(a) != _value(defaults[a.name])]
+
+
+def _value(attribute: onnx.AttributeProto) -> tuple[int, object]:
+    """Type and value of an attribute, as they compare."""
+    return attribute.type, None if attribute.type == onnx.AttributeProto.UNDEFINED else helper.get_attribute_value(attribute)
+
+
+def _version(node: onnx.NodeProto, model: onnx.ModelProto) -> int:
+    """The version of a node's operator set."""
+    versions: dict[str, int] = {entry.domain: entry.version for entry in model.opset_import}
+    return versions.get(node.domain, opset_version(model))
 
 
 def _is_setting(value: np.ndarray) -> bool:

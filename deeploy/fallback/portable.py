@@ -20,6 +20,8 @@ _TYPES = "|".join(sorted(_BYTES, key=len, reverse=True))
 _ARRAY = re.compile(rf"^(?P<indent>\s+)(?P<type>{_TYPES})\s+(?P<name>\w+)(?P<dims>(?:\[[^\]]*\])+)\s*(?P<value>=[^;]*)?;$", re.MULTILINE)
 _HEAD = r"^((?:EMX_NODE_FN |static |inline |EMX_UNUSED )*(?:const )?\w+[ \*]+"  # what precedes the name of a function
 _FUNCTION = re.compile(_HEAD + r")(?P<name>\w+)\((?P<rest>[^;{]*)\)\s*\{", re.MULTILINE)
+_GLOBAL = re.compile(r"(?:extern )?(?!static |typedef |struct |union |enum |EMX_NODE_FN |EMX_UNUSED static )(?=[A-Za-z_])")
+_TEXT = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'")
 _FORBIDDEN = re.compile(r'\b(malloc|calloc|realloc|free|fopen|printf|fprintf|abort|exit|rand|alloca)\s*\(|#\s*include\s*"')
 
 HEADER = f"""/* Operands and working memory of a kernel that a generator wrote, whole and packed. */
@@ -56,8 +58,7 @@ def portable(generated: str, inputs: int, outputs: int) -> Code | str:
     entry = re.search(rf"^void {ENTRY}\(([^{{]*)\)\s*\{{", text, flags=re.MULTILINE)
     if entry is None or len(entry.group(1).split(",")) != inputs + outputs:
         return "the generated function has other operands than the node"
-    text = text.replace(f"void {ENTRY}(", f"static void {ENTRY}(", 1)
-    moved = _moved(text)
+    moved = _moved(_hidden(text))
     if isinstance(moved, str):
         return moved
     operands = [*(f"(void *)k->inputs[{i}]" for i in range(inputs)), *(f"k->outputs[{i}]" for i in range(outputs))]
@@ -66,6 +67,19 @@ def portable(generated: str, inputs: int, outputs: int) -> Code | str:
     call = f"void KERNEL(const struct {STRUCT} *k) {{\n    {ENTRY}({', '.join([*first, *operands])});\n}}\n"
     head = f'#pragma GCC system_header /* generated: compilers do not warn of its style */\n\n#include "{STRUCT}.h"\n\n'
     return Code(f"{head}{body}\n\n{call}", moved.scratch)
+
+
+def _hidden(text: str) -> str:
+    """The text with everything at the level of the file static: the linker sees the kernel alone."""
+    lines, depth, is_fresh, goes_on = list[str](), 0, True, False
+    for line in text.splitlines():
+        code = _TEXT.sub("", line)
+        is_directive = goes_on or line.startswith("#")
+        goes_on = is_directive and line.endswith("\\")
+        lines.append(_GLOBAL.sub("static ", line, count=1) if is_fresh and not is_directive and _GLOBAL.match(line) else line)
+        depth += 0 if is_directive else sum(code.count(c) for c in "({[") - sum(code.count(c) for c in ")}]")
+        is_fresh = depth == 0 and (is_directive or code.rstrip()[-1:] in ("", ";", "}"))
+    return "\n".join([*lines, ""])
 
 
 def _moved(text: str) -> Code | str:

@@ -16,6 +16,7 @@ from deeploy.frontend.rules import Context
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort
 from deeploy.frontend.trace import CustomShapes, trace
+from deeploy.frontend.validate import check_model
 
 __all__ = ["CustomShapes", "Growing", "import_model", "import_states", "readers_first"]
 
@@ -34,7 +35,7 @@ def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shape
         UnsupportedError: a valid model with something that is not handled.
         UsageError: ``dims`` that the model does not have.
     """
-    return import_read(read_model(path), dims, custom_shapes)
+    return import_read(_checked(path), dims, custom_shapes)
 
 
 def import_states(
@@ -46,7 +47,7 @@ def import_states(
     known: Sequence[Known] = (),
 ) -> Growing:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.growing``."""
-    model = read_model(path)
+    model = _checked(path)
     return import_growing(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context, known)
 
 
@@ -57,11 +58,18 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     """
     if len(models) < 2:
         return list(models)
-    return sorted(models, key=lambda name: not has_caches(read_model(Path(models[name])), dims[name], states))
+    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name])), dims[name], states))
+
+
+def _checked(path: Path) -> onnx.ModelProto:
+    """A model that is well formed; see ``deeploy.frontend.validate``."""
+    model = read_model(path)
+    check_model(model, opset_version(model))
+    return model
 
 
 def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
-    """Normalise a model that was read by ``read_model``; see ``import_model``."""
+    """Normalise a model that was read and checked; see ``import_model``."""
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})

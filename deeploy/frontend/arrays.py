@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.errors import UsageError, shorten
+from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
 from deeploy.graph.types import DType
 
 
@@ -47,61 +46,53 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str) -> Loaded:
     Raises:
         UsageError: the file cannot be read, arrays are missing, or one has the wrong shape or values out of its type's range.
     """
-    picked, notes = _pick(path, _read(path), wanted, kind)
-    present = [(a, w) for a, w in zip(picked, wanted, strict=True) if a is not None]
-    deeper = all(a.ndim == len(w.shape) + 1 and tuple(a.shape[1:]) == w.shape for a, w in present)
-    stacked = bool(present) and deeper and len({len(a) for a, _ in present}) == 1
-    count = (len(present[0][0]),) if stacked else ()
-    arrays = [np.zeros((*count, *w.shape), np.int8) if a is None else a for a, w in zip(picked, wanted, strict=True)]
-    exact = [tuple(a.shape) == w.shape for a, w in zip(arrays, wanted, strict=True)]
+    headers = read_headers(path)
+    picked, notes = _pick(path, headers, wanted, kind)
+    present = [(headers[name], w) for name, w in zip(picked, wanted, strict=True) if name is not None]
+    deeper = all(len(h.shape) == len(w.shape) + 1 and h.shape[1:] == w.shape for h, w in present)
+    stacked = bool(present) and deeper and len({h.shape[0] for h, _ in present}) == 1
+    count = present[0][0].shape[0] if stacked else 0
+    if count > MOST_SAMPLES:  # as many as that have elements only if these take no bytes
+        raise UsageError(f"{shorten(path.name)} states {count} samples; at most {MOST_SAMPLES} are read", "Store fewer samples in a file.")
     if not stacked:
-        for array, want, fits in zip(arrays, wanted, exact, strict=True):
-            if not fits:
+        for header, want in present:
+            if header.shape != want.shape:
                 raise UsageError(
-                    f"{path.name}: {kind} '{shorten(want.name)}' has shape {list(array.shape)} instead of {list(want.shape)}",
+                    f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(header.shape)} instead of {list(want.shape)}",
                     "Store arrays of the model's own shapes, or stack several samples of all of them on one new first axis.",
                 )
+    read = read_arrays(path, {name: headers[name] for name in picked if name is not None})
+    arrays = [
+        np.zeros((*[count][: int(stacked)], *w.shape), np.int8) if name is None else read[name]
+        for name, w in zip(picked, wanted, strict=True)
+    ]
     converted = [_converted(path, a, w, kind) for a, w in zip(arrays, wanted, strict=True)]
     samples = [list(row) for row in zip(*converted, strict=True)] if stacked else [converted]
     if not samples:
-        raise UsageError(f"{path.name} holds no sample", "Store at least one.")
+        raise UsageError(f"{shorten(path.name)} holds no sample", "Store at least one.")
     return Loaded(samples, stacked, tuple(notes))
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise UsageError(f"there is no file {shorten(str(path))}", "Give the path of an npz file.")
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise UsageError(f"{path.name} is a single array, not an npz", "Store it with numpy.savez.")
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(f"{path.name} is not a readable npz file: {str(error)[:100]}", "Store numeric arrays with numpy.savez.") from error
-
-
-def _pick(path: Path, arrays: dict[str, np.ndarray], wanted: Sequence[Expected], kind: str) -> tuple[list[np.ndarray | None], list[str]]:
-    """The array of every wanted tensor, None for an absent one of zero length, and notices."""
+def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], kind: str) -> tuple[list[str | None], list[str]]:
+    """The name of the array of every wanted tensor, None for an absent one of zero length, and notices."""
     empty = {w.name for w in wanted if 0 in w.shape}
     if all(w.name in arrays or w.name in empty for w in wanted) and any(w.name in arrays for w in wanted):
-        return [arrays.get(w.name) for w in wanted], []
-    values = list(arrays.values())
+        return [w.name if w.name in arrays else None for w in wanted], []
+    values = list(arrays)
     if len(values) < len(wanted) and len(values) == sum(w.name not in empty for w in wanted):
         present = iter(values)
         return [None if w.name in empty else next(present) for w in wanted], []
     if len(values) < len(wanted):
         raise UsageError(
-            f"{path.name} holds {len(values)} arrays, the model has {len(wanted)} {kind}s",
+            f"{shorten(path.name)} holds {len(values)} arrays, the model has {len(wanted)} {kind}s",
             f"Store one array for each of: {', '.join(shorten(w.name, 40) for w in wanted[:20])}.",
         )
     surplus = len(values) - len(wanted)
-    return [*values[: len(wanted)]], [f"{path.name}: the last {surplus} array(s) are not {kind}s and are ignored"] if surplus else []
+    note = f"{shorten(path.name)}: the last {surplus} array(s) are not {kind}s and are ignored"
+    return [*values[: len(wanted)]], [note] if surplus else []
 
 
 def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:
-    if array.dtype.kind not in "iufb":
-        raise UsageError(f"{path.name}: {kind} '{shorten(want.name)}' holds {array.dtype}, not numbers", "Store numeric arrays.")
     if want.dtype is None:
         return array
     if want.dtype.is_float or not array.size:
@@ -110,8 +101,9 @@ def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.n
     whole = array.dtype.kind != "f" or bool(np.all(array == np.rint(array)))
     if not whole or array.min() < low or array.max() > high:
         found = f"{array.min()} to {array.max()}" + ("" if whole else ", not all whole numbers")
+        called = f"{shorten(path.name)}: {kind} '{shorten(want.name)}'"
         raise UsageError(
-            f"{path.name}: {kind} '{shorten(want.name)}' has values from {found}; its type {want.dtype.name.lower()} holds {low} to {high}",
+            f"{called} has values from {found}; its type {want.dtype.name.lower()} holds {low} to {high}",
             "Store values of the model's own type, or declare another one (--input-type).",
         )
     return array.astype(want.dtype.numpy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,8 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.rules import Context
 from deeploy.frontend.shapes import numpy_dtype
+from deeploy.frontend.validate import check_size
 from deeploy.graph.types import DType
-
-MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 
 
 def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable]:
@@ -68,6 +66,7 @@ def _shape(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> list[int]:
                 f"axis {axis} of input '{name}' is a dimension {called}, of unknown extent", f"pin it: --dim '{option}=VALUE'"
             )
         shape.append(dims[key])
+    check_size(value.name, shape)
     return shape
 
 
@@ -107,11 +106,7 @@ def check_tensors(graph: gs.Graph) -> None:
         if id(tensor) in seen or tensor.is_empty():
             continue
         seen.add(id(tensor))
-        if math.prod(tensor.shape) > MOST_ELEMENTS:
-            raise UnsupportedError(
-                f"tensor '{shorten(tensor.name)}' has {math.prod(tensor.shape)} elements, the generated code counts to {MOST_ELEMENTS}",
-                "check the shapes, or pin smaller dimensions: --dim NAME=VALUE",
-            )
+        check_size(tensor.name, tensor.shape)
         try:
             DType.of(tensor.dtype)
         except (KeyError, TypeError) as error:

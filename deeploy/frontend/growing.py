@@ -170,7 +170,7 @@ def _sizes(graph: onnx.GraphProto, names: Mapping[str, str]) -> list[int]:
 
 
 def _extents(lengths: _Lengths, dims: Mapping[str, int], context: int, rows: int) -> dict[str, int]:
-    return {**dict.fromkeys(lengths.total, context), **dict.fromkeys(lengths.before, context - rows), **dims}
+    return {**dict.fromkeys(sorted(lengths.total), context), **dict.fromkeys(sorted(lengths.before), context - rows), **dims}
 
 
 def _open(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> Iterator[tuple[int, str]]:

@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.graph.rewrite import constant, producer
+from deeploy.graph.rewrite import constant, producer, sort
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 
@@ -22,7 +22,7 @@ class Equality(Enum):
     EXACT = "exact"  # integer graphs: bit for bit
     STEPS = "steps"  # quantised graphs: at most one step apart, 99 % equal
     SOFTMAX = "softmax"  # probabilities: within 10/255, same maximum among the tied
-    FLOAT = "float"  # within 1e-4
+    FLOAT = "float"  # within 1e-4, absolute or relative
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def strip_quantisation(graph: gs.Graph) -> dict[str, tuple[float, int]]:
         graph.outputs[position] = inner
         _rename(graph, inner, name)
         found[name] = parameters
-    graph.cleanup().toposort()
+    sort(graph.cleanup())
     return found
 
 

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.structure import check
+from deeploy.frontend.validate import check_text
 
 OLDEST_OPSET = 7
 
@@ -47,7 +49,9 @@ def read_whole(path: Path) -> onnx.ModelProto:
     """
     model = _parse(path)
     _load_external_data(model, path.parent)
-    return _inline_functions(model)
+    model = _inline_functions(model)
+    check(model.graph)
+    return model
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -69,6 +73,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{name} is not an ONNX file, or it is truncated", _EXPORT_AGAIN) from error
     if not model.HasField("graph"):
         raise ModelError(f"{name} holds no ONNX graph", _EXPORT_AGAIN)
+    check_text(model)
     return model
 
 

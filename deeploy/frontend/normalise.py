@@ -32,8 +32,14 @@ def normalise(nodes: Iterable[gs.Node], outputs: Sequence[gs.Tensor], context: C
         made = _apply(node, context)
         if isinstance(made, gs.Tensor):
             replaced[id(node.outputs[0])] = made
+            node.inputs.clear()  # or the node would still count as a reader
+        elif made is None:
+            result.append(node)
         else:
-            result += [node] if made is None else made
+            result += made
+            if all(other is not node for other in made):
+                node.inputs.clear()
+                node.outputs.clear()
     final = [replaced.get(id(tensor), tensor) for tensor in outputs]
     return _live(result, final), final
 
@@ -76,6 +82,8 @@ def clip(node: gs.Node, context: Context) -> Result:
         if found is not None and found.size != 1:
             raise broken(node, f"has a bound '{name}' of {found.size} elements")
         value = node.attrs.get(name) if found is None else found.reshape(-1)[0]
+        if value is not None and np.isnan(value):
+            raise broken(node, f"has a bound '{name}' that is not a number")
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)
     regions.keep_first_input(node)
     node.attrs.clear()
@@ -155,7 +163,7 @@ _STANDARD: dict[str, Rule] = {
     "Transpose": regions.transpose,
     **dict.fromkeys(("Gather", "GatherElements"), regions.gather),
     **dict.fromkeys(("ScatterElements", "ArgMax", "ArgMin", "TopK"), regions.with_axis),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), regions.with_axis),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "LpNormalization"), regions.with_axis),
     "Concat": regions.concat,
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), regions.quantisation),
     "Gemm": gemm,

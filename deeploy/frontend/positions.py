@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.lower.build import DOMAIN
+from deeploy.graph.rewrite import sort
 from deeploy.operators.views import SLIDE
 
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
@@ -107,7 +108,7 @@ def slide(graph: gs.Graph, found: Mapping[str, int], rows: int) -> None:
                 graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [made[tensor.name]], domain=DOMAIN))
             node.inputs[place] = made[tensor.name]
     if made:
-        graph.toposort()
+        sort(graph)
 
 
 def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
@@ -137,4 +138,4 @@ def look_up(graph: gs.Graph, values: Mapping[str, np.ndarray]) -> None:
             node.inputs[place] = made[tensor.name]
     if made:
         graph.inputs.append(position)
-        graph.toposort()
+        sort(graph)

@@ -13,7 +13,6 @@ import logging
 import os
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ import onnx
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.load import opset_version, read_model
+from deeploy.frontend.npz import read_arrays, read_headers
 
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
 _NOT_AN_NPZ = "--calibrate takes an .npz with one array per input of the model, samples stacked on the first axis"
@@ -149,18 +149,12 @@ def _inputs(model: onnx.ModelProto) -> list[_Input]:
 
 def _samples(inputs: Sequence[_Input], path: Path) -> list[dict[str, np.ndarray]]:
     """Return the calibration data as one feed per sample."""
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise UsageError(f"{path} holds one bare array", _NOT_AN_NPZ)
-        with archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"cannot read {path}: {shorten(str(error))}", _NOT_AN_NPZ) from error
-    if not all(entry.name in arrays for entry in inputs):
-        if len(arrays) < len(inputs):
-            raise UsageError(f"{path} has {len(arrays)} arrays, the model has {len(inputs)} inputs", _NOT_AN_NPZ)
-        arrays = dict(zip((entry.name for entry in inputs), arrays.values(), strict=False))
+    headers = read_headers(path)
+    if not all(entry.name in headers for entry in inputs):
+        if len(headers) < len(inputs):
+            raise UsageError(f"{path} has {len(headers)} arrays, the model has {len(inputs)} inputs", _NOT_AN_NPZ)
+        headers = dict(zip((entry.name for entry in inputs), headers.values(), strict=False))
+    arrays = read_arrays(path, {entry.name: headers[entry.name] for entry in inputs})
     stacks = {entry.name: _stack(entry, arrays[entry.name]) for entry in inputs}
     counts = {name: len(stack) for name, stack in stacks.items()}
     if len(set(counts.values())) > 1:

@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.lower.build import DOMAIN
-from deeploy.graph.rewrite import producer
+from deeploy.graph.rewrite import producer, sort
 from deeploy.graph.types import DType
 from deeploy.operators.views import APPEND
 
@@ -107,7 +107,7 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
         name = f"{concat.name} (append)"
         attrs = {"axis": axis, "number": number, "past": pair.past, "present": pair.present, **step}
         graph.nodes.append(gs.Node(APPEND, name, attrs, [rows], [result], domain=""))
-    graph.cleanup().toposort()
+    sort(graph.cleanup())
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
     for pair in pairs:
         if pair.present not in known:
@@ -159,7 +159,7 @@ def begin(graph: gs.Graph, states: Sequence[Known]) -> None:
         appends.append(gs.Node(APPEND, f"{state.present} (append)", attrs, [_stored(graph, rows, state)], [full], domain=""))
     graph.nodes.extend(appends)
     graph.outputs = [*kept, *(node.outputs[0] for node in appends)]
-    graph.cleanup().toposort()
+    sort(graph.cleanup())
     graph.outputs = kept
 
 

@@ -15,6 +15,7 @@ from onnx import AttributeProto
 from deeploy.errors import ModelError, UnsupportedError, shorten
 
 _EXPORT_AGAIN = "the file is damaged or was edited; export the model again"
+_MOST_SHOWN = 5  # nodes of a cycle that a message names
 
 
 def describe(node: onnx.NodeProto) -> str:
@@ -23,19 +24,35 @@ def describe(node: onnx.NodeProto) -> str:
     return f"node {name} ({shorten(node.op_type)})"
 
 
+def check(graph: onnx.GraphProto) -> None:
+    """Raise unless names are unique and nodes can be sorted: whoever follows a graph from name to name relies on both.
+
+    Raises:
+        ModelError: names that are not unique, tensors that nobody produces, cycles, a graph without outputs.
+        UnsupportedError: sparse constants, values that are not tensors.
+    """
+    _order(graph)
+
+
 def check_and_sort(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on, sorted topologically and otherwise in the order of the file.
 
     Raises:
-        ModelError: names that are not unique, tensors that nobody produces, cycles, a graph without outputs.
-        UnsupportedError: control flow, sparse constants, values that are not tensors.
+        ModelError: as ``check``.
+        UnsupportedError: as ``check``; control flow.
     """
-    _check_values(graph)
     for node in graph.node:
         _check_attributes(node)
+    producers, order = _order(graph)
+    return _live(graph, producers, order)
+
+
+def _order(graph: onnx.GraphProto) -> tuple[dict[str, int], list[int]]:
+    """The producers of all tensors, and the indices of all nodes in a topological order."""
+    _check_values(graph)
     producers = _producers(graph)
     _check_inputs(graph, producers)
-    return _live(graph, producers, _sorted(graph.node, producers))
+    return producers, _sorted(graph.node, producers)
 
 
 def _check_values(graph: onnx.GraphProto) -> None:
@@ -118,18 +135,26 @@ def _sorted(nodes: Iterable[onnx.NodeProto], producers: dict[str, int]) -> list[
             if waiting[reader] == 0:
                 heapq.heappush(ready, reader)
     if len(order) < len(listed):
-        raise ModelError(f"the graph has a cycle through {describe(listed[_on_cycle(listed, producers, set(order))])}", _EXPORT_AGAIN)
+        found = [describe(listed[index]) for index in _cycle(listed, producers, set(order))]
+        more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+        what = (
+            f"the graph has a cycle through {', '.join(found[:_MOST_SHOWN])}{more}"
+            if len(found) > 1
+            else f"{found[0]} reads its own output"
+        )
+        raise ModelError(what, _EXPORT_AGAIN)
     return order
 
 
-def _on_cycle(nodes: list[onnx.NodeProto], producers: dict[str, int], done: set[int]) -> int:
-    """A node on a cycle: walking from any unfinished node to unfinished sources ends up in one."""
+def _cycle(nodes: list[onnx.NodeProto], producers: dict[str, int], done: set[int]) -> list[int]:
+    """The nodes of a cycle, each before those that read it: walking from any unfinished node to unfinished sources ends up in one."""
+    path: dict[int, None] = {}
     index = next(i for i in range(len(nodes)) if i not in done)
-    seen: set[int] = set()
-    while index not in seen:
-        seen.add(index)
+    while index not in path:
+        path[index] = None
         index = next(s for s in (producers[name] for name in nodes[index].input if name) if s >= 0 and s not in done)
-    return index
+    walked = list(path)
+    return walked[walked.index(index) :][::-1]
 
 
 def _live(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -> list[onnx.NodeProto]:

@@ -20,6 +20,7 @@ from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, constant_inputs, is_ambiguous, is_dialect_op
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
+from deeploy.frontend.validate import check_operands, check_size
 
 CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
 
@@ -81,6 +82,7 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     while inputs and inputs[-1] is None:
         inputs.pop()
     attributes = read_attributes(node, domain)
+    check_operands(node, domain, inputs)
     if not domain and _step_trivial(state, node, attributes, inputs):
         return
     for position in constant_inputs(node.op_type) if not domain else ():
@@ -209,6 +211,7 @@ def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[
                 if standard
                 else "declare it in the model's value_info, or add the operator to the target",
             )
+        check_size(name, shape)
         state.tensors[name] = gs.Variable(name, dtype, shape)
         outputs.append(state.tensors[name])
     while outputs and outputs[-1].is_empty():

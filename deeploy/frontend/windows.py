@@ -111,6 +111,11 @@ def transposed_convolution(node: gs.Node, context: Context) -> Result:
     mode = node.attrs.get("auto_pad", "NOTSET")
     extra = integers(node, "output_padding", rank, [0] * rank)
     fixed = node.attrs.pop("output_shape", None)
+    if mode in ("SAME_UPPER", "SAME_LOWER") and any(extra) and not fixed:
+        raise UnsupportedError(
+            f"{describe(node)} has both auto_pad '{mode}' and output_padding, of which runtimes make outputs of different sizes",
+            "state its pads, or its output_shape",
+        )
     if mode in ("SAME_UPPER", "SAME_LOWER") or fixed:
         full = [s * (n - 1) + r for n, s, r in zip(window.sizes, window.strides, window.reach, strict=True)]
         excess = [f + e - o for f, e, o in zip(full, extra, window.outputs, strict=True)]

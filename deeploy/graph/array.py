@@ -6,16 +6,17 @@ follow from how well a layer's loops fill the array. So a plan chooses a configu
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.loops import LOOPS
 from deeploy.graph.target import Engine, Rate
+from deeploy.schemas import KINDS
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,16 @@ def load_array(file: Path) -> Array:
     """Read an engine description.
 
     Raises:
-        TargetError: a field that is missing or wrong, or factors that do not fill the array.
+        UsageError: there is no such file.
+        TargetError: it is not what its schema says, or factors do not fill the array.
     """
-    remedy = "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"
-    try:
-        data: dict[str, Any] = tomllib.loads(file.read_text())
-        name, pes, entries = data["name"], data["pes"], data["configuration"]
-        found = {str(entry["name"]): {loop: entry["unrolling"].get(loop, 1) for loop in LOOPS} for entry in entries}
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise TargetError(f"engine description {shorten(str(file))}: {shorten(str(error), 100)} is missing or wrong", remedy) from error
-    for configuration, factors in found.items():
-        product = 1
-        for factor in factors.values():
-            product *= factor if isinstance(factor, int) and factor > 0 else 0
-        if product != pes or not str(configuration).isidentifier():
-            raise TargetError(f"{shorten(str(file))}: configuration {shorten(configuration)} does not fill the {pes} elements", remedy)
-    return Array(str(name), pes, found)
+    data = read_document(file, "array.toml", TargetError)
+    found: dict[str, dict[str, int]] = {}
+    for number, entry in enumerate(data["configuration"]):
+        name, factors = entry["name"], {loop: entry["unrolling"].get(loop, 1) for loop in LOOPS}
+        product = math.prod(factors.values())
+        problem = f"unrolling fills {product} of {data['pes']} elements" if product != data["pes"] else "name is that of an entry before"
+        if product != data["pes"] or name in found:
+            raise TargetError(f"{shorten(str(file), 160)}: configuration[{number}].{problem}", KINDS["array.toml"].remedy)
+        found[name] = factors
+    return Array(data["name"], data["pes"], found)

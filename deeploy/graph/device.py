@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import read_document
 from deeploy.errors import TargetError
-
-_HOLDS = "docs/segmentation.md lists what a device's file holds."
 
 
 @dataclass(frozen=True)
@@ -49,23 +46,9 @@ def load_device(file: Path) -> Device:
     """Read a device's file.
 
     Raises:
-        TargetError: it is no TOML, an entry is missing, makes no sense, or does not say where its figures are from.
+        UsageError: there is no such file.
+        TargetError: it is not what its schema says; the entry is named.
     """
-    try:
-        data: dict[str, Any] = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TargetError(f"{file}: {error}", _HOLDS) from error
-    for name, entry in data.items():
-        if not isinstance(entry, dict) or not entry.get("provenance"):
-            raise TargetError(f"{file.name}: entry {name} does not say where its figures are from", "Give it a provenance.")
-    try:
-        memory, time = data["memory"], data["time"]
-        units = (int(memory[name]) for name in ("bytes", "filters"))
-        found = Device(*units, *(float(time[name]) for name in ("slot", "byte", "fetch")))
-    except KeyError as error:
-        raise TargetError(f"{file.name}: the figure {error} is missing", _HOLDS) from error
-    except (TypeError, ValueError) as error:
-        raise TargetError(f"{file.name}: a figure is no number: {error}", _HOLDS) from error
-    if found.memory < 1 or found.filters < 1 or min(found.slot, found.byte, found.fetch) < 0:
-        raise TargetError(f"{file.name}: a figure is negative, or a device without memory", _HOLDS)
-    return found
+    data = read_document(file, "device.toml", TargetError)
+    memory, time = data["memory"], data["time"]
+    return Device(memory["bytes"], memory["filters"], *(float(time[name]) for name in ("slot", "byte", "fetch")))

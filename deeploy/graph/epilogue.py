@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.graph.nest import Affine, Map
+from deeploy.graph.expr import Affine
+from deeploy.graph.nest import Map
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 

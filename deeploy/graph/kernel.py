@@ -121,3 +121,7 @@ class Kernel:
     generator: str = ""
     link: Literal["send", "recv"] | None = None
     samples: tuple[Sample, ...] = ()
+
+    def dense(self, operand: str, rank: int) -> int:
+        """How many trailing axes of an operand of so many axes must be packed in row-major order."""
+        return min(self.strided.get(operand, rank), rank)

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.graph.nest import SUM, Affine, Dim, Geometry, Kind, Map, Nest, Quotient, Remainder
+from deeploy.graph.expr import Affine, Quotient, Remainder
+from deeploy.graph.nest import SUM, Dim, Geometry, Kind, Map, Nest
 
 LOOPS = ("G", "K", "C", "OY", "OX", "FY", "FX")  # outermost first in every table
 

@@ -60,6 +60,7 @@ _KEYWORDS = frozenset(
     ]
 )
 _LONGEST = 32
+_LONGEST_STRING = 1000  # bytes; ISO C99, 5.2.4.1, lets compilers refuse strings of more than 4095 characters
 
 
 def identifier(name: str) -> str:
@@ -83,7 +84,7 @@ class Names:
         base = identifier(name)
         candidate, number = base, 2
         while candidate.lower() in self._taken:
-            candidate, number = f"{base}_{number}", number + 1
+            candidate, number = f"{base.rstrip('_')}_{number}", number + 1
         self._taken.add(candidate.lower())
         return candidate
 
@@ -95,7 +96,13 @@ def comment(name: str, limit: int = 80) -> str:
 
 
 def string(name: str) -> str:
-    """Return a C string literal that holds ``name`` in UTF-8; other than printable characters are octal escapes."""
+    """Return a C string literal that holds ``name`` in UTF-8; other than printable characters are octal escapes.
+
+    Of a very long name it holds the beginning and a digest, so that distinct names stay distinct.
+    """
     safe = set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_ .,:;+-=/()[]<>")
     data = name.encode("utf-8", "surrogatepass")
+    if len(data) > _LONGEST_STRING:
+        begin = data[: _LONGEST_STRING - 20].decode("utf-8", "ignore").encode()
+        data = begin + b"..." + hashlib.sha256(data).hexdigest()[:16].encode()
     return '"' + "".join(chr(b) if b in safe else f"\\{b:03o}" for b in data) + '"'

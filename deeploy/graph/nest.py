@@ -17,11 +17,13 @@ Example, a dense convolution on channels-last data::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import reduce
+from typing import Any
 
-Span = tuple[int, int]  # first and last index, both inclusive
+from deeploy.graph.expr import Affine, Atom, Environment, Expr, Range, Span, Value, evaluate, maximum, minimum, named, plain
 
 
 class Kind(Enum):
@@ -44,47 +46,6 @@ class Combine(Enum):
 SUM, MAX, MIN, PRODUCT = Combine.SUM, Combine.MAX, Combine.MIN, Combine.PRODUCT
 
 
-class Expr:
-    """An affine expression over dimensions, plus floor division and modulo by constants."""
-
-    def _affine(self) -> Affine:
-        raise NotImplementedError  # every subclass defines it
-
-    def __add__(self, other: Expr | int) -> Affine:
-        return self._affine().plus(other, 1)
-
-    def __sub__(self, other: Expr | int) -> Affine:
-        return self._affine().plus(other, -1)
-
-    def __mul__(self, factor: int) -> Affine:
-        return self._affine().times(factor)
-
-    def __floordiv__(self, divisor: int) -> Quotient:
-        return Quotient(self._affine(), divisor)
-
-    def __mod__(self, divisor: int) -> Remainder:
-        return Remainder(self._affine(), divisor)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __rsub__(self, other: int) -> Affine:
-        return (self * -1) + other
-
-    def span(self, box: Mapping[str, Span]) -> Span:
-        """Interval hull of the expression when every dimension runs over ``box[name]``."""
-        return self._affine().span(box)
-
-    def dims(self) -> Iterator[Dim]:
-        """Every dimension that the expression mentions."""
-        yield from self._affine().dims()
-
-
-class Atom(Expr):
-    def _affine(self) -> Affine:
-        return Affine(((self, 1),), 0)
-
-
 @dataclass(frozen=True)
 class Dim(Atom):
     """One dimension of an iteration domain.
@@ -102,97 +63,17 @@ class Dim(Atom):
     def span(self, box: Mapping[str, Span]) -> Span:
         return box[self.name]
 
-    def dims(self) -> Iterator[Dim]:
+    def hull(self, ranges: Mapping[str, Range]) -> Range:
+        return ranges[self.name]
+
+    def at(self, values: Environment) -> Any:
+        return values[self.name]
+
+    def atoms(self) -> Iterator[Atom]:
         yield self
 
     def __str__(self) -> str:
         return self.name
-
-
-@dataclass(frozen=True)
-class Quotient(Atom):
-    """Floor division of an expression by a positive constant."""
-
-    inner: Affine
-    divisor: int
-
-    def span(self, box: Mapping[str, Span]) -> Span:
-        low, high = self.inner.span(box)
-        return low // self.divisor, high // self.divisor
-
-    def dims(self) -> Iterator[Dim]:
-        yield from self.inner.dims()
-
-    def __str__(self) -> str:
-        return f"({self.inner}) // {self.divisor}"
-
-
-@dataclass(frozen=True)
-class Remainder(Atom):
-    """An expression modulo a positive constant."""
-
-    inner: Affine
-    divisor: int
-
-    def span(self, box: Mapping[str, Span]) -> Span:
-        low, high = self.inner.span(box)
-        if low // self.divisor == high // self.divisor:
-            return low % self.divisor, high % self.divisor
-        return 0, self.divisor - 1
-
-    def dims(self) -> Iterator[Dim]:
-        yield from self.inner.dims()
-
-    def __str__(self) -> str:
-        return f"({self.inner}) % {self.divisor}"
-
-
-@dataclass(frozen=True)
-class Affine(Expr):
-    """``sum(coefficient * atom) + constant``; atoms are dimensions, quotients and remainders."""
-
-    terms: tuple[tuple[Atom, int], ...]
-    constant: int
-
-    def _affine(self) -> Affine:
-        return self
-
-    def plus(self, other: Expr | int, sign: int) -> Affine:
-        if isinstance(other, int):
-            return Affine(self.terms, self.constant + sign * other)
-        right = other._affine()
-        terms = dict(self.terms)
-        for atom, factor in right.terms:
-            terms[atom] = terms.get(atom, 0) + sign * factor
-        return Affine(tuple((a, f) for a, f in terms.items() if f), self.constant + sign * right.constant)
-
-    def times(self, factor: int) -> Affine:
-        return Affine(tuple((a, f * factor) for a, f in self.terms if f * factor), self.constant * factor)
-
-    def span(self, box: Mapping[str, Span]) -> Span:
-        low = high = self.constant
-        for atom, factor in self.terms:
-            first, last = atom.span(box)
-            low += factor * (first if factor > 0 else last)
-            high += factor * (last if factor > 0 else first)
-        return low, high
-
-    def dims(self) -> Iterator[Dim]:
-        for atom, _ in self.terms:
-            yield from atom.dims()
-
-    def bare(self) -> Dim | None:
-        """The dimension, when the expression is just that dimension."""
-        if len(self.terms) == 1 and self.constant == 0 and self.terms[0][1] == 1:
-            atom = self.terms[0][0]
-            return atom if isinstance(atom, Dim) else None
-        return None
-
-    def __str__(self) -> str:
-        parts = [str(a) if f == 1 else f"{f}*{a}" for a, f in self.terms]
-        if self.constant or not parts:
-            parts.append(str(self.constant))
-        return " + ".join(parts).replace("+ -", "- ")
 
 
 def parallel(*names: str, runtime: str | None = None) -> tuple[Dim, ...]:
@@ -219,12 +100,12 @@ class Map:
     """
 
     def __init__(self, *axes: Expr | int, outside: float | None = None) -> None:
-        self.axes = tuple(Affine((), axis) if isinstance(axis, int) else axis._affine() for axis in axes)
+        self.axes = tuple(Affine((), axis) if isinstance(axis, int) else axis.affine() for axis in axes)
         self.outside = outside
 
-    def dims(self) -> frozenset[Dim]:
-        """Every dimension that any axis mentions."""
-        return frozenset(dim for axis in self.axes for dim in axis.dims())
+    def dims(self) -> tuple[Dim, ...]:
+        """Every dimension that any axis mentions, once, in the order of the axes."""
+        return tuple(dict.fromkeys(dim for axis in self.axes for dim in axis.dims()))
 
     def __str__(self) -> str:
         border = "" if self.outside is None else f" outside {self.outside}"
@@ -262,11 +143,29 @@ class Nest:
         return found
 
 
+Part = tuple[Value, Value]  # of a dimension: first iteration, and the number of them
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a part of the iteration domain touches along one axis of an operand.
+
+    ``before`` and ``after`` count the indices that the map reads beyond the operand's borders (clipped padding). A window lies inside
+    the operand: where all that is read lies beyond a border, ``count`` is 0 and ``first`` the index next to that border.
+    """
+
+    first: Value
+    count: Value
+    before: Value
+    after: Value
+
+
 @dataclass(frozen=True)
 class Footprint:
     """The box of an operand that a tile touches, per axis, outermost first, in elements.
 
-    ``before`` and ``after`` count the indices that the map reads beyond the operand's borders (clipped padding).
+    ``before`` and ``after`` count the indices that the map reads beyond the operand's borders (clipped padding). The box lies inside
+    the operand: where all that is read lies beyond a border, its extent is 0 and ``first`` the index next to that border.
     """
 
     first: tuple[int, ...]
@@ -316,7 +215,7 @@ class Geometry:
                 elif access.outside is None and size not in (1, known):
                     raise ValueError(f"dimension {dim.name} has extent {known}, but operand {name} gives {size}")
         for phase in (nest, *nest.phases):
-            for missing in phase.dims().keys() - extents.keys():
+            for missing in sorted(phase.dims().keys() - extents.keys()):
                 raise ValueError(f"dimension {missing} has no extent")
         limited = frozenset(name for phase in (nest, *nest.phases) for name, dim in phase.dims().items() if dim.runtime is not None)
         return cls(nest, dict(shapes), extents, limited)
@@ -333,28 +232,50 @@ class Geometry:
         whole = {name: (0, extent - 1) for name, extent in self.extents.items()}
         return {**whole, **(tile or {})}
 
+    def window(self, operand: str, axis: int, size: int, at: Mapping[str, Part], name: str = "") -> Window:
+        """What a part of the iteration domain touches along an axis of an operand: the hull over all phases, clipped to its ``size``.
+
+        Args:
+            at: per dimension the first iteration and the number of them; all other dimensions are whole.
+            name: of the parts of the expressions, where they get names.
+
+        Raises:
+            KeyError: the operand has no map.
+        """
+        maps = [phase.maps()[operand] for phase in (self.nest, *self.nest.phases) if operand in phase.maps()]
+        if not maps:
+            raise KeyError(operand)
+        if is_broadcast(maps, size):
+            return Window(0, 1, 0, 0)
+        expressions = list(dict.fromkeys(access.axes[axis] for access in maps))
+        bare = expressions[0].bare()
+        if len(expressions) == 1 and bare is not None and bare.name in at and self.extents[bare.name] <= size:
+            return Window(*at[bare.name], 0, 0)
+        whole = {dim: (0, extent - 1) for dim, extent in self.extents.items()}
+        ranges: dict[str, Range] = {**whole, **{dim: (first, first + count - 1) for dim, (first, count) in at.items()}}
+        hulls = [expression.hull(ranges) for expression in expressions]
+        spans = [expression.span(whole) for expression in expressions]
+        low, high = reduce(minimum, (low for low, _ in hulls)), reduce(maximum, (high for _, high in hulls))
+        is_before, is_after = min(low for low, _ in spans) < 0, max(high for _, high in spans) >= size
+        if not is_before and not is_after:
+            return Window(named(name, low), named(f"{name}_n", high - low + 1), 0, 0)
+        low, high = named(f"{name}_low", low), named(f"{name}_high", high)
+        last = minimum(high, size - 1) if is_after else high
+        before, after = maximum(-low, 0) if is_before else 0, maximum(high - (size - 1), 0) if is_after else 0
+        begin = maximum(low, 0) if is_before else low
+        inside = minimum(begin, size - 1) if is_after else begin  # windows behind the operand are empty, and begin where it ends
+        first = named(name, inside)
+        begin = first if inside == begin else begin
+        return Window(first, named(f"{name}_n", maximum(last - begin + 1, 0)), plain(before), plain(after))
+
     def footprint(self, operand: str, tile: Mapping[str, Span] | None = None) -> Footprint:
         """The part of ``operand`` that a tile touches: the hull over all phases, clipped to the operand."""
-        box = self.box(tile)
-        spans: list[Span] | None = None
-        for phase in (self.nest, *self.nest.phases):
-            access = phase.maps().get(operand)
-            if access is None:
-                continue
-            here = [axis.span(box) for axis in access.axes]
-            spans = here if spans is None else [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(spans, here, strict=True)]
-        if spans is None:
-            raise KeyError(operand)
-        shape = self.shapes[operand]
-        spans = [(0, 0) if size == 1 and access_is_broadcast(span) else span for span, size in zip(spans, shape, strict=True)]
-        first = tuple(max(0, low) for low, _ in spans)
-        last = tuple(min(size - 1, high) for (_, high), size in zip(spans, shape, strict=True))
-        return Footprint(
-            first,
-            tuple(max(0, b - a + 1) for a, b in zip(first, last, strict=True)),
-            tuple(max(0, -low) for low, _ in spans),
-            tuple(max(0, high - size + 1) for (_, high), size in zip(spans, shape, strict=True)),
+        at: dict[str, Part] = {name: (first, last - first + 1) for name, (first, last) in (tile or {}).items()}
+        axes = [self.window(operand, axis, size, at) for axis, size in enumerate(self.shapes[operand])]
+        first, extent, before, after = (
+            tuple(int(evaluate(getattr(window, name), {})) for window in axes) for name in ("first", "count", "before", "after")
         )
+        return Footprint(first, extent, before, after)
 
     def macs(self, tile: Mapping[str, Span] | None = None) -> int:
         """Multiply-accumulates within ``tile``: the volume of every phase that sums a product of two operands."""
@@ -376,9 +297,9 @@ class Geometry:
         return kinds.pop()
 
 
-def access_is_broadcast(span: Span) -> bool:
-    """Whether a span over an axis of extent 1 stands for a broadcast rather than for padding."""
-    return span[0] >= 0
+def is_broadcast(maps: Sequence[Map], size: int) -> bool:
+    """Whether the only index of an axis stands for every one that the maps name; what lies beyond a border never does."""
+    return size == 1 and all(access.outside is None for access in maps)
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

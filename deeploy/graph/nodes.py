@@ -37,7 +37,7 @@ class Node:
     """One operator: its inputs by position (None where an optional one is absent), outputs and attributes.
 
     ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.graph.kernel``); their
-    operands follow the body's inputs.
+    operands follow the body's inputs. ``is_left``: the node has the spelling of ONNX, of which lowering made nothing else.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Node:
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    is_left: bool = False
 
     @property
     def epilogue(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from deeploy.errors import ModelError
 
-# Rewritten constants keep their origin's name; only names of variables have to be unique, and lowering keeps them so.
+# Rewritten constants keep their origin's name; only names of variables have to be unique, and passes keep them so.
 G_LOGGER.severity = G_LOGGER.ERROR
 
 
@@ -46,16 +46,57 @@ class Pass:
                     if node.op in rule.ops and node.outputs and rule.rewrite(graph, node):
                         changed = True
             if changed:
-                graph.cleanup(remove_unused_node_outputs=False).toposort()
+                _name_apart(graph)
+                sort(graph.cleanup(remove_unused_node_outputs=False))
                 rounds -= 1
                 if rounds < 0:
                     raise ModelError(f"pass {self.name} does not end on this graph", "report this model: a rewrite undoes another one")
         return graph
 
 
+def _name_apart(graph: gs.Graph) -> None:
+    """Give variables of one name names of their own: rules name what they make after what it is made for, which may happen twice.
+
+    Nodes whose tensors have the same names are equal to onnx-graphsurgeon, which then disconnects the wrong one.
+    """
+    owners = {tensor.name: tensor for tensor in (*graph.inputs, *graph.outputs)}
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            name, number = tensor.name, 2
+            while owners.setdefault(name, tensor) is not tensor:
+                name, number = f"{tensor.name} ({number})", number + 1
+            tensor.name = name
+
+
 def rule(*ops: str) -> Callable[[Callable[[gs.Graph, gs.Node], bool]], Rule]:
     """Decorator: make a rule of a function, rooted at nodes with one of ``ops``."""
     return lambda function: Rule(function.__name__, frozenset(ops), function)
+
+
+def sort(graph: gs.Graph) -> gs.Graph:
+    """Sort the nodes of a graph without cycles in place: by the most nodes in a row before them, then in the order in which they are found.
+
+    ``gs.Graph.toposort`` gives the same order, but calls itself as deep as the graph is.
+    """
+    levels: dict[int, int] = {}
+    found: list[gs.Node] = []
+    for root in graph.nodes:
+        path = [] if id(root) in levels else [(root, iter(_sources(root)))]
+        while path:
+            node, sources = path[-1]
+            source = next((s for s in sources if id(s) not in levels), None)
+            if source is not None:
+                path.append((source, iter(_sources(source))))
+                continue
+            levels[id(node)] = 1 + max((levels[id(s)] for s in _sources(node)), default=-1)
+            found.append(node)
+            path.pop()
+    graph.nodes = sorted(found, key=lambda node: levels[id(node)])
+    return graph
+
+
+def _sources(node: gs.Node) -> list[gs.Node]:
+    return [source for tensor in node.inputs for source in tensor.inputs]
 
 
 def constant(tensor: gs.Tensor) -> np.ndarray | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deeploy.errors import TargetError
+from deeploy.documents import read_document
+from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.rewrite import Pass
 from deeploy.graph.topology import Topology
+from deeploy.schemas import KINDS
 
 API_VERSION = 1
 
@@ -167,57 +168,25 @@ def load_timing(file: Path, *further: Path) -> Timing:
     """Read a ``timing.toml``, and further files with nothing but kernels.
 
     Raises:
-        TargetError: an entry lacks its provenance or a figure; file and line are named.
+        UsageError: there is no such file.
+        TargetError: a file is not what its schema says; file, line and entry are named.
     """
-    data = _timing_file(file, ("machine", "engine", "path", "kernel"))
+    data = read_document(file, "timing.toml", TargetError)
     for more in further:
-        data["kernel"] |= _timing_file(more, ("kernel",))["kernel"]
-    clock = _figures(data["machine"].get("clock", {}), file, "machine.clock", ("mhz", "tile"))
-    engines = {n: _figures(e, file, f"engine.{n}", ("fork", "core_mw")) for n, e in data["engine"].items()}
-    paths = {n: _figures(e, file, f"path.{n}", ("issue", "latency", "row", "byte", "pj_per_byte")) for n, e in data["path"].items()}
-    kernels = {n: _figures(e, file, f"kernel.{n}", ("call", "mac", "output")) for n, e in data["kernel"].items()}
+        data["kernel"] |= read_document(more, "timing.toml", TargetError)["kernel"]
+    if "machine" not in data:
+        raise TargetError(f"{shorten(str(file), 160)}: machine is missing", KINDS["timing.toml"].remedy)
+    clock = data["machine"]["clock"]
+    engines, paths = data.get("engine", {}), data.get("path", {})
     return Timing(
         clock["mhz"],
         {name: e["fork"] for name, e in engines.items()},
         clock["tile"],
         {name: e["core_mw"] for name, e in engines.items()},
         {n: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for n, e in paths.items()},
-        {n: _rate(e) for n, e in kernels.items()},
+        {n: _rate(e) for n, e in data["kernel"].items()},
         Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock}),
     )
-
-
-def _timing_file(file: Path, tables: tuple[str, ...]) -> dict[str, Any]:
-    """The tables of a file, every entry of which says where its figures are from."""
-    try:
-        data: dict[str, Any] = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise TargetError(f"{file}: {error}", "Name a file in TOML; docs/targets.md lists what it holds.") from error
-    for name in tables:
-        if not isinstance(data.setdefault(name, {}), dict):
-            raise TargetError(f"{file}: {name} is no table", f"Write entries as [{name}.NAME].")
-        for key, entry in data[name].items():
-            if not isinstance(entry, dict) or not entry.get("provenance"):
-                where = _place(file, f"{name}.{key}")
-                raise TargetError(f"{where}: entry {name}.{key} does not say where its figures are from", "Give it a provenance.")
-    return data
-
-
-def _place(file: Path, entry: str) -> str:
-    """``FILE:LINE`` of the heading of an entry."""
-    table, _, name = entry.partition(".")
-    headings = {f"[{entry}]", f'[{table}."{name}"]', f"[{table}.'{name}']"}
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return next((f"{file}:{number}" for number, line in enumerate(lines, 1) if line.split("#")[0].strip() in headings), str(file))
-
-
-def _figures(entry: Mapping[str, Any], file: Path, name: str, needed: tuple[str, ...]) -> Mapping[str, Any]:
-    missing = [figure for figure in needed if figure not in entry]
-    if missing:
-        raise TargetError(
-            f"{_place(file, name)}: entry {name} lacks the figure {missing[0]}", "Complete the file; docs/targets.md lists what it holds."
-        )
-    return entry
 
 
 @dataclass(frozen=True)

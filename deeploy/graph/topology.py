@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from deeploy.documents import read_document
 from deeploy.errors import TargetError, UsageError, shorten
+from deeploy.schemas import KINDS
+
+_KIND = "topology.toml"
 
 
 @dataclass(frozen=True)
@@ -124,22 +127,27 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
 
     Raises:
         UsageError: there is no such file.
-        TargetError: it is no TOML, an entry is missing, lacks its provenance or makes no sense.
+        TargetError: it is not what its schema says, or its entries do not agree; the entry is named.
     """
-    data = _read(file)
+    data = read_document(file, _KIND, TargetError)
     if base is not None and set(data) == {"chip"}:
         return replace(base, members=_members(file, data))
-    for name, entry in _entries(data):
-        if not isinstance(entry, dict) or not entry.get("provenance"):
-            raise TargetError(f"{file.name}: entry {shorten(name)} does not say where its figures are from", "Give it a provenance.")
-    try:
-        return _topology(file, data)
-    except KeyError as error:
-        raise TargetError(f"{file.name}: the entry {error} is missing", "docs/chips.md lists what a topology file holds.") from error
-    except (TypeError, ValueError) as error:
-        raise TargetError(
-            f"{file.name}: an entry has the wrong type: {shorten(str(error))}", "docs/chips.md lists what a topology file holds."
-        ) from error
+    if "system" not in data:
+        raise TargetError(f"{shorten(str(file), 160)}: system is missing", KINDS[_KIND].remedy)
+    system, groups = data["system"], data.get("groups")
+    links = {
+        name: Link(name, float(e["bytes_per_second"]), float(e["latency"]), float(e["pj_per_byte"])) for name, e in data["link"].items()
+    }
+    return Topology(
+        links,
+        groups["chips"] if groups else 0,
+        groups["link"] if groups else "",
+        _pairs(file, data),
+        system["ports"],
+        system["queue"],
+        float(system["mhz"]),
+        _members(file, data),
+    )
 
 
 def load_members(file: Path) -> Mapping[int, Member]:
@@ -148,81 +156,37 @@ def load_members(file: Path) -> Mapping[int, Member]:
     Raises:
         UsageError, TargetError: as ``load_topology``.
     """
-    return _members(file, _read(file))
+    return _members(file, read_document(file, _KIND, TargetError))
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text())
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no topology file {shorten(str(file))}", "Give the path of a TOML file (docs/chips.md).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TargetError(f"{shorten(str(file))} is no TOML: {shorten(str(error))}", "docs/chips.md shows a topology file.") from error
+def _error(file: Path, what: str) -> TargetError:
+    return TargetError(f"{shorten(str(file), 160)}: {what}", KINDS[_KIND].remedy)
+
+
+def _pairs(file: Path, data: Mapping[str, Any]) -> dict[tuple[int, int], str]:
+    """The kinds of links by the two chips that they join; every link that is named is there, and every chip can be reached by one."""
+    found: dict[tuple[int, int], str] = {}
+    for number, entry in enumerate(data.get("pair", [])):
+        pair = min(entry["chips"]), max(entry["chips"])
+        if pair[0] == pair[1] or pair in found:
+            raise _error(file, f"pair[{number}].chips is {entry['chips']}, and a pair joins two different chips, once")
+        found[pair] = entry["link"]
+    named = [(f"pair[{number}].link", link) for number, link in enumerate(found.values())]
+    named += [("groups.link", data["groups"]["link"])] if "groups" in data else []
+    for where, link in named:
+        if link not in data["link"]:
+            raise _error(file, f"{where} is {shorten(link, 40)}, and there is no table link.{shorten(link, 40)}")
+    if not named:
+        raise _error(file, "it joins no chips: it has neither groups nor pair")
+    return found
 
 
 def _members(file: Path, data: Mapping[str, Any]) -> Mapping[int, Member]:
     """The entries ``[[chip]]``."""
     found: dict[int, Member] = {}
-    entries = data.get("chip", [])
-    for entry in entries if isinstance(entries, list) else [entries]:
-        number = entry.get("chip") if isinstance(entry, dict) else None
-        if not isinstance(number, int) or not _is_count(number, 0) or number in found:
-            raise TargetError(f"{file.name}: an entry [[chip]] has no number of its own", "Write chip = NUMBER, from 0 on, once for each.")
-        unknown = sorted(set(entry) - {"chip", "memory", "cores", "engines"})
-        if unknown:
-            raise TargetError(f"{file.name}: chip {number} has no {shorten(unknown[0])}", "Say memory, cores or engines.")
-        memory, cores, engines = entry.get("memory", {}), entry.get("cores"), entry.get("engines")
-        is_right = (
-            isinstance(memory, dict) and all(_is_count(size, 0) for size in memory.values()) and (cores is None or _is_count(cores, 1))
-        )
-        if not is_right or not (engines is None or (isinstance(engines, list) and all(isinstance(name, str) for name in engines))):
-            raise TargetError(
-                f"{file.name}: chip {number} has entries of the wrong type",
-                'Write memory = { L2 = BYTES }, cores = NUMBER, engines = ["NAME"] (docs/chips.md).',
-            )
-        capacities = {name.lower(): size for name, size in memory.items()}
-        found[number] = Member(capacities, cores, None if engines is None else tuple(engines))
-    return found
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _entries(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """What has to state its origin: the system, every kind of link, the groups."""
-    links = data.get("link") if isinstance(data.get("link"), dict) else {}
-    found = [(f"link.{name}", entry) for name, entry in (links or {}).items()]
-    return found + [(name, data[name]) for name in ("system", "groups") if name in data]
-
-
-def _topology(file: Path, data: Mapping[str, Any]) -> Topology:
-    system, groups = data["system"], data.get("groups", {})
-    links = {
-        name: Link(name, float(e["bytes_per_second"]), float(e["latency"]), float(e["pj_per_byte"])) for name, e in data["link"].items()
-    }
-    pairs = {(int(min(e["chips"])), int(max(e["chips"]))): str(e["link"]) for e in data.get("pair", ()) if len(e["chips"]) == 2}
-    group = int(groups["chips"]) if groups else 0
-    found = Topology(
-        links,
-        group,
-        str(groups["link"]) if groups else "",
-        pairs,
-        int(system["ports"]),
-        int(system["queue"]),
-        float(system["mhz"]),
-        _members(file, data),
-    )
-    unknown = {*pairs.values(), *([found.group_link] if groups else [])} - set(links)
-    problems = [
-        (bool(unknown), f"there is no link {shorten(next(iter(unknown), ''))}"),
-        (len(pairs) != len(data.get("pair", ())) or any(a == b or a < 0 for a, b in pairs), "a pair joins two different chips, once"),
-        (bool(groups) and group < 2, "a group has at least two chips"),
-        (any(link.bytes_per_second <= 0 or link.latency < 0 or link.pj_per_byte < 0 for link in links.values()), "a figure is negative"),
-        (found.ports < 1 or found.queue < 1 or found.mhz <= 0, "ports, queue and mhz are positive"),
-        (not groups and not pairs, "it joins no chips: it has neither groups nor pairs"),
-    ]
-    for is_wrong, what in problems:
-        if is_wrong:
-            raise TargetError(f"{file.name}: {what}", "Correct the file; docs/chips.md lists what it holds.")
+    for number, entry in enumerate(data.get("chip", [])):
+        if entry["chip"] in found:
+            raise _error(file, f"chip[{number}].chip is {entry['chip']}, which an entry before has")
+        engines, capacities = entry.get("engines"), {name.lower(): size for name, size in entry.get("memory", {}).items()}
+        found[entry["chip"]] = Member(capacities, entry.get("cores"), None if engines is None else tuple(engines))
     return found

@@ -354,7 +354,7 @@ class _Assembler:
         for name, tensor in zip(operands, tensors, strict=True):
             axes = self.live.get(tensor.name, frozenset()) if tensor is not None else frozenset()
             rank = len(tensor.shape) if tensor is not None else 0
-            outermost = rank - min(kernel.strided.get(name, rank), rank)
+            outermost = rank - kernel.dense(name, rank)
             if tensor is not None and any(tensor.shape[a] > 1 for axis in axes for a in range(outermost, axis)):
                 return geometry, tensor
         return geometry, None
@@ -383,4 +383,4 @@ def _encoded(kernel: Kernel, node: Node, name: str, data: np.ndarray) -> np.ndar
 
 def _follows(kernel: Kernel, operand: str, access: Access) -> bool:
     """Whether the kernel can step over the operand as it lies."""
-    return access.dense_axes() >= min(kernel.strided.get(operand, len(access.shape)), len(access.shape))
+    return access.dense_axes() >= kernel.dense(operand, len(access.shape))

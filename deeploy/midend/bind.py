@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError, shorten
+from deeploy.errors import NoKernelError, UnsupportedError, shorten
+from deeploy.frontend.lower.floats import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel, Layout
@@ -29,6 +30,7 @@ def view_node(node: gs.Node) -> Node:
         tuple(_tensor(t, node) if t.name or isinstance(t, gs.Constant) else None for t in node.inputs),
         tuple(_tensor(t, node) for t in node.outputs),
         dict(node.attrs),
+        not node.domain and node.op in LOWERED,
     )
 
 
@@ -58,6 +60,8 @@ def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
 
 def mismatch(kernel: Kernel, node: Node) -> list[str]:
     """What keeps ``kernel`` from running ``node``: empty when it fits."""
+    if node.is_left:
+        return ["the integer form (docs/integer-form.md), for which there is no rule with these shapes, types and attributes"]
     if node.epilogue not in kernel.epilogues:
         return [f"no epilogue {' + '.join(node.epilogue) or 'none'}"]
     names = operand_names(kernel, node)
@@ -98,7 +102,7 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
         off: kernels of engines that are not to be used.
 
     Raises:
-        UnsupportedError: lists every node that has no kernel, with what the closest one would need.
+        NoKernelError: lists every node that has no kernel, with what the closest one would need.
     """
     chosen: list[tuple[Kernel, ...]] = []
     failures: list[str] = []
@@ -120,9 +124,9 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
         else:
             failures.append(f"{what}; no kernel of the target has this operator")
     if failures:
-        raise UnsupportedError(
+        raise NoKernelError(
             f"{len(failures)} node{'s have' if len(failures) > 1 else ' has'} no kernel:\n  " + "\n  ".join(failures),
-            "Change the model or its types (--input-type, --dialect), give the target such a kernel (docs/kernels.md), or try --fallback.",
+            "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
         )
     return chosen
 

@@ -20,7 +20,7 @@ import numpy as np
 from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
 from deeploy.midend.program import Buffer, Call, Role
-from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_dims, period, sizes
+from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_dims, in_place, period, sizes
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 MOST_KEPT = 16  # candidates per hops
@@ -212,7 +212,7 @@ class Tiler:
         best = np.broadcast_to(self.work.cycles(self._count(None)), len(self.tiles)).astype(float)
         which = np.full(len(self.tiles), -1)
         for number, name in enumerate(self.core_dims):
-            active = np.minimum(self.cores, self.size.get(name, self.call.geometry.extents[name]))
+            active = cost.active(self.size.get(name, self.call.geometry.extents[name]), self.cores)
             cycles = self.work.cycles(self._count(name), active) + self.tiles * self.fork
             cycles = cycles * (GROWING if name in self.call.geometry.limited and number else 1)
             which = np.where(cycles < best, number, which)
@@ -233,8 +233,7 @@ class Tiler:
         compute, which = self._compute()
         found = []
         for depth in sorted(depths):
-            used, around = self._used(hops, depth)
-            fits = np.flatnonzero((used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
+            used, _, fits = self._used(hops, depth)
             for order in self._orders() if len(fits) else ():
                 found += self._measure(hops, order, depth, compute, used, fits)
         front = _front(found)
@@ -242,10 +241,11 @@ class Tiler:
             return self._staged(hops, depths, front, which)
         return [self._candidate(hops, cell, int(which[cell.number])) for cell in front]
 
-    def _used(self, hops: Hops, depth: int) -> tuple[Any, Any]:
-        """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it."""
+    def _used(self, hops: Hops, depth: int) -> tuple[Any, Any, Any]:
+        """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
         used: Any = np.full(len(self.tiles), self.scratch)
         around: Any = np.zeros(len(self.tiles), np.int64)
+        fits: Any = np.ones(len(self.tiles), bool)
         for name in self.moving:
             slots: Any = np.ones(len(self.tiles), np.int64)
             for dim in self.relevant(name):
@@ -254,7 +254,9 @@ class Tiler:
                 used = used + self._aligned(self.volumes[name][0], 0) * slots
             if hops[name] > 1:
                 around = around + self._aligned(self.volumes[name][0], 1) * slots
-        return used, around
+            whole = in_place(self.call, self.windows[name]) if hops[name] == 0 else frozenset()
+            fits = fits & (whole is not None) & np.all([self.trips[d] == 1 for d in (whole or ()) if d in self.dims], axis=0)
+        return used, around, np.flatnonzero(fits & (used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
 
     def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[_Cell]:
         """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
@@ -372,7 +374,7 @@ class Tiler:
 
     def _compute_of(self, tiling: Tiling) -> float:
         core, extents = tiling.core_dim, self.call.geometry.extents
-        active = min(self.cores, tiling.tile(core, extents[core])) if core is not None else 1
+        active = cost.active(tiling.tile(core, extents[core]), self.cores) if core is not None else 1
 
         def count(name: str, step: int) -> int:
             return int(_steps(extents[name], tiling.tile(name, extents[name]), step, self.cores if name == core else 1))
@@ -428,8 +430,7 @@ class Tiler:
 
     def _smallest(self, hops: Hops, depth: int, which: Any) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
-        used, around = self._used(hops, depth)
-        fits = np.flatnonzero((used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
+        used, around, fits = self._used(hops, depth)
         found: list[Candidate] = []
         least = math.inf
         for i in fits[np.lexsort((around[fits], used[fits]))]:

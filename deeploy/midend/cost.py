@@ -84,7 +84,8 @@ def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, An
     for w in windows[1:]:
         most = larger(most, w.moves)
     cycles, issue, commands = sum(w.data for w in windows), sum(w.issue for w in windows), sum(w.commands for w in windows)
-    hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - cycles * most / commands), 0.0)
+    first = cycles * most / larger(commands, 1.0)  # no commands at all where windows are empty
+    hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
     latency = timing.latency[windows[0].is_output]
     return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
 
@@ -217,6 +218,11 @@ def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
 def steps(size: Any, step: int) -> Any:
     """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
     return -(-size // step) if step > 0 else size * (size < -step)
+
+
+def active(size: Any, cores: int) -> Any:
+    """How many of ``cores`` have a part of ``size`` iterations, of which all parts but the last are as large as the largest."""
+    return -(-size // -(-size // cores))
 
 
 def overhead(call: Call, target: Target) -> float:

@@ -24,6 +24,7 @@ from deeploy.midend.place import Placement, window_name
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead
 from deeploy.midend.share import content
+from deeploy.midend.tiling import Windows, in_place
 
 SHARE = 4  # of the memory, one part of which at most is filled
 SHORT = 1024  # bytes of constants that are worth more room than what else wants it
@@ -40,9 +41,9 @@ def keep(plan: Plan, measured: Measure) -> Plan:
     if plan.machine is None or not is_near(plan.target, plan.machine):
         return plan
     groups = _affordable(plan, use)
-    kept = frozenset(name for names in groups for name in names)
+    kept = tuple(name for names in groups for name in names)
     pairs = zip(plan.program.calls, plan.calls, strict=True)
-    calls = tuple(_in_place(call, candidate, kept, measured) for call, candidate in pairs)
+    calls = tuple(_in_place(call, candidate, frozenset(kept), measured) for call, candidate in pairs)
     offered = tuple(row if c is old else (*row, c) for row, c, old in zip(plan.offered, calls, plan.calls, strict=True))
     plan = replace(plan, prediction=_cheaper(plan, calls), offered=offered)
     if not groups:
@@ -201,6 +202,9 @@ def _is_whole(call: Call, candidate: Candidate, name: str, buffers: Mapping[str,
     if buffer.role is not Role.CONSTANT or buffer.memory or candidate.own or len(streams) != 1 or name in call.geometry.nest.indirect:
         return False
     if not operand.access.is_dense or operand.access.offset:
+        return False
+    whole = in_place(call, Windows(call.geometry, name, operand))
+    if whole is None or any(loop.dim in whole for loop in candidate.tiling.loops):
         return False
     is_row = sum(size > 1 for size in operand.access.shape) <= 1
     return (streams[0].moves == 1 or is_row) and math.prod(operand.access.shape) == math.prod(buffer.shape)

@@ -94,7 +94,7 @@ def _option(memory: str) -> str:
 
 def shared(machine: Machine, target: Target) -> Machine:
     """What each of several networks of a project may use: no constants that are resident, as all begin where the memory does."""
-    resident = {name for kernel in target.kernels for name in kernel.resident.values()}
+    resident = [name for kernel in target.kernels for name in kernel.resident.values()]
     return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)})
 
 

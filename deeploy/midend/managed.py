@@ -115,11 +115,15 @@ class Planner:
     def homes(self, far: Far) -> list[Home]:
         """The buffers to be placed, and where they may live."""
         result = []
+        steps_of: dict[str, list[int]] = {}
+        for step, call in enumerate(self.program.calls):
+            for operand in call.operands.values():
+                steps_of.setdefault(operand.buffer, []).append(step)
         for block in self.blocks:
             may_leave = self.is_far and self._may_leave(block.size, far)
             hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
-            uses = [step for step in range(steps[0], steps[1] + 1) if any(self._is_used(step, name) for name in block.buffers)]
+            uses = sorted({step for name in block.buffers for step in steps_of.get(name, ())})
             if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
                 hops = [hop for hop in hops if hop < 2]
             hops += [hop for hop in self._private(uses) if block.size <= self.room[self.levels[hop]]]
@@ -127,9 +131,6 @@ class Planner:
             hops = [hop for hop in hops if wanted in (None, self.levels[hop])]
             result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
         return result + (self._far_constants(far) if far and self.is_far else [])
-
-    def _is_used(self, step: int, buffer: str) -> bool:
-        return any(operand.buffer == buffer for operand in self.program.calls[step].operands.values())
 
     def _private(self, steps: Sequence[int]) -> list[int]:
         """Own memories of further engines that could run all of these calls."""

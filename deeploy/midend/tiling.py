@@ -15,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from deeploy.graph.nest import Affine, Dim, Geometry, Kind, Span
+import numpy as np
+
+from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, quotient, remainder
+from deeploy.graph.nest import Dim, Geometry, Kind, Part, Window, is_broadcast
 from deeploy.midend.program import Call, Operand
 
 MOST_TRIPS = 4096  # tiles along one dimension that are considered
@@ -81,19 +84,33 @@ class Tiling:
         steps = [loop.tile for loop in self.loops[:loops] if loop.dim == dim]
         return steps[-1] if steps else extent
 
-    def spans(self, extents: Mapping[str, int], index: int, loops: int | None = None) -> dict[str, Span]:
-        """First and last iteration of every cut dimension in tile ``index``, seen by the outermost ``loops`` loops."""
-        result: dict[str, Span] = {}
-        rest = index
-        digits = []
-        for loop in reversed(self.loops):
-            digits.append(rest % loop.trips)
+    @cached_property
+    def index(self) -> Value:
+        """The number of a tile, as emitted code counts them."""
+        return Variable("t", 0, self.tiles - 1) if self.tiles > 1 else 0
+
+    def parts(
+        self, geometry: Geometry, live: Value, index: Value | None = None, loops: int | None = None, suffix: str = ""
+    ) -> dict[str, Part]:
+        """First iteration of every cut dimension and the number of them in a tile, as the outermost ``loops`` loops see it.
+
+        Args:
+            live: how many iterations there are along dimensions that run over the rows that exist (``Geometry.limited``).
+            index: the number of the tile; by default the variable.
+            suffix: of the names of these expressions.
+        """
+        index = self.index if index is None else index
+        rest, firsts, last = self.tiles, dict[str, Value](), dict[str, Loop]()
+        for loop in self.loops[:loops]:
             rest //= loop.trips
-        for loop, digit in list(zip(self.loops, reversed(digits), strict=True))[:loops]:
-            first = result[loop.dim][0] if loop.dim in result else 0
-            first += digit * loop.tile
-            result[loop.dim] = (first, min(first + loop.tile, extents[loop.dim]) - 1)
-        return result
+            firsts[loop.dim] = firsts.get(loop.dim, 0) + remainder(quotient(index, rest), loop.trips) * loop.tile
+            last[loop.dim] = loop
+        parts: dict[str, Part] = {dim: (0, live) for dim in sorted(geometry.limited) if geometry.extents[dim] > 1}
+        for dim, loop in last.items():
+            first = named(f"at_{dim}{suffix}", firsts[dim])
+            rows = maximum(live - first, 0) if dim in geometry.limited else geometry.extents[dim] - first
+            parts[dim] = (first, named(f"n_{dim}{suffix}", minimum(loop.tile, rows)))
+        return parts
 
 
 def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
@@ -141,9 +158,8 @@ class Windows:
         result: list[str | None] = []
         for axis, size in enumerate(self.shape):
             names = [d.name for access in self.maps for d in access.axes[axis].dims()] if self.is_mapped else []
-            broadcast = size == 1 and not any(access.outside is not None for access in self.maps)
             free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.cuttable(n) is Kind.PARALLEL]
-            result.append(None if broadcast or not free else free[0])
+            result.append(None if is_broadcast(self.maps, size) or not free else free[0])
         return tuple(result)
 
     @cached_property
@@ -151,34 +167,26 @@ class Windows:
         """The axes in the order of their strides in memory, widest stride first."""
         return tuple(sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]) if self.shape[axis] > 1 else 0))
 
-    def window(self, axis: int, spans: Mapping[str, Span]) -> Span:
-        """First and last index along an axis, clipped to the operand; last < first where the window is empty."""
-        box = self.geometry.box(spans)
-        hulls = [access.axes[axis].span(box) for access in self.maps]
-        low, high = min(h[0] for h in hulls), max(h[1] for h in hulls)
-        if self.shape[axis] == 1 and low >= 0:
-            return 0, 0
-        return max(0, low), min(self.shape[axis] - 1, high)
+    def window(self, axis: int, at: Mapping[str, Part], name: str = "") -> Window:
+        """What a part of the iteration domain needs along an axis (``Geometry.window``); all of it where there is no map."""
+        size = self.shape[axis]
+        return self.geometry.window(self.name, axis, size, at, name) if self.is_mapped else Window(0, size, 0, 0)
 
     @cache  # noqa: B019  (lives as long as the planning of one class of calls)
     def cut(self, axis: int, size: int) -> AxisCut:
         """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
         dim = self.dims[axis]
         if dim is None:
-            if not self.is_mapped:
-                return AxisCut(self.shape[axis], self.shape[axis], 1)
-            low, high = self.window(axis, {})
-            width = max(0, high - low + 1)
+            width = int(evaluate(self.window(axis, {}).count, {}))
             return AxisCut(width, width, 1)
         extent = self.geometry.extents[dim]
         trips = -(-extent // size)
         if all(_is_bare(access.axes[axis], dim) for access in self.maps):
             return AxisCut(min(size, extent), extent, trips)
-        widths = []
-        for start in range(0, extent, size):
-            low, high = self.window(axis, {dim: (start, min(start + size, extent) - 1)})
-            widths.append(max(0, high - low + 1))
-        return AxisCut(max(widths), sum(widths), trips)
+        start = Variable("start", 0, extent - 1)
+        widths = evaluate(self.window(axis, {dim: (start, minimum(size, extent - start))}).count, {"start": np.arange(0, extent, size)})
+        widths = np.broadcast_to(widths, trips)
+        return AxisCut(int(widths.max()), int(widths.sum()), trips)
 
 
 def _is_bare(axis: Affine, dim: str) -> bool:
@@ -220,16 +228,26 @@ def core_dims(call: Call) -> tuple[str, ...]:
 
 def _parts_are_views(call: Call, dim: str) -> bool:
     """Whether the part of a packed window that one core gets is still laid out as the kernel wants it."""
-    for name, operand in call.operands.items():
-        windows = Windows(call.geometry, name, operand)
-        if not windows.is_mapped or dim not in windows.dims:
-            continue
-        axis = windows.dims.index(dim)
-        dense = min(call.kernel.strided.get(name, len(windows.shape)), len(windows.shape))
-        outer = range(max(0, len(windows.shape) - dense), axis)
-        if any(windows.shape[a] > 1 for a in outer):
-            return False
-    return True
+    every = [Windows(call.geometry, name, operand) for name, operand in call.operands.items()]
+    return not any(windows.is_mapped and windows.dims[axis] == dim for windows in every for axis in _within(call, windows))
+
+
+def _within(call: Call, windows: Windows) -> list[int]:
+    """The axes of an operand whose windows are all of the axis, if they are to be packed as the kernel wants and are no copies."""
+    rank = len(windows.shape)
+    outermost = rank - call.kernel.dense(windows.name, rank)
+    return [axis for axis in range(outermost, rank) if any(windows.shape[a] > 1 for a in range(outermost, axis))]
+
+
+def in_place(call: Call, windows: Windows) -> frozenset[str] | None:
+    """The dimensions that are not cut where a kernel uses an operand as it lies, without a copy of its window.
+
+    None where the kernel never can, since the window of the whole call is not packed as the kernel wants it.
+    """
+    axes = _within(call, windows) if windows.is_mapped else []
+    if any(windows.window(axis, {}).count != windows.shape[axis] for axis in axes):
+        return None
+    return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)
 
 
 def period(loops: Sequence[Loop], dims: set[str], count: int | None = None) -> int:

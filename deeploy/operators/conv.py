@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import Layout, permuted
-from deeploy.graph.nest import Expr, Map, Nest, parallel, reduction
+from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.operators.matmul import exact_product
 

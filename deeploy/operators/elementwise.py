@@ -38,8 +38,9 @@ def _rank(node: Node) -> int:
 def loops(extent: Sequence[Any], keep_last: bool = False, most: int = AXES, **views: Any) -> str:
     """C initialisers of an elementwise loop: ``.extent``, and ``.NAME_step`` for each operand, collapsed to few axes.
 
-    Neighbouring axes become one where every operand steps through them as through one; ``keep_last`` keeps the last axis
-    apart, since epilogue operands are indexed by it. The loop has ``most`` axes.
+    Neighbouring axes become one where every operand steps through them as through one, and axes of extent 1 vanish; ``keep_last`` keeps
+    the last axis apart, since epilogue operands are indexed by it. Where the last axis that is left would step through an operand whose
+    last axis the kernel takes for packed, one of extent 1 follows it. The loop has ``most`` axes.
     """
     rank = len(extent)
     steps = {name: _steps(view, extent) for name, view in views.items()}
@@ -53,6 +54,9 @@ def loops(extent: Sequence[Any], keep_last: bool = False, most: int = AXES, **vi
             axes[-1] = (axes[-1][0] * size, here)
         else:
             axes.append((size, here))
+    packed = [i for i, view in enumerate(views.values()) if view.dense > 0]
+    if axes and any(axes[-1][1][i] not in (0, 1) for i in packed) and axes[-1][0] != 1:
+        axes.append((1, [0] * len(steps)))
     if len(axes) > most:
         raise ValueError(f"more than {most} axes")
     axes = [(1, [0] * len(steps))] * (most - len(axes)) + axes

@@ -2,7 +2,7 @@
 
 Both have the attributes ``peer``, the other chip's number, and ``tag``. The tensor that the Send with a tag reads on one chip is what
 the Recv with this tag writes on the other; between a sender and a receiver, a tag occurs once. A Send has no outputs and a Recv no
-inputs, so ``graph.cleanup()`` would take Sends away, and ``graph.toposort()`` would move Recvs to the front.
+inputs, so ``graph.cleanup()`` would take Sends away, and ``rewrite.sort`` would move Recvs to the front.
 """
 
 from __future__ import annotations

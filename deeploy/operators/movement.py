@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeploy.graph.nest import Dim, Expr, Map, Nest, coupled, parallel
+from deeploy.graph.expr import Expr
+from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Expr, Map, Nest, parallel, reduction
+from deeploy.graph.expr import Expr
+from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 
 AXES = 6  # kept, and reduced, that the portable kernel handles

@@ -57,9 +57,9 @@ class Staircase:
     most: np.ndarray
 
     def limit(self) -> int:
-        """The least limit beyond which no threshold lies that can be reached."""
+        """The least limit beyond which no threshold lies that can be reached, or that lies between zero and what can."""
         t = self.thresholds
-        reached = (t > self.least[:, None]) & (t <= self.most[:, None])
+        reached = (t > np.minimum(self.least, 0)[:, None]) & (t <= np.maximum(self.most, 0)[:, None])
         return int(np.maximum(t, -t)[reached].max(initial=0))
 
     def limited(self, limit: int) -> Staircase:

@@ -22,6 +22,7 @@ from deeploy.graph.epilogue import shifted
 from deeploy.graph.nodes import Node
 
 WORD = 2**31
+_CONSTANTS = ("mul_a", "mul_b", "add", "shift", "low", "high", "even")
 # What attributes of a ``ScaledAdd`` are called where a ``ResidualSum`` has them.
 RESIDUAL = {"add": "offset", "shift": "shift_sum", "low": "low_sum", "high": "high_sum", "even": "even_sum"}
 
@@ -37,29 +38,32 @@ class Sum:
     shift: int
 
 
-@lru_cache(maxsize=256)
 def of_node(node: Node) -> Sum | None:
     """The cheapest form of a ``ScaledAdd``, or of what a ``ResidualSum`` ends with; None where neither has its results."""
-    attrs: Mapping[str, Any] = node.attrs
-    if node.op == "ResidualSum":
-        low, high = node.attrs["low"], node.attrs["high"]
-        if max(-low, high) >= 256:
-            return None
-        a, attrs = np.arange(low, high + 1), {**node.attrs, **{name: node.attrs.get(own) for name, own in RESIDUAL.items()}}
-    else:
-        a = _values(node, 0)
-    b = _values(node, 1)
+    names = RESIDUAL if node.op == "ResidualSum" else {}
+    low, high = (int(node.attrs["low"]), int(node.attrs["high"])) if names else _range(node, 0)
+    if names and max(-low, high) >= 256:
+        return None
+    constants = tuple((name, node.attrs.get(names.get(name, name))) for name in _CONSTANTS)
+    return _cheapest((low, high), _range(node, 1), constants)
+
+
+@lru_cache(maxsize=256)
+def _cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tuple[tuple[str, Any], ...]) -> Sum | None:
+    """The same by the ranges of both operands, both ends included, and the constants of the formula."""
+    attrs = dict(constants)
+    a, b = (np.arange(low, high + 1, dtype=np.int64) for low, high in (a_range, b_range))
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]
-    results = np.clip(shifted(exact, attrs["shift"], attrs.get("even")), attrs["low"], attrs["high"])
+    results = np.clip(shifted(exact, attrs["shift"], attrs["even"]), attrs["low"], attrs["high"])
     return _narrow(attrs, a, b, results) or _halves(attrs, exact, results)
 
 
-def _values(node: Node, index: int) -> np.ndarray:
-    """All values of an operand's type."""
+def _range(node: Node, index: int) -> tuple[int, int]:
+    """The least and the largest value of an operand's type."""
     tensor = node.inputs[index]
     assert tensor is not None
     low, high = tensor.dtype.range
-    return np.arange(int(low), int(high) + 1, dtype=np.int64)
+    return int(low), int(high)
 
 
 def _narrow(attrs: Mapping[str, Any], a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:

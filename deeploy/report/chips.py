@@ -10,6 +10,7 @@ from deeploy.errors import shorten
 from deeploy.report.markup import THIN, name, number, percent, row, tag, text
 from deeploy.report.page import article, document
 from deeploy.report.sections import section
+from deeploy.report.terminal import time_at
 from deeploy.report.text import number as plain
 from deeploy.report.text import table
 
@@ -73,7 +74,11 @@ def _cards(manifest: Entry) -> str:
     if manifest["cycles"] is not None:
         microjoule, waiting = manifest["energy_uj"], manifest["energy"]["waiting"]
         found = [
-            ("Cycles", number(manifest["cycles"]), f"{number(manifest['microseconds'] / 1000, 3)} ms"),
+            (
+                "Cycles",
+                number(manifest["cycles"]),
+                f"{number(manifest['microseconds'] / 1000, 3)} ms at {number(manifest['machine']['mhz'])} MHz",
+            ),
             ("MAC/cycle", number(macs / manifest["cycles"], 2), "all chips together"),
             ("Energy", f"{number(microjoule, 1)} \u00b5J", f"{number(microjoule + waiting, 1)} with cores on that wait"),
             ("Energy by delay", number(manifest["edp_uj_ms"], 2), "\u00b5J ms"),
@@ -195,7 +200,7 @@ def summary(manifest: Entry, folder: Path) -> str:
 
 def _predicted(manifest: Entry) -> str:
     delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
-    return f"{plain(manifest['cycles'])} cycles, {manifest['microseconds'] / 1000:.3f} ms, {delay}"
+    return f"{plain(manifest['cycles'])} cycles, {time_at(manifest)}, {delay}"
 
 
 def report(manifest: Entry) -> str:

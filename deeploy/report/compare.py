@@ -15,7 +15,13 @@ SOFTMAX_TOLERANCE = 10 / 255
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one output compares: ``worst`` is in output steps (or absolute, where there are none)."""
+    """How one output compares.
+
+    Attributes:
+        worst: largest difference, in output steps (or absolute, where there are none).
+        relative: of floats, the largest relative difference of the elements that differ by more than the absolute bound.
+        rule: the bound that was met, or those that were not.
+    """
 
     name: str
     passed: bool
@@ -23,10 +29,12 @@ class Comparison:
     worst: float
     unit: str
     rule: str
+    relative: float = 0.0
 
     def __str__(self) -> str:
         verdict = "ok" if self.passed else "DIFFERS"
-        return f"{self.name}: {verdict}, {self.equal:.2%} equal, worst difference {self.worst:.6g} {self.unit} ({self.rule})"
+        worst = f"{self.worst:.6g} {self.unit}" + (f", {self.relative:.6g} relative" if self.relative else "")
+        return f"{self.name}: {verdict}, {self.equal:.2%} equal, worst difference {worst} ({self.rule})"
 
 
 def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
@@ -34,7 +42,7 @@ def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tole
     name = str(port["name"])
     if got.shape != expected.shape:
         return Comparison(name, False, 0.0, float("inf"), "", f"shape {list(got.shape)} instead of {list(expected.shape)}")
-    difference = _difference(got, expected)
+    difference = differences(got, expected)
     worst = float(difference.max(initial=0.0))
     if tolerance is not None:
         equal = float(np.mean(difference == 0)) if difference.size else 1.0
@@ -44,7 +52,13 @@ def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tole
         return _compare_probabilities(name, port, got, expected)
     if rule == "float":
         equal = float(np.mean(difference == 0)) if difference.size else 1.0
-        return Comparison(name, worst <= FLOAT_TOLERANCE, equal, worst, "absolute", f"within {FLOAT_TOLERANCE:g}")
+        large = difference > FLOAT_TOLERANCE
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = difference[large] / np.abs(expected[large].astype(np.float64))
+        relative = float(np.where(np.isnan(shares), np.inf, shares).max(initial=0.0))
+        passed = excess(got, expected).max(initial=0.0) <= 1
+        met = "absolute or relative" if not passed else "relative" if large.any() else "absolute"
+        return Comparison(name, bool(passed), equal, worst, "absolute", f"within {FLOAT_TOLERANCE:g} {met}", relative)
     step = float(port["step"]) if got.dtype.kind == "f" else 1.0
     steps = np.rint(difference / step) if rule == "steps" else difference
     equal = float(np.mean(steps == 0)) if steps.size else 1.0
@@ -54,7 +68,15 @@ def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tole
     return Comparison(name, worst <= 1 and equal >= EQUAL_SHARE, equal, worst, "steps", "one step, 99 % equal")
 
 
-def _difference(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def excess(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Differences of floats as multiples of what is allowed: 1e-4, absolute or relative to what is expected, whichever is larger."""
+    difference = differences(got, expected)
+    with np.errstate(invalid="ignore"):
+        found = difference / (FLOAT_TOLERANCE * np.maximum(1.0, np.abs(expected.astype(np.float64))))
+    return np.where(difference == 0, 0.0, np.where(np.isnan(found), np.inf, found))
+
+
+def differences(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Absolute differences in float64; equal infinities and NaNs in both count as equal."""
     a, b = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):

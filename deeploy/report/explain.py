@@ -17,6 +17,7 @@ from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role, ahead
 from deeploy.midend.tiling import Stream
+from deeploy.schedule import build
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
 NEIGHBOURS = 3  # buffers named where there is no room
@@ -29,8 +30,8 @@ def explanations(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
         entry: the network's entry of ``deploy.json``.
     """
     levels = list(levels_of(plan.target))
-    schedule = _Schedule(plan)
-    calls = [_Explanation(plan, schedule, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
+    overview = _Overview(plan)
+    calls = [_Explanation(plan, overview, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
     return {"levels": levels, "calls": calls}
 
 
@@ -39,11 +40,12 @@ def spaced(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
-class _Schedule:
+class _Overview:
     """What lies in every memory in every step, and when every buffer is used: put together once for all calls."""
 
     def __init__(self, plan: Plan) -> None:
         steps = len(plan.program.calls)
+        self.text = [str(layer) for layer in build(plan).layers]
         self.alive: dict[str, list[list[Placement]]] = {level: [[] for _ in range(steps)] for level in plan.memory}
         for placement in plan.placements:
             for step in range(max(0, placement.first), min(placement.last, steps - 1) + 1):
@@ -64,9 +66,9 @@ class _Schedule:
 class _Explanation:
     """One call's."""
 
-    def __init__(self, plan: Plan, schedule: _Schedule, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, overview: _Overview, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
         self.plan = plan
-        self.schedule = schedule
+        self.overview = overview
         self.step = step
         self.levels = levels
         self.entry = entry
@@ -74,9 +76,9 @@ class _Explanation:
         self.chosen = plan.calls[step]
         self.ways: Sequence[Call] = plan.ways[step] if plan.ways else (self.call,)
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
-        codes = schedule.codes[:step]
+        codes = overview.codes[:step]
         self.is_beside = step > 0 and bool(codes) and codes[step - ahead(plan.program.calls, step)].is_accelerated
-        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.ways] if schedule.codes else []
+        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.ways] if overview.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
         self.plain = next(c for c in self.offered if with_early(c, False) == plain)
@@ -91,6 +93,7 @@ class _Explanation:
             "reasons": [self.engine(), self.tile(), self.residence(), self.time()],
             "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
             "candidates": [self.candidate(c) for c in self.shown()],
+            "schedule": self.overview.text[self.step],
         }
 
     # ---- reasons
@@ -159,7 +162,7 @@ class _Explanation:
         """The largest buffers that share the engine's memory with the call."""
         level = self.levels[0]
         own = set(self.own())
-        inside = [p for p in self.schedule.alive[level][self.step] if p not in own]
+        inside = [p for p in self.overview.alive[level][self.step] if p not in own]
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
@@ -168,18 +171,18 @@ class _Explanation:
 
     def own(self) -> list[Placement]:
         """This call's windows, scratch and closure."""
-        return self.schedule.own.get(self.call.name, [])
+        return self.overview.own.get(self.call.name, [])
 
     def free(self, hop: int, step: int) -> int:
         """Bytes of a memory that are not taken in a step by anything but this call's windows, scratch and closure."""
         level = self.levels[hop]
         use = self.plan.memory[level]
         own = sum(p.size for p in self.own() if p.level == level and p.first <= step <= p.last)
-        return (use.capacity or 2**40) - use.constants - self.schedule.taken[level][step] + own
+        return (use.capacity or 2**40) - use.constants - self.overview.taken[level][step] + own
 
     def life(self, buffer: str) -> tuple[int, int, int]:
         """First and last step in which a buffer is needed, and its bytes."""
-        return *self.schedule.uses[buffer], self.plan.program.buffers[buffer].bytes
+        return *self.overview.uses[buffer], self.plan.program.buffers[buffer].bytes
 
     def lack(self, candidate: Candidate) -> str | None:
         """The memory that has no room for a candidate's windows, or None."""

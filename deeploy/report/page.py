@@ -60,12 +60,12 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
         f'<meta http-equiv="Content-Security-Policy" content="{text(_POLICY)}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         tag("title", f"{name(title)} {DASH} deeploy"),
-        tag("style", (_ASSETS / "report.css").read_text()),
+        tag("style", (_ASSETS / "report.css").read_text(encoding="utf-8")),
     )
     theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
     anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
     top = tag("nav", tag("b", "deeploy"), *anchors, tag("span", f"version {text(version)}"), theme)
-    script = tag("script", (_ASSETS / "report.js").read_text())
+    script = tag("script", (_ASSETS / "report.js").read_text(encoding="utf-8"))
     return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", top, tag("main", *articles), script)}</html>\n'
 
 
@@ -76,7 +76,8 @@ def article(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explan
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))
     if explanation is not None:
-        parts.append(data(f"explain-data-{entry['name']}", explanation))
+        calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
+        parts.append(data(f"explain-data-{entry['name']}", {**explanation, "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
 
 

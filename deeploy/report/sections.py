@@ -39,7 +39,7 @@ def cards(entry: Entry) -> str:
     found: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]
-        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms"))
+        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(entry['machine']['mhz'])} MHz"))
         found.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
         found.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
         found.append(

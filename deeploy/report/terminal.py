@@ -28,6 +28,11 @@ def report(entry: Entry) -> str:
     return "\n".join(lines)
 
 
+def time_at(entry: Entry) -> str:
+    """The time of an inference, and the clock that makes it of cycles: a system's may be another than that of one chip."""
+    return f"{entry['microseconds'] / 1000:.3f} ms at {entry['machine']['mhz']:g} MHz"
+
+
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
@@ -38,13 +43,15 @@ def _time(entry: Entry, macs: int) -> list[str]:
     words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
-    lines = [f"{number(cycles)} cycles, {entry['microseconds'] / 1000:.3f} ms, {rate}, {entry['energy_uj']:.1f} uJ", f"  {spent}"]
+    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ", f"  {spent}"]
     prediction = entry["prediction"]
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
         gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
         gap = _share(planned - bound, planned)
-        lines.append(f"  the planner counts {number(planned)}; no less than {number(bound)} (gap {gap}); greedy plan: {gain}")
+        lines.append(
+            f"  the planner's closed form counts {number(planned)}, and no plan below {number(bound)} (gap {gap}); greedy plan: {gain}"
+        )
     return lines
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deeploy.documents import read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.report.text import number, table
+from deeploy.schemas import KINDS, REASONS
 
-FILE = "explain.json"
 _NEAR = 4  # names that are suggested
 
 
@@ -36,10 +36,10 @@ def find(project: Path, entry: Mapping[str, Any], name: str) -> list[dict[str, A
         raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
     if entry["machine"] is None:
         return [_flat(entry, step) for step in steps]
-    try:
-        reasons = json.loads((project / FILE).read_text())["networks"][entry["name"]]
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{project / FILE} cannot be read", "Compile the project again: it is written with it.") from error
+    networks = read_document(project / REASONS, REASONS)["networks"]
+    reasons = networks.get(entry["name"])
+    if reasons is None or len(reasons["calls"]) != len(calls):
+        raise UsageError(f"{shorten(str(project / REASONS), 160)} does not explain network {entry['name']}", KINDS[REASONS].remedy)
     head = {"steps": len(calls), "levels": reasons["levels"]}
     return [{**head, "step": step, **reasons["calls"][step]} for step in steps]
 
@@ -70,7 +70,8 @@ def describe(found: Mapping[str, Any]) -> str:
         who = (f"{way['kernel']} on {way['engine']}",) if is_compared else ()
         mark, slots = "*" if way["chosen"] else "", "two" if way["is_double"] else "one"
         ways.append((mark, *who, way["loops"], slots, way["sources"], *figures, way["verdict"]))
-    return "\n".join([*lines, "", f"  ways to run it, {found['considered']} were considered:", _indented(table(heads, ways))])
+    lines += ["", f"  ways to run it, {found['considered']} were considered:", _indented(table(heads, ways))]
+    return "\n".join([*lines, "", "  schedule:", _indented(found["schedule"])])
 
 
 def _indented(text: str) -> str:
@@ -100,4 +101,4 @@ def _flat(entry: Mapping[str, Any], step: int) -> dict[str, Any]:
         f"Tile: the whole layer at once, since {entry['target']} has one flat memory.",
     ]
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
-    return {**head, "op": call["op"], "considered": 1, "reasons": reasons, "operands": operands, "candidates": []}
+    return {**head, "op": call["op"], "considered": 1, "reasons": reasons, "operands": operands, "candidates": [], "schedule": ""}

@@ -1,18 +1,44 @@
-"""JSON Schemas of every file that is read or written by hand: timing, topologies, devices and accelerators in TOML, and ``deploy.json``.
+"""JSON Schemas of every file that is read: timing, topologies, devices, accelerators and their engines in TOML, lists of layers, and what
+projects say of themselves in JSON.
 
-Editors take them by path, from the folder of this module. The loaders say more than a schema can.
+``deeploy.documents`` validates with them, and editors take them by path, from the folder of this module.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MANIFEST = "deploy.json"
-_FILES = {MANIFEST: "deploy", "timing.toml": "timing", "topology.toml": "topology", "hardware.toml": "hardware", "device.toml": "device"}
+PLAN = "plan.json"  # of targets for which no code is made
+REASONS = "explain.json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: what messages call it, and where to read on about it."""
+
+    called: str
+    remedy: str
+
+
+_AGAIN = "Compile the project again: the file is written with it."
+
+KINDS: Mapping[str, Kind] = {
+    MANIFEST: Kind("project file", _AGAIN),
+    PLAN: Kind("plan", _AGAIN),
+    REASONS: Kind("file of explanations", _AGAIN),
+    "timing.toml": Kind("timing file", "Complete or correct the file; docs/targets.md lists what it holds."),
+    "topology.toml": Kind("topology file", "Correct the file; docs/chips.md lists what it holds."),
+    "hardware.toml": Kind("hardware file", "docs/exploration.md lists the fields; examples/hardware holds complete files."),
+    "device.toml": Kind("device file", "docs/segmentation.md lists what a device's file holds."),
+    "array.toml": Kind("engine description", "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"),
+    "layers.json": Kind("list of layers", "Write the list again with benchmarks/exploration.py, or explore the ONNX model."),
+}
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
-    name: json.loads((Path(__file__).parent / f"{stem}.schema.json").read_text()) for name, stem in _FILES.items()
+    name: json.loads((Path(__file__).parent / f"{name.partition('.')[0]}.schema.json").read_text("utf-8")) for name in KINDS
 }

@@ -62,8 +62,12 @@ def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return array if array.ndim != len(shape) else np.pad(array, [(0, max(0, n - m)) for m, n in zip(array.shape, shape, strict=True)])
 
 
-def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True) -> tuple[Session | None, str]:
-    """Load ``model``, or say why onnxruntime cannot serve as a reference for the network described by ``entry``."""
+def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:
+    """Load ``model``, or say why onnxruntime cannot serve as a reference for the network described by ``entry``.
+
+    Args:
+        save: where the model is saved as it is after the optimisations.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
         return None, "onnxruntime is not installed (pip install 'deeploy-compiler[verify]')"
     import onnxruntime
@@ -72,6 +76,8 @@ def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    if save is not None:
+        options.optimized_model_filepath = str(save)
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     failures = (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, RuntimeError)

@@ -54,8 +54,9 @@ from deeploy.errors import TargetError
 from deeploy.frontend.lower import passes
 from deeploy.graph.array import Array, load_array
 from deeploy.graph.device import Device, load_device
+from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import Kernel, Layout, Reference, Sample, Tiling, Types, permuted, types
-from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Expr, Geometry, Kind, Map, Nest, coupled, parallel, reduction
+from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
 from deeploy.graph.target import (

@@ -47,7 +47,7 @@ def _line(folder: Path, kind: str, name: str) -> str:
     """Where ``kind(... name ...)`` is written, else where the name is."""
     texts = []
     for path in sorted(folder.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == kind:
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 if any(isinstance(value, ast.Constant) and value.value == name for value in values):
@@ -102,7 +102,7 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
             yield Problem(where, f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on.")
         elif p.tickets < 4:
             yield Problem(where, f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open.")
-    for first in known:
+    for first in sorted(known):
         seen: set[str] = set()
         level: str | None = first
         while level is not None and level not in seen:
@@ -176,10 +176,10 @@ def _files(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
 def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iterator[tuple[str, str, str]]:
     """Whether the C file, or one that it includes, defines the function with the argument that the declaration says."""
     struct = kernel.struct or Path(kernel.source).stem
-    names = [posixpath.normpath(f"{Path(kernel.source).parent}/{name}") for name in _INCLUDE.findall(source.read_text())]
+    names = [posixpath.normpath(f"{Path(kernel.source).parent}/{name}") for name in _INCLUDE.findall(source.read_text(encoding="utf-8"))]
     included = [path for name in names if (path := _lookup(folders, name)) is not None]
     for path in (source, *included):
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         match = _DEFINITION.search(text)
         if match is not None:
             if match[1] != struct:
@@ -189,7 +189,7 @@ def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iter
             break
     else:
         yield f"{source}:1", "the file defines no function KERNEL", f"Define void KERNEL(const struct {struct} *k)."
-    further = [path.parent / name for path in included for name in _INCLUDE.findall(path.read_text())]
+    further = [path.parent / name for path in included for name in _INCLUDE.findall(path.read_text(encoding="utf-8"))]
     if f"{struct}.h" not in {path.name for path in (*included, *further)}:
         yield f"{source}:1", f"no header {struct}.h is included", f"Declare struct {struct} in {struct}.h beside it, and include that."
 

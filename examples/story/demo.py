@@ -20,7 +20,6 @@ from tokenizer import END, Tokenizer
 
 import deeploy
 from deeploy.backend import host, host_model, project
-from deeploy.simulate.position import at_position
 from deeploy.simulate.walk import walk
 
 HERE = Path(__file__).resolve().parent
@@ -67,9 +66,9 @@ def tell(application: Path, tokenizer: Tokenizer) -> None:
 def predicted(result: deeploy.Compiled) -> str:
     """Tokens per second and energy per token, as the planner's timing model says, averaged over the positions of the context."""
     plan = result.networks["step"].plan
-    runs = [walk(at_position(plan, past)) for past in range(0, CONTEXT, ROWS)]
+    runs = [walk(plan, past) for past in range(0, CONTEXT, ROWS)]
     cycles, energy, mhz = fmean(run.cycles for run in runs), fmean(run.energy.total for run in runs), runs[0].mhz
-    prompt = walk(at_position(result.networks["prompt"].plan, 0))
+    prompt = walk(result.networks["prompt"].plan, 0)
     return (
         f"at {mhz:g} MHz: {mhz * 1e6 / cycles:.0f} token/s and {energy:.1f} uJ/token predicted for writing ({cycles:.0f} cycles a token), "
         f"{mhz * 1e6 * ROWS / prompt.cycles:.0f} token/s for reading"

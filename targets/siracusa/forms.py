@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,10 +107,9 @@ def residual_macros(node: Node) -> dict[str, str]:
 FIELDS = ("bias", "mul", "add", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue
 
 
-def _complete(epilogue: str) -> str:
+def _complete(fields: Mapping[str, object]) -> str:
     """The initialiser with all fields: where some are left out, compilers clear the whole structure of arguments by a call first."""
-    given = dict(re.findall(r"\.(\w+) = ([^,}]+)", epilogue))
-    return "{" + ", ".join(f".{name} = {given.get(name, '0')}" for name in FIELDS) + "}"
+    return "{" + ", ".join(f".{name} = {fields.get(name, 0)}" for name in FIELDS) + "}"
 
 
 def settings(node: Node) -> dict[str, Any]:

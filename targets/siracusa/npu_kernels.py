@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from deeploy.graph.nest import Expr, Geometry
+from deeploy.graph.expr import Expr
+from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul
 from deeploy.target import Kernel, Layout, Map, Nest, Node, Tiling, parallel, reduction, types
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import deeploy
-from deeploy.backend.tiles import TiledCall
-from deeploy.backend.windows import window_text
+from deeploy.backend.layers import declarations
+from deeploy.graph.mentions import mentions
 from deeploy.midend.machine import Options
-from deeploy.midend.plan import Buffering, Plan
+from deeploy.midend.plan import Buffering
 from deeploy.resources import resource
+from deeploy.schedule import build
+from deeploy.schedule.ir import Layer
 from tests.simulate import nets
 
 INCLUDE = resource("kernels") / "hal"
@@ -25,20 +27,19 @@ NETWORKS: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], int, int]
 }
 
 
-def counter(plan: Plan, step: int, output: str) -> list[str]:
+def counter(layer: Layer, output: str) -> list[str]:
     """C: a function that prints fewest and most writes of an element, and the tiles."""
-    addresses = dict.fromkeys(plan.program.buffers, "0")
-    tiled = TiledCall(plan, step, addresses)
-    shape = tiled.call.operands[output].access.shape
-    part = window_text(tiled.windows[output], tiled._part(), "part")
+    step, shape = layer.step, layer.call.operands[output].access.shape
+    with mentions() as noted:
+        begin = [f"if ({count} <= 0) return;" for count in layer.work.empty]
+        place = "0"
+        for axis, (size, window) in enumerate(zip(shape, layer.work.operands[output].axes, strict=True)):
+            begin.append(f"for (int32_t i{axis} = {window.first}; i{axis} < {window.first} + {window.count}; i{axis}++)")
+            place = f"({place}) * {size} + i{axis}"
     lines = [f"static int count_{step}[{math.prod(shape)}];", f"static void tile_{step}(int32_t t) {{", "(void)t;"]
-    lines += [*tiled.tile_lines(), *tiled._part_lines(), *part.lines]
-    place = "0"
-    for axis, (size, window) in enumerate(zip(shape, part.axes, strict=True)):
-        lines.append(f"for (int32_t i{axis} = {window.first}; i{axis} < {window.first} + {window.count}; i{axis}++)")
-        place = f"({place}) * {size} + i{axis}"
-    lines += [f"count_{step}[{place}]++;", "}", f"static void call_{step}(void) {{", f"for (int32_t t = 0; t < {tiled.tiling.tiles}; t++)"]
-    lines += [f"for (core = 0; core < {tiled.cores}; core++) tile_{step}(t);", "int least = 1 << 30, most = 0;"]
+    lines += [*declarations(noted.parts()), *begin]
+    lines += [f"count_{step}[{place}]++;", "}", f"static void call_{step}(void) {{", f"for (int32_t t = 0; t < {layer.tiling.tiles}; t++)"]
+    lines += [f"for (core = 0; core < {layer.work.cores}; core++) tile_{step}(t);", "int least = 1 << 30, most = 0;"]
     lines += [f"for (int i = 0; i < {math.prod(shape)}; i++) {{", f"if (count_{step}[i] < least) least = count_{step}[i];"]
     return [*lines, f"if (count_{step}[i] > most) most = count_{step}[i];", "}", 'printf("%d %d\\n", least, most);', "}"]
 
@@ -47,15 +48,15 @@ def counter(plan: Plan, step: int, output: str) -> list[str]:
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_element_is_written_once(name: str, buffering: Buffering, memory: str, tmp_path: Path) -> None:
-    build, l1, l2 = NETWORKS[name]
+    network, l1, l2 = NETWORKS[name]
     little = {"l2": l2} if memory == "L3" else {}
-    plan = build(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan
+    plan = network(tmp_path, Options({"l1": l1, **little}, None, buffering, memory)).plan
     assert max(candidate.tiling.tiles for candidate in plan.calls) > 2
     assert any(candidate.tiling.core_dim is not None for candidate in plan.calls)
     source = ["#include <stdint.h>", "#include <stdio.h>", '#include "deeploy_tile.h"', "static int core;", "#define rt_core() core"]
-    for step, call in enumerate(plan.program.calls):
-        (output,) = call.writes
-        source += counter(plan, step, output)
+    for layer in build(plan).layers:
+        (output,) = layer.call.writes
+        source += counter(layer, output)
     source += ["int main(void) {", *(f"call_{step}();" for step in range(len(plan.program.calls))), "return 0;", "}"]
     (tmp_path / "cover.c").write_text("\n".join(source))
     command = ["gcc", "-std=c11", "-fsanitize=address,undefined", f"-I{INCLUDE}", str(tmp_path / "cover.c"), "-o", str(tmp_path / "cover")]

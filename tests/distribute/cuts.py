@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 from deeploy import api
 from deeploy.distribute.system import System
 from deeploy.frontend import import_model, import_states
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
 from deeploy.target import load
@@ -59,7 +60,7 @@ def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:
         outputs = [gs.Variable(t.name, t.dtype, t.shape) for t in node.outputs]
         for tensor, own in zip(node.outputs, outputs, strict=True):
             local[chip][id(tensor)], homes[id(tensor)] = own, chip
-        graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs))
+        graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=DOMAIN))
     for tensor in graph.outputs:
         graphs[homes[id(tensor)]].outputs.append(local[homes[id(tensor)]][id(tensor)])
     return System(tuple(graphs), tuple(t.name for t in graph.inputs), tuple(t.name for t in graph.outputs))

@@ -56,8 +56,8 @@ def test_a_batch_fills_and_drains_the_pipeline_once() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("[memory]\nbytes = 1\n", "entry memory does not say"),
-        ('[memory]\nbytes = 1\nprovenance = "x"\n[time]\nprovenance = "x"\n', "the figure 'filters' is missing"),
+        ("[memory]\nbytes = 1\n", "time is missing"),
+        ('[memory]\nbytes = 1\nprovenance = "x"\n[time]\nprovenance = "x"\n', "memory.filters is missing"),
     ],
 )
 def test_a_device_without_figures_or_their_origin_is_refused(tmp_path: Path, text: str, what: str) -> None:

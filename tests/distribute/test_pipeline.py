@@ -11,7 +11,7 @@ import pytest
 
 from deeploy.distribute import balance
 from deeploy.distribute.balance_levels import Levels
-from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph, pipeline
+from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph, part, pipeline
 from deeploy.distribute.system import System, alone, check, constants, deadlock
 from deeploy.errors import FitError, UnsupportedError, UsageError
 from deeploy.operators.link import RECV, SEND
@@ -91,6 +91,23 @@ def test_every_cut_sends_to_the_next_stage_only_and_forwards_what_is_read_later(
     readers = [i for i, node in enumerate(graph.nodes) if any(t is graph.nodes[made].outputs[0] for t in node.inputs)]
     names = [system.chips[m.sender[0]].nodes[m.sender[1]].inputs[0].name for m in system.messages]
     assert names.count(graph.nodes[made].outputs[0].name) == max(level[i] for i in readers) - level[made] == 7
+
+
+def test_a_part_returns_what_is_read_behind_it_and_is_given_what_it_reads(tmp_path: Path) -> None:
+    """All ranges of levels: what only the next level reads, what a later one does, and what is an output of the network."""
+    graph = branching(tmp_path)
+    levels = levels_of_graph(graph)
+    returned = {t.name for t in graph.outputs}
+    for first, end in itertools.combinations(range(levels.depth + 1), 2):
+        inside = {position for row in levels.layers[first:end] for position in row}
+        behind = {position for row in levels.layers[end:] for position in row}
+        made = {t.name for position in inside for t in graph.nodes[position].outputs}
+        read = {t.name for position in inside for t in graph.nodes[position].inputs if isinstance(t, gs.Variable)}
+        wanted = {t.name for position in behind for t in graph.nodes[position].inputs} | returned
+        found = part(graph, levels, first, end)
+        assert [node.name for node in found.nodes] == [graph.nodes[position].name for position in sorted(inside)]
+        assert {t.name for t in found.outputs} == made & wanted
+        assert {t.name for t in found.inputs} == read - made
 
 
 def test_constants_are_divided_and_none_is_on_two_chips(tmp_path: Path) -> None:

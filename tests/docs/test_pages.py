@@ -13,7 +13,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("getting-started", "concepts", "tutorial-pytorch", "tutorial-operator", "tutorial-target", "tutorial-chips", "tutorial-report")
+PAGES = (
+    "getting-started",
+    "concepts",
+    "tutorial-pytorch",
+    "tutorial-operator",
+    "tutorial-target",
+    "tutorial-chips",
+    "tutorial-report",
+    "firmware",
+)
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SHOWN_ONLY = {"toml"}  # parts of files that are not of the page's own
 SECONDS = 400

@@ -25,7 +25,7 @@ FLOAT = TensorProto.FLOAT
 
 def deeploy_cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from deeploy.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
 
 
 def save(
@@ -84,6 +84,19 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "text": (lambda p: written(p, b"this is not a model\n" * 50), "not an ONNX file"),
     "truncated": (truncated, "truncated"),
     "cycle": (lambda p: save(p, [node("Add", "x b", "a"), node("Neg", "a", "b"), node("Neg", "b", "y")]), "has a cycle"),
+    "node that reads itself": (lambda p: save(p, [node("Cast", "y", "y", to=FLOAT)], (2, "n"), (2, "n")), "(Cast) reads its own output"),
+    "cycle of conversions": (
+        lambda p: save(p, [node("Cast", "b", "y", to=FLOAT), node("Cast", "y", "a", to=FLOAT), node("QuantizeLinear", "a x", "b")]),
+        "has a cycle through node 'Cast of y' (Cast), node 'QuantizeLinear of a x' (QuantizeLinear), node 'Cast of b' (Cast)",
+    ),
+    "cycle over an input": (
+        lambda p: save(p, [node("Cast", "x", "y", to=FLOAT), node("Cast", "y", "x", to=FLOAT)]),
+        "computes 'x', which exists already",
+    ),
+    "long cycle": (
+        lambda p: save(p, [node("Neg", f"n{i}", f"n{(i + 1) % 3000}") for i in range(3000)] + [node("Add", "n0 x", "y")]),
+        "and 2995 more",
+    ),
     "nobody produces": (lambda p: save(p, [node("Add", "x ghost", "y")]), "reads 'ghost', which nothing produces"),
     "same output twice": (lambda p: save(p, [node("Neg", "x", "y"), node("Abs", "x", "y")]), "exists already"),
     "missing external file": (lambda p: external(p, "weights.bin"), "is missing"),
@@ -140,7 +153,7 @@ def model(tmp_path: Path) -> Path:
 OPTIONS: dict[str, tuple[list[str], str]] = {
     "unknown target": (["--target", "nowhere"], "there is no target nowhere"),
     "dim without value": (["--dim", "batch"], "--dim batch is not of the form NAME=VALUE"),
-    "dim that is no number": (["--dim", "batch=many"], "many is not a positive whole number"),
+    "dim that is no number": (["--dim", "batch=many"], "--dim batch=many: that is not a whole number from 1 to 2147483647"),
     "dim that nobody has": (["--dim", "batch=3"], "--dim names 'batch', which the model does not have"),
     "type that does not exist": (["--input-type", "x=int7"], "int7 is no element type"),
     "type of no input": (["--input-type", "z=int8"], "--input-type z: the model has no input of that name"),

@@ -65,7 +65,8 @@ class Case:
 
 
 def matrix() -> list[Case]:
-    models = sorted(str(path.parent.relative_to(SHARED)) for path in SHARED.rglob("network.onnx"))
+    """Networks of the folder ``real`` need options of their own, and some are not supported yet: they are not part of it."""
+    models = sorted(str(path.parent.relative_to(SHARED)) for path in SHARED.rglob("network.onnx") if "real" not in path.parts)
     return [Case(m, l1, b, memory) for m in models for l1 in (*FITS, TIGHT) for b in BUFFERINGS for memory in MEMORIES]
 
 

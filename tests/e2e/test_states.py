@@ -17,7 +17,6 @@ from deeploy.backend import host, host_model, project
 from deeploy.cli import app
 from deeploy.errors import DeeployError, UsageError
 from deeploy.simulate.interpreter import Rows, outputs
-from deeploy.simulate.position import at_position
 from deeploy.simulate.walk import walk
 from deeploy.verify import verify
 from tests.e2e import decoders
@@ -86,7 +85,7 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
         counters = tmp_path / "counters.json"
         host_model.execute(application, folder, entry, samples[:count], "--sequence", "1", "--counters", str(counters))
         counted = json.loads(counters.read_text())["engines"]["L2_L1"]
-        traffic = walk(at_position(compiled.plan, count - 1)).traffic["L2_L1"]
+        traffic = walk(compiled.plan, count - 1).traffic["L2_L1"]
         assert (traffic.bytes_in, traffic.bytes_out) == (counted["bytes_to_near"], counted["bytes_to_far"])
         assert (traffic.transfers, traffic.rows) == (counted["transfers"], counted["rows"])
         moved.append(counted["bytes_to_near"])
@@ -94,10 +93,10 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
     assert moved[1] - moved[0] == moved[2] - moved[1]
     assert moved[1] - moved[0] >= 20 * (2 * 2 * 8 * 4 + 4)
     assert moved[0] < moved[2] / 1.5
-    cycles = [walk(at_position(compiled.plan, past)).cycles for past in (0, 64, 127)]
+    cycles = [walk(compiled.plan, past).cycles for past in (0, 64, 127)]
     assert cycles[0] < cycles[1] < cycles[2] == walk(compiled.plan).cycles
     with pytest.raises(UsageError, match="position 128"):
-        at_position(compiled.plan, 128)
+        walk(compiled.plan, 128)
 
 
 def library(folder: Path, *flags: str) -> ctypes.CDLL:
@@ -192,7 +191,7 @@ KEY = "--state=past_key_values.0.key=present.0.key"
     ("options", "what"),
     [
         ([], "how many rows they hold at most"),
-        (["--context", 1], "room for at least two rows"),
+        (["--context", 1], "--context 1: that is not a whole number from 2 to"),
         (["--context", 8, "--state=nothing=present.0.key"], "the model has no input nothing"),
         (["--context", 8, "--state=x=nothing"], "the model has no output nothing"),
         (["--context", 8, KEY, "--dim", "total=5"], "does not fit its inputs"),

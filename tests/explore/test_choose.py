@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.explore.choose import OBJECTIVES, Objective, best_set, evaluate_set, undominated
+from deeploy.explore.choose import OBJECTIVES, Objective, _promising, best_set, evaluate_set, undominated
 
 Array = np.ndarray
 
@@ -84,3 +84,14 @@ def test_undominated_rows() -> None:
 def test_a_set_larger_than_the_choice_is_all_of_it() -> None:
     cycles, energy = instance(1, 2, 3)
     assert best_set(cycles, energy, 5).rows == (0,)  # the second row repeats the first
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 3))
+def test_no_row_of_a_best_set_is_ruled_out(seed: int, size: int) -> None:
+    cost, _ = instance(seed, 8, 5)
+    sums = {rows: cost[list(rows)].min(axis=0).sum() for rows in itertools.combinations(range(len(cost)), size)}
+    least = min(sums.values())
+    for limit in (least, 1.2 * least):
+        kept = set(_promising(cost, size, limit).tolist())
+        assert {row for rows, total in sums.items() if total <= limit for row in rows} <= kept

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from deeploy.explore import networks, sweep
+from deeploy.explore.hardware import load
 from deeploy.graph.loops import Layer
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +132,20 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(computed) == 2 + 4  # another question: nothing is reused
 
 
+def test_results_are_reused_for_the_same_question_only(suite: Path) -> None:
+    layers, hardware = networks.load(suite), load(HARDWARE, {})
+    others: dict[str, tuple[object, ...]] = {
+        "layers": (layers[1:], hardware, 2, "edp", True),
+        "hardware": (layers, load(HARDWARE, {"pes": 16.0}), 2, "edp", True),
+        "sizes": (layers, hardware, 3, "edp", True),
+        "objective": (layers, hardware, 2, "latency", True),
+        "pruning": (layers, hardware, 2, "edp", False),
+    }
+    digests = {name: sweep.digest(task) for name, task in others.items()}  # type: ignore[arg-type]
+    assert len({*digests.values(), sweep.digest((layers, hardware, 2, "edp", True))}) == len(others) + 1
+    assert sweep.digest((list(layers), load(HARDWARE, {}), 2, "edp", True)) == sweep.digest((layers, hardware, 2, "edp", True))
+
+
 def test_a_sweep_from_the_command_line(suite: Path) -> None:
     rows = explored(suite, "--hardware", HARDWARE, "--vary", "memory.*.bandwidth=128,256", "--workers", 1, "--configs", 1)
     assert [row["point"] for row in rows] == [{"memory.*.bandwidth": 128.0}, {"memory.*.bandwidth": 256.0}]
@@ -151,13 +166,13 @@ def test_a_sweep_on_dask(suite: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hardware", "none.toml"], "error: hardware file none.toml cannot be read"),
+        (["--hardware", "none.toml"], "error: there is no hardware file none.toml"),
         (["--hardware", HARDWARE, "--objective", "area"], "error: --objective area is unknown"),
         (["--hardware", HARDWARE, "--configs", "0"], "error: --configs 0 is out of range"),
         (["--hardware", HARDWARE, "--vary", "pes"], "error: --vary pes is not of the form FIELD=NUMBER"),
         (["--hardware", HARDWARE, "--vary", "pes=2", "--vary", "pes=4"], "error: --vary pes=4 is not of the form"),
         (["--hardware", HARDWARE, "--vary", "rows=2"], "error: rows is no field of"),
-        (["--hardware", HARDWARE, "--vary", "pes=2.5"], "error: hardware array256_bw512: pes is 2.5"),
+        (["--hardware", HARDWARE, "--vary", "pes=2.5"], f"error: {HARDWARE}: pes is 2.5, not a whole number"),
         (["--hardware", HARDWARE, "--vary", "pes=2", "-o", "out"], "error: --output and --write-engine show one accelerator"),
         (["--hardware", HARDWARE, "-o", "tests"], "error: tests exists and holds no study"),
         (["--hardware", HARDWARE, "-o", "Makefile"], "error: Makefile exists and is not a folder"),

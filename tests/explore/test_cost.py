@@ -53,6 +53,25 @@ def test_utilisation_is_the_papers(sizes: list[int], factors: list[int]) -> None
     assert found["cycles"] == math.prod(math.ceil(d / u) for d, u in zip(sizes, factors, strict=True))
 
 
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(1, 40), min_size=7, max_size=7),
+    st.lists(st.integers(1, 9), min_size=7, max_size=7),
+    st.sampled_from([16, 64, 1000]),
+    st.sampled_from([16, 64, 1000]),
+)
+def test_multiply_accumulates_are_the_product_of_all_shares(sizes: list[int], factors: list[int], near: float, far: float) -> None:
+    """Cycles times elements, times the share that is at work, times the share of cycles without a stall; bandwidth changes the last."""
+    entry = data(weight=near, input=near, output=near)
+    behind = {**entry["memory"][0], "name": "behind", "operands": ["weight", "input", "output"], "capacity": 1 << 40, "bandwidth": far}
+    pes = math.prod(factors) + 3
+    y = Layer("layer", tuple(sizes))
+    found = one(parse({**entry, "pes": pes, "memory": [*entry["memory"], behind]}, "bound"), y, np.array([factors]))
+    assert found["cycles"] * pes * found["utilisation"] * found["temporal"] == pytest.approx(math.prod(sizes))
+    assert found["utilisation"] == pytest.approx(one(separate(pes), y, np.array([factors]))["utilisation"])
+    assert found["temporal"] <= 1.0
+
+
 CLASSIC = layer(K=64, C=32, OY=16, OX=16)
 UNROLLED = row(K=4, C=2, OY=2, OX=4)  # W: 64 bits, I: 128 bits, O: 512 bits
 

@@ -177,11 +177,11 @@ ODD = '{"format": 1, "layers": [{"name": "odd", "count": 1, "G": 1, "K": %s, "C"
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ("{", "cannot be read"),
-        ('{"format": 2, "layers": []}', "no list of layers"),
-        (ODD % ("0", "[1, 1]"), "layer odd has no valid K"),
-        (ODD % ("2", "[1]"), "layer odd has no valid strides"),
-        (ODD % ("true", "[1, 1]"), "layer odd has no valid K"),
+        ("{", "is not valid JSON"),
+        ('{"format": 2, "layers": []}', "format is 2, not 1"),
+        (ODD % ("0", "[1, 1]"), r"layers\[0\].K is 0, less than 1"),
+        (ODD % ("2", "[1]"), r"layers\[0\].strides has 1 entries, fewer than 2"),
+        (ODD % ("true", "[1, 1]"), r"layers\[0\].K is true, not a whole number"),
     ],
 )
 def test_a_bad_list_is_refused(tmp_path: Path, contents: str, message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,25 @@ def test_without_the_extra_two_lines_say_what_to_install(tmp_path: Path, monkeyp
 
 
 def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="2 nodes have no kernel"):
+    with pytest.raises(UnsupportedError, match=r"2 nodes have no kernel(?s:.*)or try --fallback\.$"):
         deeploy.compile(mixed(tmp_path / "m.onnx"))
+
+
+def test_an_option_that_was_given_or_cannot_help_is_no_advice(tmp_path: Path) -> None:
+    """Neither with the option, nor for a graph of the dialect, nor where the model is cut over chips."""
+    from deeploy import chips
+
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    hardmax = save(tmp_path / "h.onnx", [helper.make_node("Hardmax", ["x"], ["y"])], [2, 3], [2, 3])
+    random = save(tmp_path / "r.onnx", [helper.make_node("RandomNormalLike", ["x"], ["y"])], [2, 3], [2, 3])
+    for refused in (
+        lambda: deeploy.compile(random, fallback=True),
+        lambda: deeploy.compile(hardmax, dialect="integer"),
+        lambda: chips.compile(mixed(tmp_path / "m.onnx"), "generic", chips.Cut(2, "tensor", "cycles")),
+    ):
+        with pytest.raises(UnsupportedError) as error:
+            refused()
+        assert "--fallback" not in error.value.remedy
 
 
 def test_it_is_not_used_where_there_is_a_kernel(tmp_path: Path) -> None:
@@ -71,11 +89,24 @@ def test_an_engine_that_runs_no_c_is_refused(tmp_path: Path) -> None:
         deeploy.compile(mixed(tmp_path / "m.onnx"), "siracusa", fallback="npu")
 
 
+def twice(path: Path) -> Path:
+    """Two nodes of one kind with attributes that say the default, and small constants, which become part of their code."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (1, 12, 4), "r": (1, 12, 4), "b": (1, 24), "h": (1, 2, 4)}
+    weights = {f"{name}{i}": rng.normal(size=shape).astype(np.float32) for i in range(2) for name, shape in shapes.items()}
+    nodes = []
+    for i, (source, result) in enumerate((("x", "t"), ("u", "v"))):
+        inputs = [source, f"w{i}", f"r{i}", f"b{i}", "", f"h{i}"]
+        nodes.append(helper.make_node("GRU", inputs, ["", result], hidden_size=4, direction="forward", linear_before_reset=0))
+        nodes.append(helper.make_node("Expand", [result, "five"], ["u" if i == 0 else "y"]))
+    return save(path, nodes, [5, 2, 4], [5, 2, 4], five=np.array([5, 2, 4]), **weights)
+
+
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
-@pytest.mark.parametrize("make", [mixed, recurrent])
-def test_results_are_those_of_onnx(tmp_path: Path, target: str, make: object) -> None:
+@pytest.mark.parametrize("make", [mixed, recurrent, twice])
+def test_results_are_those_of_onnx(tmp_path: Path, target: str, make: Callable[[Path], Path]) -> None:
     pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
-    model = (mixed if make is mixed else recurrent)(tmp_path / "m.onnx")
+    model = make(tmp_path / "m.onnx")
     compiled = deeploy.compile(model, target, fallback=True)
     shape = [d.dim_value for d in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)

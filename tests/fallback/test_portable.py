@@ -98,3 +98,37 @@ def test_what_needs_no_memory_is_passed_none() -> None:
 def test_what_cannot_be_a_kernel_is_refused(old: str, new: str, reason: str) -> None:
     found = portable(GENERATED.replace(old, new, 1), 1, 1)
     assert isinstance(found, str) and reason in found
+
+
+def test_the_linker_sees_the_kernel_alone(tmp_path: Path) -> None:
+    """Data, declared before or not, and functions whose heads take several lines; what is inside of them stays as it is."""
+    head, _, rest = GENERATED.partition("static inline int helper")
+    more = """extern const float weight[3];
+const float weight[3] = {
+1.0f, 2.0f,
+3.0f
+};
+#define TWICE(x) \\
+2 * (x)
+const char *text = "){";
+typedef int number;
+int sum(
+const int *x,
+int n
+) {
+int result = 0;
+for (int i = 0; i < TWICE(n) / 2; ++i) result += x[i] + (int)weight[i] + (text == 0);
+return result;
+}
+number
+later(void) {
+return 1;
+}
+"""
+    code = portable(f"{head}{more}static inline int helper{rest}", 1, 1)
+    assert isinstance(code, Code)
+    (tmp_path / "kernel.c").write_text("#define KERNEL kernel\n" + code.text)
+    (tmp_path / "fallback.h").write_text(HEADER)
+    subprocess.run(["gcc", "-std=c11", "-c", "kernel.c"], cwd=tmp_path, check=True)
+    seen = subprocess.run(["nm", "-g", "--defined-only", "kernel.o"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert [line.split()[-1] for line in seen.splitlines()] == ["kernel"]

@@ -137,7 +137,7 @@ def refused(tmp_path: Path, kind: type[DeeployError], text: str, model: Path, da
         (SAMPLES.reshape(12, -1), r"shape \[12, 72\]"),
         (SAMPLES[:0], "no sample"),
         (np.full_like(SAMPLES, np.nan), "cannot hold"),
-        (np.full(SAMPLES.shape, "1"), "cannot hold"),
+        (np.full(SAMPLES.shape, "1"), "not numbers"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path: Path, array: np.ndarray, text: str) -> None:
@@ -160,7 +160,7 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("not an archive")
     refused(tmp_path, UsageError, "text.npz", model, tmp_path / "text.npz")
     np.save(tmp_path / "bare.npy", SAMPLES)
-    refused(tmp_path, UsageError, "one bare array", model, tmp_path / "bare.npy")
+    refused(tmp_path, UsageError, "is a single array", model, tmp_path / "bare.npy")
 
 
 def test_files_that_are_no_model(tmp_path: Path) -> None:

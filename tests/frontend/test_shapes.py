@@ -14,13 +14,18 @@ from onnx import TensorProto, helper
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend import import_model
 from deeploy.frontend.schemas import DIALECT_OPS
+from tests.frontend import nodes
 from tests.frontend.models import build, f32, ints, one, read
 
 
 def test_every_dialect_operator_has_shapes(tmp_path: Path) -> None:
     for op in sorted(DIALECT_OPS - {"IntegerDiv", "IntegerMean"}):
-        assert one(tmp_path, op, (2, 0, 5)).outputs[0].shape == [2, 0, 5]
-    assert one(tmp_path, "IntegerDiv", (2, 1, 5), np.ones((3, 1), np.float32)).outputs[0].shape == [2, 3, 5]
+        model = nodes.models()[op]
+        given = model.graph.input[0]
+        given.CopyFrom(helper.make_tensor_value_info(given.name, TensorProto.FLOAT, (2, 0, 3)))
+        assert read(model, tmp_path).outputs[0].shape == [2, 0, 3]
+    graph = one(tmp_path, "IntegerDiv", (2, 1, 5), np.ones((3, 1), np.float32), Delta=1, eps=1, eta=1)
+    assert graph.outputs[0].shape == [2, 3, 5]
     graph = one(tmp_path, "IntegerMean", (2, 3, 5), axes=[-1], keepdims=0)
     assert (graph.outputs[0].shape, graph.nodes[0].attrs) == ([2, 3], {"axes": [2], "keepdims": 0})
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import resource
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -125,3 +129,79 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
         np.save(file, np.zeros(2))
     with pytest.raises(UsageError, match="single array"):
         load_arrays(path, [A], "input")
+
+
+def archive(path: Path, members: dict[str, bytes], **options: Any) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in members.items():
+            made.writestr(name, data, **options)
+    return path
+
+
+def header(text: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    return b"\x93NUMPY" + version + len(text).to_bytes(2 if version == b"\x01\x00" else 4, "little") + text.encode() + data
+
+
+def plain(shape: object, descr: str = "'<f4'", order: object = False) -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+
+NPZ: dict[str, bytes] = {
+    "2^50 elements": header(plain((2**50,))),
+    "2^70 elements": header(plain((2**70,))),
+    "2^50 samples": header(plain((2**50, 2))),
+    "2^50 samples of nothing": header(plain((2**50, 0))),
+    "2^33 bytes that are not there": header(plain((2**30, 2))),
+    "fewer bytes than stated": header(plain((2,)), bytes(7)),
+    "negative": header(plain((-2,))),
+    "no shape": header("{'descr': '<f4', 'fortran_order': False}\n"),
+    "no literal": header("__import__('os').system('false')\n"),
+    "deep": header("(" * 5000 + ")" * 5000),
+    "deep lists": header(plain("[" * 3000 + "]" * 3000)),
+    "null": header("\0\0\0\n"),
+    "objects": header(plain((2,), "'|O'"), pickle.dumps([1, 2])),
+    "texts": header(plain((2,), "'<U3'"), bytes(24)),
+    "a record": header(plain((2,), "[('a', '<f4'), ('b', '|O')]"), bytes(24)),
+    "an unknown version": header(plain((2,)), bytes(8), b"\x09\x00"),
+    "an unknown type": header(plain((2,), "'<z9'"), bytes(8)),
+    "a wrong order": header(plain((2,), order=7), bytes(8)),
+    "no array": b"not an array",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", NPZ)
+@pytest.mark.parametrize("shape", [(2,), (0,)])
+def test_damaged_arrays_are_refused_without_reading_them(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    path = archive(tmp_path / "in.npz", {"a.npy": NPZ[name]})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UsageError) as raised:
+        load_arrays(path, [Expected("a", shape, DType.FLOAT32)], "input")
+    assert len(str(raised.value).splitlines()) == 2 and raised.value.what.isprintable()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+def test_a_bomb_that_nobody_wants_is_not_unpacked(tmp_path: Path) -> None:
+    good = header(plain((2,)), np.array([1, 2], "<f4").tobytes())
+    bomb = header(plain((1 << 28,)), bytes(1 << 28))
+    path = archive(tmp_path / "in.npz", {"a.npy": good, "surplus.npy": bomb, "object.npy": NPZ["objects"]})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    loaded = load_arrays(path, [Expected("p", (2,), DType.FLOAT32)], "input")
+    assert loaded.samples[0][0].tolist() == [1, 2] and "the last 2 array(s)" in loaded.notes[0]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def test_every_truncation_and_flipped_byte_is_an_error_or_the_arrays(tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    whole = npz(path, a=[1, 2]).read_bytes()
+    damaged = [whole[:length] for length in range(0, len(whole), 3)]
+    damaged += [whole[:i] + bytes([whole[i] ^ mask]) + whole[i + 1 :] for i in range(len(whole)) for mask in (1, 0x80, 0xFF)]
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            assert load_arrays(path, [A], "input").samples[0][0].tolist() == [1, 2]
+        except UsageError as error:
+            refused += 1
+            assert len(str(error).splitlines()) == 2
+    assert refused > len(damaged) / 2

@@ -104,5 +104,5 @@ def test_contradictions_and_missing_extents_are_errors() -> None:
 
 def test_expressions_print_as_arithmetic() -> None:
     (o,), (f,) = parallel("o"), reduction("f")
-    assert str(Map(2 * o + f - 1, o // 2, outside=3)) == "[2*o + f - 1, (o) // 2] outside 3"
+    assert str(Map(2 * o + f - 1, o // 2, outside=3)) == "[o * 2 + f - 1, quotient(o, 2)] outside 3"
     assert strides((2, 3, 4)) == (12, 4, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deeploy.graph.target import DmaPath
 from deeploy.resources import resource
+from deeploy.simulate.boxes import Axis, transfers
 
 AXES = 6
 NEAR, FAR = 1 << 16, 1 << 20  # where the two sides begin
@@ -156,6 +159,17 @@ def test_fetched_boxes_may_read_anything(mover: Mover, limits: Limits, box: Box)
 @given(limits=LIMITS, box=boxes(is_apart=True))
 def test_stored_boxes_write_every_byte_once(mover: Mover, limits: Limits, box: Box) -> None:
     check(mover(limits, box, False), limits, box, False)
+
+
+@SETTINGS
+@given(limits=LIMITS, box=boxes(is_apart=True))
+def test_the_walk_counts_the_transfers_that_are_started(mover: Mover, limits: Limits, box: Box) -> None:
+    path = DmaPath("path", "near", "far", limits.max_bytes, limits.max_rows, limits.max_total, limits.max_pitch)
+    axes = [Axis(count, pitch) for count, pitch in zip(box.count, box.pitch, strict=True)]
+    counted: Counter[tuple[int, int]] = Counter()
+    for batch in transfers(path, box.bytes, axes):
+        counted[batch.bytes, batch.rows] += batch.count
+    assert counted == Counter((t.bytes, t.rows) for t in mover(limits, box, True))
 
 
 def test_an_engine_without_limits_moves_a_window_at_once(mover: Mover) -> None:

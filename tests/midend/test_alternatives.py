@@ -12,6 +12,7 @@ import pytest
 
 import deeploy
 from deeploy.errors import FitError
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
@@ -29,7 +30,7 @@ RESIDUAL = Path(__file__).parents[3] / "shared" / "models" / "dialect" / "Models
 def sums() -> gs.Graph:
     """y = ((x + x) + x) + x: what the second sum writes may lie over what it reads."""
     x, a, b, y = (gs.Variable(name, np.float32, [4, 5]) for name in "xaby")
-    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to]) for source, to in ((x, a), (a, b), (b, y))]
+    nodes = [gs.Node("Add", f"sum_{to.name}", {}, [source, x], [to], domain=DOMAIN) for source, to in ((x, a), (a, b), (b, y))]
     return gs.Graph(nodes=nodes, inputs=[x], outputs=[y])
 
 

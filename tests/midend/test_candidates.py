@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
+from deeploy.graph.expr import evaluate
+from deeploy.graph.nest import Part
 from deeploy.graph.target import Target
 from deeploy.midend import cost
 from deeploy.midend.candidates import CLOSURE_BYTES, Candidate, Tiler
@@ -20,6 +25,7 @@ from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
 from deeploy.midend.tiling import Stream, Windows
 from deeploy.target import load
+from tests.midend.tiles import spans
 from tests.simulate import nets
 
 TARGET: Target = load("siracusa")
@@ -65,12 +71,11 @@ def walk(tiler: Tiler, candidate: Candidate, stream: Stream) -> Moved:
     axes = range(len(windows.shape))
     cut = {loop.dim for loop in tiling.loops[: stream.loops]}
     for t in range(0, tiling.tiles, stream.period):
-        spans = tiling.spans(extents, t, stream.loops)
-        spans = {dim: span for dim, span in spans.items() if dim in windows.dims}
+        found = spans(tiling, extents, t, stream.loops)
+        parts: dict[str, Part] = {dim: (first, last - first + 1) for dim, (first, last) in found.items() if dim in windows.dims}
         shape = []
         for axis in axes:
-            low, high = windows.window(axis, spans) if windows.is_mapped else (0, windows.shape[axis] - 1)
-            shape.append(max(0, high - low + 1))
+            shape.append(evaluate(windows.window(axis, parts).count, {}))
         elements = math.prod(shape)
         moved.moves += 1
         moved.bytes += elements * unit
@@ -104,9 +109,10 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
     tiling, extents = candidate.tiling, tiler.call.geometry.extents
     dim = tiling.core_dim
     total = tiler.once
-    active = min(CORES, tiling.tile(dim, extents[dim])) if dim is not None else 1
+    whole = tiling.tile(dim, extents[dim]) if dim is not None else 1
+    active = sum(begin < whole for begin in range(0, CORES * -(-whole // CORES), -(-whole // CORES))) if dim is not None else 1
     for t in range(tiling.tiles):
-        sizes = extents | {name: last - first + 1 for name, (first, last) in tiling.spans(extents, t).items()}
+        sizes = extents | {name: last - first + 1 for name, (first, last) in spans(tiling, extents, t).items()}
         sizes |= {dim: -(-sizes[dim] // CORES)} if dim is not None else {}
         work = tiler.work.cycles(functools.partial(_steps, sizes), active)
         total += work + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
@@ -220,3 +226,22 @@ def test_and_with_windows_in_two_memories(name: str) -> None:
                         check(tiler, candidate)
                         checked += 1
     assert checked > 40
+
+
+def test_what_is_used_in_place_is_packed_as_the_kernel_wants(tmp_path: Path) -> None:
+    """Filters of a convolution by the portable kernel have their outputs last: parts of them are rows with gaps."""
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "filters",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 9, 9])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 9, 9])],
+        [numpy_helper.from_array(np.ones((32, 8, 3, 3), np.float32), "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "filters.onnx")
+    plan = deeploy.compile(tmp_path / "filters.onnx", "siracusa").plan
+    (call,) = (call for call in plan.program.calls if call.node.op == "Conv")
+    assert plan.machine is not None
+    tiler = Tiler(call, plan.program.buffers, plan.target, {**plan.machine.capacities, "L1": 13_000}, 8)
+    found = {hop: tiler.candidates({**dict.fromkeys(call.operands, 1), "w": hop}, (1, 2)) for hop in (0, 1)}
+    cuts = {hop: {loop.dim for candidate in rows for loop in candidate.tiling.loops} for hop, rows in found.items()}
+    assert cuts == {0: {"oh", "ow"}, 1: {"oh", "ow", "k"}}

@@ -15,6 +15,7 @@ from deeploy.errors import FitError
 from deeploy.midend.machine import Options
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Buffering, Machine, Plan
+from deeploy.target import load
 from tests.simulate import nets
 
 BUILDERS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {
@@ -88,6 +89,10 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
         assert ("L2 has no more than" if fits_far else "L2 is full of inputs and outputs") in error.value.remedy
         assert "--default-memory L3" in error.value.remedy
         if fits_far:
+            memory = load("siracusa").memory("L2")
+            assert memory.capacity is not None and memory.reserved > 0
+            most = memory.capacity - memory.reserved - 8 * size * size
+            assert error.value.remedy.startswith(f"L2 has no more than {most}: "), "what is left beside reserved bytes and the caller's"
             plan = nets.compiled(tmp_path, nodes, *shapes, {}, Options({"l2": 200_000}, default_memory="L3")).plan
             assert plan.memory["L2"].peak <= 200_000
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import host_model, project
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
+from deeploy.midend.load import loads
 from deeploy.midend.machine import Options
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.tiling import Tiling
@@ -46,16 +49,46 @@ def test_a_path_that_calls_use_themselves() -> None:
 @pytest.mark.parametrize(("capacity", "begins"), [(239, {"a": 1, "b": 3}), (179, {"a": 1, "b": 4}), (240, {"a": 1, "b": 1})])
 def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
     """Calls take 100, a 60 in the second and third, b 80 until the fifth."""
-    given, choice = problem(capacity)
+    case, choice = problem(capacity)
     if begins["b"] == 4:
         choice = Choice(choice.picks, choice.early, choice.homes, {"a": 1, "b": 4}, 8500, 6000)
-    assert prefetched(given, choice).fetched == begins
+    assert prefetched(case, choice).fetched == begins
 
 
 def test_what_cannot_gain_stays() -> None:
-    given, choice = problem(1000)
+    case, choice = problem(1000)
     alone = Choice(choice.picks, choice.early, {"a": 1}, {"a": 1}, 6000, 6000)
-    assert prefetched(given, alone) is alone
+    assert prefetched(case, alone) is alone
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Problem, Choice]:
+    """Calls that take different room, constants that are fetched for some of them, a call ahead, and enough capacity for that."""
+    count = draw(st.integers(3, 7))
+    calls = [
+        [Candidate(CALL.tiling, (), (10, draw(st.integers(0, 9)), 0), draw(st.integers(0, 900)), 0, 0, 0, 0, False)] for _ in range(count)
+    ]
+    uses = draw(st.lists(st.integers(1, count - 1), min_size=1, max_size=4))
+    homes = tuple(
+        Home(f"h{i}", draw(st.integers(1, 9)), (use, use), (1, 2), draw(st.integers(1, 2000))) for i, use in enumerate(sorted(uses))
+    )
+    begins = {home.name: home.steps[0] - 1 for home in homes}
+    choice = Choice((0,) * count, (False,) * count, dict.fromkeys(begins, 1), begins, 10**6, 0)
+    without_limit = Problem(calls, [[[]] for _ in calls], homes, (100, 10**6, 10**6))
+    capacity = max(loads(without_limit, choice)[1]) + draw(st.integers(0, 12))
+    return Problem(calls, without_limit.operands, homes, (100, capacity, 10**6)), choice
+
+
+@given(cases())
+def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tuple[Problem, Choice]) -> None:
+    """What is there in every step fits; fetches keep their turn; fewer cycles are waited for."""
+    limited, choice = case
+    found = prefetched(limited, choice)
+    assert max(loads(limited, found)[1]) <= limited.capacities[1]
+    begins = [found.fetched[home.name] for home in limited.homes]
+    assert begins == sorted(begins)
+    assert all(begin <= choice.fetched[home.name] for home, begin in zip(limited.homes, begins, strict=True))
+    assert found.cycles < choice.cycles if found is not choice else found.fetched == choice.fetched
 
 
 def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import deeploy
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
 from deeploy.midend.tiling import MOST_TRIPS, Loop, Tiling, cut_dims, period, sizes
+from tests.midend.tiles import spans
 from tests.simulate import nets
 
 
@@ -60,7 +61,7 @@ def boxes(spans: dict[str, tuple[int, int]], extents: dict[str, int]) -> Iterato
 @given(tilings())
 def test_tiles_cover_every_iteration_once(given_tiling: tuple[Tiling, dict[str, int]]) -> None:
     tiling, extents = given_tiling
-    points = [point for t in range(tiling.tiles) for point in boxes(tiling.spans(extents, t), extents)]
+    points = [point for t in range(tiling.tiles) for point in boxes(spans(tiling, extents, t), extents)]
     assert len(points) == len(set(points)) == math.prod(extents.values())
 
 
@@ -71,7 +72,7 @@ def test_a_window_moves_exactly_when_its_place_changes(given_tiling: tuple[Tilin
     tiling, extents = given_tiling
     count = min(seen, len(tiling.loops))
     moving = period(tiling.loops, dims, count)
-    places = [{d: s for d, s in tiling.spans(extents, t, count).items() if d in dims} for t in range(tiling.tiles)]
+    places = [{d: s for d, s in spans(tiling, extents, t, count).items() if d in dims} for t in range(tiling.tiles)]
     assert tiling.tiles % moving == 0
     changes = [t for t in range(1, tiling.tiles) if places[t] != places[t - 1]]
     assert all(t % moving == 0 for t in changes)

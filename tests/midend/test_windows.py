@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.backend.windows import window_text
-from deeploy.graph.nest import Affine, Dim, Expr, Geometry, Map, Nest, parallel, reduction
+from deeploy.backend.layers import declarations
+from deeploy.graph.expr import Affine, Expr, Variable
+from deeploy.graph.mentions import mentions
+from deeploy.graph.nest import Dim, Geometry, Map, Nest, Part, parallel, reduction
 from deeploy.midend.program import Operand
 from deeploy.midend.tiling import Windows
 from deeploy.operators.views import Access
@@ -92,30 +94,33 @@ def _size(numbers: random.Random, axes: list[Affine], extents: dict[str, int]) -
 
 def function(number: int, problem: Problem) -> list[str]:
     """C that prints first, count and clipped indices of every axis, for all tiles."""
-    at = {dim: (f"at_{dim}", f"n_{dim}") for dim in problem.tiles}
-    text = window_text(problem.windows, at, "x")
+    extents = problem.windows.geometry.extents
+    at: dict[str, Part] = {d: (Variable(f"at_{d}", 0, extents[d] - 1), Variable(f"n_{d}", 1, size)) for d, size in problem.tiles.items()}
+    with mentions() as noted:
+        prints = []
+        for axis in range(len(problem.windows.shape)):
+            window = problem.windows.window(axis, at, f"x_{axis}")
+            prints.append(f'printf("%d %d %d ", (int)({window.first}), (int)({window.count}), (int)({window.before}));')
     lines = [f"static void problem_{number}(void) {{"]
     for dim, size in problem.tiles.items():
         extent = problem.windows.geometry.extents[dim]
         lines.append(f"for (int32_t at_{dim} = 0; at_{dim} < {extent}; at_{dim} += {size}) {{")
         lines.append(f"const int32_t n_{dim} = smaller({size}, {extent} - at_{dim}); (void)n_{dim};")
-    lines += text.lines
-    for axis in text.axes:
-        lines.append(f'printf("%d %d %d ", (int)({axis.first}), (int)({axis.count}), (int)({axis.before}));')
-    return [*lines, 'printf("\\n");', "}" * len(problem.tiles), "}"]
+    return [*lines, *declarations(noted.parts()), *prints, 'printf("\\n");', "}" * len(problem.tiles), "}"]
 
 
 def expected(problem: Problem) -> list[list[int]]:
-    """The same numbers from the map: first, count and indices in front of the operand; None where the window is empty."""
+    """The same numbers from the intervals of the map: first, count and indices in front of the operand."""
     rows = []
     windows = problem.windows
     for spans in problem.starts:
         row = []
         box = windows.geometry.box(spans)
         for axis, size in enumerate(windows.shape):
-            low, high = windows.window(axis, spans)
-            least = min(access.axes[axis].span(box)[0] for access in windows.maps)
-            row += [low, max(0, high - low + 1), 0 if size == 1 and least >= 0 else max(0, -least)]
+            hulls = [access.axes[axis].span(box) for access in windows.maps]
+            least, most = min(low for low, _ in hulls), max(high for _, high in hulls)
+            first, last = max(0, least), min(most, size - 1)
+            row += [min(first, size - 1), max(0, last - first + 1), max(0, -least)]  # also where it is empty, it begins inside
         rows.append(row)
     return rows
 
@@ -143,8 +148,7 @@ def test_the_c_says_what_the_map_says(tmp_path: Path, flags: str) -> None:
             for first, count, before, low, size, outside in zip(
                 *(line[i::3] for i in range(3)), *(numbers[i::3] for i in range(3)), strict=True
             ):
-                assert (count, before) == (size, outside), (number, problem.tiles)
-                assert not size or first == low
+                assert (first, count, before) == (low, size, outside), (number, problem.tiles)
                 empty += not size
     assert clipped > 100
     assert empty > 10

@@ -211,7 +211,7 @@ def _main(
     call: Call, instance: calls.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
     scratch = {name: f"(void *){name}" for name in call.scratch}
-    body = calls.render(call, instance.name, calls.views(call, types), scratch, _lookup)
+    body = calls.render(call, instance.name, calls.views(call, types, 0), scratch, calls.extents(call, 0), _lookup)
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']
     lines += [f"void {instance.name}(const struct {instance.struct} *k);"]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;", '    FILE *in = fopen(argv[1], "rb");']

@@ -15,7 +15,16 @@ from deeploy.target import load
 from tests.operators.harness import check
 
 KERNELS = load("generic").kernels
-SHAPES = [((7,), (7,)), ((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (1,)), ((4, 1, 6), (3, 1)), ((1, 5), (4, 1)), ((2, 1, 3, 2), (5, 1, 2))]
+SHAPES = [
+    ((7,), (7,)),
+    ((2, 3, 5), (2, 3, 5)),
+    ((2, 3, 5), (1,)),
+    ((4, 1, 6), (3, 1)),
+    ((1, 5), (4, 1)),
+    ((2, 1, 3, 2), (5, 1, 2)),
+    ((8, 1), (8, 1)),
+    ((3, 4, 1, 1), (4, 1, 1)),
+]
 
 
 def kernel(op: str, **operand_types: str) -> Kernel:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeploy.graph.epilogue import requantise
-from deeploy.operators.requantise import WORD, Requantisation, cheapest
+from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.types import DType
+from deeploy.operators.requantise import WORD, Requantisation, cheapest, of_node
 
 
 def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:
@@ -74,6 +76,13 @@ def test_small_multipliers_stay_in_32_bits() -> None:
     assert check(mul, add, 16, 0, 255, None, np.array([-2_000_000]), np.array([2_000_000])).limit is None
 
 
+def test_multipliers_are_rounded_when_they_are_shortened() -> None:
+    """Cut off, they would be further away, and miss a step."""
+    for multiplier, reach, shift in ((27384959, 9261, 31), (12797809, 17010, 31), (2580015, 10369, 29)):
+        mul, add = np.array([multiplier], np.int32), np.array([1 << (shift - 1)], np.int64)
+        assert check(mul, add, shift, -128, 127, None, np.array([-reach]), np.array([reach])).form == "narrow"
+
+
 @pytest.mark.parametrize("even", [None, 0])
 def test_large_multipliers_use_the_upper_half(even: int | None) -> None:
     mul = np.array([1192384022, 497609111], np.int32)
@@ -86,3 +95,45 @@ def test_what_has_no_cheaper_form() -> None:
     assert check(np.array([0], np.int32), np.array([2**40]), 38, -128, 127, None, *ends).form == "wide"
     assert check(np.array([-3], np.int32), np.array([5]), 2, -128, 127, None, *ends).form == "narrow"
     assert check(np.array([5], np.int32), np.array([1]), 60, -128, 127, None, *ends).form == "wide"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    largest=st.sampled_from([0, 100, 2**20, 2**30]),
+    bits=st.integers(2, 31),
+    op=st.sampled_from(["MatMul", "Conv", "ReduceSum"]),
+)
+def test_forms_of_nodes_hold_for_all_that_reaches_them(seed: int, largest: int, bits: int, op: str) -> None:
+    """The most and the least that a product with constant weights can be, bias included."""
+    random = np.random.default_rng(seed)
+    channels, depth = 3, 4
+    w = random.integers(-128, 128, (channels, depth)).astype(np.int8)
+    bias = random.integers(-largest, largest + 1, channels).astype(np.int32)
+    mul = random.integers(1, 2**bits, channels).astype(np.int32)
+    positive, negative = np.maximum(w.astype(np.int64), 0).sum(1), np.minimum(w.astype(np.int64), 0).sum(1)
+    sums = np.array([negative * 127 - positive * 128, positive * 127 - negative * 128])
+    sums = np.clip(sums + bias, -WORD, WORD - 1) - bias
+    shift = max(1, bits + int(np.abs(sums).max()).bit_length() - 9)
+    add = np.full(channels, 1 << (shift - 1), np.int64)
+    attrs = {"epilogue": ("bias", "requantise"), "shift": shift, "low": -128, "high": 127}
+    own = {
+        "MatMul": {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": True},
+        "Conv": {},
+        "ReduceSum": {"axes": (0,)},
+    }[op]
+    x = {"MatMul": [2, depth], "Conv": [1, 1, 1, depth], "ReduceSum": [2, channels]}[op]
+    weights = [] if op == "ReduceSum" else [w if op == "MatMul" else w.reshape(channels, 1, 1, depth)]
+    constants = [Tensor(f"c{i}", array.shape, DType.of(array.dtype), array) for i, array in enumerate([*weights, bias, mul, add])]
+    first = Tensor("x", tuple(x), DType.INT32 if op == "ReduceSum" else DType.INT8)
+    node = Node("node", op, (first, *constants), (Tensor("y", (2, channels), DType.INT8),), {**attrs, **own})
+    form = of_node(node)
+    assert form is not None
+    if form.form == "wide":
+        return
+    for channel in range(channels):
+        acc = np.linspace(*sums[:, channel], 101).astype(np.int64)
+        m, b = int(mul[channel]), int(bias[channel])
+        wanted = requantise(acc + b, np.array(m), np.array(1 << (shift - 1)), shift, -128, 127, None)
+        given_to_form = acc if op == "ReduceSum" else acc + b
+        np.testing.assert_array_equal(apply(form, given_to_form, channel, -128, 127), wanted)

@@ -96,8 +96,8 @@ def test_the_command_line_cuts_and_compiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--chips", "none"], "--chips none: that is no number of chips"),
-        (["--chips", "0"], "--chips 0: that is no number of chips"),
+        (["--chips", "none"], "--chips none: that is not a whole number from 1 to 1024"),
+        (["--chips", "0"], "--chips 0: that is not a whole number from 1 to 1024"),
         (["--chips", "auto"], "--chips auto: only pipelines know"),
         (["--chips", "2", "--partition", "rows"], "--partition rows is unknown"),
         (["--chips", "2", "--topology", "none.toml"], "there is no topology file none.toml"),

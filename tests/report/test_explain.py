@@ -71,6 +71,26 @@ def test_what_does_not_fit_really_does_not(compilation: deeploy.Compiled) -> Non
     assert found > 3
 
 
+def test_a_buffer_finds_room_where_it_does_in_all_of_its_steps(compilation: deeploy.Compiled) -> None:
+    """What is said to be free for it is free in the fullest step of its life, beside this call's own windows."""
+    plan = compilation.plan
+    manifest = json.loads(compilation.files()["deploy.json"])
+    uneven = 0
+    for step, entry in enumerate(explanations(plan, manifest)["calls"]):
+        own = f"{plan.program.calls[step].name}."
+        for way in entry["candidates"]:
+            told = re.search(r"\w+ needs ([\d ]+) bytes of (\w+) in steps (\d+) to (\d+), ([\d ]+) are free", way["verdict"])
+            if told is None:
+                continue
+            use = plan.memory[told[2]]
+            assert use.capacity is not None
+            others = [p for p in plan.placements if p.level == told[2] and not p.buffers[0].startswith(own)]
+            taken = [sum(p.size for p in others if p.first <= s <= p.last) for s in range(int(told[3]), int(told[4]) + 1)]
+            assert int(told[5].replace(" ", "")) == max(0, use.capacity - use.constants - max(taken)) < int(told[1].replace(" ", ""))
+            uneven += max(taken) > taken[0]
+    assert uneven > 0
+
+
 def test_more_memory_takes_the_bound_away(tmp_path: Path) -> None:
     def tile(l1: int) -> str:
         result = compiled(tmp_path, [node("Neg", "x", "y")], {"x": [16, 64]}, {"y": [16, 64]}, {}, Options({"l1": l1}), "siracusa")
@@ -122,7 +142,7 @@ def test_an_unknown_layer_is_two_lines_with_near_names(
 
 def test_a_project_without_its_explanations_says_so(project: Path, compilation: deeploy.Compiled, tmp_path: Path) -> None:
     manifest = json.loads((project / "deploy.json").read_text())
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="there is no file of explanations"):
         why.find(tmp_path, manifest, "c_node")
 
 
@@ -133,6 +153,17 @@ def test_a_flat_target_is_explained_from_its_manifest(tmp_path: Path) -> None:
     (entry,) = why.find(tmp_path, json.loads(result.files()["deploy.json"]), "y_node")
     text = why.describe(entry)
     assert "one flat memory" in text and "128 bytes at 0 of arena, steps 0 to 1" in text and "constant, 160 bytes" in text
+
+
+def test_buffers_that_share_an_address_are_found_by_all_of_their_names(tmp_path: Path) -> None:
+    chain = [node("Neg", "x", "a"), node("Exp", "a", "b"), node("MatMul", "b w", "y")]
+    manifest = json.loads(
+        compiled(tmp_path, chain, {"x": [4, 8]}, {"y": [4, 5]}, {"w": [8, 5]}, Options(), "generic").files()["deploy.json"]
+    )
+    assert [buffer["name"] for buffer in manifest["buffers"]] == ["a=b"]
+    for name in ("a_node", "b_node", "y_node"):
+        (entry,) = why.find(tmp_path, manifest, name)
+        assert any(operand["where"] == "128 bytes at 0 of arena, steps 0 to 2" for operand in entry["operands"]), name
 
 
 def test_the_report_prints_the_essentials(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

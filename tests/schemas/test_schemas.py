@@ -1,99 +1,257 @@
-"""The schemas accept every file of the tree and refuse what is wrong; projects that are compiled agree with the one of ``deploy.json``."""
+"""The schemas accept every file of the tree and every project; every field that is damaged in any way is refused, and named."""
 
 from __future__ import annotations
 
 import copy
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import deeploy
 from deeploy.bringup import new
-from deeploy.schemas import MANIFEST, SCHEMAS
+from deeploy.cli import app
+from deeploy.documents import check_document, read_document
+from deeploy.errors import DeeployError, TargetError, UsageError
+from deeploy.schemas import KINDS, MANIFEST, PLAN, REASONS, SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
-    "timing.toml": [p for p in (*ROOT.glob("targets/*/timing.toml"), *ROOT.glob("examples/targets/*/*/timing.toml")) if p.is_file()],
+    "timing.toml": sorted((*ROOT.glob("targets/*/*timing.toml"), *ROOT.glob("examples/targets/*/*/timing.toml"))),
     "topology.toml": sorted(ROOT.glob("targets/*/topology.toml")),
     "device.toml": sorted(ROOT.glob("targets/*/device.toml")),
-    "hardware.toml": [p for p in sorted(ROOT.glob("examples/hardware/*.toml")) if "memory" in tomllib.loads(p.read_text())],
+    "hardware.toml": sorted((*ROOT.glob("examples/hardware/*.toml"), ROOT / "tests/targets/unrolled/hardware.toml")),
+    "array.toml": [ROOT / "tests/targets/unrolled/array.toml"],
+    "layers.json": sorted(ROOT.glob("examples/layers/*.json")),
 }
-_TYPES: Mapping[str, Any] = {
-    **{"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)},
-    **{"integer": int, "number": (int, float)},
-}
+PAIRS = '[[pair]]\nchips = [0, 1]\nlink = "memory"\n[[chip]]\nchip = 1\nmemory = { L2 = 4096 }\ncores = 2\nengines = ["cluster"]\n'
+
+Place = tuple[str | int, ...]
 
 
-def is_type(value: Any, name: str) -> bool:
-    return isinstance(value, _TYPES[name]) and not (isinstance(value, bool) and name in ("integer", "number"))
+@pytest.mark.parametrize("kind", FILES)
+def test_files_of_the_tree(kind: str) -> None:
+    assert FILES[kind]
+    for path in FILES[kind]:
+        assert read_document(path, kind)
 
 
-def errors(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], where: str = "") -> list[str]:
-    """What is wrong with a value, for the part of JSON Schema that the files here use; any other word is an error of the schema."""
-    known = {"$schema", "title", "description", "type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"}
-    known |= {"minimum", "exclusiveMinimum", "minLength", "enum", "const", "if", "then", "else", "$ref", "$defs", "anyOf"}
-    assert not schema.keys() - known, schema.keys() - known
-    if "$ref" in schema:
-        return errors(value, root["$defs"][schema["$ref"].rpartition("/")[2]], root, where)
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(is_type(value, kind) for kind in kinds):
-        return [f"{where}: {value!r} is no {' or '.join(kinds)}"]
-    found = [f"{where}: {value!r}"] * (("const" in schema and value != schema["const"]) or value not in schema.get("enum", [value]))
-    found += [f"{where}: no {name}" for name in schema.get("required", ()) if name not in value]
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of every kind: flat, managed, several networks, chips, and a plan."""
+    folder = tmp_path_factory.mktemp("projects")
+    new.write(folder / "mychip")
+    model = folder / "mychip" / "model.onnx"
+    deeploy.compile(model, "generic").write(folder / "flat")
+    deeploy.compile(model, "siracusa").write(folder / "managed")
+    deeploy.compile({"one": model, "two": model}, "siracusa").write(folder / "two")
+    for name, target, more in (("chips", "siracusa", []), ("plan", "edgetpu", ["--balance", "parameters"])):
+        arguments = ["compile", str(model), "-t", target, "-o", str(folder / name), "--chips", "2", "--partition", "pipeline", *more]
+        assert CliRunner().invoke(app, arguments).exit_code == 0
+    return folder
+
+
+def test_projects(projects: Path) -> None:
+    for name in ("flat", "managed", "two", "chips"):
+        assert read_document(projects / name / MANIFEST, MANIFEST)
+        if name != "flat":
+            assert read_document(projects / name / REASONS, REASONS)
+    assert read_document(projects / "plan" / PLAN, PLAN)
+
+
+def places(value: Any, schema: Any, root: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Every place in a document with the schema that is about it, one entry of each list and table of alike entries."""
+    while "$ref" in schema or "if" in schema:
+        part = schema
+        if "if" in schema:
+            holds = all(name in value for name in schema["if"]["required"]) and len(value) <= schema["if"].get("maxProperties", len(value))
+            part = schema["then" if holds else "else"]
+            if not part or ("properties" in schema and "additionalProperties" in schema):
+                break
+        schema = root["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+    yield path, schema
+    rest = schema.get("additionalProperties")
     if isinstance(value, dict):
-        rest = schema.get("additionalProperties", True)
-        for name, inner in value.items():
-            part = schema.get("properties", {}).get(name, rest)
-            found += [f"{where}: {name} is unknown"] * (part is False)
-            found += errors(inner, part, root, f"{where}.{name}") if isinstance(part, dict) else []
-    if isinstance(value, list):
-        found += [f"{where}: length"] * (not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
-        found += [text for i, inner in enumerate(value) for text in errors(inner, schema.get("items", {}), root, f"{where}[{i}]")]
-    if is_type(value, "number"):
-        found += [f"{where}: {value} is too small"] * (
-            value < schema.get("minimum", value) or value <= schema.get("exclusiveMinimum", value - 1)
-        )
-    found += [f"{where}: empty"] * (isinstance(value, str) and len(value) < schema.get("minLength", 0))
-    if "if" in schema:
-        holds = any(not errors(value, part, root, where) for part in schema["if"]["anyOf"])
-        found += errors(value, schema["then" if holds else "else"], root, where)
+        alike = [name for name in value if name not in schema.get("properties", {})][:1] if isinstance(rest, dict) else []
+        for name in [*(name for name in value if name in schema.get("properties", {})), *alike]:
+            yield from places(value[name], schema.get("properties", {}).get(name, rest), root, (*path, name))
+    if isinstance(value, list) and value and "items" in schema:
+        yield from places(value[0], schema["items"], root, (*path, 0))
+
+
+def put(data: Any, path: Place, value: Any) -> Any:
+    result = copy.deepcopy(data)
+    inner = result
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    return result
+
+
+def kinds_of(schema: Any) -> set[str]:
+    kind = schema.get("type", [])
+    if "const" in schema:
+        return {"string" if isinstance(schema["const"], str) else "integer"}
+    return {kind} if isinstance(kind, str) else set(kind)
+
+
+WRONG: dict[str, Any] = {
+    "string": "a text",
+    "integer": -(10**40),
+    "number": 0.5,
+    "boolean": True,
+    "array": [[]],
+    "object": {"strange": {}},
+    "null": None,
+}
+
+
+def damaged(data: Any, schema: Any) -> Iterator[tuple[Place, Any]]:
+    """Documents with one place that the schema of the whole must refuse."""
+    for path, part in places(data, schema, schema):
+        if not path:
+            continue
+        kinds = kinds_of(part)
+        assert kinds, path
+        for name, value in WRONG.items():
+            if name not in kinds and not (name == "integer" and "number" in kinds):
+                yield path, put(data, path, value)
+        if kinds & {"integer", "number"} and "const" not in part:
+            for number in (
+                part["maximum"] * 2 + 1,
+                part.get("minimum", part.get("exclusiveMinimum")) - 1,
+                float("inf"),
+                float("nan"),
+                1e300,
+            ):
+                yield path, put(data, path, number if "number" in kinds or not float(number).is_integer() else int(number))
+        if kinds & {"object"}:
+            assert part.get("additionalProperties") is not None, path
+            if part["additionalProperties"] is False:
+                for strange in ("strange", "\x1b[31m", "\udcff", "__proto__"):
+                    yield (*path, strange), put(data, (*path, strange), 1)
+            for name in part.get("required", ()):
+                broken = put(data, path, {key: value for key, value in lookup(data, path).items() if key != name})
+                yield (*path, name), broken
+        if kinds & {"array"}:
+            assert "maxItems" in part, path
+    for name in data.keys() & set(schema.get("required", ())):
+        yield (name,), {key: value for key, value in data.items() if key != name}
+    yield ("strange",), {**data, "strange": 1}
+
+
+def lookup(data: Any, path: Place) -> Any:
+    for part in path:
+        data = data[part]
+    return data
+
+
+def documents(projects: Path | None = None) -> list[tuple[str, Any]]:
+    found = [(kind, read_document(files[0], kind)) for kind, files in FILES.items()]
+    found.append(("topology.toml", tomllib.loads(FILES["topology.toml"][0].read_text() + PAIRS)))
+    if projects is not None:
+        found += [(MANIFEST, json.loads((projects / name / MANIFEST).read_text())) for name in ("managed", "two", "chips")]
+        found += [(PLAN, json.loads((projects / "plan" / PLAN).read_text()))]
+        found += [(REASONS, json.loads((projects / "managed" / REASONS).read_text()))]
     return found
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_of_the_tree(name: str) -> None:
-    assert FILES[name]
-    for path in FILES[name]:
-        assert errors(tomllib.loads(path.read_text()), SCHEMAS[name], SCHEMAS[name]) == [], path
+def shortened(data: Any) -> Any:
+    """A document with two entries of every list."""
+    if isinstance(data, dict):
+        return {name: shortened(value) for name, value in data.items()}
+    return [shortened(value) for value in data[:2]] if isinstance(data, list) else data
 
 
-@pytest.mark.parametrize("target", ["generic", "siracusa"])
-def test_projects(target: str, tmp_path: Path) -> None:
-    new.write(tmp_path / "mychip")
-    model = tmp_path / "mychip" / "model.onnx"
-    manifest = json.loads(str(deeploy.compile(model, target).files()[MANIFEST]))
-    assert errors(manifest, SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]) == []
-    both = json.loads(str(deeploy.compile({"one": model, "two": model}, target).files()[MANIFEST]))
-    assert len(both["networks"]) == 2 and errors(both, SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]) == []
-    for change in ({"cycles": "many"}, {"calls": None}, {"generator": "another"}, {"memory": {"L1": {}}}):
-        assert errors({**manifest, **change}, SCHEMAS[MANIFEST], SCHEMAS[MANIFEST])
+def test_every_damaged_field_is_refused_and_named(projects: Path) -> None:
+    tried = 0
+    for kind, data in documents(projects):
+        small = shortened(data)
+        check_document(small, kind, "FILE")
+        for path, broken in damaged(small, SCHEMAS[kind]):
+            with pytest.raises(UsageError) as raised:
+                check_document(broken, kind, "FILE")
+            lines = str(raised.value).splitlines()
+            assert len(lines) == 2 and lines[1] == KINDS[kind].remedy, (kind, path)
+            assert lines[0].startswith("FILE: ") and lines[0].isprintable() and len(lines[0]) < 600, (kind, path)
+            named = [str(part) for part in path[:6] if isinstance(part, str) and part.isidentifier()]
+            assert not named or any(name in lines[0] for name in named[-2:]), (kind, path, lines[0])
+            tried += 1
+    assert tried > 3000
 
 
-def test_what_is_refused() -> None:
-    path = ROOT / "targets" / "siracusa" / "timing.toml"
-    data = tomllib.loads(path.read_text())
-    schema = SCHEMAS["timing.toml"]
-    for table in ("engine", "path", "kernel"):
-        broken = copy.deepcopy(data)
-        next(iter(broken[table].values())).pop("provenance")
-        assert [text for text in errors(broken, schema, schema) if "no provenance" in text]
-    assert errors({**data, "machin": {}}, schema, schema)
-    topology = SCHEMAS["topology.toml"]
-    assert errors({"chip": [{"chip": 1, "memory": {"L2": 5}}]}, topology, topology) == []
-    assert errors({"chip": [{"chip": 1, "speed": 5}]}, topology, topology) and errors({}, topology, topology)
-    assert errors({**data, "path": {"L2_L1": {"issue": -1}}}, schema, schema)
+def test_every_damaged_field_of_a_project_ends_in_two_lines(projects: Path, tmp_path: Path) -> None:
+    """What the schema lets pass, as other names and other numbers in their range, is no reason for a traceback either."""
+    runner = CliRunner()
+    for name in ("managed", "chips"):
+        whole = json.loads((projects / name / MANIFEST).read_text())
+        data = shortened(whole)
+        for path, part in places(data, SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]):
+            kinds = kinds_of(part) & {"string", "integer", "number", "null", "array", "object"}
+            values = {"string": "strange", "integer": part.get("minimum"), "number": part.get("maximum"), "array": [], "object": {}}
+            for kind in sorted(kinds) if path else ():
+                (tmp_path / MANIFEST).write_text(json.dumps(put(data, path, values.get(kind))))
+                (tmp_path / REASONS).write_text((projects / name / REASONS).read_text())
+                for command in (["report", str(tmp_path)], ["explain", str(tmp_path), "nothing"]):
+                    result = runner.invoke(app, command)
+                    failure = result.exception
+                    assert failure is None or isinstance(failure, DeeployError | SystemExit), (name, path, kind, command, failure)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"\xff\xfe[system]", "is not UTF-8 text (byte 0)"),
+        (b"a = " + b"[" * 5000 + b"]" * 5000, "nests tables or lists more than 32 deep"),
+        (b"a = " + b"[" * 100 + b"]" * 100, "nests tables or lists more than 32 deep"),
+        (b"a = " + b"{b = " * 90 + b"1" + b"}" * 90, "nests tables or lists more than 32 deep"),
+        (b".".join([b"a"] * 100_000) + b" = 1", ":1: the line has more than 200 dots"),
+        (b"[" + b".".join([b"a"] * 100_000) + b"]", ":1: the line has more than 200 dots"),
+        (b"a = 1\n" * 400_000, "has more than 1048576 bytes"),
+        (b"a = 1\na = 2", "is not valid TOML"),
+        (b"a = " + b"9" * 5000, "is not valid TOML"),
+        (b"[system]\nports = 1e9", "system.ports is 1000000000.0, not a whole number"),
+        (b"[system]\nports = 1000000000", "system.ports is 1000000000, more than 64"),
+        (b"[system]\nqueue = inf", "system.queue is inf, not a finite number"),
+        (b"[system]\nmhz = nan", "system.mhz is nan, not a finite number"),
+        (b"[system]\nmhz = 2020-01-01", "system.mhz is a date or time, which no field is"),
+        (b"\n\n[system]\nspeed = 4", ":3: system.speed is not a field; fields here: mhz, ports, queue, provenance"),
+        (b"[strange]\nx = 4", ":1: strange is not a field; fields here: system, link, groups, pair, chip"),
+        (
+            b"[[pair]]\nchips = [0, 1]\nlink = 'a'\n[[pair]]\nchips = [0, 99999]\nlink = 'a'",
+            ":4: pair[1].chips[1] is 99999, more than 4095",
+        ),
+    ],
+)
+def test_damaged_toml(tmp_path: Path, text: bytes, what: str) -> None:
+    (tmp_path / "topology.toml").write_bytes(text)
+    with pytest.raises(TargetError) as raised:
+        read_document(tmp_path / "topology.toml", "topology.toml", TargetError)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 2 and f"{tmp_path}/topology.toml" in lines[0] and what in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (b"[" * 5000 + b"]" * 5000, "nests tables or lists more than 32 deep"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nests tables or lists more than 32 deep"),
+        (b"[1]", "holds a list, not a table"),
+        (b"", "is not valid JSON"),
+        (b'{"schema": NaN}', "schema is nan, not a finite number"),
+        (b'{"schema": 1e999}', "schema is inf, not a finite number"),
+        (b'{"version": "\\ud800"}', "version is not Unicode text"),
+        (b'{"\\ud800": 1}', "has the field \\ud800, which is not Unicode text"),
+        (b'{"schema": ' + b"1" * 5000 + b"}", "is not valid JSON"),
+    ],
+)
+def test_damaged_json(tmp_path: Path, text: bytes, what: str) -> None:
+    (tmp_path / MANIFEST).write_bytes(text)
+    with pytest.raises(UsageError) as raised:
+        read_document(tmp_path / MANIFEST, MANIFEST)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 2 and lines[0].startswith(str(tmp_path / MANIFEST)) and what in lines[0]

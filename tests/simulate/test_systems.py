@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute.system import System
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.target import Loops, Rate
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
@@ -107,6 +108,14 @@ def test_energy_by_the_formula_of_the_paper() -> None:
     assert found.energy.total == pytest.approx(found.energy.links + sum(found.energy.paths.values()))
 
 
+def test_a_message_costs_energy_on_every_link_of_its_route() -> None:
+    """Chip 2 reaches chip 0 over two links of different energy, chip 1 over one."""
+    links = {"wire": WIRE, "radio": replace(WIRE, pj_per_byte=3.0)}
+    found = run(sending(2, 500), topology(links=links, pairs={(0, 1): "wire", (1, 2): "radio"}))
+    assert sorted(hop.picojoule for hop in found.hops) == [500 * 10.0, 500 * (10.0 + 3.0)]
+    assert found.energy.links == pytest.approx(500 * 23.0 / 1e6)
+
+
 def test_one_chip_is_walked_as_ever(tmp_path: Path) -> None:
     net = Net()
     graph = lowered(net.model([net.Softmax(net.MatMul(net.x(8, 64), net.w(64, 32)))]), tmp_path, TARGET)
@@ -130,7 +139,7 @@ def chain(stages: int) -> System:
             tensor = receive(graph, tensor, chip - 1, 0, f"r{chip}")
         result = gs.Variable(f"t{chip}", np.dtype(np.float32), [64, 64])
         constant = gs.Constant(f"c{chip}", np.ones((64, 64), np.float32))
-        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result]))
+        graph.nodes.append(gs.Node("Add", f"add{chip}", {}, [tensor, constant], [result], domain=DOMAIN))
         tensor = result
     graphs[-1].outputs.append(tensor)
     return System(tuple(graphs), ("x",), (tensor.name,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,15 +13,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import deeploy
 from deeploy.backend import host, project
 from deeploy.graph.target import DmaPath, PathTiming, Rate, Target, Timing
 from deeploy.midend import cost
+from deeploy.midend.candidates import Tiler
 from deeploy.midend.machine import Options
 from deeploy.simulate.boxes import Axis, Batch, transfers
 from deeploy.simulate.timing import Run, summary
-from deeploy.simulate.walk import _Path, walk
+from deeploy.simulate.walk import Walk, _Path, walk
 from deeploy.target import load
 from tests.simulate.nets import compiled, convolutions, filters, node, perceptron, transposed
 
@@ -245,3 +249,33 @@ def test_a_flat_machine_has_no_figures(tmp_path: Path) -> None:
     manifest = json.loads(result.files()["deploy.json"])
     assert (manifest["cycles"], manifest["energy_uj"], manifest["bytes"], manifest["machine"]) == (None, None, {}, None)
     assert [(call["tiles"], call["cycles"]) for call in manifest["calls"]] == [(1, None)]
+
+
+@given(st.integers(1, 200), st.integers(1, 16))
+def test_cores_that_have_a_part(size: int, cores: int) -> None:
+    share = -(-size // cores)
+    assert cost.active(size, cores) == len(range(0, size, share))
+    assert cost.active(np.array([size]), cores).tolist() == [cost.active(size, cores)]
+
+
+@pytest.mark.parametrize("outputs", [10, 16, 9, 23])
+def test_the_planner_and_the_walk_count_the_same_computing(tmp_path: Path, outputs: int) -> None:
+    """Also where cores have no part: 10 columns on 8 cores are 5 parts of 2, and 5 cores that share the memory."""
+    nodes = [node("MatMul", "x w", "y")]
+    result = compiled(tmp_path, nodes, {"x": [1, 40]}, {"y": [1, outputs]}, {"w": [40, outputs]}, Options())
+    plan = result.plan
+    assert plan.machine is not None and plan.target.timing is not None
+    (call,), (planned,), (walked,) = plan.program.calls, plan.calls, walk(plan).calls
+    tiler = Tiler(call, plan.program.buffers, plan.target, dict(plan.machine.capacities), plan.machine.cores)
+    assert planned.tiling.tiles == 1 and planned.tiling.core_dim is not None
+    assert math.isclose(tiler._compute_of(planned.tiling), walked.compute + walked.overhead, rel_tol=1e-9)
+
+
+def test_the_code_of_a_window_is_slow_at_first_only(tmp_path: Path) -> None:
+    """Every operand of every call has code of its own, for every path."""
+    going = Walk(perceptron(tmp_path, Options({"l1": 4000})).plan)
+    loops = going.timing.loops
+    assert loops.first_window > loops.window
+    windows = [(0, "x", "L2_L1"), (0, "w", "L2_L1"), (0, "x", "L3_L2"), (1, "x", "L2_L1")]
+    assert [going.window(key) for key in windows] == [loops.first_window] * 4
+    assert [going.window(key) for key in windows] == [loops.window] * 4

@@ -139,13 +139,13 @@ def test_timing_states_where_it_is_from(tmp_path: Path) -> None:
     for line, entry in ((1, "machine.clock"), (5, "engine.core"), (9, "path.L2_L1"), (16, "kernel.default")):
         (broken,) = [part for part in re.split(r"^\[", TIMING, flags=re.MULTILINE) if part.startswith(entry)]
         file.write_text(TIMING.replace(broken, broken.replace('provenance = "data sheet"\n', "")))
-        with pytest.raises(TargetError, match=re.escape(f"timing.toml:{line}: entry {entry} does not say where")):
+        with pytest.raises(TargetError, match=re.escape(f"timing.toml:{line}: {entry}.provenance is missing")):
             load_timing(file)
     file.write_text(TIMING.replace("mac = 1\n", ""))
-    with pytest.raises(TargetError, match=r"timing\.toml:16: entry kernel\.default lacks the figure mac"):
+    with pytest.raises(TargetError, match=r"timing\.toml:16: kernel\.default\.mac is missing"):
         load_timing(file)
     file.write_text("[machine\n")
-    with pytest.raises(TargetError, match=r"timing\.toml: .*line 1"):
+    with pytest.raises(TargetError, match=r"timing\.toml is not valid TOML: .*line 1"):
         load_timing(file)
 
 
@@ -194,3 +194,11 @@ def test_targets_of_other_packages(installed: Path) -> None:
     assert "the entry point outside_bad = bad:TARGET of another package" in error.value.what
     with pytest.raises(TargetError, match=r"the entry point lost = good:NOTHING .*AttributeError"):
         load("lost")
+
+
+@pytest.mark.parametrize("command", ["compile", "verify", "inspect", "targets", "target check"])
+def test_the_help_says_that_the_python_of_a_folder_is_run(command: str) -> None:
+    from tests.e2e.test_bad_input import deeploy_cli
+
+    shown = " ".join(deeploy_cli(*command.split(), "--help").stdout.replace("│", " ").split())
+    assert ("Python in it is run" in shown) is (command != "inspect")

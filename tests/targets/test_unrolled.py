@@ -100,11 +100,17 @@ def products(call: Call, rate: Rate) -> float:
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
-        ("pes = 4", "'name' is missing or wrong"),
-        ("name = 3 = 4", "is missing or wrong"),
-        ('name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2 }', "configuration k does not fill the 4 elements"),
-        ('name = "a"\npes = 4\n[[configuration]]\nname = "k k"\nunrolling = { K = 4 }', "configuration k k does not fill"),
-        ('name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2, Z = 2 }', "configuration k does not fill"),
+        ("pes = 4", "name is missing"),
+        ("name = 3 = 4", "is not valid TOML"),
+        (
+            'name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2 }',
+            r"configuration\[0\].unrolling fills 2 of 4 elements",
+        ),
+        (
+            'name = "a"\npes = 4\n[[configuration]]\nname = "k k"\nunrolling = { K = 4 }',
+            r"configuration\[0\].name is k k, which is empty or has other characters",
+        ),
+        ('name = "a"\npes = 4\n[[configuration]]\nname = "k"\nunrolling = { K = 2, Z = 2 }', r"unrolling.Z is not a field"),
     ],
 )
 def test_a_bad_description_is_refused(tmp_path: Path, contents: str, message: str) -> None:

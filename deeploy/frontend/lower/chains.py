@@ -29,7 +29,7 @@ def _before(graph: gs.Graph, tensor: gs.Tensor, op: str) -> gs.Node | None:
 def steps(graph: gs.Graph, node: gs.Node) -> bool:
     """Clip(Round(x / scale [+ 0])) to an 8-bit range: the steps of a Quantize, as floats."""
     low, high = node.attrs.get("min"), node.attrs.get("max")
-    if build.lowered(node) or low is None or high is None or low != int(low) or high != int(high):
+    if build.lowered(node) or low is None or high is None or not all(abs(end) < 2**31 and end == int(end) for end in (low, high)):
         return False
     dtype = DType.smallest(int(low), int(high)) if low <= high else DType.INT32
     rounding = _before(graph, node.inputs[0], "Round") if dtype.bytes == 1 else None

@@ -125,13 +125,13 @@ def of_integers(graph: gs.Graph, node: gs.Node) -> bool:
 @rule("LpNormalization")
 def normalisation(graph: gs.Graph, node: gs.Node) -> bool:
     """Divided by the sum of absolute values, or by the root of that of squares; rows of zeros stay."""
-    x, axis, power = node.inputs[0], int(node.attrs.get("axis", -1)), int(node.attrs.get("p", 2))
+    x, axis, power = node.inputs[0], node.attrs["axis"], int(node.attrs.get("p", 2))
     if not _is_float(x) or power not in (1, 2):
         return False
     y = build.take_over(node)
-    row = [1 if i == axis % len(x.shape) else n for i, n in enumerate(x.shape)]
+    row = [1 if i == axis else n for i, n in enumerate(x.shape)]
     size = build.variable(f"{y.name} (size)", x.dtype, row)
-    build.spell(graph, f"ReduceL{power}", [x], size, axes=[axis % len(x.shape)], keepdims=1)
+    build.spell(graph, f"ReduceL{power}", [x], size, axes=[axis], keepdims=1)
     smallest = build.const(f"{y.name} (smallest)", np.finfo(np.float32).tiny, np.float32)
     divisor = build.spell(graph, "Max", [size, smallest], build.variable(f"{y.name} (divisor)", x.dtype, row))
     build.spell(graph, "Div", [x, divisor], y, node.name)

@@ -18,7 +18,7 @@ from deeploy.frontend.lower.choice import COMPARISONS
 from deeploy.frontend.lower.dialect_functions import functions, requantised_function
 from deeploy.frontend.lower.quant import narrow
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule
+from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule, sort
 from deeploy.graph.types import DType
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -67,7 +67,7 @@ def assign_types(graph: gs.Graph, input_types: Mapping[str, DType], custom: Cust
                 node.inputs[position] = gs.Constant(tensor.name, np.asarray(np.rint(tensor.values), np.int64))
         for tensor in node.outputs:
             tensor.dtype = (custom(node) or _result(node)).numpy
-    graph.toposort()
+    sort(graph)
 
 
 def _is_real(tensor: gs.Tensor) -> bool:

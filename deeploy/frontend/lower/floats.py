@@ -30,13 +30,20 @@ def _conv(graph: gs.Graph, node: gs.Node) -> bool:
     if not isinstance(w, gs.Constant) and len(w.shape) == 3:
         weights = build.reshape(graph, w, [w.shape[0], w.shape[1], 1, w.shape[2]], f"two axes for {node.name}")
     has_bias = len(node.inputs) > 2
+    bias = [_wide(t) for t in node.inputs[2:3]]
     node.outputs.clear()
     attrs = {**build.window(node.attrs), "group": node.attrs["group"], "zero_point": 0, "epilogue": ("bias",) if has_bias else ()}
     if node.op == "ConvTranspose":
         attrs["output_padding"] = build.spatial(node.attrs["output_padding"], 0)
     image, output = build.image_in(graph, x, node.name), build.image_out(graph, y.shape, y.dtype, y)
-    build.add(graph, node.op, [image, weights, *node.inputs[2:3]], output, node.name, **attrs)
+    build.add(graph, node.op, [image, weights, *bias], output, node.name, **attrs)
     return True
+
+
+def _wide(bias: gs.Tensor) -> gs.Tensor:
+    """A constant bias in the type of an accumulator, whatever smaller type holds its values."""
+    values = constant(bias)
+    return build.const(bias.name, values, np.int32) if values is not None and values.dtype.kind in "iu" else bias
 
 
 def _times(graph: gs.Graph, x: gs.Tensor, factor: float, label: str) -> gs.Tensor:
@@ -65,7 +72,7 @@ def _gemm(graph: gs.Graph, node: gs.Node) -> bool:
     row = bias is not None and bias.size in (1, y.shape[-1]) and (bias.size == 1 or bias.shape[-1] == bias.size)
     if c is None or (row and bias is not None):
         if bias is not None:
-            inputs.append(build.const(f"{y.name} (bias)", bias.ravel(), np.int32 if bias.dtype.kind in "iu" else bias.dtype))
+            inputs.append(_wide(build.const(f"{y.name} (bias)", bias.ravel())))
         build.add(graph, "MatMul", inputs, y, node.name, **attrs, epilogue=("bias",) if bias is not None else ())
         return True
     product = build.add(graph, "MatMul", inputs, build.variable(f"{y.name} (product)", y.dtype, y.shape), node.name, **attrs)
@@ -150,17 +157,31 @@ def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
 def _unary(graph: gs.Graph, node: gs.Node) -> bool:
     found = function(node)
     if found is None or np.dtype(node.inputs[0].dtype).kind != "f":
-        further = {"PRelu": _prelu, "Pow": choice.lower, "Neg": _negative}.get(node.op)
+        further = {"PRelu": _prelu, "Pow": choice.lower, "Neg": _negative, "Abs": _size}.get(node.op)
         return further is not None and further(graph, node)
     return _replace(graph, node, "Unary", node.inputs[:1], function=found[0], alpha=found[1], beta=found[2])
 
 
 def _negative(graph: gs.Graph, node: gs.Node) -> bool:
-    """Integers times -1."""
+    """Integers times -1, or taken from 0 where no accumulator holds them."""
     x = node.inputs[0]
     if np.dtype(x.dtype).kind not in "iu":
         return False
+    if np.dtype(x.dtype) == np.int64:
+        node.op, node.inputs = "Sub", [build.const(f"{node.name} (zero)", [0], np.int64), x]
+        return _binary(graph, node)
     return _replace(graph, node, "Mul", [x, build.const(f"{node.name} (sign)", [-1], np.int8)], a_zero_point=0, b_zero_point=0)
+
+
+def _size(graph: gs.Graph, node: gs.Node) -> bool:
+    """The larger one of an integer and its negative."""
+    x = node.inputs[0]
+    if np.dtype(x.dtype) not in (np.int32, np.int64):
+        return False
+    negative = build.variable(f"{node.outputs[0].name} (negative)", x.dtype, x.shape)
+    build.spell(graph, "Neg", [x], negative)
+    node.op, node.inputs = "Max", [x, negative]
+    return choice.lower(graph, node)
 
 
 def _prelu(graph: gs.Graph, node: gs.Node) -> bool:
@@ -283,6 +304,8 @@ _LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("Reshape", "Transpose", "Slice", "Concat", "Split", "Pad", "Gather", "Cast", "Expand"), _movement),
     **dict.fromkeys((*UNARY, "Gelu", "Pow", "PRelu"), _unary),
 }
+
+LOWERED = frozenset(_LOWERINGS)  # what a kernel of the same name runs in the integer form only
 
 
 @rule(*_LOWERINGS)

@@ -26,9 +26,9 @@ def _stages(node: gs.Node) -> tuple[str, ...]:
     return tuple(node.attrs.get("epilogue", ()))
 
 
-def _row(values: np.ndarray, channels: int) -> np.ndarray | None:
-    """One value, or one per element of the last axis, as a flat array; None for other shapes."""
-    if values.size == 1 or (values.size == channels and values.shape[-1:] == (channels,)):
+def _row(values: np.ndarray, result: gs.Tensor) -> np.ndarray | None:
+    """One value, or one per element of the result's last axis, as a flat array; None for other shapes."""
+    if values.size == 1 or values.shape[-1:] == tuple(result.shape[-1:]) == (values.size,):
         return values.ravel()
     return None
 
@@ -72,7 +72,7 @@ def bias(graph: gs.Graph, node: gs.Node) -> bool:
             continue
         if list(front.outputs[0].shape) != list(node.outputs[0].shape):
             continue
-        row = _row(values, node.outputs[0].shape[-1])
+        row = _row(values, node.outputs[0])
         if row is None or row.dtype.kind not in "iuf":
             continue
         dtype = np.int32 if row.dtype.kind in "iu" else np.float32
@@ -92,8 +92,7 @@ def requantise(graph: gs.Graph, node: gs.Node) -> bool:
     mul, add = constant(node.inputs[1]), constant(node.inputs[2])
     if mul is None or add is None or np.dtype(front.outputs[0].dtype).kind != "i":
         return False
-    channels = node.outputs[0].shape[-1]
-    rows = [_row(mul, channels), _row(add, channels)]
+    rows = [_row(mul, node.outputs[0]), _row(add, node.outputs[0])]
     if rows[0] is None or rows[1] is None:
         return False
     factor, summand = rows[0].astype(np.int64), rows[1].astype(np.int64)

@@ -136,7 +136,7 @@ def biased(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: i
         real = real_constant(bias)
         if product is None or build.lowered(product) or real is None or len(product.outputs[0].outputs) != 1:
             continue
-        if real.size == y.tensor.shape[-1] and real.shape[-1:] == (real.size,):
+        if real.shape[-1:] == tuple(y.tensor.shape[-1:]) == (real.size,):
             return _matmul(graph, product, node, y, low, high, bias)
     return False
 

@@ -58,10 +58,18 @@ def _ancestors(tensor: gs.Tensor) -> Iterator[gs.Tensor]:
         level = following
 
 
-def _evaluate(tensor: gs.Tensor, operand: gs.Tensor, depth: int = 0) -> np.ndarray | None:
+_Known = dict[tuple[int, int], np.ndarray | None]  # values by tensor and depth
+
+
+def _evaluate(tensor: gs.Tensor, operand: gs.Tensor, known: _Known, depth: int = 0) -> np.ndarray | None:
     """The values of ``tensor`` where ``operand`` is the grid; None where it depends on anything else."""
-    if tensor is operand:
-        return _GRID
+    key = (id(tensor), depth)
+    if key not in known:
+        known[key] = _GRID if tensor is operand else _computed(tensor, operand, known, depth)
+    return known[key]
+
+
+def _computed(tensor: gs.Tensor, operand: gs.Tensor, known: _Known, depth: int) -> np.ndarray | None:
     number = real_constant(tensor)
     if number is not None:
         return number.reshape(()).astype(np.float64) if number.size == 1 else None
@@ -69,12 +77,12 @@ def _evaluate(tensor: gs.Tensor, operand: gs.Tensor, depth: int = 0) -> np.ndarr
     if node is None or depth > _DEEPEST:
         return None
     if node.op in ARITHMETIC and len(node.inputs) == 2:
-        values = [_evaluate(t, operand, depth + 1) for t in node.inputs]
+        values = [_evaluate(t, operand, known, depth + 1) for t in node.inputs]
         if values[0] is None or values[1] is None:
             return None
         return ARITHMETIC[node.op](values[0], values[1])
     apply = elementwise(node)
-    value = _evaluate(node.inputs[0], operand, depth + 1) if apply is not None else None
+    value = _evaluate(node.inputs[0], operand, known, depth + 1) if apply is not None else None
     return None if value is None or apply is None else apply(value)
 
 
@@ -87,7 +95,7 @@ def by_value(graph: gs.Graph, node: gs.Node) -> bool:
         return False
     for operand in candidates:
         with np.errstate(all="ignore"):
-            values = _evaluate(y, operand)
+            values = _evaluate(y, operand, {})
         if values is None or values.shape != _GRID.shape:
             continue
         for (_, _, op, attrs), wanted in zip(_NAMED, _VALUES, strict=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.errors import ModelError, shorten
 from deeploy.frontend.lower import build
 from deeploy.graph.rewrite import Pass, constant, rule
 
@@ -77,7 +78,10 @@ def _scales(node: gs.Node, old: bool) -> list[float] | None:
         given = value.ravel().tolist()
     if not given:
         return ratios
-    for axis, scale in zip(node.attrs.get("axes", range(len(ratios))), given, strict=True):
+    axes = list(node.attrs.get("axes", range(len(ratios))))
+    if len(axes) != len(given):
+        raise ModelError(f"node {shorten(node.name)} (Resize) has {len(given)} scales for {len(axes)} axes", "Give one for each axis.")
+    for axis, scale in zip(axes, given, strict=True):
         ratios[axis] = float(scale)
     return ratios
 

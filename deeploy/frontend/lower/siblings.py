@@ -30,10 +30,16 @@ def _stages(node: gs.Node) -> tuple[str, ...]:
 
 def _is_placed(graph: gs.Graph, tensor: gs.Tensor) -> bool:
     """Whether a tensor has to lie in a place of its own: an output of the network, or a part of a concatenation."""
-    if any(tensor is out for out in graph.outputs):
-        return True
-    views = [node for node in tensor.outputs if build.lowered(node) and node.op in VIEWS]
-    return any(node.op == "Concat" or any(_is_placed(graph, out) for out in node.outputs) for node in views)
+    waiting = [tensor]
+    while waiting:
+        tensor = waiting.pop()
+        if any(tensor is out for out in graph.outputs):
+            return True
+        views = [node for node in tensor.outputs if build.lowered(node) and node.op in VIEWS]
+        if any(node.op == "Concat" for node in views):
+            return True
+        waiting += (out for node in views for out in node.outputs)
+    return False
 
 
 def _is_candidate(graph: gs.Graph, node: gs.Node) -> bool:

@@ -120,7 +120,7 @@ def _learn(i: Instruction, known: dict[str, int]) -> None:
 def _read(objdump: str, program: str) -> tuple[dict[str, int], dict[int, str], list[Instruction]]:
     """Symbols, names of functions by where they begin, and all instructions in order."""
     command = [objdump, "-d", "-t", "-w", "--no-show-raw-insn", "-Mno-aliases", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         raise Unknown(f"{objdump} cannot read the program: {done.stderr.strip()}")
     symbols, labels, names, code = dict[str, int](), dict[int, str](), dict[int, str](), list[Instruction]()

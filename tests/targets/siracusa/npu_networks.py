@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 from deeploy.api import Compiled, Network
 from deeploy.backend import host, host_model
 from deeploy.frontend.io import ports
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
@@ -63,7 +64,9 @@ def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compi
         x = gs.Variable(f"x{number}", dtype=layer.x.dtype, shape=list(layer.x.shape))
         y = gs.Variable(f"y{number}", dtype=DType(layer.y).numpy, shape=list(layer.node().outputs[0].shape))
         constants = [gs.Constant(f"c{number}_{i}", a) for i, a in enumerate(layer.constants)]
-        nodes.append(gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y]))
+        nodes.append(
+            gs.Node(op=layer.op, name=f"layer{number}", attrs=dict(layer.attrs), inputs=[x, *constants], outputs=[y], domain=DOMAIN)
+        )
         inputs.append(x)
         outputs.append(y)
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)

@@ -105,7 +105,7 @@ def test_emitted_code_tells_a_team_its_tile_before_it_is_forked(tmp_path: Path) 
     project = tmp_path / "project"
     api.compile(tmp_path / "model.onnx", "siracusa", options=Options({"l1": 9000}, buffering="single")).write(project)
     includes = [f"-I{project / folder}" for folder in ("include", "runtime", "kernels/portable")]
-    lines = function(disassembled(project / "src" / "network.c", *includes), "product")
+    lines = function(disassembled(project / "src" / "network.c", *includes), "layer_product")
     calls = [(i, m[1]) for i, line in enumerate(lines) if (m := re.search(r"R_RISCV_CALL(?:_PLT)?\t(\w+)", line))]
     names = [name for _, name in calls]
     assert {"rt_fetch_run", "rt_fetch_rows", "rt_wait", "rt_fork", "rt_store_rows"} <= set(names)

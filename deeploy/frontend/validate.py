@@ -1,0 +1,334 @@
+"""Whether what a model says can be meant: its texts, and the attributes and the number of inputs and outputs of its nodes.
+
+Checked once, when a model comes in: against the definitions of the onnx package where it has the operator, against ``OWN`` for the integer
+dialect and for other vendors' operators. Everything behind may rely on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto
+from onnx.defs import OpSchema
+
+from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.attributes import read_attributes
+from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, canonical_domain, signature
+from deeploy.frontend.structure import check_and_sort, describe
+
+MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
+
+_CORRECT = "correct the model, or export it again"
+_BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
+
+INT, FLOAT, INTS, FLOATS = AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS
+_KINDS: Mapping[int, str] = {
+    AttributeProto.INT: "a whole number",
+    AttributeProto.FLOAT: "a finite number",
+    AttributeProto.STRING: "a text",
+    AttributeProto.TENSOR: "a tensor",
+    AttributeProto.INTS: "a list of whole numbers",
+    AttributeProto.FLOATS: "a list of finite numbers",
+    AttributeProto.STRINGS: "a list of texts",
+}
+
+# What attributes of kind string may say. One that is not here is a text that nothing is named after.
+_AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+_DIRECTIONS = ("forward", "reverse", "bidirectional")
+_ACTIVATIONS = (
+    *("Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu"),
+    *("ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"),
+)
+_REDUCTIONS = ("none", "mean", "sum", "add", "mul", "max", "min")
+CHOICES: Mapping[tuple[str, str], Sequence[str]] = {
+    **{(op, "auto_pad"): _AUTO_PAD for op in ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")},
+    **{(op, "auto_pad"): _AUTO_PAD for op in ("FusedConv", "QLinearAveragePool")},
+    **{(op, "direction"): _DIRECTIONS for op in ("GRU", "LSTM", "RNN")},
+    **{(op, "activations"): _ACTIVATIONS for op in ("GRU", "LSTM", "RNN")},
+    **{(op, "activation"): (*_ACTIVATIONS, "Clip", "HardSwish") for op in ("FusedConv", "FusedGemm")},
+    **{(op, "round_mode"): ("up", "down", "nearest") for op in ("Cast", "CastLike")},
+    **{(op, "mode"): ("DCR", "CRD") for op in ("DepthToSpace", "SpaceToDepth")},
+    **{(op, "reduction"): _REDUCTIONS for op in ("ScatterElements", "ScatterND", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")},
+    ("BitShift", "direction"): ("LEFT", "RIGHT"),
+    ("CausalConvWithState", "activation"): ("none", "silu", "swish"),
+    ("Gelu", "approximate"): ("none", "tanh"),
+    ("GridSample", "mode"): ("bilinear", "nearest", "bicubic", "linear", "cubic"),
+    ("GridSample", "padding_mode"): ("zeros", "border", "reflection"),
+    ("ImageDecoder", "pixel_format"): ("RGB", "BGR", "Grayscale"),
+    ("LinearAttention", "update_rule"): ("linear", "gated", "delta", "gated_delta"),
+    ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
+    ("Resize", "mode"): ("nearest", "linear", "cubic"),
+    ("Resize", "nearest_mode"): ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple", ""),
+    ("Resize", "keep_aspect_ratio_policy"): ("stretch", "not_larger", "not_smaller"),
+    ("Resize", "coordinate_transformation_mode"): (
+        *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+        *("tf_crop_and_resize", "tf_half_pixel_for_nn"),
+    ),
+    ("RoiAlign", "mode"): ("avg", "max"),
+    ("RoiAlign", "coordinate_transformation_mode"): ("half_pixel", "output_half_pixel"),
+    ("StringNormalizer", "case_change_action"): ("LOWER", "UPPER", "NONE"),
+    ("TensorScatter", "mode"): ("linear", "circular"),
+    ("TfIdfVectorizer", "mode"): ("TF", "IDF", "TFIDF"),
+    ("Upsample", "mode"): ("nearest", "linear", "bilinear"),
+}
+
+
+@dataclass(frozen=True)
+class Own:
+    """What an operator demands that the onnx package does not define.
+
+    Attributes:
+        inputs: how many at least and at most.
+        attributes: those that must be there, with the smallest and the largest value.
+        optional: those that may be there: their kinds.
+        rank: axes of the first input, at least.
+    """
+
+    inputs: tuple[int, int]
+    attributes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    optional: Mapping[str, int] = field(default_factory=dict)
+    rank: int = 0
+
+
+_ANY, _POWER, _LEVELS = (-(2**31), 2**31 - 1), (1, 2**62), (2, 2**16)
+_WINDOW = {"kernel_shape": INTS, "strides": INTS, "pads": INTS, "dilations": INTS, "ceil_mode": INT, "count_include_pad": INT}
+_QUANTISED = Own((4, 5))
+_DIALECT: Mapping[str, Own] = {
+    "RequantShift": Own((3, 3), {"div": _POWER, "n_levels": (2, 2**32)}, {"signed": INT}),
+    "iSoftmax": Own((1, 1), {"n_levels": _LEVELS, "coeffA": _ANY, "coeffB": _ANY, "coeffC": _ANY, "log2": (1, 2**31 - 1)}, rank=1),
+    "ITAMax": Own((1, 1), {"n_levels": _LEVELS}, rank=1),
+    "ITAPartialMax": Own((1, 1), {"n_levels": _LEVELS, "group_width": (1, 2**31 - 1)}, rank=1),
+    "iLayerNorm": Own((3, 3), {"D": _POWER}, {"n_levels": INT}, rank=1),
+    "iRMSNorm": Own((2, 2), {"D": _POWER}, {"n_levels": INT}, rank=1),
+    "iNoNorm": Own((3, 3), {"mul": _ANY, "D": _POWER}, {"n_levels": INT}),
+    "iGELU": Own((1, 1), {"b": (-(2**31), -1), "one": _ANY}),
+    "iHardswish": Own((1, 1), {"three": _ANY, "six": (0, 2**31 - 1), "one_over_six": _ANY}),
+    "TrueIntegerDiv": Own((1, 1), {"Delta": _ANY, "eps": _ANY, "eta": _ANY, "y": _ANY}),
+    "IntegerDiv": Own((2, 2), {"Delta": _ANY, "eps": _ANY, "eta": _ANY}),
+    "IntegerMean": Own((1, 2), optional={"axes": INTS, "keepdims": INT}),
+}
+_MICROSOFT: Mapping[str, Own] = {
+    "QLinearAdd": Own((7, 8)),
+    "QLinearMul": Own((7, 8)),
+    "QGemm": Own((6, 9), optional={"alpha": FLOAT, "transA": INT, "transB": INT}),
+    "QLinearConcat": Own((5, 2**31), optional={"axis": INT}),
+    "QLinearSoftmax": Own((4, 5), optional={"axis": INT, "opset": INT}, rank=1),
+    "QLinearSigmoid": _QUANTISED,
+    "QLinearLeakyRelu": Own((4, 5), optional={"alpha": FLOAT}),
+    "QLinearAveragePool": Own((4, 5), optional={**_WINDOW, "channels_last": INT}, rank=3),
+    "QLinearGlobalAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
+    "QLinearReduceMean": Own((4, 5), optional={"axes": INTS, "keepdims": INT}),
+    "FusedConv": Own((2, 4), optional={**_WINDOW, "group": INT, "activation_params": FLOATS}, rank=3),
+    "FusedGemm": Own((2, 3), optional={"alpha": FLOAT, "beta": FLOAT, "transA": INT, "transB": INT, "activation_alpha": FLOAT}),
+    "FusedMatMul": Own((2, 2), optional={"alpha": FLOAT, "transA": INT, "transB": INT, "transBatchA": INT, "transBatchB": INT}),
+    "Gelu": Own((1, 1)),
+    "FastGelu": Own((1, 2)),
+    "QuickGelu": Own((1, 1), optional={"alpha": FLOAT}),
+    "BiasGelu": Own((2, 2)),
+    "SkipLayerNormalization": Own((3, 5), optional={"epsilon": FLOAT}, rank=1),
+    "SkipSimplifiedLayerNormalization": Own((3, 4), optional={"epsilon": FLOAT}, rank=1),
+}
+OWN: Mapping[tuple[str, str], Own] = {
+    **{("", op): own for op, own in _DIALECT.items()},
+    **{(MICROSOFT, op): own for op, own in _MICROSOFT.items()},
+    ("", "SimplifiedLayerNormalization"): Own((2, 3), optional={"epsilon": FLOAT, "axis": INT}, rank=1),
+}
+assert set(_DIALECT) == DIALECT_OPS
+
+# Parameters of quantisation by their inputs: they are finite, and scales are positive.
+SCALES: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("", "QuantizeLinear"): (1,),
+    ("", "DequantizeLinear"): (1,),
+    ("", "QLinearConv"): (1, 4, 6),
+    ("", "QLinearMatMul"): (1, 4, 6),
+    **{(MICROSOFT, op): (1, 4, 6) for op in ("QLinearAdd", "QLinearMul")},
+    (MICROSOFT, "QGemm"): (1, 4, 7),
+    **{(MICROSOFT, op): (1, 3) for op, own in _MICROSOFT.items() if own.inputs == (4, 5)},
+    (MICROSOFT, "QLinearConcat"): (0,),
+}
+# Zero points without a scale: their input, that which they belong to, and the axis along which there may be several.
+ZERO_POINTS: Mapping[tuple[str, str], tuple[tuple[int, int, int], ...]] = {
+    ("", "ConvInteger"): ((2, 0, 1), (3, 1, 0)),
+    ("", "MatMulInteger"): ((2, 0, -2), (3, 1, -1)),
+}
+
+
+def check_text(model: onnx.ModelProto) -> None:
+    """Raise ModelError where a name or another text of the model is not UTF-8."""
+    found = next(_not_unicode(model, "the model"), None)
+    if found is not None:
+        raise ModelError(f"{found} is not UTF-8 text", "give it another name, or export the model again")
+
+
+def _not_unicode(root: Any, whole: str) -> Iterator[str]:
+    """The fields of kind string whose bytes are no text: protobuf hands these out as bytes."""
+    waiting: list[tuple[Any, str]] = [(root, whole)]
+    while waiting:
+        message, where = waiting.pop()
+        for descriptor, value in message.ListFields():
+            if descriptor.name in _BULK:
+                continue
+            values = value if descriptor.is_repeated else [value]
+            if descriptor.type == descriptor.TYPE_STRING and any(isinstance(text, bytes) for text in values):
+                bad = next(text for text in values if isinstance(text, bytes))
+                yield f"{descriptor.name} '{shorten(bad.decode('utf-8', 'backslashreplace'), 60)}' of {where}"
+            elif descriptor.type == descriptor.TYPE_MESSAGE:
+                kind = descriptor.message_type.name.removesuffix("Proto").lower()
+                waiting += [(inner, f"a {kind}") for inner in values]
+
+
+def check_model(model: onnx.ModelProto, version: int) -> None:
+    """Raise ModelError where the graph is not well formed, or a node is not one of its operator.
+
+    Raises:
+        UnsupportedError: control flow, sparse constants, values that are not tensors.
+    """
+    for node in check_and_sort(model.graph):
+        domain = canonical_domain(node.domain, node.op_type)
+        inputs = max((position for position, name in enumerate(node.input, 1) if name), default=0)
+        check_node(node, domain, read_attributes(node, domain), inputs, version)
+
+
+def check_node(node: onnx.NodeProto, domain: str, attributes: Mapping[str, Any], inputs: int, version: int) -> None:
+    """Raise ModelError where a node has not the attributes, or not as many inputs and outputs, as its operator demands.
+
+    Args:
+        attributes: as ``read_attributes`` returns them.
+        inputs: without absent ones at the end.
+    """
+    if not any(node.output):
+        raise ModelError(f"{describe(node)} has no output", _CORRECT)
+    for name, value in attributes.items():
+        _check_choice(node, name, value)
+    own = OWN.get((domain, node.op_type))
+    if own is not None:
+        _check_own(node, own, attributes, inputs)
+        like = LIKE_STANDARD.get((domain, node.op_type))
+        found = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
+        kinds = {**(found.attributes if found is not None else {}), **own.optional}
+        _check_kinds(node, {**kinds, **{name: INT for name in own.attributes}}, attributes)
+        return
+    found = signature(node.op_type, version, frozenset(attributes), inputs) if not domain else None
+    if found is None:
+        return
+    missing = sorted(found.required - attributes.keys())
+    if missing:
+        raise ModelError(f"{describe(node)} lacks the attribute '{missing[0]}'", _CORRECT)
+    _check_counts(node, found.schema, inputs)
+    _check_kinds(node, found.attributes, attributes)
+
+
+def _check_counts(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> None:
+    if not schema.min_input <= inputs <= schema.max_input:
+        raise ModelError(f"{describe(node)} has {inputs} inputs, {_between(schema.min_input, schema.max_input)} are needed", _CORRECT)
+    if len(node.output) > schema.max_output:
+        raise ModelError(f"{describe(node)} has {len(node.output)} outputs, at most {schema.max_output} are defined", _CORRECT)
+    for position, parameter in enumerate(schema.inputs):
+        if position < inputs and not node.input[position] and parameter.option == OpSchema.FormalParameterOption.Single:
+            raise ModelError(f"{describe(node)} lacks its input {position} ({parameter.name})", _CORRECT)
+    if not node.output[0] and schema.outputs and schema.outputs[0].option == OpSchema.FormalParameterOption.Single:
+        raise ModelError(f"{describe(node)} lacks its output 0 ({schema.outputs[0].name})", _CORRECT)
+
+
+def _between(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
+
+
+def _check_own(node: onnx.NodeProto, own: Own, attributes: Mapping[str, Any], inputs: int) -> None:
+    low, high = own.inputs
+    if not low <= inputs <= high or (node.op_type == "QLinearConcat" and inputs % 3 != 2):
+        raise ModelError(f"{describe(node)} has {inputs} inputs, {_between(low, high)} are needed", _CORRECT)
+    for position in range(low):
+        if not node.input[position] and (position in SCALES.get((node.domain, node.op_type), ()) or not node.op_type.startswith("Q")):
+            raise ModelError(f"{describe(node)} lacks its input {position}", _CORRECT)
+    for name, (least, most) in own.attributes.items():
+        value = attributes.get(name)
+        if value is None or not _is_whole(value) or not least <= int(value) <= most:
+            told = "no" if value is None else shorten(str(value), 40)
+            raise ModelError(f"{describe(node)} has {told} as {name}, a whole number from {least} to {most} is needed", _CORRECT)
+
+
+def _check_choice(node: onnx.NodeProto, name: str, value: Any) -> None:
+    known = CHOICES.get((node.op_type, name))
+    for text in value if isinstance(value, list) else [value]:
+        if known is not None and isinstance(text, str) and text not in known:
+            choices = ", ".join(choice for choice in known if choice)
+            raise ModelError(f"{describe(node)} has {name} = '{shorten(text, 40)}', not one of {choices}", _CORRECT)
+
+
+def _check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        kind = kinds.get(name)
+        if kind is not None and kind in _KINDS and not _is_of(kind, value, node.op_type == "Clip"):
+            raise ModelError(f"{describe(node)} has {name} = {shorten(str(value), 40)}, {_KINDS[kind]} is needed", _CORRECT)
+
+
+def _is_of(kind: int, value: Any, may_be_infinite: bool) -> bool:
+    if kind in (AttributeProto.INTS, AttributeProto.FLOATS):
+        inner = AttributeProto.INT if kind == AttributeProto.INTS else AttributeProto.FLOAT
+        values = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else value if isinstance(value, list) else [value]
+        return all(_is_of(inner, one, may_be_infinite) for one in values)
+    if kind == AttributeProto.INT:
+        return _is_whole(value)
+    if kind == AttributeProto.FLOAT:
+        return isinstance(value, int | float) and (math.isfinite(value) or (may_be_infinite and not math.isnan(value)))
+    if kind == AttributeProto.STRINGS:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return isinstance(value, str) if kind == AttributeProto.STRING else isinstance(value, np.ndarray | int | float | bool | list)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def check_size(name: str, shape: Sequence[int]) -> None:
+    """Raise UnsupportedError where a tensor has more elements than generated code counts."""
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise UnsupportedError(
+            f"tensor '{shorten(name)}' has {math.prod(shape)} elements, the generated code counts to {MOST_ELEMENTS}",
+            "check the shapes, or pin smaller dimensions: --dim NAME=VALUE",
+        )
+
+
+def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor | None]) -> None:
+    """Raise where a node reads what its operator cannot: texts, too few axes, or a quantisation without a usable scale."""
+    for name, tensor in zip(node.input, inputs, strict=False):
+        if tensor is not None and np.dtype(tensor.dtype).kind in "OSU":
+            raise UnsupportedError(
+                f"tensor '{shorten(name)}' of {describe(node)} has elements of type string, which the generated code does not have",
+                "replace the operators that read texts",
+            )
+    own = OWN.get((domain, node.op_type))
+    rank = len(inputs[0].shape) if inputs and inputs[0] is not None else 0
+    if own is not None and rank < own.rank:
+        raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {own.rank} are needed", _CORRECT)
+    positions = SCALES.get((domain, node.op_type), ())
+    if node.op_type == "QLinearConcat":
+        positions += tuple(range(3, len(inputs), 3))
+    for position in positions:
+        scale, zero = ((inputs[p] if p < len(inputs) else None) for p in (position, position + 1))
+        if isinstance(scale, gs.Constant):
+            _check_scale(node, node.input[position], np.asarray(scale.values))
+        if scale is not None and zero is not None and math.prod(zero.shape) not in (1, math.prod(scale.shape)):
+            told = f"scales of shape {list(scale.shape)} and zero points of shape {list(zero.shape)}"
+            raise ModelError(f"{describe(node)} has {told}", "give as many zero points as scales")
+    for position, operand, axis in ZERO_POINTS.get((domain, node.op_type), ()):
+        zero, tensor = ((inputs[p] if p < len(inputs) else None) for p in (position, operand))
+        if zero is not None and tensor is not None and math.prod(zero.shape) not in (1, *tensor.shape[axis : axis + 1 or None]):
+            name = shorten(node.input[position], 60)
+            raise ModelError(f"{describe(node)} has zero points '{name}' of shape {list(zero.shape)} for {list(tensor.shape)}", _CORRECT)
+
+
+def _check_scale(node: onnx.NodeProto, name: str, value: np.ndarray) -> None:
+    scale = np.atleast_1d(value)
+    is_float = scale.dtype.kind == "f"
+    bad = scale[~(np.isfinite(scale) & (scale > 0))].ravel() if is_float else scale[:0]
+    if not scale.size or not is_float or bad.size:
+        told = f"is {bad[0]}" if bad.size else f"holds {scale.dtype}{list(scale.shape)}"
+        raise ModelError(f"{describe(node)} has the scale '{shorten(name, 60)}', which {told}", "scales are finite and above 0")

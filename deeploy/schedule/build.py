@@ -1,0 +1,397 @@
+"""Builds the schedule of a plan: the only place that knows in which order a call fetches, computes, waits and stores.
+
+With one slot per window a tile is fetched, computed and stored before the next one is. With two, the next tile arrives and the one before
+leaves while a tile is computed. Windows in memories further out move once for a group of tiles. Constants may be fetched early, while
+calls before theirs run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from deeploy.errors import UsageError
+from deeploy.graph.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
+from deeploy.graph.nest import Part, Window
+from deeploy.graph.types import DType
+from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.place import window_name
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Program
+from deeploy.midend.tiling import Stream, Windows
+from deeploy.schedule.ir import (
+    CORE,
+    TILE,
+    Address,
+    Axis,
+    Box,
+    Compute,
+    Condition,
+    Do,
+    Finish,
+    Guard,
+    Layer,
+    Loop,
+    Move,
+    Node,
+    Operand,
+    Purpose,
+    Region,
+    Schedule,
+    Token,
+    Wait,
+    Work,
+)
+
+PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
+TICKETS: Mapping[Purpose, int] = {"in": 0, "out": 1, "early": 2}  # of a call's own transfers
+ONCE = 2  # ticket of constants that are fetched before the first inference
+
+
+def past_rows(program: Program) -> Value:
+    """Rows of the states before an inference; 0 where nothing outlives one."""
+    return _rows(program, PAST, 0) if program.growth is not None else 0
+
+
+def live_rows(program: Program) -> Value:
+    """Rows of the states with those of an inference; 0 where nothing outlives one."""
+    return _rows(program, LIVE, program.growth.rows) if program.growth is not None else 0
+
+
+def _rows(program: Program, name: str, own: int) -> Variable:
+    growth = program.growth
+    assert growth is not None
+    most = 0 if growth.begins else growth.context - growth.rows
+    return Variable(name, own, own + most)
+
+
+def rows(program: Program, past: int | None = None) -> dict[str, int]:
+    """The values of these variables in an inference behind ``past`` rows: as many as there may be by default; none without states.
+
+    Raises:
+        UsageError: a position that the states of the network do not have.
+    """
+    growth = program.growth
+    if growth is None:
+        if past is not None:
+            raise UsageError(f"position {past}: the network has no states", "Leave the position out.")
+        return {}
+    most = _rows(program, PAST, 0).high
+    past = most if past is None else past
+    if not 0 <= past <= most:
+        raise UsageError(f"position {past}: inferences begin at 0 to {most}", "Give a position within the context.")
+    return {PAST: past, LIVE: past + growth.rows}
+
+
+def build(plan: Plan) -> Schedule:
+    """The schedule of one network."""
+    copies = _copies(plan)
+    tokens = list(dict.fromkeys(Token(_path_to(plan, name), "constants", ONCE) for name in copies))
+    initialise: list[Node] = [_whole(plan, name, ONCE, 0) for name in copies]
+    layers = tuple(_Builder(plan, step).layer() for step in range(len(plan.program.calls)))
+    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), layers)
+
+
+def _copies(plan: Plan) -> list[str]:
+    """The constants of which a copy is made before the first inference, one of those that share theirs."""
+    shared = {name: p.buffers[0] for p in plan.placements for name in p.buffers}
+    return [name for name, step in plan.fetched.items() if step == FOR_EVER and shared.get(name, name) == name]
+
+
+def _path_to(plan: Plan, name: str) -> str:
+    """The path over which a copy of a constant comes to where it is read."""
+    return next(path.name for path in plan.target.paths if path.near == plan.homes[name])
+
+
+def _whole(plan: Plan, name: str, ticket: int, owner: int) -> Move:
+    """Begins to fetch a whole constant."""
+    buffer = plan.program.buffers[name]
+    token = Token(_path_to(plan, name), "constants", ticket)
+    return Move(token, False, Address(name, 0, plan.homes[name]), Address(far_name(name)), Box(buffer.bytes), owner, buffer.tensor)
+
+
+def far_name(name: str) -> str:
+    """The block that a constant with a copy is fetched from."""
+    return f"{name} far"
+
+
+class _Builder:
+    """Builds the layer of one call."""
+
+    def __init__(self, plan: Plan, step: int) -> None:
+        self.plan = plan
+        self.step = step
+        self.call = plan.program.calls[step]
+        self.geometry = self.call.geometry
+        self.tiling = plan.tiling(step)
+        self.engine = plan.target.engine(self.call.kernel.engine)
+        self.paths = plan.target.outward(self.engine.memory)
+        self.windows = {name: Windows(self.geometry, name, operand) for name, operand in self.call.operands.items()}
+        self.live = live_rows(plan.program)
+        most = plan.machine.cores if plan.machine is not None else 1
+        self.cores = min(most, self.engine.cores) if self.tiling.core_dim is not None else 1
+
+    def layer(self) -> Layer:
+        """The procedures of the call, and what runs them."""
+        procedures = {
+            "early": self._moves(0, False, "early"),
+            "fetch": self._moves(0, False, "in"),
+            "store": self._moves(0, True, "out"),
+            "stage": self._moves(1, False, "in"),
+            "unstage": self._moves(1, True, "out"),
+        }
+        self.procedures = {name: tuple(body) for name, body in procedures.items() if body}
+        loops = self._doubled() if self.plan.calls[self.step].is_double and self.tiling.tiles > 1 else self._simple()
+        return Layer(
+            self.step,
+            self.call,
+            self.tiling,
+            self.plan.calls[self.step].is_double,
+            self.engine.name if self.engine.accelerator else None,
+            {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
+            self.procedures,
+            self._work(),
+            (*self._constants(), *loops),
+        )
+
+    # ---- windows
+
+    def streams(self, hop: int, is_output: bool) -> list[Stream]:
+        """The windows that move over the path that is ``hop`` memories away from the engine's own."""
+        if hop >= len(self.paths):
+            return []
+        return [s for s in self.tiling.streams if s.path == self.paths[hop].name and s.is_output == is_output]
+
+    def _moves(self, hop: int, is_output: bool, purpose: Purpose) -> list[Node]:
+        """What moves for a tile: what it needs and the tile before did not, or what it computed."""
+        found: list[Node] = []
+        is_early = purpose == "early"
+        for stream in self.streams(hop, is_output):
+            tile = 0 if is_early else self.tiling.index
+            if (is_early and not stream.is_early) or (not is_early and stream.is_early and stream.moves == 1):
+                continue
+            held = self._region(stream, tile)
+            move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, held.near, held.far, held.box, self.step, stream.operand)
+            conditions: list[Condition] = []
+            if not is_output and not is_early:
+                conditions += [Condition(tile, "!=", 0)] if stream.is_early else []
+                conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
+            found += _guarded(conditions, [move])
+        return found
+
+    def _dtype(self, operand: str) -> DType:
+        return self.plan.program.buffers[self.call.operands[operand].buffer].dtype
+
+    def _slot(self, stream: Stream, tile: Value) -> Address:
+        """The window that serves a tile."""
+        level = next(path.near for path in self.paths if path.name == stream.path)
+        turn = remainder(quotient(tile, stream.period), stream.depth)
+        return Address(window_name(self.call.name, stream.operand, level, self.engine.memory), turn * stream.bytes, level)
+
+    def _buffer(self, name: str) -> Address:
+        """Where an operand's buffer begins, with the rows that exist before it."""
+        operand, unit = self.call.operands[name], self._dtype(name).bytes
+        offset = operand.access.offset * unit + past_rows(self.plan.program) * (operand.step * unit)
+        level = self.plan.homes.get(operand.buffer, "") if operand.buffer in self.plan.offsets else ""
+        return Address(operand.buffer, plain(offset), level)
+
+    def _shown(self, name: str, parts: Mapping[str, Part], label: str) -> tuple[Window, ...]:
+        windows = self.windows[name]
+        return tuple(windows.window(axis, parts, f"{label}_{axis}") for axis in range(len(windows.shape)))
+
+    def _region(self, stream: Stream, tile: Value) -> Region:
+        """What the slot that serves a tile holds."""
+        name = stream.operand
+        unit, order = self._dtype(name).bytes, self.windows[name].order
+        shown = self._shown(name, self.tiling.parts(self.geometry, self.live, tile, stream.loops), name)
+        firsts = [window.first for window in shown]
+        strides: Sequence[Value] = self.call.operands[name].access.strides
+        if stream.inner:
+            outer = next(s for s in self.tiling.streams if s.operand == name and s.path != stream.path)
+            parts = self.tiling.parts(self.geometry, self.live, tile, outer.loops, "_outer")
+            around = self._shown(name, parts, f"{name}_outer")
+            firsts = [a.first - b.first for a, b in zip(shown, around, strict=True)]
+            strides, far = _packed(around, order), self._slot(outer, tile)
+        else:
+            far = self._buffer(name)
+        place = sum((first * (stride * unit) for first, stride in zip(firsts, strides, strict=True)), start=far.offset)
+        box = _box([(shown[axis].count, strides[axis] * unit) for axis in reversed(order)], unit)
+        return Region(name, self._slot(stream, tile), replace(far, offset=plain(place)), box)
+
+    # ---- what a core computes
+
+    def _work(self) -> Work:
+        parts = self.tiling.parts(self.geometry, self.live)
+        tile: dict[str, Value] = {name: parts[name][1] if name in parts else extent for name, extent in self.geometry.extents.items()}
+        share: tuple[str, Part] | None = None
+        limited = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.limited - {self.tiling.core_dim})
+        empty = [parts[dim][1] for dim in limited]
+        dim = self.tiling.core_dim
+        if dim is not None:
+            first, count = parts.get(dim, (0, self.geometry.extents[dim]))
+            whole = self.tiling.tile(dim, self.geometry.extents[dim])
+            is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.limited
+            each = -(-whole // self.cores) if is_fixed else quotient(count + (self.cores - 1), self.cores)
+            begin = named(f"part_{dim}", first + Variable(CORE, 0, self.cores - 1) * each)
+            share = dim, (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))
+            empty.append(share[1][1])
+        mine = {**parts, **({share[0]: share[1]} if share is not None else {})}
+        operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
+        return Work(self.cores, tile, share, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
+
+    def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
+        """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
+        stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
+        part = self._shown(name, mine, f"{name}_part")
+        if stream is None:
+            operand = self.call.operands[name]
+            strides: Sequence[Value] = operand.access.strides
+            element = operand.access.offset + past_rows(self.plan.program) * operand.step
+            address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
+        else:
+            whole = self._shown(name, tile, name)
+            if mine == tile:
+                part = whole
+            strides, address, element = _packed(whole, self.windows[name].order), self._slot(stream, self.tiling.index), 0
+            firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
+        element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
+        return Operand(address, plain(element), part, tuple(plain(s) for s in strides))
+
+    # ---- the order
+
+    def _constants(self) -> list[Node]:
+        """Whole constants whose fetch begins with the call, and the wait for those that it needs."""
+        plan, found = self.plan, list[Node]()
+        for name in plan.loads(self.step):
+            use = plan.first_uses[name]
+            found.append(_whole(plan, name, plan.load_tickets[use], use))
+        if self.step in plan.load_tickets:
+            found.append(Wait(Token(self.paths[-1].name, "constants", plan.load_tickets[self.step])))
+        if "early" in self.procedures:
+            found.append(Wait(self._token(0, "early")))
+        return found
+
+    def _token(self, hop: int, purpose: Purpose) -> Token:
+        return Token(self.paths[hop].name, purpose, TICKETS[purpose])
+
+    def _do(self, procedure: str, tile: Value) -> list[Node]:
+        return [Do(self.step, procedure, tile)] if procedure in self.procedures else []
+
+    def _waited(self, procedure: str, hop: int, purpose: Purpose) -> list[Node]:
+        """A wait for what a procedure moves, where there is one."""
+        return [Wait(self._token(hop, purpose))] if procedure in self.procedures else []
+
+    @property
+    def _group(self) -> int:
+        """Tiles between two moves of the windows in memories further out."""
+        far = self.streams(1, False) + self.streams(1, True)
+        return math.prod(loop.trips for loop in self.tiling.loops[far[0].loops :]) if far else 1
+
+    def _computed(self, tile: Value, ahead: Sequence[Node] = ()) -> list[Node]:
+        """The kernel on a tile; an accelerator works while what comes ``ahead`` is begun, and before cores are forked it has begun."""
+        following = self.plan.followers.get(self.step)
+        last: Sequence[Node] = [Do(following, "early", 0)] if following is not None else []
+        others = [*ahead, *_guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)]
+        if self.engine.accelerator:
+            return [Compute(self.step, tile), *others, Finish(self.engine.name, tile)]
+        return [*others, Compute(self.step, tile)]
+
+    def _looped(self, body: Sequence[Node]) -> list[Node]:
+        tile = self.tiling.index
+        return [Loop(tile, self.tiling.tiles, tuple(body))] if isinstance(tile, Variable) else list(body)
+
+    def _simple(self) -> list[Node]:
+        """One tile after the other."""
+        tile, group = self.tiling.index, self._group
+        turn = remainder(tile, group)
+        stage = [*self._do("stage", tile), *self._waited("stage", 1, "in")]
+        unstage = [*self._do("unstage", tile), *self._waited("unstage", 1, "out")]
+        return self._looped(
+            [
+                *_guarded([Condition(turn, "==", 0)], stage),
+                *self._do("fetch", tile),
+                *self._waited("fetch", 0, "in"),
+                *self._computed(tile),
+                *self._do("store", tile),
+                *self._waited("store", 0, "out"),
+                *_guarded([Condition(turn, "==", group - 1)], unstage),
+            ]
+        )
+
+    def _doubled(self) -> list[Node]:
+        """The next tile is fetched and the one before is stored while a tile is computed."""
+        tile, group, tiles = self.tiling.index, self._group, self.tiling.tiles
+        following = tile + 1
+        staged = self._waited("stage", 1, "in")
+        starts = Condition(remainder(following, group), "==", 0)
+        further = Condition(following, "<", tiles - group)
+        ahead = [
+            *_guarded([starts], staged),
+            *self._do("fetch", following),
+            *_guarded([starts, further], self._do("stage", following + group)),
+        ]
+        is_single = any(s.depth == 1 and s.moves > 1 for s in self.streams(1, True))
+        left = self._waited("unstage", 1, "out")
+        unstage = [
+            *self._waited("unstage", 0, "out"),
+            *(left if not is_single and tiles // group > 2 else ()),  # the slot that the next group fills is the one before last
+            *self._do("unstage", tile),
+            *(left if is_single else ()),  # the only slot is needed again
+        ]
+        loop = [
+            *self._waited("fetch", 0, "in"),
+            *self._computed(tile, _guarded([Condition(tile, "<", tiles - 1)], ahead)),
+            *self._waited("store", 0, "out"),
+            *self._do("store", tile),
+            *_guarded([Condition(remainder(tile, group), "==", group - 1)], unstage),
+        ]
+        return [
+            *self._do("stage", 0),
+            *staged,
+            *self._do("fetch", 0),
+            *(self._do("stage", group) if group < tiles else ()),
+            *self._looped(loop),
+            *(left or self._waited("store", 0, "out")),  # to leave the memory further out, the last tile's stores were waited for
+        ]
+
+
+def _guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:
+    """The body where conditions hold; without those that always do, and nothing where one never does."""
+    left: list[Condition] = []
+    for condition in conditions:
+        low, high = bounds(condition.left)
+        if condition.relation == "<":
+            always, never = high < condition.right, low >= condition.right
+        else:
+            is_it, is_not = low == high == condition.right, not low <= condition.right <= high
+            always, never = (is_it, is_not) if condition.relation == "==" else (is_not, is_it)
+        if never:
+            return []
+        if not always:
+            left.append(condition)
+    return [Guard(tuple(left), tuple(body))] if left and body else list(body)
+
+
+def _packed(window: Sequence[Window], order: Sequence[int]) -> tuple[Value, ...]:
+    """Strides of a window packed in the given order of axes, in elements."""
+    return tuple(product(window[inner].count for inner in order[order.index(axis) + 1 :]) for axis in range(len(window)))
+
+
+def _box(axes: Sequence[tuple[Value, Value]], unit: int) -> Box:
+    """The box with these counts and pitches, innermost first; axes that touch are merged."""
+    run: Value = unit
+    outer: list[Axis] = []
+    for count, pitch in axes:
+        if count == 1:
+            continue
+        if not outer and pitch == run:
+            run = run * count
+        elif outer and pitch == outer[-1].count * outer[-1].pitch:
+            outer[-1] = Axis(plain(outer[-1].count * count), outer[-1].pitch)
+        else:
+            outer.append(Axis(plain(count), plain(pitch)))
+    return Box(plain(run), tuple(reversed(outer)))
+
+
+__all__ = ["LIVE", "ONCE", "PAST", "TILE", "build", "far_name", "live_rows", "past_rows"]

@@ -1,0 +1,267 @@
+"""The nodes of a schedule: what the first core of an engine does for every call, in order, for every tile.
+
+Paths and accelerators are queues that it fills; they work on their own until it waits. All indices, sizes and offsets are expressions
+over the number of the tile and over how many rows exist (``deeploy.graph.expr``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from deeploy.graph.expr import Value, Variable
+from deeploy.graph.mentions import mentions
+from deeploy.graph.nest import Part, Window
+from deeploy.midend.program import Call
+from deeploy.midend.tiling import Tiling
+
+TILE = "t"  # the variable that counts tiles
+CORE = "rt_core()"  # the number of the calling core
+
+Purpose = Literal["in", "out", "early", "constants"]
+
+
+@dataclass(frozen=True)
+class Address:
+    """A place in a memory: ``offset`` bytes behind where a block of the plan, an array of the caller or a constant begins.
+
+    ``level`` is the memory of a block of the plan, and empty for what lies outside of the arenas or in a memory of its own.
+    """
+
+    block: str
+    offset: Value = 0
+    level: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.level}:{self.block}" * bool(self.level)
+            + self.block * (not self.level)
+            + (f" + {self.offset}" if self.offset != 0 else "")
+        )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An outer axis of a box: ``count`` runs that are ``pitch`` bytes apart on the far side."""
+
+    count: Value
+    pitch: Value
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one transfer moves: runs of bytes along axes, outermost first; on the near side they lie one after the other."""
+
+    run: Value
+    axes: tuple[Axis, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.run} bytes" + "".join(f" x {axis.count} every {axis.pitch}" for axis in reversed(self.axes))
+
+
+@dataclass(frozen=True)
+class Token:
+    """What transfers are waited for by: all that were begun on a path under the same ticket."""
+
+    path: str
+    purpose: Purpose
+    ticket: int
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.purpose}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Begins to move a box between two memories: to the near one, or away from it.
+
+    ``owner`` is the step of the call that the operand or constant is for.
+    """
+
+    token: Token
+    is_store: bool
+    near: Address
+    far: Address
+    box: Box
+    owner: int
+    label: str
+
+    def __str__(self) -> str:
+        to, source = (self.far, self.near) if self.is_store else (self.near, self.far)
+        return f"{'store' if self.is_store else 'fetch'} {self.label}: {to} <- {source}, {self.box} ({self.token})"
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a slot of an operand's window holds in a tile: ``box`` from ``far``, which the kernel or a memory further in works on."""
+
+    operand: str
+    near: Address
+    far: Address
+    box: Box
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Goes on when all transfers under a token are complete."""
+
+    token: Token
+
+    def __str__(self) -> str:
+        return f"wait {self.token}"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Whether a value compares so with another."""
+
+    left: Value
+    relation: Literal["==", "!=", "<"]
+    right: int
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Does ``body`` where all conditions hold."""
+
+    conditions: tuple[Condition, ...]
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Does ``body`` for every value of a variable from 0 on."""
+
+    variable: Variable
+    trips: int
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Do:
+    """Runs a procedure of a layer; ``tile`` is what its variable stands for. ``step`` is the layer's, where it is another one."""
+
+    step: int
+    procedure: str
+    tile: Value
+
+    def __str__(self) -> str:
+        return f"{self.procedure} of call {self.step}, tile {self.tile}"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Runs the kernel on a tile: forks a team, and joins it; or sets an accelerator up, which then works on its own."""
+
+    step: int
+    tile: Value
+
+    def __str__(self) -> str:
+        return f"compute tile {self.tile}"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Goes on when the job of an accelerator is done."""
+
+    accelerator: str
+    tile: Value
+
+    def __str__(self) -> str:
+        return f"wait for {self.accelerator}"
+
+
+Node = Move | Wait | Guard | Loop | Do | Compute | Finish
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the kernel sees of an operand, in the part of one core: where it begins, its window and its strides in elements."""
+
+    address: Address
+    element: Value  # index of the first element behind the address
+    axes: tuple[Window, ...]
+    strides: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every core of a team does in a tile.
+
+    Attributes:
+        cores: of the team.
+        tile: iterations of every dimension of the nest in the tile.
+        share: the dimension that is divided over the cores, and the part of the calling one; None where one core does all.
+        parts: the part of the domain that the calling core computes, of the dimensions that are not whole.
+        empty: counts of iterations; where one of them is not positive there is nothing to do.
+    """
+
+    cores: int
+    tile: Mapping[str, Value]
+    share: tuple[str, Part] | None
+    parts: Mapping[str, Part]
+    operands: Mapping[str, Operand]
+    empty: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call: procedures that move what a tile needs, and the program of the first core, which runs them.
+
+    Attributes:
+        accelerator: what works on while the first core goes on; None where cores compute.
+        regions: what the slots of all windows hold in a tile, by the block of the window.
+        procedures: by name, over the variable ``TILE``.
+    """
+
+    step: int
+    call: Call
+    tiling: Tiling
+    is_double: bool
+    accelerator: str | None
+    regions: Mapping[str, Region]
+    procedures: Mapping[str, tuple[Node, ...]]
+    work: Work
+    body: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        loops = ", ".join(f"{loop.trips} x {loop.tile} of {loop.dim}" for loop in self.tiling.loops) or "one tile"
+        engine = f"on {self.work.cores} cores" if self.accelerator is None else f"by {self.accelerator}"
+        lines: list[str] = []
+        with mentions() as noted:
+            for name, body in self.procedures.items():
+                lines += [f"  {name}({TILE if self.tiling.tiles > 1 and name != 'early' else ''}):", *_text(body, 4)]
+            lines += _text(self.body, 2)
+        parts = dict.fromkeys(f"    {part.name} = {part.value}" for part in noted.parts())
+        head = f"call {self.step} {self.call.name}: {self.call.kernel.name}, {loops}, {engine}"
+        return "\n".join([head, *lines, *(["  where"] if parts else []), *parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What one network does: before the first inference, and in every one; see the module."""
+
+    name: str
+    initialise: tuple[Node, ...]
+    layers: tuple[Layer, ...]
+
+    def __str__(self) -> str:
+        once = ["before the first inference:", *_text(self.initialise, 2)] if self.initialise else []
+        return "\n".join([f"schedule {self.name}", *once, *map(str, self.layers)])
+
+
+def _text(nodes: Sequence[Node], indent: int) -> Iterator[str]:
+    blank = " " * indent
+    for node in nodes:
+        if isinstance(node, Guard):
+            yield f"{blank}if {' and '.join(map(str, node.conditions))}:"
+            yield from _text(node.body, indent + 2)
+        elif isinstance(node, Loop):
+            yield f"{blank}for {node.variable} in 0..{node.trips - 1}:"
+            yield from _text(node.body, indent + 2)
+        else:
+            yield f"{blank}{node}"

@@ -1,0 +1,86 @@
+"""What a schedule does in one inference, node by node: loops unrolled, guards decided, procedures entered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from deeploy.graph.expr import Environment, Value, evaluate
+from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Wait
+
+
+class Table:
+    """The values of a layer's expressions in every tile; each is computed for all tiles at once."""
+
+    def __init__(self, layer: Layer, values: Mapping[str, int]) -> None:
+        self.layer = layer
+        self.values: Environment = {**values, TILE: np.arange(layer.tiling.tiles)}
+        self._known: dict[int, Sequence[int]] = {}
+
+    def column(self, value: Value) -> Sequence[int]:
+        """A value in all tiles."""
+        if isinstance(value, int):
+            return [value] * self.layer.tiling.tiles
+        if id(value) not in self._known:
+            self._known[id(value)] = np.broadcast_to(evaluate(value, self.values), self.layer.tiling.tiles).tolist()
+        return self._known[id(value)]
+
+    def at(self, value: Value, tile: int) -> int:
+        """A value in a tile."""
+        return value if isinstance(value, int) else self.column(value)[tile]
+
+    def rows(self, values: Sequence[Value]) -> np.ndarray:
+        """Values in all tiles: a row per tile, a column per value."""
+        return np.array([self.column(value) for value in values], np.int64).reshape(len(values), self.layer.tiling.tiles).T
+
+    def holds(self, condition: Condition, tile: int) -> bool:
+        """Whether a condition holds in a tile."""
+        left = self.at(condition.left, tile)
+        if condition.relation == "<":
+            return left < condition.right
+        return (left == condition.right) == (condition.relation == "==")
+
+
+class Event(NamedTuple):
+    """A move, a wait, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
+
+    node: Move | Wait | Compute | Finish
+    tile: int
+    table: Table
+
+
+class Unrolled:
+    """One inference of a schedule, where variables other than the tile have the given values."""
+
+    def __init__(self, schedule: Schedule, values: Mapping[str, int]) -> None:
+        self.schedule = schedule
+        self.values = values
+        self._tables: dict[int, Table] = {}
+
+    def table(self, step: int) -> Table:
+        """The values of the expressions of a call."""
+        if step not in self._tables:
+            self._tables[step] = Table(self.schedule.layers[step], self.values)
+        return self._tables[step]
+
+    def events(self, step: int) -> Iterator[Event]:
+        """What a call does, in order."""
+        yield from self._events(self.schedule.layers[step].body, 0, self.table(step))
+
+    def _events(self, nodes: Sequence[Node], tile: int, table: Table) -> Iterator[Event]:
+        for node in nodes:
+            if isinstance(node, Guard):
+                if all(table.holds(condition, tile) for condition in node.conditions):
+                    yield from self._events(node.body, tile, table)
+            elif isinstance(node, Loop):
+                for number in range(node.trips):
+                    yield from self._events(node.body, number, table)
+            elif isinstance(node, Do):
+                body = self.schedule.layers[node.step].procedures[node.procedure]
+                yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
+            elif isinstance(node, Compute | Finish):
+                yield Event(node, table.at(node.tile, tile), table)
+            else:
+                yield Event(node, tile, table)

@@ -1,0 +1,124 @@
+"""Why a mutant that nothing notices is equivalent to the original, where that can be shown.
+
+* The compiler makes the same machine code of both.
+* A number that a kernel is given has no effect: quite other numbers in its place give the same results. The kernel multiplies it by zero,
+  as a stride along an axis of one element, or never reads it.
+* A wait, or a ticket, is not needed: nothing touches what moves before something else waits for it. The model sees every transfer that
+  does, and every store of a core; the address sanitizer sees every load.
+* All loads, stores, transfers, jobs, forks and waits are the same ones, in the same order (``trace/trace.c``). What is changed decides
+  where a layer works and how often, and not with which values: then it is the same for all inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests.hal.mutate import Mutant
+from tests.hal.subject import HERE, WRAPPED, Flavour, Subject
+
+_FREE = Flavour("code", ("CFLAGS=-O2", "WARNINGS=-w"))
+_UNCHECKED = Flavour("unchecked", ("CFLAGS=-O2 -URT_CHECKED", "WARNINGS=-w", "HOST_CFLAGS=$(ALL_CFLAGS)"))
+_OTHERS = (0, 1, 5, 64, 12345)  # in the place of a number
+_WAITS = ("wait", "other ticket")
+
+
+class Equivalence:
+    """Reasons for the mutants of one project; its copy is built in several ways."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.originals = subject.sources()
+        self._objects: dict[str, bytes] = {}
+        self._trace: tuple[str, ...] | None = None
+        self._tracer: Flavour | None = None
+
+    def reason(self, mutant: Mutant) -> str | None:
+        """Why nothing can notice a mutant that the address sanitizer has not noticed either; None where no reason is found."""
+        tests = (self._unused_number, self._idle_wait, self._same_trace)
+        return next((found for test in tests if (found := test(mutant)) is not None), None)
+
+    # ---- code
+
+    def _object(self, sources: dict[str, str], flavour: Flavour) -> bytes:
+        self.subject.write(sources)
+        goal = f"build/{flavour.name}/src/{self.subject.entry['name']}.o"
+        (self.subject.folder / goal).unlink(missing_ok=True)
+        problem = self.subject.make(flavour, goal)
+        assert problem is None, problem
+        return (self.subject.folder / goal).read_bytes()
+
+    def _is_same(self, mutant: Mutant, flavour: Flavour) -> bool:
+        if flavour.name not in self._objects:
+            self._objects[flavour.name] = self._object(self.originals, flavour)
+        return self._object(dict(mutant.sources), flavour) == self._objects[flavour.name]
+
+    def same_code(self, mutant: Mutant) -> str | None:
+        """That the compiler makes the same machine code of a mutant, where it does."""
+        if self._is_same(mutant, _FREE):
+            return "the same machine code"
+        is_table = mutant.path.endswith("_checks.h")
+        if self.subject.is_managed and not is_table and self._is_same(mutant, _UNCHECKED):
+            return "the same machine code without the model's checks"
+        return None
+
+    # ---- numbers
+
+    def _unused_number(self, mutant: Mutant) -> str | None:
+        """Numbers that are given to kernels: others that differ more are tried."""
+        if not mutant.old.isdigit() or not _is_given(mutant):
+            return None
+        tried = [str(other) for other in _OTHERS if str(other) not in (mutant.old, mutant.new)]
+        for other in tried:
+            if self.subject.killed(mutant.again(other).sources) is not None:
+                return None
+        return f"a number that has no effect on the kernel: {', '.join(tried)} do the same"
+
+    # ---- waits
+
+    def _idle_wait(self, mutant: Mutant) -> str | None:
+        if not mutant.kind.startswith(_WAITS):
+            return None
+        return "nothing touches what moves before another wait for it: the model and the address sanitizer watch it in all modes"
+
+    # ---- traces
+
+    def _same_trace(self, mutant: Mutant) -> str | None:
+        if not self.subject.is_managed or mutant.path.endswith("_checks.h") or (mutant.old.isdigit() and _is_given(mutant)):
+            return None
+        if self._trace is None:
+            self._trace = self._traces(self.originals)
+        if self._traces(dict(mutant.sources)) == self._trace:
+            return "the same loads, stores, transfers, forks and waits in the same order"
+        return None
+
+    def _traces(self, sources: dict[str, str]) -> tuple[str, ...]:
+        """One number for each of two modes."""
+        self.subject.write(sources)
+        if self._tracer is None:
+            self._tracer = _tracer(self.subject.folder)
+        problem = self.subject.make(self._tracer)
+        assert problem is None, problem
+        said = [self.subject.run(self._tracer, *mode)[2] for mode in self.subject.modes[:2]]
+        found = tuple("".join(re.findall(r"^trace (\w+)$", text, re.MULTILINE)) for text in said)
+        assert all(found), said
+        return found
+
+
+def _is_given(mutant: Mutant) -> bool:
+    """Whether the place is an initialiser of a kernel's argument."""
+    text = mutant.sources[mutant.path]
+    before = text[: mutant.at]
+    return before.rfind("(&(struct ") > before.rfind("});") and "rt_box" not in before[before.rfind("(&(struct ") :].split("{")[0]
+
+
+def _tracer(folder: Path) -> Flavour:
+    """Builds with every load and store counted."""
+    counting = folder / "build" / "trace.o"
+    compiler = os.environ.get("CC", "gcc")
+    command = [compiler, "-std=c11", "-O2", "-DRT_CHECKED", "-Iruntime", "-Iruntime/host", "-Iinclude", "-c"]
+    subprocess.run([*command, str(HERE / "trace" / "trace.c"), "-o", str(counting)], cwd=folder, check=True)
+    wrapped = " ".join(f"-Wl,--wrap={name}" for name in WRAPPED)
+    return Flavour("trace", ("CFLAGS=-O1 -fsanitize=thread", "WARNINGS=-w", f"LDFLAGS=-fno-sanitize=all {counting.resolve()} {wrapped}"))

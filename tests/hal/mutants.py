@@ -1,0 +1,221 @@
+"""Mutants of the C that the compiler emits for a model: how many are noticed, and why the others are equivalent.
+
+    python -m tests.hal.mutants MODEL.onnx --target siracusa --count 100 --seed 1 [--l1 BYTES] [--l2 BYTES] [--default-memory L3]
+                                [--buffering double] [--dim NAME=VALUE] [--context N] [--inputs IN.npz] [--kind REGEX] [--jobs N] [--all]
+
+A mutant differs from the emitted C in one place (``tests.hal.mutate``). It runs on the host machine model, in every mode, on several
+samples, and is killed where the model stops it, outputs differ, it does not compile or does not end; what is left runs once more with the
+sanitizers. For every survivor a reason is looked for why it is equivalent (``tests.hal.equivalent``). Exit status: 0; 1 where one is left
+without a reason; 2 and 3 where the model cannot be compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import random
+import re
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeploy import api, verify
+from deeploy.backend import host, project
+from deeploy.errors import DeeployError
+from deeploy.midend.machine import Options
+from deeploy.options import dims_of
+from deeploy.report.compare import compare
+from tests.hal.equivalent import Equivalence
+from tests.hal.mutate import Mutant, every_mutant
+from tests.hal.subject import ASAN, THREADS, Flavour, Subject
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: what killed it, or why it is equivalent; neither where it is not explained."""
+
+    mutant: Mutant
+    killed: str | None = None
+    reason: str | None = None
+
+    @property
+    def is_explained(self) -> bool:
+        return self.killed is not None or self.reason is not None
+
+    @property
+    def by(self) -> str:
+        """What killed it, in a word or two."""
+        assert self.killed is not None
+        heads = ("compiler", "host model", "outputs differ", "address sanitizer", "thread sanitizer", "it does not end")
+        return next((head for head in heads if self.killed.startswith(head)), "crash")
+
+
+def drawn(mutants: Iterable[Mutant], count: int | None, seed: int) -> list[Mutant]:
+    """So many mutants, of all kinds equally many as long as there are any."""
+    kinds: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        kinds.setdefault(mutant.kind, []).append(mutant)
+    generator = random.Random(seed)
+    for row in kinds.values():
+        generator.shuffle(row)
+    rounds = max(map(len, kinds.values()), default=0)
+    order = [row[index] for index in range(rounds) for row in kinds.values() if index < len(row)]
+    return order[:count]
+
+
+def judge(
+    subject: Subject, mutants: Sequence[Mutant], jobs: int = 1, told: Callable[[Verdict], None] = lambda verdict: None
+) -> list[Verdict]:
+    """What becomes of every mutant of a project, in their order."""
+    assert subject.outputs is not None  # built once, before it is copied
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for index in range(len(mutants)):
+        waiting.put(index)
+    found: dict[int, Verdict] = {}
+    failures: list[BaseException] = []
+
+    def work(folder: Path) -> None:
+        own = subject.copied(folder)
+        equivalence = Equivalence(own)
+        try:
+            while not failures:
+                index = waiting.get_nowait()
+                found[index] = _judged(own, equivalence, mutants[index])
+                told(found[index])
+        except queue.Empty:
+            return
+        except BaseException as error:
+            failures.append(error)
+
+    with tempfile.TemporaryDirectory(prefix="deeploy-mutants-") as scratch:
+        threads = [threading.Thread(target=work, args=(Path(scratch) / str(job),)) for job in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
+    return [found[index] for index in range(len(mutants))]
+
+
+def _judged(subject: Subject, equivalence: Equivalence, mutant: Mutant) -> Verdict:
+    """Sanitizers see loads of what is not there, and cores that touch the same bytes; they are slow, so that they come last."""
+    killed = subject.killed(mutant.sources)
+    if killed is not None:
+        return Verdict(mutant, killed)
+    reason = equivalence.same_code(mutant)
+    if reason is not None:
+        return Verdict(mutant, None, reason)
+    killed = _sanitized(subject, mutant, "address sanitizer", ASAN)
+    reason = equivalence.reason(mutant) if killed is None else None
+    if killed is None and reason is None and subject.is_managed:
+        killed = _sanitized(subject, mutant, "thread sanitizer", THREADS)
+    return Verdict(mutant, killed, reason)
+
+
+def _sanitized(subject: Subject, mutant: Mutant, name: str, flavour: Flavour) -> str | None:
+    found = subject.killed(mutant.sources, flavour)
+    return None if found is None else f"{name}: {found}"
+
+
+def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None) -> Subject:
+    """The written project of a compiled model, after a look at whether it is right.
+
+    Raises:
+        AssertionError: its C and the interpreter differ.
+    """
+    compiled.write(folder)
+    entry = host.select_network(project.read_manifest(folder))
+    samples = verify._load(inputs, entry["inputs"])[0] if inputs is not None else None
+    subject = Subject.of(folder, samples)
+    outputs = host.split(subject.outputs, entry["outputs"], len(subject.samples))
+    expected = verify._interpretation(compiled, [list(sample) for sample in subject.samples], "context" in entry)
+    for index, port in enumerate(entry["outputs"]):
+        for sample, arrays in enumerate(expected):
+            comparison = compare(verify._exactly(port), outputs[index][sample], arrays[index])
+            assert comparison.passed, f"the C is not right as it is: {comparison}"
+    return subject
+
+
+def summary(verdicts: Sequence[Verdict]) -> list[str]:
+    """The share that was killed, by kind and by what killed them; then the survivors."""
+    kinds = list(dict.fromkeys(verdict.mutant.kind for verdict in verdicts))
+    lines = ["| kind | mutants | killed | equivalent | not explained |", "|---|---|---|---|---|"]
+    for kind in kinds:
+        own = [verdict for verdict in verdicts if verdict.mutant.kind == kind]
+        lines.append("| " + " | ".join([kind, *map(str, _counts(own))]) + " |")
+    count, killed, equivalent, left = _counts(verdicts)
+    by = Counter(verdict.by for verdict in verdicts if verdict.killed is not None)
+    lines += ["", f"{killed} of {count} killed ({killed / max(count, 1):.1%}): {', '.join(f'{n} by {who}' for who, n in by.most_common())}"]
+    lines.append(f"{equivalent} are equivalent, {left} are not explained")
+    survivors = [verdict for verdict in verdicts if verdict.killed is None]
+    return lines + [f"  {verdict.mutant.name}\n    {verdict.reason or 'NOT EXPLAINED'}" for verdict in survivors]
+
+
+def _counts(verdicts: Sequence[Verdict]) -> tuple[int, int, int, int]:
+    killed = sum(verdict.killed is not None for verdict in verdicts)
+    left = sum(not verdict.is_explained for verdict in verdicts)
+    return len(verdicts), killed, len(verdicts) - killed - left, left
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.hal.mutants", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--target", "-t", default="siracusa")
+    parser.add_argument("--count", type=int, default=100, help="mutants, of all kinds equally many")
+    parser.add_argument("--all", action="store_true", help="every mutant there is")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", default="", help="only kinds that match this regular expression")
+    parser.add_argument("--inputs", type=Path, help="npz of samples; random and extreme ones by default")
+    parser.add_argument("--l1", type=int)
+    parser.add_argument("--l2", type=int)
+    parser.add_argument("--default-memory")
+    parser.add_argument("--dim", action="append", metavar="NAME=VALUE")
+    parser.add_argument("--context", type=int)
+    parser.add_argument("--buffering", choices=("auto", "single", "double"), default="auto")
+    parser.add_argument("--jobs", "-j", type=int, default=1)
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command."""
+    given = _arguments(words)
+    capacities = {name: size for name, size in (("l1", given.l1), ("l2", given.l2)) if size is not None}
+    options: dict[str, Any] = {"capacities": capacities, "buffering": given.buffering}
+    options |= {"default_memory": given.default_memory} if given.default_memory is not None else {}
+    with tempfile.TemporaryDirectory(prefix="deeploy-mutants-") as scratch:
+        try:
+            sizes = {"dims": dims_of(given.dim), "context": given.context}
+            compiled = api.compile(given.model, given.target, inputs=given.inputs, options=Options(**options), **sizes)
+            subject = subject_of(compiled, Path(scratch) / "project", given.inputs)
+        except DeeployError as error:
+            print(error, file=sys.stderr)
+            return error.exit_status
+        every = [mutant for mutant in every_mutant(subject.sources()) if re.search(given.kind, mutant.kind)]
+        chosen = drawn(every, None if given.all else given.count, given.seed)
+        print(f"{given.model.name} for {given.target}: {len(chosen)} of {len(every)} mutants, seed {given.seed}", flush=True)
+        verdicts = judge(subject, chosen, given.jobs, _progress(len(chosen)))
+    print("\n".join(summary(verdicts)))
+    return int(not all(verdict.is_explained for verdict in verdicts))
+
+
+def _progress(count: int) -> Callable[[Verdict], None]:
+    """Counts on a terminal."""
+    done = 0
+
+    def told(verdict: Verdict) -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            print(f"\r{done} of {count}", end="" if done < count else "\n", file=sys.stderr, flush=True)
+
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What a worker does with a seed: make the case, check it, and on demand make it smaller and save it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+OBJECTS = Path(tempfile.gettempdir()) / "deeploy-fuzz-objects"
+SHRINKING = 90  # seconds, after which a case is small enough
+
+
+def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A random graph: see ``check``."""
+    from deeploy.backend import host
+    from tests.random import builds, cases
+    from tests.random.check import Outcome, check
+    from tests.random.choices import Choices, shrink
+    from tests.random.forms import make
+    from tests.random.oracle import Invalid
+
+    if not hasattr(host.build, "objects"):
+        host.build = builds.Objects(OBJECTS).build(host.build)
+    seed = argument["seed"]
+    choices = Choices(seed)
+    try:
+        case = make(choices)
+    except Invalid:
+        return {"seed": seed, "kind": "empty", "reason": ""}
+    if "save" not in argument:
+        return {"seed": seed, "form": case.form, **asdict(check(case, argument.get("quick", False)))}
+    stop = time.monotonic() + SHRINKING
+    label = str(argument["reason"]).partition(" [")[0]
+
+    def outcome(record: list[int]) -> Outcome | None:
+        try:
+            return check(make(Choices(record=record)), argument.get("quick", False))
+        except Invalid:
+            return None
+
+    def fails(record: list[int]) -> bool:
+        found = outcome(record) if time.monotonic() < stop else None
+        return found is not None and found.kind == "failed" and found.reason.partition(" [")[0] == label
+
+    smallest = shrink(choices.record, fails, argument["attempts"])
+    if argument["attempts"]:
+        case = make(Choices(record=smallest))
+    found = outcome(smallest) if argument["attempts"] else None
+    cases.save(case, Path(argument["save"]) / "case")
+    (Path(argument["save"]) / "detail.txt").write_text(f"seed {seed}: {argument['reason']}\n{found.detail if found else ''}\n")
+    return {}
+
+
+def file(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A damaged file: see ``files``."""
+    from tests.random import files
+    from tests.random.choices import Choices
+
+    seed = argument["seed"]
+    keep = Path(argument["save"]) if "save" in argument else None
+    kind, reason, detail = files.check(Choices(f"file {seed}"), keep)
+    return {"seed": seed, "kind": kind, "reason": reason, "detail": detail}
+
+
+def quick(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A random graph, compiled for one target and interpreted: what importing and lowering do with it."""
+    return graph({**argument, "quick": True})
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"graphs": graph, "quick": quick, "files": file}

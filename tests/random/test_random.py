@@ -1,0 +1,160 @@
+"""A seeded sample of random graphs and damaged files, the cases that failed once, and the machinery itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+pytest.importorskip("onnxruntime")
+
+from tests.random import builds, cases, check, tasks
+from tests.random.choices import Choices, shrink
+from tests.random.forms import Case, make
+from tests.random.oracle import Invalid
+from tests.random.pool import MEMORY, Worker
+
+GRAPHS = range(24)
+FILES = range(150, 250)
+REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Iterator[Worker]:
+    worker = Worker(tasks.graph)
+    yield worker
+    worker.stop()
+
+
+def failures(worker: Worker, seeds: range) -> list[str]:
+    found = {seed: worker({"seed": seed}) for seed in seeds}
+    died = [f"seed {seed}: {result}" for seed, result in found.items() if isinstance(result, str)]
+    return died + [f"seed {s}: {r['reason']}\n{r['detail']}" for s, r in found.items() if isinstance(r, dict) and r["kind"] == "failed"]
+
+
+def test_random_graphs(graphs: Worker) -> None:
+    """Longer ranges: make fuzz."""
+    assert failures(graphs, GRAPHS) == []
+
+
+def test_damaged_files() -> None:
+    worker = Worker(tasks.file, memory=MEMORY)
+    try:
+        assert failures(worker, FILES) == []
+    finally:
+        worker.stop()
+
+
+@pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)
+def test_regressions(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check.host, "build", builds.Objects(tasks.OBJECTS).build(check.host.build))
+    found = check.check(cases.load(path.with_suffix("")))
+    assert found.kind == ("refused" if path.stem.startswith("refused_") else "passed"), f"{found.reason}\n{found.detail}"
+
+
+# The machinery: that it would find what it looks for.
+
+
+def small(**plan: Any) -> Case:
+    """A sum of two floats."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "small", ports[:1], ports[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return Case("float", model, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, {}, {}, plan)
+
+
+def test_a_case_is_the_same_again_from_its_seed_from_its_record_and_from_its_file(tmp_path: Path) -> None:
+    for seed in range(8):
+        choices = Choices(seed)
+        try:
+            case = make(choices)
+        except Invalid:
+            continue
+        again = make(Choices(record=choices.record))
+        assert again.model == case.model and make(Choices(seed)).model == case.model
+        cases.save(case, tmp_path / "case")
+        loaded = cases.load(tmp_path / "case")
+        assert (loaded.form, loaded.types, loaded.plan) == (case.form, case.types, case.plan)
+        assert list(loaded.inputs) == list(case.inputs) and all(np.array_equal(loaded.inputs[n], case.inputs[n]) for n in case.inputs)
+
+
+def test_forms_and_opsets_occur() -> None:
+    found: set[tuple[str, int]] = set()
+    for seed in range(120):
+        try:
+            case = make(Choices(seed))
+        except Invalid:
+            continue
+        found.add((case.form, max(entry.version for entry in case.model.opset_import if not entry.domain)))
+    assert {form for form, _ in found} == {"float", "qdq", "qoperator", "dialect"}
+    versions = {version for _, version in found}
+    assert min(versions) == 7 and len(versions) > 15 and versions <= set(range(7, onnx.defs.onnx_opset_version() + 1))
+
+
+def test_shrinking_finds_the_smallest_record() -> None:
+    record = Choices(3)
+    for _ in range(40):
+        record.integer(0, 100)
+    record.record[17] = 90
+    assert shrink(record.record, lambda r: any(v > 77 for v in r), 2000) == [78]
+
+
+@pytest.mark.parametrize(("part", "label"), [("execute", "C against interpreter"), ("outputs", "C against interpreter")])
+def test_a_wrong_result_is_found(part: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the C, or of the interpreter."""
+    from deeploy.simulate import interpreter
+
+    owner: Any = check if part == "execute" else interpreter
+    right = getattr(owner, part)
+    monkeypatch.setattr(owner, part, lambda *args, **more: [array + np.float32(2e-3) for array in right(*args, **more)])
+    found = check.check(small())
+    assert found.kind == "failed" and label in found.reason
+
+
+def test_a_result_that_only_onnxruntime_has_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = check.oracle.run
+    monkeypatch.setattr(check.oracle, "run", lambda *args: [array + np.float32(2e-3) for array in run(*args) or []])
+    monkeypatch.setattr(check, "envelope", lambda *args: ({"y": np.zeros((2, 3))}, {"y": 0.0}))
+    found = check.check(small())
+    assert found.kind == "failed" and "against onnxruntime" in found.reason
+
+
+def test_one_step_is_allowed_and_no_more() -> None:
+    """A quantised sum: what its own rounding may change is one step of its output."""
+    steps = helper.make_tensor("s", TensorProto.FLOAT, [], [0.5])
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node("QuantizeLinear", ["a", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    model = helper.make_model(helper.make_graph(nodes, "sum", ports[:1], ports[1:], [steps]), opset_imports=[helper.make_opsetid("", 13)])
+    _, allowed = check.envelope(model, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    assert allowed["q"] == 1 and allowed["y"] == pytest.approx(0.5, abs=1e-3)
+
+
+def _slow(argument: Mapping[str, Any]) -> int:
+    if argument["what"] == "hang":
+        time.sleep(60)
+    if argument["what"] == "work":
+        while True:
+            pass
+    if argument["what"] == "crash":
+        os.abort()
+    return 7
+
+
+def test_a_worker_outlives_hangs_and_crashes() -> None:
+    worker = Worker(_slow, seconds=0.5)
+    assert worker({"what": "hang"}) == "more than 0.5 s"
+    assert worker({"what": "work"}) == "more than 0.5 s"
+    assert worker({"what": "crash"}) == "the process died with status -6"
+    assert worker({"what": "nothing"}) == 7
+    worker.stop()

@@ -1,0 +1,65 @@
+"""Schedules as text: one of every shape, pinned. ``python -m tests.schedule.test_text`` writes the file anew; read what changed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.midend.machine import Options
+from deeploy.midend.plan import Plan
+from deeploy.schedule import build
+from tests.e2e import systems
+from tests.simulate import nets
+
+SNAPSHOT = Path(__file__).with_name("shapes.txt")
+
+
+def pointwise(folder: Path, options: Options) -> deeploy.Compiled:
+    """A convolution of the integer dialect that N-EUREKA computes."""
+    weights = {"w": np.arange(256).reshape(16, 16, 1, 1) % 7 - 3, "mul": np.full((16, 1, 1), 3), "add": np.full((16, 1, 1), 5)}
+    requantise = helper.make_node("RequantShift", ["a", "mul", "add"], ["y"], name="requantise", n_levels=256, signed=1)
+    requantise.attribute.append(helper.make_attribute("div", numpy_helper.from_array(np.array(64.0, np.float32))))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], name="conv"), requantise]
+    constants = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 12, 10]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
+    return deeploy.compile(folder / "model.onnx", "siracusa", input_types={"x": "int8"}, options=options)
+
+
+SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, str]] = {
+    "single": (nets.convolutions, Options({"l1": 2500}, buffering="single"), "a_node"),
+    "double": (nets.convolutions, Options({"l1": 2500}, buffering="double"), "a_node"),
+    "early": (nets.convolutions, Options({"l1": 2500}, buffering="single"), "c_node"),
+    "staged": (nets.convolutions, Options({"l1": 2500, "l2": 14_000}, None, "double", "L3"), "y_node"),
+    "prefetched": (nets.convolutions, Options({"l1": 2500, "l2": 9000}, None, "double", "L3"), "c_node"),
+    "accelerator": (pointwise, Options({"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),
+}
+
+
+def texts(folder: Path) -> str:
+    """The layer that shows each shape; for the last one, all that one of two chips does."""
+    parts = []
+    for title, (network, options, name) in SHAPES.items():
+        layers = build(network(folder, options).plan).layers
+        parts.append(f"# {title}\n{next(layer for layer in layers if layer.call.name == name)}\n")
+    plan: Plan = systems.star(folder, "siracusa", 2).plans[1]
+    return "\n".join([*parts, f"# chips\n{build(plan)}\n"])
+
+
+def test_every_shape_is_as_pinned(tmp_path: Path) -> None:
+    found = texts(tmp_path)
+    assert found == SNAPSHOT.read_text()
+    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2"):
+        assert what in found, f"no shape shows {what}"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        SNAPSHOT.write_text(texts(Path(scratch)))

@@ -1,0 +1,79 @@
+"""Options reach what they are for: none is declared and then forgotten."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy import cli
+from deeploy.bringup import commands
+from deeploy.errors import FitError, UsageError
+from deeploy.options import above, capacities_of, dims_of
+
+SOURCES = [Path(str(module.__file__)) for module in (cli, commands)]
+
+
+def is_command(function: ast.FunctionDef) -> bool:
+    """Decorated by ``app.command(...)``."""
+    return any(isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr == "command" for d in function.decorator_list)
+
+
+def unused(function: ast.FunctionDef) -> set[str]:
+    """Parameters that the body never reads."""
+    given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+    body = ast.Module(function.body, [])
+    return given - {node.id for node in ast.walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def test_every_option_of_every_command_is_read() -> None:
+    trees = [ast.parse(path.read_text()) for path in SOURCES]
+    found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and is_command(node)]
+    assert len(found) > 10
+    assert {function.name: missing for function in found if (missing := unused(function))} == {}
+
+
+def test_memories_are_named_in_any_case() -> None:
+    assert capacities_of(["L1=64000", "wm=0", "L3=7"]) == {"l1": 64000, "wm": 0, "l3": 7}
+    assert dims_of(["batch=2", "a=b=3"]) == {"batch": 2, "a=b": 3}
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.0, -1.0])
+def test_numbers_above_a_bound_are_finite(value: float) -> None:
+    with pytest.raises(UsageError, match=r"--seconds .* is not a number above 0"):
+        above(value, 0, "--seconds")
+    above(1e-9, 0, "--seconds")
+    above(None, 0, "--seconds")
+
+
+def test_an_arena_beyond_all_addresses_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], "first"),
+        helper.make_node("Softmax", ["a"], ["b"]),
+        helper.make_node("Neg", ["b"], ["y"]),
+    ]
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2**14, 2**15])] for name in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *sides), opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    with pytest.raises(FitError, match=r"the arena takes \d+ bytes, addresses in the generated code go up to"):
+        deeploy.compile(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(("option", "scales"), [([], 3), (["--per-tensor"], 1)])
+def test_quantize_gives_a_scale_per_channel_or_per_tensor(option: list[str], scales: int, tmp_path: Path) -> None:
+    w = np.array([[1, 0], [0, 8], [64, 64]], np.float32).reshape(3, 2, 1, 1)
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n, 2, 2])] for name, n in (("x", 2), ("y", 3))]
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], "g", *sides, [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "float.onnx")
+    np.savez(tmp_path / "data.npz", x=np.ones((1, 2, 2, 2), np.float32))
+    files = [str(tmp_path / name) for name in ("float.onnx", "data.npz", "int8.onnx")]
+    done = CliRunner().invoke(cli.app, ["quantize", files[0], "--calibrate", files[1], "-o", files[2], *option])
+    assert done.exit_code == 0, done.output
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(files[2]).graph.initializer}
+    assert constants["w_scale"].size == scales

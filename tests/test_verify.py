@@ -1,0 +1,121 @@
+"""``verify`` notices whatever is wrong on one side only: the C, the interpreter, onnxruntime, or the golden outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy import verify
+from deeploy.api import Compiled
+from deeploy.cli import app
+from deeploy.errors import UsageError
+from deeploy.simulate.onnxruntime_reference import Session
+
+REFERENCES = ["interpreter", "onnxruntime", "expected.npz"]
+INPUT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Two outputs that both depend on the input; the second has a constant of its own."""
+    nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Clip", ["x", "low"], ["b"], "second")]
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 4]) for name in names] for names in ("x", "ab")]
+    graph = helper.make_graph(nodes, "g", *sides, [helper.make_tensor("low", TensorProto.FLOAT, [], [-0.75])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
+    np.savez(tmp_path / "inputs.npz", x=INPUT)
+    np.savez(tmp_path / "expected.npz", a=-INPUT, b=np.maximum(INPUT, np.float32(-0.75)))
+    return tmp_path / "model.onnx"
+
+
+def differing(model: Path) -> list[tuple[str, str]]:
+    """Which comparisons fail, by reference and output; all are made, and the verdict is that of all."""
+    folder = model.parent
+    verdict = verify.verify(deeploy.compile(model), model, folder / "inputs.npz", folder / "expected.npz")
+    made = [(against, comparison.name) for against, comparison in verdict.comparisons]
+    assert made == [(against, name) for against in REFERENCES for name in "ab"]
+    failed = [(against, comparison.name) for against, comparison in verdict.comparisons if not comparison.passed]
+    contents = verdict.contents()
+    assert contents["passed"] is verdict.passed is (not failed)
+    assert [entry["passed"] for entry in contents["comparisons"]] == [pair not in failed for pair in made]
+    return failed
+
+
+def test_nothing_differs_where_all_agree(model: Path) -> None:
+    assert differing(model) == []
+
+
+@pytest.mark.parametrize("output", "ab")
+def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the written project is changed: only what was built from it may notice."""
+    written = Compiled.write
+    entry = f"outputs[{'ab'.index(output)}]"
+
+    def broken(compiled: Compiled, folder: Path) -> None:
+        written(compiled, folder)
+        source = folder / "src/network.c"
+        text = source.read_text()
+        assert text.count(f"(float *){entry}") == 1
+        source.write_text(text.replace(f"(float *){entry}", f"(float *){entry} + 1"))
+
+    monkeypatch.setattr(Compiled, "write", broken)
+    assert differing(model) == [(against, output) for against in REFERENCES]
+
+
+def test_a_wrong_interpreter_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreted = verify.interpreted
+    monkeypatch.setattr(verify, "interpreted", lambda *given: [array + 1 for array in interpreted(*given)])
+    assert differing(model) == [("interpreter", name) for name in "ab"]
+
+
+def test_a_wrong_onnxruntime_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Session.run
+    monkeypatch.setattr(Session, "run", lambda *given: [None if array is None else array + 1 for array in run(*given)])
+    assert differing(model) == [("onnxruntime", name) for name in "ab"]
+
+
+@pytest.mark.parametrize("output", "ab")
+def test_wrong_golden_outputs_differ_alone(model: Path, output: str) -> None:
+    arrays = dict(np.load(model.parent / "expected.npz"))
+    np.savez(model.parent / "expected.npz", **{**arrays, output: arrays[output] + 1})
+    assert differing(model) == [("expected.npz", output)]
+
+
+@pytest.mark.parametrize("wrong", [[], ["b"]])
+def test_the_exit_status_says_so(model: Path, wrong: list[str]) -> None:
+    files = {name: str(model.parent / f"{name}.npz") for name in ("inputs", "expected")}
+    np.savez(files["expected"], **{name: array + (name in wrong) for name, array in np.load(files["expected"]).items()})
+    done = CliRunner().invoke(app, ["verify", str(model), "--inputs", files["inputs"], "--expect", files["expected"], "--json"])
+    assert done.exit_code == len(wrong)
+    assert json.loads(done.stdout)["passed"] is (not wrong)
+
+
+@pytest.mark.parametrize(("tolerance", "passed"), [(None, False), (0.4, False), (0.6, True)])
+def test_a_tolerance_is_that_of_golden_outputs(model: Path, tolerance: float | None, passed: bool) -> None:
+    """Of a project, and beside onnxruntime; the interpreter is compared by its own rule all the same."""
+    folder = model.parent
+    np.savez(folder / "expected.npz", **{name: array + np.float32(0.5) for name, array in np.load(folder / "expected.npz").items()})
+    compiled = deeploy.compile(model)
+    verdict = verify.verify(compiled, model, folder / "inputs.npz", folder / "expected.npz", tolerance)
+    assert verdict.passed is passed
+    rules = {against: comparison.rule for against, comparison in verdict.comparisons}
+    if tolerance is not None:
+        assert rules["onnxruntime"] == rules["expected.npz"] == f"within {tolerance:g}" != rules["interpreter"]
+    compiled.write(folder / "out")
+    assert verify.run_project(folder / "out", folder / "inputs.npz", folder / "expected.npz", tolerance).passed is passed
+
+
+def test_a_sequence_is_no_longer_than_its_context() -> None:
+    """Steps of four rows in a context of eight."""
+    verify._check_sequence({"context": 8, "rows": 4}, 2, True)
+    verify._check_sequence({"context": 8, "rows": 4}, 3, False)
+    with pytest.raises(UsageError, match=r"3 steps of 4 row\(s\) go beyond the context of 8 rows"):
+        verify._check_sequence({"context": 8, "rows": 4}, 3, True)
+    with pytest.raises(UsageError, match="the network has no states"):
+        verify._check_sequence({}, 1, True)
