@@ -3,12 +3,9 @@ groups = attrs["group"]
 depth = f'{extent["fh"] * extent["fw"] * extent["c"]}'
 pitch = -(-int(depth) // 4) * 4
 windows = scratch.get("windows")
-# As the declarations make room, for each of eight cores: four windows, or as many as a row has; filters that are filled up to whole words; a
-# word. Where so many windows were too much, two, or one.
-most = 48 * 1024 // 8
-room = 4 if min(4, extent["ow"]) * int(depth) <= most else min(2, most // pitch)
-filled = extent["k"] if room == 4 and groups == 1 and pitch != int(depth) and pitch * extent["k"] <= 4096 else 0
-slots = 4 + filled if filled else min(4, extent["ow"]) if room == 4 else room
+# As the declaration makes room, for each core: windows, at most as many as a row has; filters that are filled up to whole words; the skew.
+filled = extent["k"] if groups == 1 and pitch != int(depth) and pitch * extent["k"] <= most_filled else 0
+slots = room + filled if filled else min(room, extent["ow"])
 row = pitch if windows and filled else depth
 %>\
 ${kernel}(&(struct pulp_conv2d){
@@ -23,7 +20,7 @@ ${kernel}(&(struct pulp_conv2d){
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
 % if windows:
-    .windows = (uint8_t *)${windows} + rt_core() * ${slots * pitch + 4}, .room = ${room}, .pitch = ${pitch}, .is_filled = ${int(filled > 0)},
+    .windows = (uint8_t *)${windows} + rt_core() * ${slots * pitch + skew}, .room = ${room}, .pitch = ${pitch}, .is_filled = ${int(filled > 0)},
 % endif
     .product = {
         .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${row},

@@ -1,52 +1,35 @@
-"""A kernel alone: its C compiled with sanitizers and run on cases, whole, with strided operands, in tiles, and in the parts of cores.
+"""A kernel alone: the C of many runs (``deeploy.bringup.runs``) as one program, compiled with sanitizers, run, and compared byte by byte.
 
 It takes the way of a compiled network (layouts of constants, geometry, instance, template), one call at a time. Every buffer lies on
-the heap with exactly its size, so that a read or write beyond an operand is an error.
+the heap and ends with its last element, so that a read or write behind an operand is an error; what lies between the elements of an
+output or before them, and all inputs, must be as they were.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls
 from deeploy.backend.emit import kernel_files
+from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
-from deeploy.graph.expr import Span, Variable
+from deeploy.bringup.runs import Run
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nest import Geometry, Kind, strides
 from deeploy.graph.target import Target
-from deeploy.graph.types import DType
-from deeploy.midend import bind
-from deeploy.midend.program import Call, Operand
-from deeploy.operators.views import Access
 from deeploy.report.compare import excess
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZE = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-POISON = 0xA5
-GAP = 3  # elements between the rows of strided operands
-PARTS = 3  # cores that share the work
-WAYS = ("whole", "strided", "tiles", "parts")
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One piece of memory per operand, the C that works on it, and the outputs as they should be afterwards."""
-
-    case: int
-    way: str
-    memory: Mapping[str, np.ndarray]
-    types: Mapping[str, str]
-    body: Sequence[str]
-    wanted: Mapping[str, tuple[np.ndarray, Access]]
+CALLS = ("--param", "asan-stack=0")  # of the calls, whose arguments on the stack only the kernel reads: checks of them are most of the time
+SECONDS = 300  # in which a program ends
 
 
 @dataclass(frozen=True)
@@ -58,15 +41,42 @@ class Failure:
     text: str
 
 
-def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, compiler: str = "gcc") -> tuple[int, Failure | None]:
-    """How many runs were compared, and the first failure. ``folder`` takes the sources and the program."""
+@dataclass(frozen=True)
+class Outcome:
+    """How many runs were compared, in how many variants of the kernel's C, and the first failure."""
+
+    runs: int
+    variants: int
+    failure: Failure | None
+
+
+def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Path, compiler: str = "gcc", seed: int = 0) -> Outcome:
+    """Run every case in its forms.
+
+    Args:
+        folder: takes the sources and the program.
+        seed: of what the forms of runs are drawn from.
+    """
     lookup = TemplateLookup([str(path) for path in target.template_folders], strict_undefined=True)
     instances: dict[str, calls.Instance] = {}
     made: list[Run] = []
+    cores = max((engine.cores for engine in target.engines if engine.name == kernel.engine), default=1)
     for number, case in enumerate(given):
-        made += _runs(number, case, kernel, lookup, instances)
-    sources = kernel_files(target, kernel.source)
-    for name, content in sources.items():
+        subject = runs.subject(number, case, kernel, cores)
+        for form in runs.forms(subject, Random(f"{seed} {number} {case}")):
+            run, instance = runs.runs(subject, form, lookup)
+            instances.setdefault(instance.name, instance)
+            made.append(run)
+    _write(kernel, target, made, instances, folder)
+    failure = _build(kernel, target, instances, folder, compiler) or _run(made, folder, target)
+    if failure is None:
+        done, failure = _compared(made, (folder / "out.bin").read_bytes())
+        return Outcome(done, len(instances), failure)
+    return Outcome(0, len(instances), failure)
+
+
+def _write(kernel: Kernel, target: Target, made: Sequence[Run], instances: Mapping[str, calls.Instance], folder: Path) -> None:
+    for name, content in kernel_files(target, kernel.source).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else content.decode(), encoding="utf-8")
@@ -76,26 +86,32 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
         (folder / f"{instance.name}.c").write_text(f'#include <stdint.h>\n{defines}#include "{source}"\n', encoding="utf-8")
     (folder / "main.c").write_text(_main(made, instances), encoding="utf-8")
     (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in made for array in run.memory.values()))
-    includes = {f"-I{(folder / name).parent}" for name in sources} | {f"-I{path}" for path in target.runtime if path.is_dir()}
-    files = [str(folder / f"{name}.c") for name in ("main", *instances)]
-    command = [compiler, *WARNINGS, *SANITIZE, *sorted(includes), *files, "-lm", "-o", str(folder / "main")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, encoding="utf-8", errors="replace")
-    if done.returncode:
-        return 0, Failure(None, "compile", _first(done.stderr, folder, target))
+
+
+def _build(kernel: Kernel, target: Target, instances: Mapping[str, calls.Instance], folder: Path, compiler: str) -> Failure | None:
+    includes = {f"-I{(folder / name).parent}" for name in kernel_files(target, kernel.source)}
+    includes |= {f"-I{path}" for path in target.runtime if path.is_dir()}
+    common = [compiler, *WARNINGS, *SANITIZE, *sorted(includes)]
+    files = [str(folder / f"{name}.c") for name in instances]
+    for command in (
+        [*common, *(CALLS if compiler.endswith("gcc") else ()), "-c", str(folder / "main.c"), "-o", str(folder / "main.o")],
+        [*common, str(folder / "main.o"), *files, "-lm", "-o", str(folder / "main")],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, encoding="utf-8", errors="replace")
+        if done.returncode:
+            return Failure(None, "compile", _first(done.stderr, folder, target))
+    return None
+
+
+def _run(made: Sequence[Run], folder: Path, target: Target) -> Failure | None:
+    command = [str(folder / "main"), "in.bin", "out.bin"]
     done = subprocess.run(
-        [str(folder / "main"), "in.bin", "out.bin"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        timeout=300,
-        encoding="utf-8",
-        errors="replace",
+        command, capture_output=True, text=True, check=False, cwd=folder, timeout=SECONDS, encoding="utf-8", errors="replace"
     )
-    if done.returncode:
-        last = max((int(number) for number in re.findall(r"^run (\d+)$", done.stderr, re.MULTILINE)), default=0)
-        return last, Failure(made[last].case, made[last].way, _first(done.stderr, folder, target))
-    return _compared(made, (folder / "out.bin").read_bytes())
+    if not done.returncode:
+        return None
+    last = max((int(number) for number in re.findall(r"^run (\d+)$", done.stderr, re.MULTILINE)), default=0)
+    return Failure(made[last].case, made[last].way, _first(done.stderr, folder, target))
 
 
 def _first(text: str, folder: Path, target: Target) -> str:
@@ -112,173 +128,35 @@ def _first(text: str, folder: Path, target: Target) -> str:
 
 
 def _compared(made: Sequence[Run], data: bytes) -> tuple[int, Failure | None]:
+    """How many runs left their memory as it should be, and what the first other one did."""
     position = 0
     for number, run in enumerate(made):
-        for name, (wanted, access) in run.wanted.items():
-            memory = run.memory[name]
-            flat = np.frombuffer(data, memory.dtype, memory.size, position)
-            position += memory.nbytes
-            places = _indices(access)
-            got = flat[places]
-            gaps = np.ones(flat.shape, bool)
-            gaps[places] = False
-            if not (flat[gaps].view(np.uint8) == POISON).all():
-                return number, Failure(run.case, run.way, f"it wrote between the rows of {name}")
-            same = excess(got, wanted) <= 1 if wanted.dtype.kind == "f" else got == wanted
-            if not same.all():
-                at = tuple(int(i) for i in np.argwhere(~same)[0])
-                text = f"{name}{list(at)} is {got[at]} instead of {wanted[at]}; {int((~same).sum())} of {same.size} elements differ"
-                return number, Failure(run.case, run.way, text)
+        left: dict[str, np.ndarray] = {}
+        for name in (n for n in run.memory if n not in run.scratch):
+            size = run.memory[name].nbytes
+            left[name] = np.frombuffer(data, np.uint8, size, position)
+            position += size
+        text = _difference(run, left)
+        if text is not None:
+            return number, Failure(run.case, run.way, text)
     return len(made), None
 
 
-def _runs(number: int, case: Case, kernel: Kernel, lookup: TemplateLookup, instances: dict[str, calls.Instance]) -> Iterator[Run]:
-    names = bind.operand_names(kernel, case.node)
-    assert names is not None
-    stored = {n: case.inputs[n] for n in names}
-    for name, layout in kernel.layouts.items():
-        if name in stored:
-            encoded = layout.encode(stored[name], case.node)
-            if encoded is None:
-                del stored[name]
-            else:
-                stored[name] = encoded
-    geometry = bind.bound_geometry(kernel, case.node, stored)
-    results = dict(zip(kernel.outputs, case.wanted, strict=True))
-    for way in WAYS:
-        cuts = {"tiles": _tiles, "parts": _parts}.get(way)
-        boxes = cuts(kernel, geometry) if cuts is not None else [{}]
-        is_strided = way == "strided" and any(
-            dense < geometry_rank(geometry, n) for n, dense in kernel.strided.items() if n in geometry.shapes
-        )
-        if not boxes or (way == "strided" and not is_strided):
-            continue
-        yield from _pieces(number, way, case, kernel, geometry, {**stored, **results}, set(results), boxes, lookup, instances)
-
-
-def geometry_rank(geometry: Geometry, operand: str) -> int:
-    """Axes of an operand as it is stored."""
-    return len(geometry.shapes[operand])
-
-
-def _cuttable(kernel: Kernel, geometry: Geometry) -> list[str]:
-    dims = [n for n, extent in geometry.extents.items() if extent > 1 and geometry.cuttable(n) is Kind.PARALLEL]
-    return [name for name in dims if name not in kernel.tiling.whole]
-
-
-def _tiles(kernel: Kernel, geometry: Geometry) -> list[dict[str, Span]]:
-    """Two tiles or three, with a remainder, along each of the two longest dimensions."""
-    ranges = []
-    for name in sorted(_cuttable(kernel, geometry), key=lambda n: -geometry.extents[n])[:2]:
-        extent, multiple = geometry.extents[name], kernel.tiling.multiple.get(name, 1)
-        size = max(multiple, -(-(extent * 2 // 5) // multiple) * multiple)
-        if size < extent:
-            ranges.append([(name, (first, min(first + size, extent) - 1)) for first in range(0, extent, size)])
-    return [dict(choice) for choice in itertools.product(*ranges)] if ranges else []
-
-
-def _parts(kernel: Kernel, geometry: Geometry) -> list[dict[str, Span]]:
-    """The shares of several cores along the first dimension that they may divide."""
-    name = next((n for n in kernel.cores if n in geometry.extents and geometry.extents[n] > 1), None)
-    if name is None or geometry.cuttable(name) is not Kind.PARALLEL:
-        return []
-    extent = geometry.extents[name]
-    share = -(-extent // PARTS)
-    return [{name: (first, min(first + share, extent) - 1)} for first in range(0, extent, share)]
-
-
-def _pieces(
-    number: int,
-    way: str,
-    case: Case,
-    kernel: Kernel,
-    geometry: Geometry,
-    arrays: Mapping[str, np.ndarray],
-    outputs: set[str],
-    boxes: Sequence[Mapping[str, Span]],
-    lookup: TemplateLookup,
-    instances: dict[str, calls.Instance],
-) -> Iterator[Run]:
-    """A run per tile, whose operands are copies of what it touches, or one run in which every core's part follows the other."""
-    types = {name: DType.of(array.dtype) for name, array in arrays.items()}
-    accesses = {n: _access(a.shape, kernel.dense(n, a.ndim) if way == "strided" else a.ndim) for n, a in arrays.items()}
-    call = Call("call", case.node, kernel, geometry, {n: Operand(n, a) for n, a in accesses.items()}, {n: n for n in kernel.scratch})
-    instance = calls.instance(call, types)
-    instances.setdefault(instance.name, instance)
-    kinds = {n: t.c for n, t in types.items()} | {n: "uint8_t" for n in kernel.scratch}
-    whole: Run | None = None
-    for core, box in enumerate(boxes):
-        parts = {n: _part(geometry, n, box, a.shape) for n, a in arrays.items()}
-        tile = replace(geometry, extents={**geometry.extents, **{n: last - first + 1 for n, (first, last) in box.items()}})
-        scratch = {n: np.zeros(size(geometry if way == "parts" else tile), np.uint8) for n, size in kernel.scratch.items()}
-        if way == "tiles":
-            arrays_here = {n: a[parts[n][0]].copy(order="C") for n, a in arrays.items()}
-            access = {n: Access.dense(a.shape) for n, a in arrays_here.items()}
-        else:
-            arrays_here, access = dict(arrays), accesses
-        views, lines = (
-            dict[str, calls.View | None](dict.fromkeys(name.rstrip("?") for name in kernel.inputs)),
-            [f"core = {core if way == 'parts' else 0};"],
-        )
-        for n, array in arrays.items():
-            slices, before = parts[n]
-            steps = calls.broadcast(call, n, access[n].strides)
-            first = sum(s.start * step for s, step in zip(slices, access[n].strides, strict=True)) if way == "parts" else 0
-            extent = tuple(s.stop - s.start for s in slices)
-            views[n] = calls.View(
-                Variable(n, 0, 0), extent, steps, before, tuple(s.start for s in slices), array.shape, types[n], kernel.dense(n, array.ndim)
-            )
-            lines.append(f"{'' if n in outputs else 'const '}{types[n].c} *{n} = m_{n} + {first};")
-        pointers = {n: f"(void *)m_{n}" for n in kernel.scratch}
-        text = [*lines, *calls.render(call, instance.name, views, pointers, calls.extents(call, 0), lookup).splitlines()]
-        used = [
-            line for line in text if "= m_" not in line or re.search(rf"\b{line.split('*')[1].split()[0]}\b", "\n".join(text[len(lines) :]))
-        ]
-        memory = {n: _spread(a, access[n]) for n, a in arrays_here.items()} | scratch
-        memory |= {n: np.full(memory[n].nbytes, POISON, np.uint8).view(memory[n].dtype) for n in outputs}
-        run = Run(number, way, memory, kinds, ["{", *used, "}"], {n: (arrays_here[n], access[n]) for n in sorted(outputs)})
-        if way != "parts":
-            yield run
-        else:
-            whole = run if whole is None else replace(whole, body=[*whole.body, *run.body])
-    if whole is not None:
-        yield whole
-
-
-def _part(geometry: Geometry, name: str, box: Mapping[str, Span], shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...]]:
-    """What a tile touches of an operand, and how many indices it reads before it; all of it where there is no map."""
-    try:
-        found = geometry.footprint(name, box)
-    except KeyError:
-        return tuple(slice(0, n) for n in shape), (0,) * len(shape)
-    return tuple(slice(a, a + n) for a, n in zip(found.first, found.extent, strict=True)), found.before
-
-
-def _access(shape: tuple[int, ...], dense: int) -> Access:
-    """Row-major order with GAP unused elements behind every row of all but the ``dense`` innermost axes."""
-    steps, step = [1] * len(shape), 1
-    for axis in range(len(shape) - 1, -1, -1):
-        steps[axis] = step
-        step *= shape[axis]
-        if axis > 0 and len(shape) - axis >= dense and dense < len(shape):
-            step += GAP
-    return Access(shape, 0, tuple(steps))
-
-
-def _indices(access: Access) -> np.ndarray:
-    grid = np.zeros(access.shape, np.int64)
-    for axis, stride in enumerate(access.strides):
-        grid += np.arange(access.shape[axis]).reshape([-1 if i == axis else 1 for i in range(grid.ndim)]) * stride
-    return grid
-
-
-def _spread(array: np.ndarray, access: Access) -> np.ndarray:
-    if access.strides == strides(array.shape):
-        return array.reshape(-1)
-    count = 1 + sum((n - 1) * s for n, s in zip(access.shape, access.strides, strict=True))
-    flat = np.full(count * array.itemsize, POISON, np.uint8).view(array.dtype)
-    flat[_indices(access)] = array
-    return flat
+def _difference(run: Run, left: Mapping[str, np.ndarray]) -> str | None:
+    before = {name: array.view(np.uint8) for name, array in run.memory.items()}
+    written = {name: np.zeros(data.size, bool) for name, data in left.items()}
+    for name, (owner, places, values) in run.wanted.items():
+        got = left[owner].view(values.dtype)[places]
+        same = excess(got, values) <= 1 if values.dtype.kind == "f" else got == values
+        if not same.all():
+            at = tuple(int(i) for i in np.argwhere(~same)[0])
+            return f"{name}{list(at)} is {got[at]} instead of {values[at]}; {int((~same).sum())} of {same.size} elements differ"
+        written[owner].reshape(-1, values.itemsize)[places] = True
+    for name, data in left.items():
+        if ((data != before[name]) & ~written[name]).any():
+            outputs = [y for y, (owner, _, _) in run.wanted.items() if owner == name]
+            return f"it wrote between or before the elements of {outputs[0]}" if outputs else f"it wrote into its input {name}"
+    return None
 
 
 _TAKE = """
@@ -304,7 +182,7 @@ def _main(made: Sequence[Run], instances: Mapping[str, calls.Instance]) -> str:
         for name, array in run.memory.items():
             lines.append(f"    {run.types[name]} *m_{name} = take(in, {array.nbytes});")
         lines += [f"    {line}" for line in run.body]
-        lines += [f"    fwrite(m_{name}, 1, {run.memory[name].nbytes}, out);" for name in run.wanted]
+        lines += [f"    fwrite(m_{name}, 1, {array.nbytes}, out);" for name, array in run.memory.items() if name not in run.scratch]
         lines += [*(f"    free(m_{name});" for name in run.memory), "}", ""]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;"]
     lines += ['    FILE *in = fopen(argv[1], "rb"), *out = fopen(argv[2], "wb");', "    if (!in || !out) return 3;"]

@@ -1,10 +1,15 @@
-"""What a kernel is tried on: samples of its operator in its element types and epilogues, and what its reference makes of them."""
+"""What a kernel is tried on: nodes of its operator, fixed and random ones, that it accepts, and what its reference makes of them.
+
+Shapes and attributes come from the declaration's samples and from the operator (``operators/samples.py``, ``operators/draws.py``);
+element types, epilogues, constants and values are drawn here, over all that the declaration accepts.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +20,18 @@ from deeploy.graph.kernel import Kernel, Sample
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
+from deeploy.operators import draws
 from deeploy.operators.samples import SAMPLES
 
-_ATTEMPTS = 400  # combinations of element types that are tried for one sample
-_SHIFT = 20
+_TRIES = 24  # element types and epilogues that are tried for a fixed sample
+_FEW_TRIES = 6  # for a random one
+_FEW = 300  # products of 12 bits that are added up
+_SAMPLES_PER_NODE = 12  # that are drawn for one node that is wanted
+_MOST_ATTEMPTS = 1500  # to draw one node at all
+_MOST_SHIFT = 38
+_RANDOM = 0.5
+
+Choice = tuple[Mapping[str, DType], tuple[str, ...]]  # element types of operands, and stages of the epilogue
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,37 +48,95 @@ class Case:
         return f"{given} -> {', '.join(map(str, self.node.outputs))}{stages}"
 
 
-def cases(kernel: Kernel) -> list[Case]:
-    """One case per sample and further ones until every element type and every epilogue has had its turn, where possible."""
+def cases(kernel: Kernel, samples: int = 0, seed: int = 0, fixed: bool = True) -> list[Case]:
+    """Nodes that the kernel accepts: of every sample of its operator one (``fixed``), and ``samples`` random ones.
+
+    Of the random nodes those come first that need C of their own: other element types, another epilogue, other macros.
+    """
+    rng = random.Random(f"{seed} {kernel.name} {sorted((n, sorted(t.value for t in types)) for n, types in kernel.types.items())}")
+    given = (*kernel.samples, *SAMPLES.get(kernel.op, ()))
+    seen: set[object] = set()
     found: list[Case] = []
-    seen: set[tuple[str, object]] = set()
-    for number, sample in enumerate((*kernel.samples, *SAMPLES.get(kernel.op, ()))):
-        case = _case(kernel, sample, seen, number)
+    for sample in given if fixed else ():
+        case = _case(kernel, sample, rng, seen)
         if case is not None:
             found.append(case)
-    return found
-
-
-def _case(kernel: Kernel, sample: Sample, seen: set[tuple[str, object]], number: int) -> Case | None:
-    """The case of a sample that shows most that is new; None where no types and no epilogue are accepted."""
-    body = _body(kernel, sample)
-    if body is None:
-        return None
-    best: tuple[int, Case, set[tuple[str, object]]] | None = None
-    for codes, stages in _choices(kernel, sample, body, number):
-        shown = {*codes.items(), ("epilogue", stages)}
-        new = len(shown - seen)
-        if best is not None and best[0] >= new:
+            seen |= _shown(kernel, case.node)
+    drawn: list[Case] = []
+    further: list[Case] = []
+    for attempt in range(_MOST_ATTEMPTS if samples else 0):
+        if len(drawn) == samples or ((found or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
+            break
+        case = _case(kernel, _drawn(kernel, given, rng), rng, seen, _FEW_TRIES)
+        if case is None:
             continue
-        case = _made(kernel, sample, body, codes, stages)
-        if case is not None:
-            best = new, case, shown
-            if new == len(shown):
-                break
-    if best is None:
+        new = _shown(kernel, case.node) - seen
+        seen |= new
+        (drawn if new else further).append(case)
+    return [*found, *drawn, *further[: samples - len(drawn)]]
+
+
+def _drawn(kernel: Kernel, given: Sequence[Sample], rng: random.Random) -> Sample | None:
+    """A random node of the operator, or one of the samples with other extents."""
+    if kernel.op in draws.DRAWS and not (kernel.samples and rng.random() < _RANDOM):
+        return draws.draw(kernel.op, rng)
+    return _stretched(kernel, rng.choice(kernel.samples or given), rng) if given else None
+
+
+def _stretched(kernel: Kernel, sample: Sample, rng: random.Random) -> Sample | None:
+    """The sample with other extents of the dimensions of the kernel's nest, where all of its operands are mapped to them axis by axis."""
+    names = [name.rstrip("?") for name in kernel.inputs if name.rstrip("?") in sample.shapes]
+    node = Node("node", kernel.op, tuple(Tensor(n, sample.shapes[n], DType.FLOAT32) for n in names), (), sample.attrs)
+    if sample.arrays or kernel.layouts:
+        return sample
+    maps = kernel.nest(_with_outputs(kernel, node, sample)).maps()
+    extents: dict[str, int] = {}
+    shapes = dict(sample.shapes)
+    for name in shapes:
+        axes = maps[name].axes if name in maps else ()
+        if any(axis.bare() is None for axis in axes) or len(axes) != len(shapes[name]):
+            return sample
+        dims = [dim for axis in axes if (dim := axis.bare()) is not None]
+        for dim in dims:
+            extents.setdefault(dim.name, draws.extent(rng))
+        shapes[name] = tuple(1 if size == 1 else extents[dim.name] for size, dim in zip(shapes[name], dims, strict=True))
+    return Sample(shapes, sample.attrs)
+
+
+def _with_outputs(kernel: Kernel, node: Node, sample: Sample) -> Node:
+    """The node with outputs of a shape that conditions and nests may look at: the sample's, or the first input's."""
+    first = node.inputs[0]
+    shape = first.shape if first is not None else ()
+    outputs = node.outputs or tuple(Tensor(name, (), DType.FLOAT32) for name in kernel.outputs)
+    shaped = tuple(Tensor(t.name, sample.shapes.get(t.name, shape), t.dtype) for t in outputs)
+    return Node(node.name, node.op, node.inputs, shaped, node.attrs)
+
+
+def _shown(kernel: Kernel, node: Node) -> set[object]:
+    """What a node shows of a kernel's freedom: element types one by one, the epilogue, and all that its C depends on, together."""
+    tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
+    macros = tuple((kernel.macros(node) if kernel.macros is not None else {}).items())
+    stages = node.epilogue, node.attrs.get("even")
+    types = tuple((t.name, t.dtype) for t in tensors)
+    return {*types, ("epilogue", node.epilogue), (types, stages, macros)}
+
+
+def _case(kernel: Kernel, sample: Sample | None, rng: random.Random, seen: set[object], tries: int = _TRIES) -> Case | None:
+    """A case of a sample, one that shows something new where it is found soon; None where no types and no epilogue are accepted."""
+    body = _body(kernel, sample) if sample is not None else None
+    if sample is None or body is None:
         return None
-    seen |= best[2]
-    return best[1]
+    best: Case | None = None
+    for codes, stages in itertools.islice(_choices(kernel, sample, body, rng), tries):
+        shown = {*codes.items(), ("epilogue", stages)}
+        if best is not None and shown <= seen:
+            continue
+        case = _made(kernel, sample, body, codes, stages, rng)
+        if case is not None:
+            best = case
+            if _shown(kernel, case.node) - seen:
+                break
+    return best
 
 
 def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
@@ -77,90 +148,130 @@ def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
     return tuple(names) if given == set(names) else None
 
 
-def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], number: int) -> Iterator[tuple[Mapping[str, DType], tuple[str, ...]]]:
-    """Element types of operands and outputs with an epilogue, in an order of their own for every sample."""
+def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.Random) -> Iterator[Choice]:
+    """Element types of operands and outputs with an epilogue; in half of them as many operands as possible have one type."""
     operands = [name for name in (*body, *kernel.outputs) if name not in sample.arrays]
-    every = [sorted(kernel.types.get(name, frozenset(DType)), key=lambda t: t.value) for name in operands]
-    combinations = list(itertools.islice(itertools.product(*every), 20_000))
-    shuffled = random.Random(number)
-    shuffled.shuffle(combinations)
-    stages = list(kernel.epilogues)
-    shuffled.shuffle(stages)
-    for index, types in enumerate(combinations[:_ATTEMPTS]):
-        for turn in range(len(stages)):
-            yield dict(zip(operands, types, strict=True)), stages[(index + turn) % len(stages)]
+    accepted = {name: sorted(kernel.types.get(name, frozenset(DType)), key=lambda t: t.value) for name in operands}
+    if not all(accepted.values()):
+        return
+    every = sorted({t for types in accepted.values() for t in types}, key=lambda t: t.value)
+    for turn in itertools.count(rng.randrange(4)):
+        one = rng.choice(every)
+        free = kernel.outputs if turn % 4 == 1 else () if turn % 4 == 3 else operands if turn % 4 == 0 else operands[1:]
+        types = {n: one if one in found and n not in free else rng.choice(found) for n, found in accepted.items()}
+        yield types, rng.choice(kernel.epilogues)
 
 
-def draw(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform values over the whole type; at most 12 bits of wider integers, so that sums stay in 32 bits."""
+def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2047) -> np.ndarray:
+    """Values over the whole type but not beyond ``most``, so that sums stay in 32 bits; few small ones, or both ends."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
     if dtype.is_float:
-        return rng.standard_normal(shape).astype(np.float32)
-    low, high = max(dtype.range[0], -2048), min(dtype.range[1], 2047)
-    values = np.asarray(rng.integers(low, high, shape, endpoint=True))
+        return np.asarray(numbers.standard_normal(shape), np.float32)
+    low, high = max(dtype.range[0], -most - 1), min(dtype.range[1], most)
+    kind = rng.randrange(6)
+    if kind == 0:
+        return np.where(numbers.random(shape) < _RANDOM, low, high).astype(dtype.numpy)
+    if kind == 1:
+        low, high = max(low, -3), min(high, 3)
+    values = np.asarray(numbers.integers(low, high, shape, endpoint=True))
     values.flat[:2] = (low, high)[: values.size]
     return values.astype(dtype.numpy)
 
 
-def _made(kernel: Kernel, sample: Sample, body: tuple[str, ...], codes: Mapping[str, DType], stages: tuple[str, ...]) -> Case | None:
-    rng = np.random.default_rng(len(body) + sum(sum(shape) for shape in sample.shapes.values()))
-    inputs = {n: sample.arrays[n] if n in sample.arrays else draw(rng, codes[n], sample.shapes[n]) for n in body}
+def _made(
+    kernel: Kernel, sample: Sample, body: tuple[str, ...], codes: Mapping[str, DType], stages: tuple[str, ...], rng: random.Random
+) -> Case | None:
+    terms = min((math.prod(shape) for shape in sample.shapes.values()), default=1)  # of a sum, at most
+    most = 2047 if terms <= _FEW else 255
+    inputs = {n: sample.arrays[n] if n in sample.arrays else draw(rng, codes[n], sample.shapes[n], most) for n in body}
+    same = [n for n in body[1:] if inputs[n].shape == inputs[body[0]].shape and inputs[n].dtype == inputs[body[0]].dtype]
+    if same and rng.random() < 0.2:  # of one tensor twice, a kernel may read one buffer
+        inputs[same[0]] = inputs[body[0]]
     outputs = tuple(Tensor(name, sample.shapes.get(name, ()), codes[name]) for name in kernel.outputs)
-    attrs: dict[str, Any] = {**sample.attrs, "epilogue": stages}
-    if all(array.dtype.kind == "f" for array in inputs.values()):  # floats have no zero points
-        attrs |= {name: 0 for name in attrs if name.endswith("zero_point")}
-    node = _node(kernel, inputs, outputs, attrs)
-    unfit = [text for text in bind.mismatch(kernel, _shaped(node, sample)) if not text.startswith(("no epilogue", "constant"))]
-    if unfit and not stages:
+    attrs = {name: _fit(name, value, inputs) for name, value in sample.attrs.items()} | {"epilogue": stages}
+    constants = {*kernel.constants, *kernel.layouts, *epilogue.operands(stages)}
+    constants |= {name for name in (*body[1:], *sample.arrays) if name not in codes or rng.random() < 0.3}
+    node = _node(kernel, inputs, outputs, attrs, constants)
+    try:
+        results = _tuple(kernel.reference(node, *inputs.values()))
+    except (ArithmeticError, IndexError, KeyError, OverflowError, TypeError, ValueError):
+        if bind.mismatch(kernel, _with_outputs(kernel, node, sample)):
+            return None
+        raise
+    if stages and results[0].dtype.kind != "f" and _largest(results[0]) >= 2**31:
         return None
-    results = _tuple(kernel.reference(node, *inputs.values()))
-    more, values = _stages(rng, stages, results[0], codes[kernel.outputs[0]])
+    more, values = _stages(rng, kernel, stages, results[0], codes[kernel.outputs[0]])
     inputs, attrs = {**inputs, **more}, {**attrs, **values}
     shaped = tuple(Tensor(t.name, r.shape, t.dtype) for t, r in zip(outputs, results, strict=True))
-    node = _node(kernel, inputs, shaped, attrs)
+    node = _node(kernel, inputs, shaped, attrs, constants)
     if bind.mismatch(kernel, node):
         return None
-    final = [epilogue.apply(node, r, dict(inputs)) for r in results]
+    with np.errstate(invalid="ignore"):
+        final = [epilogue.apply(node, r, dict(inputs)) for r in results]
     for value, tensor in zip(final, shaped, strict=True):
         low, high = tensor.dtype.range if not tensor.dtype.is_float else (-np.inf, np.inf)
-        if value.size and (value.min() < low or value.max() > high):
+        if value.size == 0 or value.min() < low or value.max() > high:
             return None
     return Case(node, inputs, tuple(v.astype(t.dtype.numpy) for v, t in zip(final, shaped, strict=True)))
 
 
-def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Mapping[str, Any]) -> Node:
-    fixed = {*kernel.constants, *kernel.layouts, *(name for names in epilogue.OPERANDS.values() for name in names)}
-    tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in fixed else None) for n, a in inputs.items())
+def _fit(name: str, value: Any, inputs: Mapping[str, np.ndarray]) -> Any:
+    """An attribute as the types of the operands allow it: a zero point is a value of its operand, and floats have none; true is 1."""
+    if name == "value" and any(array.dtype.kind == "b" for array in inputs.values()):
+        return min(value, 1)
+    if not name.endswith("zero_point"):
+        return value
+    if all(array.dtype.kind == "f" for array in inputs.values()):
+        return 0
+    owner = inputs.get(name.split("_")[0], next(iter(inputs.values())))
+    if owner.dtype.kind not in "iu":
+        return value
+    return min(max(value, int(np.iinfo(owner.dtype).min)), int(np.iinfo(owner.dtype).max))
+
+
+def _largest(values: np.ndarray) -> int:
+    return max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
+
+
+def _node(
+    kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Mapping[str, Any], constants: set[str]
+) -> Node:
+    tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None) for n, a in inputs.items())
     return Node("node", kernel.op, tensors, outputs, attrs)
 
 
-def _shaped(node: Node, sample: Sample) -> Node:
-    """The node before its outputs' shapes are known: with those of its first input, which conditions may look at."""
-    first = node.inputs[0]
-    shape = first.shape if first is not None else ()
-    outputs = tuple(Tensor(t.name, sample.shapes.get(t.name, shape), t.dtype) for t in node.outputs)
-    return Node(node.name, node.op, node.inputs, outputs, sample.attrs)
-
-
 def _stages(
-    rng: np.random.Generator, stages: tuple[str, ...], result: np.ndarray, dtype: DType
+    rng: random.Random, kernel: Kernel, stages: tuple[str, ...], result: np.ndarray, dtype: DType
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Operands and attributes of the stages that bring results of that size into the range of the output."""
+    """Operands and attributes of the stages, one for all channels or one each, that bring results of that size near the output's range."""
+    numbers = np.random.default_rng(rng.getrandbits(32))
     channels = result.shape[-1] if result.ndim else 1
     is_float = result.dtype.kind == "f"
     given: dict[str, np.ndarray] = {}
-    size = float(np.abs(result).max()) if result.size else 1.0
+    attrs: dict[str, Any] = {}
+    size = max(1.0, float(_largest(result)) if not is_float else float(np.abs(result).max(initial=0)))
+
+    def count() -> int:
+        return rng.choice((1, channels, channels))
+
     if "bias" in stages:
-        bias = rng.uniform(-1, 1, channels) * max(size, 8) / 4
+        bias = numbers.uniform(-1, 1, count()) * min(max(size, 8) / 4, 2**31 - 256 - size)
         given["bias"] = bias.astype(np.float32 if is_float else np.int32)
     if "requantise" in stages:
         low, high = dtype.range if dtype.bytes == 1 else (-128, 127)
-        scale = min(2**_SHIFT * (high - low) / max(1.0, 2 * size), 2.0**30)
-        given["mul"] = np.maximum(1, rng.uniform(0.2, 1, channels) * scale).astype(np.int32)
-        given["add"] = np.asarray((rng.integers(low, high, channels) // 4 << _SHIFT) + (1 << (_SHIFT - 1)), np.int32)
-        return given, {"shift": _SHIFT, "low": low, "high": high}
-    if "clamp" in stages:
-        return given, {"low": -size / 2, "high": size / 3} if is_float else {"low": int(-size / 2), "high": int(size / 3)}
-    return given, {}
+        factor = rng.choice((0.3, 1.0, 1.0, 4.0)) * (high - low) / (2 * size)
+        shift = min(rng.choice((8, 14, 20, _MOST_SHIFT)), int(math.log2((2**31 - 1) / factor)))
+        given["mul"] = np.clip(numbers.uniform(0.2, 1, count()) * factor * 2**shift, 1, 2**31 - 1).astype(np.int32)
+        is_wide = shift > 20 or rng.random() < 0.3
+        add = (numbers.integers(low, high, count(), endpoint=True) // 4 << shift) + (1 << shift >> 1)
+        given["add"] = np.asarray(add, np.int64 if is_wide and DType.INT64 in kernel.types.get("add", epilogue.TYPES["add"]) else np.int32)
+        if rng.random() < 0.3:
+            low, high = rng.choice(((low, low + 100), (low // 4 + high // 4, high), (low + 1, high - 1)))
+        attrs = {"shift": shift, "low": low, "high": high, **({"even": rng.randrange(2)} if rng.random() < 0.3 else {})}
+    elif "clamp" in stages:
+        ends = (-size / 2, size / 3) if is_float else (int(-size / 2), int(size / 3))
+        attrs = {"low": ends[0] if rng.random() < 0.9 else None, "high": ends[1]}
+    return given, attrs
 
 
 def _tuple(result: Any) -> tuple[np.ndarray, ...]:

@@ -6,39 +6,44 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from deeploy.bringup.alone import try_kernel
-from deeploy.bringup.cases import cases
+from deeploy.bringup.cases import Case, cases
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.operators.samples import SAMPLES
 from deeploy.resources import resource
 
+SAMPLES_PER_KERNEL = 12
+
 Status = Literal["ok", "failed", "note"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was looked at, how it went, how many runs were compared, and the finding."""
+    """One line of the table: what was looked at, how it went, and how many runs of how many variants of the C were compared."""
 
     part: str
     name: str
     status: Status
     runs: int
     finding: str
+    variants: int = 0
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All rows of a target."""
+    """All rows of a target, and what random nodes were drawn from."""
 
     target: str
     rows: tuple[Row, ...]
+    samples: int
+    seed: int
 
     @property
     def passed(self) -> bool:
@@ -46,19 +51,34 @@ class Findings:
 
     def contents(self) -> dict[str, Any]:
         """For scripts."""
-        return {"target": self.target, "passed": self.passed, "rows": [asdict(row) for row in self.rows]}
+        return {
+            "target": self.target,
+            "passed": self.passed,
+            "kernels": sum(row.runs > 0 for row in self.rows),
+            "variants": sum(row.variants for row in self.rows),
+            "cases": sum(row.runs for row in self.rows),
+            "samples": self.samples,
+            "seed": self.seed,
+            "rows": [asdict(row) for row in self.rows],
+        }
 
 
 def check(
     target: Target,
     names: Iterable[str] = (),
     everything: bool = False,
+    samples: int = SAMPLES_PER_KERNEL,
+    seed: int = 0,
+    fixed: bool = True,
 ) -> Findings:
     """Check a target.
 
     Args:
         names: only kernels whose names begin so.
-        everything: also the kernels whose C is the compiler's own; its tests run those.
+        everything: also the kernels whose C is the compiler's own, beside those of the target; its tests run those.
+        samples: random nodes of every kernel.
+        seed: of all that is random; the same one gives the same nodes and runs.
+        fixed: whether the nodes that are the same for every seed are run, too.
 
     Raises:
         BuildError: there is no C compiler with sanitizers.
@@ -69,15 +89,16 @@ def check(
     kernels = [kernel for kernel in target.kernels if not wanted or kernel.name.startswith(wanted)]
     if not kernels:
         raise UsageError(f"no kernel of {target.name} begins with {' or '.join(wanted)}", "Show them with: deeploy targets NAME")
+    everything = everything or bool(wanted) or all(_is_borrowed(kernel, target) for kernel in kernels)
     rows, borrowed = [*_levels(target)], 0
     for kernel in kernels:
-        if not (everything or wanted) and _is_borrowed(kernel, target):
+        if not everything and _is_borrowed(kernel, target):
             borrowed += 1
             continue
-        rows.append(_kernel(kernel, target, compiler))
+        rows.append(_kernel(kernel, target, compiler, lambda kernel: cases(kernel, samples, seed, fixed), seed))
     if borrowed:
         rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))
-    return Findings(target.name, (*rows, *_timing(target), *_missing(target)))
+    return Findings(target.name, (*rows, *_timing(target), *_missing(target)), samples, seed)
 
 
 def _compiler() -> str:
@@ -109,32 +130,33 @@ def _levels(target: Target) -> Iterable[Row]:
         yield Row("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
 
 
-def _kernel(kernel: Kernel, target: Target, compiler: str) -> Row:
+def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kernel], list[Case]], seed: int) -> Row:
     """One kernel, on every case that it accepts."""
     engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
     if kernel.link or kernel.resident or (engine is not None and engine.accelerator):
         return Row("kernel", kernel.name, "note", 0, "it needs a runtime or an accelerator: deeploy verify runs it on the host model")
     try:
-        given = cases(kernel)
+        given = draw(kernel)
     except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
     if not given:
-        need = "it accepts none of the samples" if kernel.op in SAMPLES else "there are no samples"
-        return Row("kernel", kernel.name, "note", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
+        need = "it accepts none of the samples" if kernel.op in SAMPLES or kernel.samples else "there are no samples"
+        return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
     with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
         try:
-            runs, failure = try_kernel(kernel, target, given, Path(scratch).resolve(), compiler)
+            done = try_kernel(kernel, target, given, Path(scratch).resolve(), compiler, seed)
         except subprocess.TimeoutExpired:
             return Row("kernel", kernel.name, "failed", 0, "it does not end")
         except TargetError as error:
             return Row("kernel", kernel.name, "failed", 0, error.what)
         except (NameError, AttributeError, KeyError, TypeError, ValueError) as error:
             return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.template} or its nest: {shorten(str(error), 200)}")
+    failure = done.failure
     if failure is None:
         types = sorted({t.dtype.value for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None})
-        return Row("kernel", kernel.name, "ok", runs, f"{len(given)} nodes, types {' '.join(types)}")
+        return Row("kernel", kernel.name, "ok", done.runs, f"{len(given)} nodes, types {' '.join(types)}", done.variants)
     case = "" if failure.case is None else f" for {given[failure.case]}"
-    return Row("kernel", kernel.name, "failed", runs, f"{failure.way}{case}: {failure.text}")
+    return Row("kernel", kernel.name, "failed", done.runs, f"{failure.way}{case}: {failure.text}", done.variants)
 
 
 def _timing(target: Target) -> Iterable[Row]:

@@ -31,6 +31,8 @@ def target_check(
     ],
     kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Only kernels whose names begin so.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also kernels whose C is the compiler's own.")] = False,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Random nodes of every kernel, beside the fixed ones.")] = 12,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random nodes, and of where their operands lie.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Run every kernel of a target alone, with sanitizers, against its reference; list limits, timing and what is missing."""
@@ -38,7 +40,7 @@ def target_check(
     from deeploy.bringup.check import check
     from deeploy.report import checked
 
-    findings = check(registry.load(target), kernel or (), everything)
+    findings = check(registry.load(target), kernel or (), everything, samples, seed)
     print(json.dumps(findings.contents(), indent=1)) if as_json else checked.show(findings.contents())
     if not findings.passed:
         raise typer.Exit(1)

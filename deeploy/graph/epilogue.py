@@ -71,4 +71,4 @@ def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) ->
         else:
             low, high = (None if node.attrs[name] is None else np.asarray(node.attrs[name], value.dtype) for name in ("low", "high"))
             value = value if low is None and high is None else np.clip(value, low, high)
-    return value
+    return value.reshape(accumulator.shape)  # operands of one element do not give a scalar an axis

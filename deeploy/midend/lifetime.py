@@ -81,6 +81,8 @@ def _overwritten(program: Program, call: Call, output: str, source: str) -> tupl
         return None
     if not (_covers(y, result) and _covers(x, origin)) or result.bytes != origin.bytes:
         return None
+    if result.dtype.bytes != origin.dtype.bytes:
+        return None  # more elements that are shorter: one that is broadcast would be overwritten before its last use
     maps = call.geometry.nest.maps()
     if output in maps and source in maps and maps[output].axes != maps[source].axes:
         return None  # a tile would overwrite what another one still reads

@@ -16,16 +16,19 @@ def show(contents: Mapping[str, Any]) -> None:
     """Print the findings (``deeploy.bringup.check.Findings.contents``) to standard output."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(title=f"target {contents['target']}", title_justify="left", box=None, pad_edge=False)
-    for head, style in (("part", ""), ("name", ""), ("", ""), ("runs", ""), ("finding", "")):
-        table.add_column(head, style=style, justify="right" if head == "runs" else "left", overflow="fold", no_wrap=False)
+    for head in ("part", "name", "", "variants", "cases", "finding"):
+        table.add_column(head, justify="right" if head in ("variants", "cases") else "left", overflow="fold", no_wrap=False)
     for row in contents["rows"]:
         status = f"[{_STYLES[row['status']]}]{row['status']}[/]"
-        table.add_row(row["part"], row["name"], status, str(row["runs"] or ""), _plain(row["finding"]))
+        table.add_row(row["part"], row["name"], status, str(row["variants"] or ""), str(row["runs"] or ""), _plain(row["finding"]))
     console.print(table)
     failed = sum(row["status"] == "failed" for row in contents["rows"])
-    runs = sum(row["runs"] for row in contents["rows"])
     verdict = f"{failed} part{'s' * (failed != 1)} failed" if failed else "nothing failed"
-    console.print(f"{verdict}; {runs} runs were compared with their references, bit for bit where they are integers")
+    drawn = f"{contents['samples']} random nodes each, seed {contents['seed']}"
+    console.print(
+        f"{verdict}; {contents['kernels']} kernels, {contents['variants']} variants of their C, {contents['cases']} cases ({drawn})"
+    )
+    console.print("Every case was compared with its reference, bit for bit where it is of integers.")
 
 
 def _plain(text: str) -> str:

@@ -29,6 +29,7 @@ def _elementwise(
     strided: int = STRIDED,
     macros: Callable[[Node], Mapping[str, str]] | None = None,
     constants: tuple[str, ...] = (),
+    accepts: Callable[[Node], str | None] = ew.fits_loops,
 ) -> Kernel:
     """A kernel whose operands all follow the output's axes; ``overwrites`` names inputs that the output may replace."""
     mapped = tuple(operand for operand in inputs if operand != "table")
@@ -38,7 +39,7 @@ def _elementwise(
         inputs=inputs,
         types=accepted,
         nest=ew.nest(*mapped),
-        accepts=ew.fits_loops,
+        accepts=accepts,
         epilogues=epilogues,
         strided={**dict.fromkeys(mapped, STRIDED), "y": strided},
         overwrites=tuple(("y", operand) for operand in overwrites),
@@ -114,6 +115,19 @@ _PARAMETERS = {"scale": FLOAT, "zero_point": types("s32")}
 _BYTES_OUT = {"a": BYTES, "b": BYTES, "y": BYTES}
 
 
+def _converts(node: Node) -> str | None:
+    """Types between which C converts as ONNX does: to bool, it keeps the low bits."""
+    x, y = node.inputs[0], node.outputs[0]
+    if x is not None and y.dtype is DType.BOOL and x.dtype is not DType.BOOL:
+        return "y of another type than bool, or x of type bool"
+    return ew.fits_loops(node)
+
+
+def _keeps_type(node: Node) -> str | None:
+    x = node.inputs[0]
+    return None if x is not None and x.dtype is node.outputs[0].dtype else "y of the type of x"
+
+
 def _same_type(op: str, name: str, accepted: frozenset[DType], reference: Callable[..., object]) -> tuple[Kernel, ...]:
     """One declaration per element type, since input and output have the same one."""
     return tuple(
@@ -144,8 +158,8 @@ KERNELS = (
     ),
     *_same_type("Clip", "clip", INTEGERS | FLOAT, ew.clip_reference),
     _elementwise("unary", "Unary", ("x",), {"x": FLOAT, "y": FLOAT}, ew.unary_reference, overwrites=("x",), macros=_function),
-    _elementwise("copy", "Copy", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference),
-    _elementwise("cast", "Cast", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference, source="copy"),
+    _elementwise("copy", "Copy", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference, accepts=_converts),
+    _elementwise("cast", "Cast", ("x",), {"x": ANY, "y": ANY}, ew.cast_reference, source="copy", accepts=_converts),
     Kernel(
         name="softmax",
         op="Softmax",
@@ -165,7 +179,7 @@ KERNELS = (
         inputs=("x",),
         types={"x": ANY, "y": ANY},
         nest=movement.pad_nest,
-        accepts=ew.fits_loops,
+        accepts=lambda node: _keeps_type(node) or ew.fits_loops(node),
         strided={"x": STRIDED, "y": STRIDED},
         source="portable/pad.c",
         template="pad.mako",
@@ -177,6 +191,7 @@ KERNELS = (
         inputs=("x", "indices"),
         types={"x": ANY, "indices": types("s32", "s64"), "y": ANY},
         nest=movement.gather_nest,
+        accepts=_keeps_type,
         source="portable/gather.c",
         template="gather.mako",
         reference=movement.gather_reference,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul, requantise, scaled
@@ -54,22 +56,21 @@ def _pitch(geometry: Geometry) -> int:
     return -(-geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"] // 4) * 4
 
 
-def _windows(geometry: Geometry) -> int:
-    """Bytes in which every core gathers what the windows of its positions see."""
-    return CORES * (min(ROWS, geometry.extents["ow"]) * _pitch(geometry) + SKEW)
-
-
-def _some_windows(geometry: Geometry) -> int:
-    """Bytes of the windows that every core gathers where four are too many: two, or one."""
-    pitch = _pitch(geometry)
-    return CORES * (min(2, GATHERED // (CORES * pitch)) * pitch + SKEW)
+def _windows(room: int) -> Callable[[Geometry], int]:
+    """Bytes in which every core gathers what the windows of at most ``room`` positions see."""
+    return lambda geometry: CORES * (min(room, geometry.extents["ow"]) * _pitch(geometry) + SKEW)
 
 
 def _windows_and_weights(geometry: Geometry) -> int:
-    """The same, and room for filters that are filled up to whole words."""
+    """The same of four positions, and room for filters that are filled up to whole words."""
     e, pitch = geometry.extents, _pitch(geometry)
     is_filled = pitch != e["fh"] * e["fw"] * e["c"] and pitch * e["k"] <= FILLED
-    return CORES * (pitch * (ROWS + e["k"]) + SKEW) if is_filled else _windows(geometry)
+    return CORES * (pitch * (ROWS + e["k"]) + SKEW) if is_filled else _windows(ROWS)(geometry)
+
+
+def _gathering(room: int, fills: bool = False) -> Callable[[Node], dict[str, Any]]:
+    """What the template is told of the windows: how many there is room for, and whether filters may be filled up."""
+    return lambda node: {**forms.settings(node), "room": room, "most_filled": FILLED if fills else 0, "skew": SKEW}
 
 
 def _macros(node: Node) -> dict[str, str]:
@@ -96,10 +97,10 @@ _CONV_GROUPED = replace(
     accepts=also(generic("conv2d_grouped"), _has_groups, "groups of several input channels, short windows"),
     layouts={**_DOT.layouts, **forms.PER_CHANNEL},
     macros=_macros,
-    scratch={"windows": _windows},
+    scratch={"windows": _windows(ROWS)},
     source="pulp/pulp_conv2d.c",
     template="pulp_conv2d.mako",
-    settings=forms.settings,
+    settings=_gathering(ROWS),
 )
 _CONV_SMALL = replace(
     _CONV_GROUPED,
@@ -108,6 +109,7 @@ _CONV_SMALL = replace(
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 4 * CORES}),
     scratch={"windows": _windows_and_weights},
     macros=_filling_macros,
+    settings=_gathering(ROWS, fills=True),
     cores=("oh", "ow", "k"),
 )
 _CONV = replace(
@@ -122,13 +124,16 @@ _CONV_PAIRS = replace(
     name="pulp_conv2d_pairs",
     accepts=also(generic("conv2d_grouped"), lambda node: _gathers_some(node, 2), "one group, windows of which two for every core fit"),
     tiling=_CONV.tiling,
-    scratch={"windows": _some_windows},
+    scratch={"windows": _windows(2)},
+    settings=_gathering(2),
     macros=_macros,
 )
 _CONV_SINGLE = replace(
     _CONV_PAIRS,
     name="pulp_conv2d_single",
     accepts=also(generic("conv2d_grouped"), lambda node: _gathers_some(node, 1), "one group, windows of which one for every core fits"),
+    scratch={"windows": _windows(1)},
+    settings=_gathering(1),
 )
 _POINTWISE = replace(
     _CONV_SMALL,

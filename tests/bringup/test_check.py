@@ -60,13 +60,13 @@ MISTAKES = {
         "instead of",
     ),
     "rows that may be apart": ("target.py", '    overwrites=(("y", "x"),)', "    strided={'x': 1, 'y': 1}", "own_clip", "strided", ""),
-    "cores that share columns": (
-        "target.py",
-        "    accepts=same_shapes,",
-        "    accepts=same_shapes,\n    cores=('d1',),",
+    "cores that all work for the first": (
+        "templates/own_add.mako",
+        ".y = ${y.ptr}",
+        ".y = ${y.ptr} - (${y.first[0]}) * (${y.stride[0]})",
         "own_add",
-        "parts",
-        "",
+        "tiles",
+        "own_add.c:",
     ),
 }
 
@@ -84,7 +84,7 @@ def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> N
     findings = check(load(folder))
     assert findings.passed
     assert {row.name for row in findings.rows if row.part in ("memory", "path")} == {"L1", "L2", "L2_L1"}
-    assert row(findings, "own_matmul").runs >= 9 and "types s32 s8" in row(findings, "own_matmul").finding
+    assert row(findings, "own_matmul").runs >= 9 and "types s32 s64 s8" in row(findings, "own_matmul").finding
     assert [r.status for r in findings.rows if r.part == "timing"] == ["ok", "note"]
     assert not [r for r in findings.rows if r.part == "missing"]
     change(folder / "target.py", "kernels=(MATMUL, ADD, CLIP, *GENERIC)", "kernels=(MATMUL, ADD, CLIP)")

@@ -1,0 +1,320 @@
+"""The forms in which a kernel runs a node: where operands lie, which tile, the parts of how many cores, what shares memory.
+
+They are what the planner may do with the kernel: the dimensions that may be cut or divided over cores, and the operands that may be
+used where they lie, are asked of it (``deeploy.midend.tiling``); strides, offsets and sharing are drawn over what the declaration says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+from mako.lookup import TemplateLookup
+
+from deeploy.backend import calls
+from deeploy.bringup.cases import Case
+from deeploy.graph.expr import Span, Variable
+from deeploy.graph.kernel import Kernel
+from deeploy.graph.nest import Geometry, strides
+from deeploy.graph.types import DType
+from deeploy.midend import bind, tiling
+from deeploy.midend.lifetime import overwrites
+from deeploy.midend.program import Buffer, Call, Operand, Program, Role
+from deeploy.operators.views import Access
+
+POISON = 0xA5
+MOST_OFFSET = 5  # elements before an operand that is part of a larger tensor
+MOST_GAP = 3  # elements between what is used
+LOOSE = 2  # ways to lie of the operands of a case
+TILES = 2  # of a case, that are run
+MOST_TILES = 6  # of a case, that are run one after the other
+PARTS = 3  # cores that share the work, at least
+
+Box = Mapping[str, Span]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Pieces of memory by name, the C that works on them, and what they hold afterwards.
+
+    ``wanted`` has for every output its piece, the places that are written and their values; all else stays as it was.
+    """
+
+    case: int
+    way: str
+    memory: Mapping[str, np.ndarray]
+    types: Mapping[str, str]
+    body: tuple[str, ...]
+    wanted: Mapping[str, tuple[str, np.ndarray, np.ndarray]]
+    scratch: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a node is run.
+
+    ``accesses`` says where operands lie, ``copied`` which of them are packed copies of what a tile touches, ``boxes`` what each core does
+    in the tile ``box``; ``shared`` names for operands that have no memory of their own the one whose memory they use.
+    """
+
+    way: str
+    accesses: Mapping[str, Access]
+    copied: Mapping[str, tuple[int, ...]]
+    box: Box
+    boxes: tuple[Box, ...]
+    shared: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A kernel with a case: the operands as they are stored, and how they are called."""
+
+    number: int
+    case: Case
+    kernel: Kernel
+    geometry: Geometry
+    arrays: Mapping[str, np.ndarray]
+    constants: frozenset[str]
+    cores: int
+
+    @property
+    def types(self) -> dict[str, DType]:
+        return {name: DType.of(array.dtype) for name, array in self.arrays.items()}
+
+    def call(self, accesses: Mapping[str, Access]) -> Call:
+        operands = {n: Operand(n, a) for n, a in accesses.items()}
+        return Call("call", self.case.node, self.kernel, self.geometry, operands, {n: n for n in self.kernel.scratch})
+
+    def dense(self) -> dict[str, Access]:
+        return {n: Access.dense(a.shape) for n, a in self.arrays.items()}
+
+
+def subject(number: int, case: Case, kernel: Kernel, cores: int) -> Subject:
+    """The operands of a case as the kernel wants them stored, and its nest bound to them."""
+    names = bind.operand_names(kernel, case.node)
+    assert names is not None
+    stored = {n: case.inputs[n] for n in names}
+    for name, layout in kernel.layouts.items():
+        if name in stored:
+            encoded = layout.encode(stored[name], case.node)
+            if encoded is None:
+                del stored[name]
+            else:
+                stored[name] = np.ascontiguousarray(encoded)
+    geometry = bind.bound_geometry(kernel, case.node, stored)
+    constants = {n for n, tensor in zip(names, case.node.inputs, strict=True) if tensor is not None and tensor.data is not None}
+    arrays = {**stored, **dict(zip(kernel.outputs, case.wanted, strict=True))}
+    return Subject(number, case, kernel, geometry, arrays, frozenset(constants), max(cores, PARTS))
+
+
+def forms(given: Subject, rng: Random) -> Iterator[Form]:
+    """Whole and packed; whole as it may lie; in tiles; in the parts of cores; over an operand that it may overwrite."""
+    dense = given.dense()
+    yield Form("whole", dense, {}, {}, ({},), _equal(given))
+    for _ in range(LOOSE):
+        loose = {n: a if n in given.constants else lying(a.shape, given.kernel.dense(n, len(a.shape)), rng) for n, a in dense.items()}
+        yield Form("strided", loose, {}, {}, ({},), {})
+    yield from _tiles(given, loose if rng.random() < 0.5 else dense, rng)
+    places = loose if rng.random() < 0.5 else dense
+    boxes = _parts(given, places, {}, rng)
+    if boxes:
+        yield Form("parts", places, {}, {}, boxes, {})
+    over = _overwriting(given, rng)
+    if over:
+        yield Form("in place", dense, {}, {}, _in_place(given, rng), over)
+
+
+def lying(shape: tuple[int, ...], dense: int, rng: Random) -> Access:
+    """Where a tensor may lie in a larger one: ``dense`` trailing axes packed, the others in any order and apart; an axis of extent 1 has
+    any stride, since nothing steps along it.
+    """
+    rank = len(shape)
+    outer = list(range(rank - dense))
+    if rng.random() < 0.4:
+        rng.shuffle(outer)
+    steps, step = [0] * rank, 1
+    for axis in (*reversed(range(rank - dense, rank)), *reversed(outer)):
+        if axis < rank - dense and rng.random() < 0.6:
+            step += rng.randint(1, MOST_GAP) if axis < rank - 1 or rank - dense == 1 else rng.randint(1, 2)
+        steps[axis] = step if shape[axis] != 1 else rng.choice((1, step, step * 3 + 4))
+        step *= shape[axis]
+    return Access(shape, rng.randint(0, MOST_OFFSET), tuple(steps))
+
+
+def _equal(given: Subject) -> dict[str, str]:
+    """Inputs that are one buffer, since they are equal."""
+    inputs = [n for n in given.arrays if n not in given.kernel.outputs and n not in given.constants]
+    pairs = ((a, b) for i, a in enumerate(inputs) for b in inputs[i + 1 :])
+    return next(({b: a} for a, b in pairs if given.case.inputs[a] is given.case.inputs[b]), {})
+
+
+def _overwriting(given: Subject, rng: Random) -> dict[str, str]:
+    """An output and the input whose memory it may use as the planner says, with what else reads that input."""
+    equal, dense = _equal(given), given.dense()
+    operands = {n: Operand(equal.get(n, n), access) for n, access in dense.items()}
+    call = replace(given.call(dense), operands=operands)
+    roles = {n: Role.CONSTANT if n in given.constants else Role.LOCAL for n in dense}
+    buffers = {n: Buffer(n, n, roles[n], given.types[n], dense[n].shape) for n in dense}
+    pairs = overwrites(Program("alone", buffers, (call,), (), (), {}), call)
+    return {**dict([rng.choice(pairs)]), **equal} if pairs else {}
+
+
+def _in_place(given: Subject, rng: Random) -> tuple[Box, ...]:
+    """All tiles one after the other, or the parts of cores, where what is overwritten is used as it lies; else the whole."""
+    dense = given.dense()
+    call = given.call(dense)
+    every = [tiling.Windows(given.geometry, n, call.operands[n]) for n in dense]
+    fixed = [tiling.in_place(call, windows) if windows.is_mapped else frozenset() for windows in every]
+    multiples = tiling.cut_dims(call)
+    free = [n for n in sorted(multiples) if all(found is not None and n not in found for found in fixed)]
+    if not free or rng.random() < 0.5:
+        return _parts(given, dense, {}, rng) or ({},)
+    name = rng.choice(free)
+    extent, multiple = given.geometry.extents[name], multiples[name]
+    size = max(multiple * rng.randint(1, -(-extent // multiple)), -(-extent // (MOST_TILES * multiple)) * multiple)
+    return tuple({name: (first, min(first + size, extent) - 1)} for first in range(0, extent, size))
+
+
+def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
+    """Tiles of a random size along some of the dimensions that may be cut, the last ones with their remainder among them."""
+    call = given.call(places)
+    multiples = tiling.cut_dims(call)
+    sizes = {}
+    for name in rng.sample(sorted(multiples), min(len(multiples), rng.choice((1, 1, 2, 2, 3)))):
+        extent, multiple = given.geometry.extents[name], multiples[name]
+        most = (extent - 1) // multiple
+        if most > 0:
+            sizes[name] = multiple * rng.randint(1, most)
+    if not sizes:
+        return
+    for turn in range(TILES):
+        box = {}
+        for name, size in sizes.items():
+            extent = given.geometry.extents[name]
+            first = size * ((extent - 1) // size if turn == 0 else rng.randrange(-(-extent // size)))
+            box[name] = (first, min(first + size, extent) - 1)
+        copied = {}
+        for name in places:
+            windows = tiling.Windows(given.geometry, name, call.operands[name])
+            kept = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
+            if rng.random() < 0.7 or kept is None or kept & sizes.keys():
+                copied[name] = windows.order
+        boxes = _parts(given, places, box, rng) if rng.random() < 0.4 else ()
+        yield Form("tiles", places, copied, box, boxes or (box,), {})
+
+
+def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) -> tuple[Box, ...]:
+    """The shares of several cores along a dimension that they may divide; cores of which nothing is left have none."""
+    dims = [name for name in tiling.core_dims(given.call(places)) if given.geometry.extents[name] > 1]
+    if not dims:
+        return ()
+    name = rng.choice(dims)
+    first, last = box.get(name, (0, given.geometry.extents[name] - 1))
+    share = -(-(last - first + 1) // rng.randint(2, given.cores))
+    return tuple({**box, name: (begin, min(begin + share - 1, last))} for begin in range(first, last + 1, share))
+
+
+def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls.Instance]:
+    """The C of a form, its memory, and what is in it afterwards."""
+    call = given.call(form.accesses)
+    instance = calls.instance(call, given.types)
+    whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
+    accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
+    arrays = {n: a[whole[n]] if n in form.copied else a for n, a in given.arrays.items()}
+    memory: dict[str, np.ndarray] = {n: np.zeros(size(given.geometry), np.uint8) for n, size in given.kernel.scratch.items()}
+    scratch = frozenset(memory)
+    for name, array in arrays.items():
+        if name not in form.shared:
+            memory[name] = _spread(array, accesses[name], name not in given.kernel.outputs)
+    body: list[str] = []
+    for number, box in enumerate(form.boxes):
+        body += _body(given, form, call, instance.name, lookup, number % given.cores, box, whole, accesses)
+    wanted = {}
+    for name in given.kernel.outputs:
+        inside = () if name in form.copied else whole[name]
+        owner = form.shared.get(name, name)
+        wanted[name] = (owner, indices(accesses[name])[inside], arrays[name][inside])
+    kinds = {n: given.types[n].c for n in memory if n not in scratch} | dict.fromkeys(scratch, "uint8_t")
+    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch), instance
+
+
+def _body(
+    given: Subject,
+    form: Form,
+    call: Call,
+    function: str,
+    lookup: TemplateLookup,
+    core: int,
+    box: Box,
+    whole: Mapping[str, tuple[slice, ...]],
+    accesses: Mapping[str, Access],
+) -> list[str]:
+    """The call of one core: pointers to what its part touches, and the kernel's template."""
+    views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
+    lines = [f"core = {core};"]
+    for name, array in given.arrays.items():
+        part, before = _part(given.geometry, name, box, array.shape)
+        origin = [w.start for w in whole[name]] if name in form.copied else [0] * len(part)
+        access, kind = accesses[name], given.types[name]
+        first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
+        views[name] = calls.View(
+            ptr=Variable(name, 0, 0),
+            extent=tuple(s.stop - s.start for s in part),
+            stride=calls.broadcast(call, name, access.strides),
+            before=before,
+            first=tuple(s.start for s in part),
+            shape=array.shape,
+            dtype=kind,
+            dense=given.kernel.dense(name, array.ndim),
+        )
+        const, owner = "" if name in given.kernel.outputs else "const ", form.shared.get(name, name)
+        cast = "" if owner == name else f"({const}{kind.c} *)"
+        lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
+    pointers = {n: f"(void *)m_{n}" for n in given.kernel.scratch}
+    text = calls.render(call, function, views, pointers, calls.extents(call, 0), lookup)
+    used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
+    return ["{", *used, *text.splitlines(), "}"]
+
+
+def _names(name: str, text: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+def _part(geometry: Geometry, name: str, box: Box, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...]]:
+    """What a tile touches of an operand, and how many indices it reads before it; all of it where there is no map."""
+    try:
+        found = geometry.footprint(name, box)
+    except KeyError:
+        return tuple(slice(0, n) for n in shape), (0,) * len(shape)
+    return tuple(slice(a, a + n) for a, n in zip(found.first, found.extent, strict=True)), found.before
+
+
+def _packed(part: tuple[slice, ...], order: tuple[int, ...]) -> Access:
+    """A copy of a part, its axes packed in the order in which they lie in memory, outermost first."""
+    shape = tuple(s.stop - s.start for s in part)
+    steps = [math.prod(shape[inner] for inner in order[order.index(axis) + 1 :]) for axis in range(len(shape))]
+    return Access(shape, 0, tuple(steps))
+
+
+def indices(access: Access) -> np.ndarray:
+    """Where every element lies in the piece of memory."""
+    grid = np.full(access.shape, access.offset, np.int64)
+    for axis, stride in enumerate(access.strides):
+        grid += np.arange(access.shape[axis]).reshape([-1 if i == axis else 1 for i in range(grid.ndim)]) * stride
+    return grid
+
+
+def _spread(array: np.ndarray, access: Access, is_filled: bool) -> np.ndarray:
+    """A piece of memory that ends with the last element; all else in it is poison, as outputs are."""
+    if is_filled and access.offset == 0 and access.strides == strides(array.shape):
+        return np.ascontiguousarray(array).reshape(-1)
+    last = sum((n - 1) * s for n, s in zip(access.shape, access.strides, strict=True))
+    count = access.offset + 1 + last if array.size else 0
+    flat = np.full(count * array.itemsize, POISON, np.uint8).view(array.dtype)
+    if is_filled:
+        flat[indices(access)] = array
+    return flat
