@@ -54,6 +54,7 @@ from deeploy.options import (
     seconds_of,
     show,
     target_names,
+    tolerance_of,
     words,
 )
 
@@ -293,7 +294,7 @@ def run(
         raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
-    _check_tolerance(tolerance)
+    tolerance_of(tolerance)
     seconds_of(time_limit, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
@@ -349,7 +350,7 @@ def verify(
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
     from deeploy import verify as checks
 
-    _check_tolerance(tolerance)
+    tolerance_of(tolerance)
     machine = _machine(l1, l2, memory, cores, engines, buffering, default_memory, seconds)
     cut = _cut(chips, partition, balance, topology)
     filled = fallback_engine if fallback_engine is not None else fallback
@@ -358,11 +359,6 @@ def verify(
     for note in result.notes:
         _note(note)
     _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
-
-
-def _check_tolerance(tolerance: float | None) -> None:
-    if tolerance is not None and not tolerance >= 0:
-        raise UsageError(f"--tolerance {tolerance:g} is not a number from 0 on", "For example: --tolerance 0.001")
 
 
 def _finish(verdict: Any, as_json: bool, headline: str) -> None:

@@ -130,9 +130,7 @@ def whole(text: str, option: str, least: int, most: int, example: str) -> int:
     """
     is_number = text.isascii() and text.isdigit() and len(text) < 20
     if not is_number or not least <= int(text) <= most:
-        raise UsageError(
-            f"{option} {shorten(text, 60)}: that is not a whole number from {least} to {most}", f"For example: {option} {example}"
-        )
+        raise UsageError(f"{option}{shorten(text, 60)}: that is not a whole number from {least} to {most}", f"For example: {example}")
     return int(text)
 
 
@@ -161,6 +159,12 @@ def seconds_of(value: float | None, option: str) -> None:
     """Refuse what is no time: no number, infinite, not above 0 or longer than a year."""
     if value is not None and not 0 < value <= MOST_SECONDS:
         raise UsageError(f"{option} {value:g} is not a number above 0, up to {MOST_SECONDS}", f"For example: {option} 10")
+
+
+def tolerance_of(value: float | None) -> None:
+    """Refuse a tolerance that is no number, or below 0."""
+    if value is not None and not value >= 0:
+        raise UsageError(f"--tolerance {value:g} is not a number from 0 on", "For example: --tolerance 0.001")
 
 
 def show(text: str, *, to_errors: bool = False) -> None:

@@ -37,13 +37,15 @@ def reshape(node: gs.Node, context: Context) -> Result:
 
 
 def reduction(node: gs.Node, context: Context) -> Result:
-    """Reduce operators and IntegerMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
+    """Reduce operators, IntegerMean and QLinearReduceMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
     rank = len(node.inputs[0].shape)
-    axes = setting(node, "axes", 1)
+    is_quantised = node.op == "QLinearReduceMean"  # its further inputs are scales and zero points
+    axes = node.attrs.get("axes") if is_quantised else setting(node, "axes", 1)
     empty = integer(node, "noop_with_empty_axes", 0)
     if not axes and not empty:
         axes = list(range(rank))
-    keep_first_input(node)
+    if not is_quantised:
+        keep_first_input(node)
     node.attrs.pop("noop_with_empty_axes", None)
     node.attrs.update(axes=sorted(axes_of(node, axes or [], rank)), keepdims=integer(node, "keepdims", 1))
     return node.inputs[0] if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None

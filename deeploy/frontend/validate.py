@@ -96,7 +96,7 @@ class Own:
     rank: int = 0
 
 
-_ANY, _POWER, _LEVELS = (-(2**31), 2**31 - 1), (1, 2**62), (2, 2**16)
+_ANY, _WIDE, _POWER, _LEVELS = (-(2**31), 2**31 - 1), (-(2**62), 2**62), (1, 2**62), (2, 2**16)
 _WINDOW = {"kernel_shape": INTS, "strides": INTS, "pads": INTS, "dilations": INTS, "ceil_mode": INT, "count_include_pad": INT}
 _QUANTISED = Own((4, 5))
 _DIALECT: Mapping[str, Own] = {
@@ -109,8 +109,8 @@ _DIALECT: Mapping[str, Own] = {
     "iNoNorm": Own((3, 3), {"mul": _ANY, "D": _POWER}, {"n_levels": INT}),
     "iGELU": Own((1, 1), {"b": (-(2**31), -1), "one": _ANY}),
     "iHardswish": Own((1, 1), {"three": _ANY, "six": (0, 2**31 - 1), "one_over_six": _ANY}),
-    "TrueIntegerDiv": Own((1, 1), {"Delta": _ANY, "eps": _ANY, "eta": _ANY, "y": _ANY}),
-    "IntegerDiv": Own((2, 2), {"Delta": _ANY, "eps": _ANY, "eta": _ANY}),
+    "TrueIntegerDiv": Own((1, 1), dict.fromkeys(("Delta", "eps", "eta", "y"), _WIDE)),
+    "IntegerDiv": Own((2, 2), dict.fromkeys(("Delta", "eps", "eta"), _WIDE)),
     "IntegerMean": Own((1, 2), optional={"axes": INTS, "keepdims": INT}),
 }
 _MICROSOFT: Mapping[str, Own] = {
@@ -211,8 +211,7 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Mapping[str, Any],
         _check_own(node, own, attributes, inputs)
         like = LIKE_STANDARD.get((domain, node.op_type))
         found = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
-        kinds = {**(found.attributes if found is not None else {}), **own.optional}
-        _check_kinds(node, {**kinds, **{name: INT for name in own.attributes}}, attributes)
+        _check_kinds(node, {**(found.attributes if found is not None else {}), **own.optional}, attributes)
         return
     found = signature(node.op_type, version, frozenset(attributes), inputs) if not domain else None
     if found is None:
@@ -250,8 +249,8 @@ def _check_own(node: onnx.NodeProto, own: Own, attributes: Mapping[str, Any], in
     for name, (least, most) in own.attributes.items():
         value = attributes.get(name)
         if value is None or not _is_whole(value) or not least <= int(value) <= most:
-            told = "no" if value is None else shorten(str(value), 40)
-            raise ModelError(f"{describe(node)} has {told} as {name}, a whole number from {least} to {most} is needed", _CORRECT)
+            told = f"has no {name}" if value is None else f"has {name} = {shorten(str(value), 40)}"
+            raise ModelError(f"{describe(node)} {told}, a whole number from {least} to {most} is needed", _CORRECT)
 
 
 def _check_choice(node: onnx.NodeProto, name: str, value: Any) -> None:
@@ -275,12 +274,12 @@ def _is_of(kind: int, value: Any, may_be_infinite: bool) -> bool:
         values = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else value if isinstance(value, list) else [value]
         return all(_is_of(inner, one, may_be_infinite) for one in values)
     if kind == AttributeProto.INT:
-        return _is_whole(value)
+        return isinstance(value, int)
     if kind == AttributeProto.FLOAT:
         return isinstance(value, int | float) and (math.isfinite(value) or (may_be_infinite and not math.isnan(value)))
     if kind == AttributeProto.STRINGS:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
-    return isinstance(value, str) if kind == AttributeProto.STRING else isinstance(value, np.ndarray | int | float | bool | list)
+    return isinstance(value, str if kind == AttributeProto.STRING else np.ndarray)
 
 
 def _is_whole(value: Any) -> bool:

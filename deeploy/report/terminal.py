@@ -118,7 +118,7 @@ def _picture(entry: Entry) -> list[str]:
     for level in entry["memory"]:
         blocks = [b for b in entry["buffers"] if b["level"] == level and b["bytes"]]
         height = max((b["offset"] + b["bytes"] for b in blocks), default=0)
-        if not blocks:
+        if not blocks or not steps:
             continue
         columns, rows = min(steps, _WIDTH), min(12, len(blocks) + 2)
         grid = [["."] * columns for _ in range(rows)]

@@ -333,8 +333,8 @@ def test_a_target_that_is_broken(text: str, model: Path, tmp_path: Path, cli: Cl
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing else": ({"schema": None}, "deploy.json has schema None, this version reads 1"),
     "another version": ({"schema": 99}, "deploy.json has schema 99, this version reads 1"),
-    "no calls": ({"calls": None}, "was changed: it has no usable calls"),
-    "a network without parts": ({"networks": [{"name": "network"}]}, "no usable model, memory, inputs, outputs, calls, buffers"),
+    "no calls": ({"calls": None}, "deploy.json: calls is null, not a list"),
+    "a network without parts": ({"networks": [{"name": "network"}]}, "name is not a field; fields here: generator, version"),
 }
 
 

@@ -11,6 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 import deeploy
+from deeploy.backend.project import read_manifest
+from deeploy.report import terminal
 from tests.e2e.test_bad_input import node, save
 
 Net = tuple[Sequence[onnx.NodeProto], tuple[int, ...], tuple[int, ...], dict[str, np.ndarray]]
@@ -41,3 +43,5 @@ def test_nothing_is_computed_from_nothing(name: str, target: str, tmp_path: Path
     expected = constants["w"] if name == "joined with something" else np.zeros(y, np.float32)
     for got in (compiled.interpret([np.ones(x, np.float32)])[0], compiled.run([np.ones(x, np.float32)])[0]):
         np.testing.assert_array_equal(got, expected)
+    compiled.write(tmp_path / "out")
+    assert terminal.report(read_manifest(tmp_path / "out")).startswith(f"model.onnx for {target}: ")

@@ -75,6 +75,10 @@ def _standard() -> Iterator[onnx.ModelProto]:
     yield from (sample(op, [X], opset=11, axes=[1], keepdims=1) for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"))
     yield sample("ReduceMean", [X, np.array([1], I64)], opset=18, keepdims=1, noop_with_empty_axes=0)
     yield sample("TopK", [X, np.array([2], I64)], outputs=2, axis=1, largest=1, sorted=1)
+
+
+def _moved() -> Iterator[onnx.ModelProto]:
+    """Operators that move elements, and norms, networks of steps, and constants."""
     yield sample("Transpose", [X], perm=[1, 0])
     yield sample("Reshape", [X, np.array([3, 2], I64)], allowzero=0)
     yield sample("Flatten", [IMAGE], axis=1)
@@ -162,7 +166,7 @@ def _contributed() -> Iterator[onnx.ModelProto]:
 def models() -> dict[str, onnx.ModelProto]:
     """Every sample by a name of its own."""
     found: dict[str, onnx.ModelProto] = {}
-    for model in (*_standard(), *_dialect(), *_contributed()):
+    for model in (*_standard(), *_moved(), *_dialect(), *_contributed()):
         base = f"{model.graph.node[0].domain}{model.graph.node[0].op_type}"
         found[base if base not in found else f"{base} {len(found)}"] = model
     return found

@@ -31,12 +31,16 @@ MUTANTS = {
         "What a transfer moves is left alone",
     ),
     "sent although nobody wrote it": (
-        (CODE, "    MatMul_10_store();", "    if (0) MatMul_10_store();"),
+        (CODE, "    store_MatMul_10();", "    if (0) store_MatMul_10();"),
         "What is sent was written in this inference",
     ),
     "sent beyond its block": ((CODE, "tag, x, 128);", "tag, x, 1 << 20);"), "stay within one"),
     "received where only reading is allowed": (
-        (CODE, "int8_t *const y = (int8_t *)(l2 + AT_T8_QUANTISED);", "int8_t *const y = (int8_t *)(rt_address)network_c10_centred;"),
+        (
+            CODE,
+            "int8_t *const y = (int8_t *)(l2 + AT_T8_QUANTISED);",
+            "int8_t *const y = (int8_t *)(rt_address)network_constant_c10_centred;",
+        ),
         "Constants and inputs are only read",
     ),
     "received in a far level": (

@@ -21,20 +21,14 @@ from deeploy.operators import integer
 INT32 = (-(2**31), 2**31 - 1)
 
 
-def attribute(node: gs.Node, name: str, low: int = INT32[0], high: int = INT32[1]) -> int:
-    """A whole number from ``low`` to ``high`` that a dialect operator must state."""
-    value = node.attrs.get(name)
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ModelError(
-            f"node {shorten(node.name)} ({node.op}) has {name} = {shorten(str(value), 40)}",
-            f"The attribute must be a whole number from {low} to {high}.",
-        )
-    return int(value)
+def attribute(node: gs.Node, name: str) -> int:
+    """A whole number that a dialect operator states; its range was checked (``deeploy.frontend.validate``)."""
+    return int(node.attrs[name])
 
 
 def exponent(node: gs.Node, name: str) -> int:
     """log2 of an attribute that must be a power of two."""
-    value = attribute(node, name, 1, 2**62)
+    value = attribute(node, name)
     if value & (value - 1):
         raise UnsupportedError(
             f"node {shorten(node.name)} ({node.op}) divides by {name} = {value}", "It must be a power of two up to 2^62."
@@ -56,18 +50,18 @@ def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
 
 
 def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
-    levels = attribute(node, "n_levels", 2, 2**16)
+    levels = attribute(node, "n_levels")
     a, b, c = (attribute(node, f"coeff{letter}") for letter in "ABC")
-    table = build.const(f"{node.outputs[0].name} (exponentials)", exponentials(a, b, c, attribute(node, "log2", 1)))
+    table = build.const(f"{node.outputs[0].name} (exponentials)", exponentials(a, b, c, attribute(node, "log2")))
     attrs = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
     return _replace(graph, node, "Softmax", [node.inputs[0], table], **attrs)
 
 
 def _shift_softmax(graph: gs.Graph, node: gs.Node) -> bool:
-    levels, row = attribute(node, "n_levels", 2, 2**16), int(node.inputs[0].shape[-1])
+    levels, row = attribute(node, "n_levels"), int(node.inputs[0].shape[-1])
     if node.op == "ITAMax":
         return _replace(graph, node, "ShiftSoftmax", [node.inputs[0]], group=max(1, row), numerator=(levels - 1) * 256)
-    group = attribute(node, "group_width", 1)
+    group = attribute(node, "group_width")
     if group > row:
         raise UnsupportedError(
             f"node {shorten(node.name)} ({node.op}) takes groups of {group} from rows of {row}", "A row must hold one complete group."
@@ -113,9 +107,9 @@ def _function(graph: gs.Graph, node: gs.Node) -> bool:
     """iGELU, iHardswish: a table for 8-bit operands."""
     x, y = node.inputs[0], node.outputs[0]
     if node.op == "iGELU":
-        a, b, c, name = attribute(node, "b", high=-1), attribute(node, "one"), 0, "gelu"
+        a, b, c, name = attribute(node, "b"), attribute(node, "one"), 0, "gelu"
     else:
-        a, b, c, name = attribute(node, "three"), attribute(node, "six", 0), attribute(node, "one_over_six"), "hard_swish"
+        a, b, c, name = attribute(node, "three"), attribute(node, "six"), attribute(node, "one_over_six"), "hard_swish"
     if np.dtype(x.dtype).itemsize > 1:
         return _replace(graph, node, "IntegerFunction", [x], function=name, a=a, b=b, c=c)
     first, last = limits(x)
@@ -126,7 +120,7 @@ def _function(graph: gs.Graph, node: gs.Node) -> bool:
 
 def _true_div(graph: gs.Graph, node: gs.Node) -> bool:
     """x * ((Delta*eta) // (y*eta + eps)): a product with a constant."""
-    delta, eta, divisor, epsilon = (attribute(node, name, -(2**62), 2**62) for name in ("Delta", "eta", "y", "eps"))
+    delta, eta, divisor, epsilon = (attribute(node, name) for name in ("Delta", "eta", "y", "eps"))
     if divisor * eta + epsilon == 0:
         raise ModelError(f"node {shorten(node.name)} ({node.op}) divides by zero", "y*eta + eps must not be 0.")
     factor = (delta * eta) // (divisor * eta + epsilon)
@@ -137,7 +131,7 @@ def _true_div(graph: gs.Graph, node: gs.Node) -> bool:
 
 
 def _div(graph: gs.Graph, node: gs.Node) -> bool:
-    delta, eta, epsilon = (attribute(node, name, -(2**62), 2**62) for name in ("Delta", "eta", "eps"))
+    delta, eta, epsilon = (attribute(node, name) for name in ("Delta", "eta", "eps"))
     a, b = node.inputs
     sizes = [max(abs(end) for end in limits(t)) for t in (a, b)]
     if sizes[0] * abs(delta * eta) >= 2**61 or sizes[1] * abs(eta) + abs(epsilon) >= 2**61:
