@@ -15,7 +15,7 @@ import deeploy
 from deeploy import verify
 from deeploy.api import Compiled
 from deeploy.cli import app
-from deeploy.errors import UsageError
+from deeploy.errors import UnsupportedError, UsageError
 from deeploy.simulate.onnxruntime_reference import Session
 
 REFERENCES = ["interpreter", "onnxruntime", "expected.npz"]
@@ -119,3 +119,47 @@ def test_a_sequence_is_no_longer_than_its_context() -> None:
         verify._check_sequence({"context": 8, "rows": 4}, 3, True)
     with pytest.raises(UsageError, match="the network has no states"):
         verify._check_sequence({}, 1, True)
+
+
+SHAPES = {
+    "a sum of everything": ("ReduceSum", [3, 4], [], {"keepdims": 0}),
+    "a scalar of a scalar": ("Neg", [], [], {}),
+    "the largest's place": ("ArgMax", [7], [], {"keepdims": 0}),
+    "an inner product": ("MatMul", [7], [], {}),
+    "a sum of nothing": ("ReduceSum", [0, 3], [], {"keepdims": 0}),
+    "sums of nothing": ("MatMul", [2, 0], [2, 3], {}),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_outputs_without_axes_and_inputs_without_elements(tmp_path: Path, name: str, target: str) -> None:
+    op, shape, result, attributes = SHAPES[name]
+    kind = TensorProto.INT64 if op == "ArgMax" else TensorProto.FLOAT
+    operands = ["x", "x" if shape == [7] else "w"] if op == "MatMul" else ["x"]
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, [0, 3], [])] if "w" in operands else []
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), helper.make_tensor_value_info("y", kind, result)]
+    graph = helper.make_graph([helper.make_node(op, operands, ["y"], **attributes)], "g", ports[:1], ports[1:], weights)
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    verdict = verify.verify(deeploy.compile(path, target), path)
+    assert [against for against, _ in verdict.comparisons] == ["interpreter", "onnxruntime"]
+    assert verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "domain", "reason"),
+    [
+        ("Neg", ([0, 3], [0, 3]), "", "the model computes nothing"),
+        ("FusedMatMul", ([2, 0], [0, 3], [2, 3]), "com.microsoft", r"\(\w+\) computes from no element"),
+    ],
+)
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_nothing_to_compute(tmp_path: Path, op: str, shapes: tuple[list[int], ...], domain: str, reason: str, target: str) -> None:
+    *ports, result = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)]
+    node = helper.make_node(op, [port.name for port in ports], [result.name], domain=domain)
+    graph = helper.make_graph([node], "g", ports, [result])
+    versions = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=versions, ir_version=8), tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedError, match=reason):
+        deeploy.compile(tmp_path / "model.onnx", target)

@@ -27,6 +27,9 @@ _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the 
 
 # Older definitions count windows that start in the padding at the end, which no implementation computes.
 _CEIL_MODE_VERSION = 22
+# Up to opset 7 these demand equal shapes, and inference believes the first one; exporters and runtimes broadcast.
+_BROADCAST_VERSION = 8
+_BROADCAST = frozenset({"Max", "Mean", "Min", "Sum"})
 
 Attributes = Mapping[str, Any]
 Inputs = Sequence[gs.Tensor | None]
@@ -66,6 +69,8 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     key = (domain, node.op_type)
     if attributes.get("ceil_mode"):
         version = max(version, _CEIL_MODE_VERSION)
+    if not domain and node.op_type in _BROADCAST:
+        version = max(version, _BROADCAST_VERSION)
     if key in SAME_AS_INPUT and first is not None:
         same = Value(first.dtype, tuple(first.shape))
         return [same, *(same if i == _SUM_OUTPUT and node.op_type.startswith("Skip") else Value() for i in range(1, len(node.output)))]

@@ -89,9 +89,9 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
         if position < len(inputs):
             inputs[position] = _setting(node, position, inputs[position])
     values = infer(node, domain, attributes, inputs, state.version)
-    constant = bool(inputs) and all(tensor is None or isinstance(tensor, gs.Constant) for tensor in inputs)
+    constant = bool(inputs) and all(tensor is None or isinstance(tensor, gs.Constant) or 0 in tensor.shape for tensor in inputs)
     if constant and values is not None and is_foldable(node.op_type, domain, state.version):
-        arrays = [None if tensor is None else np.asarray(tensor.values) for tensor in inputs]
+        arrays = [None if tensor is None else _known(tensor) for tensor in inputs]
         for name, array in zip(node.output, evaluate(node, attributes, arrays, values, state.version), strict=True):
             state.tensors[name] = gs.Constant(name, array)
         return
@@ -103,6 +103,11 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     elif values is None:
         values = _ask(made, custom_shapes, len(node.output))
     _finish(state, node, made, values)
+
+
+def _known(tensor: gs.Tensor) -> np.ndarray:
+    """The value of a constant, or of a tensor without elements, which has only one."""
+    return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else np.zeros(tensor.shape, tensor.dtype)
 
 
 _VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor

@@ -187,6 +187,8 @@ class _Assembler:
                 self._follow(step)
             elif any(t.elements for t in step.outputs or step.inputs if t is not None):
                 self._call(step)
+        if not self.calls:
+            raise UnsupportedError("the model computes nothing: none of its outputs has an element", "Check the shapes of its inputs.")
         program = Program(
             self.name,
             self.buffers,
@@ -298,6 +300,11 @@ class _Assembler:
                 f"node {shorten(node.name)} ({node.op}) does not fit the loop nest of kernel {kernel.name}: {error}",
                 "Check the shapes of the node's operands, or the kernel's declaration.",
             ) from error
+        if 0 in geometry.extents.values():
+            raise UnsupportedError(
+                f"node {shorten(node.name)} ({node.op}) computes from no element",
+                "Check the shapes of its operands, or give the model its result as a constant.",
+            )
         geometry, loose = self._grown(kernel, node, names, geometry)
         if loose is not None:
             raise UnsupportedError(

@@ -59,7 +59,8 @@ def _rows(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, .
 
 def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """An array with zeros behind it where it has fewer entries than there is room for."""
-    return array if array.ndim != len(shape) else np.pad(array, [(0, max(0, n - m)) for m, n in zip(array.shape, shape, strict=True)])
+    missing = [(0, max(0, n - m)) for m, n in zip(array.shape, shape, strict=False)]
+    return array if array.ndim != len(shape) or not any(after for _, after in missing) else np.pad(array, missing)
 
 
 def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:

@@ -138,3 +138,13 @@ def test_large_graphs_are_read_quickly(shared_models: Path) -> None:
     start = time.process_time()
     assert len(import_model(path).nodes) == 505
     assert time.process_time() - start < 0.8
+
+
+@pytest.mark.parametrize("opset", [7, 8, 13])
+@pytest.mark.parametrize("op", ["Max", "Mean", "Min", "Sum"])
+def test_operands_of_unequal_shapes_broadcast_in_every_opset(tmp_path: Path, op: str, opset: int) -> None:
+    """ONNX says so since opset 8; exporters and runtimes did before."""
+    graph = read(
+        build([helper.make_node(op, ["a", "b", "c"], ["y"])], {"a": f32(1), "b": f32(2, 1), "c": f32(1, 3)}, ["y"], opset=opset), tmp_path
+    )
+    assert graph.outputs[0].shape == [2, 3]
