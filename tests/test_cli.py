@@ -16,7 +16,7 @@ import deeploy
 from deeploy import cli
 from deeploy.bringup import commands
 from deeploy.errors import FitError, UsageError
-from deeploy.options import above, capacities_of, dims_of
+from deeploy.options import MOST_SECONDS, capacities_of, dims_of, seconds_of, tolerance_of
 
 SOURCES = [Path(str(module.__file__)) for module in (cli, commands)]
 
@@ -45,12 +45,23 @@ def test_memories_are_named_in_any_case() -> None:
     assert dims_of(["batch=2", "a=b=3"]) == {"batch": 2, "a=b": 3}
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.0, -1.0])
-def test_numbers_above_a_bound_are_finite(value: float) -> None:
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.0, -1.0, 2.0 * MOST_SECONDS])
+def test_times_are_finite_and_above_0(value: float) -> None:
     with pytest.raises(UsageError, match=r"--seconds .* is not a number above 0"):
-        above(value, 0, "--seconds")
-    above(1e-9, 0, "--seconds")
-    above(None, 0, "--seconds")
+        seconds_of(value, "--seconds")
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan, -1e-9])
+def test_tolerances_are_not_negative(value: float) -> None:
+    with pytest.raises(UsageError, match=r"--tolerance .* is not a number from 0 on"):
+        tolerance_of(value)
+
+
+def test_bounds_of_numbers_are_included() -> None:
+    for time in (None, 1e-9, MOST_SECONDS):
+        seconds_of(time, "--seconds")
+    for tolerance in (None, 0.0, 1e9):
+        tolerance_of(tolerance)
 
 
 def test_an_arena_beyond_all_addresses_is_refused(tmp_path: Path) -> None:
