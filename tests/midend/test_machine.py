@@ -6,7 +6,7 @@ import pytest
 
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
-from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.machine import Options, kernels_of, machine_of, shared
 from deeploy.target import load
 
 TARGET: Target = load("siracusa")
@@ -52,3 +52,33 @@ def test_a_flat_target_takes_no_options() -> None:
     assert machine_of(generic, Options()) is None
     with pytest.raises(UsageError):
         machine_of(generic, Options({"l1": 1000}))
+
+
+@pytest.mark.parametrize(
+    ("options", "engines"),
+    [
+        (Options(), {"cluster", "npu"}),
+        (Options(engines=("npu",)), {"npu"}),
+        (Options(engines=("cluster",)), {"cluster"}),
+    ],
+)
+def test_kernels_are_those_of_the_engines_that_may_be_used_and_of_the_links(options: Options, engines: set[str]) -> None:
+    on, off = kernels_of(TARGET, machine_of(TARGET, options))
+    assert {kernel.engine for kernel in on} == engines | {"link"} and not {kernel.engine for kernel in off} & {*engines, "link"}
+    assert sorted(kernel.name for kernel in (*on, *off)) == sorted(kernel.name for kernel in TARGET.kernels)
+
+
+def test_what_no_constant_may_lie_in_has_no_kernels() -> None:
+    machine = machine_of(TARGET, Options())
+    assert machine is not None
+    resident = {kernel.name for kernel in TARGET.kernels if kernel.resident}
+    for without in (machine_of(TARGET, Options({"wm": 0})), shared(machine, TARGET)):
+        on, off = kernels_of(TARGET, without)
+        assert {kernel.name for kernel in off} == resident and not resident & {kernel.name for kernel in on}
+    assert shared(machine, TARGET).capacities == {**machine.capacities, "WM": 0}
+
+
+@pytest.mark.parametrize(("engines", "words"), [(("gpu",), "no engine gpu"), (("link",), "no engine link"), ((), "names no engine")])
+def test_engines_are_those_that_there_is_a_choice_of(engines: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        machine_of(TARGET, Options(engines=engines))

@@ -12,8 +12,10 @@ import deeploy
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering, Plan
 from deeploy.schedule import Schedule, build
+from deeploy.schedule.build import past_rows
 from deeploy.schedule.check import ScheduleError, check
-from deeploy.schedule.ir import Finish, Guard, Layer, Loop, Move, Node, Wait
+from deeploy.schedule.ir import Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
+from tests.e2e import decoders
 from tests.simulate import nets
 
 NETWORKS: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], int, int | None]] = {
@@ -88,3 +90,47 @@ def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> N
             except ScheduleError:
                 continue
             raise AssertionError(f"{what}, number {number} of call {step}: not found\n{mutant.layers[step]}")
+
+
+@pytest.fixture(scope="module")
+def tiled(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return planned("streamed", "double", tmp_path_factory.mktemp("tiled"))
+
+
+def test_blocks_are_alive_in_every_step_that_moves_them(tiled: Plan) -> None:
+    """Each placement that transfers use is left out of the steps in which they do, one after the other."""
+    schedule = build(tiled)
+    moved = {end.block for layer in schedule.layers for region in layer.regions.values() for end in (region.near, region.far) if end.level}
+    assert len(moved) > 5
+    for number, placement in enumerate(tiled.placements):
+        if not moved & {*placement.buffers}:
+            continue
+        gone = replace(placement, first=len(schedule.layers), last=len(schedule.layers))
+        plan = replace(tiled, placements=(*tiled.placements[:number], gone, *tiled.placements[number + 1 :]))
+        with pytest.raises(ScheduleError, match="is not alive in step"):
+            check(plan, schedule)
+
+
+def test_an_engine_has_as_many_tickets_as_are_open(tiled: Plan) -> None:
+    """Double buffering has two at a time, of what comes in and of what goes out."""
+    schedule = build(tiled)
+    for count in (1, 2, 3):
+        target = replace(tiled.target, paths=tuple(replace(path, tickets=count) for path in tiled.target.paths))
+        if count == 1:
+            with pytest.raises(ScheduleError, match=r"2 tickets of \w+ are open, the engine has 1"):
+                check(replace(tiled, target=target), schedule)
+        else:
+            check(replace(tiled, target=target), schedule)
+
+
+@pytest.mark.parametrize("past", [0, 22])
+def test_the_first_position_and_the_last_one_are_gone_through(past: int, tmp_path: Path) -> None:
+    """Waits that are dropped at one position only; two rows are appended at a time, in a context of 24."""
+    model = decoders.decoder(tmp_path, rows=2)
+    plan = deeploy.compile(model, "siracusa", context=24, options=Options({"l1": 1300})).plan
+    here, schedule = Condition(past_rows(plan.program), "!=", past), build(plan)
+    found = list(mutants(schedule, lambda node: [Guard((here,), (node,))] if isinstance(node, Wait) else None))
+    assert len(found) > 10
+    for *_, mutant in found:
+        with pytest.raises(ScheduleError):
+            check(plan, mutant)

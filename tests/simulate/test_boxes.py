@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deeploy.graph.target import DmaPath
-from deeploy.simulate.boxes import Axis, transfers
+from deeploy.simulate.boxes import Axis, Batch, transfers
 
 PATHS = st.builds(
     DmaPath,
@@ -39,3 +41,21 @@ def test_rows_that_are_too_far_apart_move_alone(path: DmaPath, run: int, axes: l
     found = transfers(path, run, axes)
     if all(axis.pitch > path.max_pitch for axis in axes):
         assert all(batch.rows == 1 for batch in found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "run", "pitch", "found"),
+    [
+        ({}, 20, 30, [(1, 20, 5), (1, 20, 2)]),
+        ({"max_rows": 2}, 20, 30, [(3, 20, 2), (1, 20, 1)]),
+        ({"max_total": 60}, 20, 30, [(2, 20, 3), (1, 20, 1)]),
+        ({"max_pitch": 29}, 20, 30, [(7, 20, 1)]),
+        ({"max_bytes": 19}, 20, 30, [(7, 19, 1), (7, 1, 1)]),
+        ({"max_total": 19}, 20, 30, [(7, 19, 1), (7, 1, 1)]),
+        ({}, 20, 20, [(3, 40, 1), (1, 20, 1)]),
+        ({"max_total": 30}, 20, 20, [(4, 30, 1), (1, 20, 1)]),
+    ],
+)
+def test_each_limit_cuts_seven_rows(limits: dict[str, int], run: int, pitch: int, found: list[tuple[int, int, int]]) -> None:
+    path = replace(DmaPath("path", "near", "far", max_bytes=40, max_rows=5, max_total=100, max_pitch=30), **limits)
+    assert transfers(path, run, [Axis(7, pitch)]) == tuple(Batch(*batch) for batch in found)

@@ -49,6 +49,18 @@ def test_interpolation(mode: str, transformation: str, sizes: tuple[int, int], f
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+def test_the_nearest_of_two_is_the_one_that_the_mode_says(rounding: str, transformation: str, tmp_path: Path) -> None:
+    """Of sizes of which many places lie halfway between two elements."""
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": transformation, "nearest_mode": rounding}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)
+    result = (TensorProto.FLOAT, [1, 1, 10, 4])
+    path = save(tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [1, 1, 5, 8]), result, sizes=np.array([1, 1, 10, 4]))
+    got, expected = run(path, np.arange(40, dtype=np.float32).reshape(1, 1, 5, 8))
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_bytes_are_interpolated_as_real_numbers(tmp_path: Path) -> None:
     node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear")
     path = save(
