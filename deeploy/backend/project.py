@@ -16,6 +16,8 @@ from deeploy.schemas import KINDS, MANIFEST, PLAN
 
 _ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
 
+_FIRST = "Compile one first: deeploy compile ... -o OUT"
+
 
 @contextmanager
 def _writing(path: Path, remedy: str) -> Iterator[None]:
@@ -93,7 +95,8 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     Raises:
         UsageError: it was changed.
     """
-    return read_document(folder / PLAN, PLAN) if folder.is_dir() and _is_generated(folder, PLAN) else None
+    is_plan = (folder / PLAN).is_file() and not (folder / MANIFEST).exists()
+    return read_document(folder / PLAN, PLAN) if is_plan else None
 
 
 def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -133,11 +136,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder} is a plan for target {shorten(str(plan.get('target')))}, for which no code is made",
             "deeploy report shows it; compile for another target to run the model.",
         )
-    if not folder.is_dir() or not _is_ours(folder):
-        raise UsageError(
-            f"{folder} is not a project written by {GENERATOR} (no usable {MANIFEST})", "Compile one first: deeploy compile ... -o OUT"
-        )
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"{folder} is not a project written by {GENERATOR} (no {MANIFEST})", _FIRST)
     found, text = load_document(folder / MANIFEST, MANIFEST)
+    if found.get("generator") != GENERATOR:
+        raise UsageError(f"{shorten(str(folder / MANIFEST), 160)} was not written by {GENERATOR}", _FIRST)
     if found.get("schema") != SCHEMA:
         raise UsageError(
             f"{shorten(str(folder / MANIFEST), 160)} has schema {shorten(str(found.get('schema')), 40)}, this version reads {SCHEMA}",

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from deeploy import __version__
-from deeploy.errors import UsageError, shorten
+from deeploy.documents import read_document
+from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
@@ -133,10 +134,9 @@ def _read(file: Path | None) -> dict[str, Any] | None:
     if file is None or not file.is_file():
         return None
     try:
-        description: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError):
+        return read_document(file, "study.json")
+    except DeeployError:
         return None  # changed by someone else: compute it again
-    return description
 
 
 def _write(file: Path | None, description: Mapping[str, Any]) -> None:

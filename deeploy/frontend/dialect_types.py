@@ -11,6 +11,8 @@ from deeploy.errors import UsageError, shorten
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.types import DType
 
+_LARGEST = 2.0**62  # of samples that are taken for integers
+
 
 def is_dialect(graph: gs.Graph) -> bool:
     """Whether the graph contains an operator of the integer dialect."""
@@ -59,8 +61,8 @@ def _from_range(name: str, arrays: Sequence[np.ndarray]) -> tuple[DType, str]:
     how = f"say otherwise with --input-type {shorten(name)}=TYPE"
     if not filled:
         return DType.INT8, f"{label} is taken as int8; {how}"
-    if any(not np.array_equal(a, np.rint(a)) for a in filled):
-        return DType.FLOAT32, f"{label} is taken as float32, since the sample holds other than whole numbers; {how}"
+    if any(not ((np.abs(a) <= _LARGEST) & (a == np.rint(a))).all() for a in filled):
+        return DType.FLOAT32, f"{label} is taken as float32, since the sample holds other than integers; {how}"
     low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
     dtype = DType.smallest(low, high)
     if low >= 0 and high <= DType.INT8.range[1]:

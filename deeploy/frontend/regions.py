@@ -39,12 +39,11 @@ def reshape(node: gs.Node, context: Context) -> Result:
 def reduction(node: gs.Node, context: Context) -> Result:
     """Reduce operators, IntegerMean and QLinearReduceMean: ``axes`` is an attribute, sorted; ``keepdims`` an int."""
     rank = len(node.inputs[0].shape)
-    is_quantised = node.op == "QLinearReduceMean"  # its further inputs are scales and zero points
-    axes = node.attrs.get("axes") if is_quantised else setting(node, "axes", 1)
+    axes = setting(node, "axes", len(node.inputs) if node.domain else 1)
     empty = integer(node, "noop_with_empty_axes", 0)
     if not axes and not empty:
         axes = list(range(rank))
-    if not is_quantised:
+    if not node.domain:
         keep_first_input(node)
     node.attrs.pop("noop_with_empty_axes", None)
     node.attrs.update(axes=sorted(axes_of(node, axes or [], rank)), keepdims=integer(node, "keepdims", 1))
@@ -169,8 +168,8 @@ def _crop(node: gs.Node, context: Context, x: gs.Tensor, y: gs.Variable, pads: l
 def transpose(node: gs.Node, context: Context) -> Result:
     """Transpose: ``perm`` is always present."""
     rank = len(node.inputs[0].shape)
-    perm = setting(node, "perm", 1)
-    perm = axes_of(node, perm if perm else list(range(rank))[::-1], rank)
+    given = "perm" in node.attrs
+    perm = axes_of(node, setting(node, "perm", 1) or [] if given else list(range(rank))[::-1], rank)
     if len(perm) != rank:
         raise broken(node, f"permutes {len(perm)} of {rank} axes")
     node.attrs.clear()

@@ -34,6 +34,14 @@ DIALECT_OPS = frozenset(
 MICROSOFT = "com.microsoft"
 FALLBACK = "deeploy.fallback"  # of nodes whose kernels are generated (``deeploy.fallback``)
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
+RESERVED = "deeploy"  # of nodes that lowering makes
+INTERNAL = frozenset(
+    [
+        *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
+        *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
+        *("Append", "Slide"),
+    ]
+)  # operators of the integer form that no file has
 
 # Operators whose first output has the shape and type of their first input.
 SAME_AS_INPUT = frozenset(
@@ -68,6 +76,10 @@ LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
     (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
     (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
 }
+
+MICROSOFT_OPS = frozenset(
+    {op for domain, op in SAME_AS_INPUT | LIKE_STANDARD.keys() if domain == MICROSOFT} | {"QLinearConcat", "FusedMatMul"}
+)
 
 # Attributes of other vendors' operators that may be absent, where no standard operator says so.
 MICROSOFT_DEFAULTS: dict[str, dict[str, int | float]] = {
@@ -104,9 +116,19 @@ def canonical_domain(domain: str, op: str) -> str:
     return domain
 
 
-def is_ambiguous(op: str, domain: str) -> bool:
-    """Whether an unknown vendor's operator has the name of a standard one, which it need not be."""
-    return domain not in ("", MICROSOFT) and (op in DIALECT_OPS or onnx.defs.has(op))
+def misplaced(op: str, domain: str) -> str | None:
+    """What is wrong with an operator of this canonical domain; None where its name says what it is.
+
+    Rules and kernels go by an operator's name alone. A vendor's operator must therefore not be called like one of another domain, which
+    it need not be, and none like those that lowering makes.
+    """
+    if op in INTERNAL or domain == RESERVED:
+        return "which is a name that the compiler uses itself"
+    if domain == MICROSOFT and op in MICROSOFT_OPS:
+        return None
+    if domain and (op in DIALECT_OPS or onnx.defs.has(op)):
+        return "and may differ from the standard operator of that name"
+    return f"and may differ from the operator of that name in {MICROSOFT}" if op in MICROSOFT_OPS and not onnx.defs.has(op) else None
 
 
 def is_dialect_op(op: str, domain: str) -> bool:

@@ -17,10 +17,10 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import FALLBACK, canonical_domain, constant_inputs, is_ambiguous, is_dialect_op
+from deeploy.frontend.schemas import FALLBACK, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
-from deeploy.frontend.validate import check_operands, check_size
+from deeploy.frontend.validate import check_operands, check_result, check_size
 
 CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
 
@@ -73,10 +73,10 @@ def trace(
 
 def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None) -> None:
     domain = canonical_domain(node.domain, node.op_type)
-    if is_ambiguous(node.op_type, domain):
+    if (problem := misplaced(node.op_type, domain)) is not None:
         raise UnsupportedError(
-            f"{describe(node)} is of the domain '{shorten(domain)}', and may differ from the standard operator of that name",
-            "clear the domain if they are the same, else give the operator a name of its own and add it to the target",
+            f"{describe(node)} is of the domain '{shorten(domain)}', {problem}",
+            "set the domain if they are the same, else give the operator a name of its own and add it to the target",
         )
     inputs = [state.tensors[name] if name else None for name in node.input]
     while inputs and inputs[-1] is None:
@@ -217,6 +217,7 @@ def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[
                 else "declare it in the model's value_info, or add the operator to the target",
             )
         check_size(name, shape)
+        check_result(node, made.inputs, shape)
         state.tensors[name] = gs.Variable(name, dtype, shape)
         outputs.append(state.tensors[name])
     while outputs and outputs[-1].is_empty():

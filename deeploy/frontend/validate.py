@@ -7,6 +7,7 @@ dialect and for other vendors' operators. Everything behind may rely on it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +20,12 @@ from onnx.defs import OpSchema
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_attributes
-from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, canonical_domain, signature
+from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, MICROSOFT_OPS, canonical_domain, signature
 from deeploy.frontend.structure import check_and_sort, describe
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
+SMALLEST_SCALE = float(np.finfo(np.float32).smallest_normal)  # of quantisation: the reciprocal of a smaller one is infinite
+LARGEST_SCALE = 1e30  # the product of two and the quotient by a third are finite
 
 _CORRECT = "correct the model, or export it again"
 _BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
@@ -139,7 +142,7 @@ OWN: Mapping[tuple[str, str], Own] = {
     **{(MICROSOFT, op): own for op, own in _MICROSOFT.items()},
     ("", "SimplifiedLayerNormalization"): Own((2, 3), optional={"epsilon": FLOAT, "axis": INT}, rank=1),
 }
-assert set(_DIALECT) == DIALECT_OPS
+assert set(_DIALECT) == DIALECT_OPS and set(_MICROSOFT) == MICROSOFT_OPS
 
 # Parameters of quantisation by their inputs: they are finite, and scales are positive.
 SCALES: Mapping[tuple[str, str], tuple[int, ...]] = {
@@ -152,6 +155,14 @@ SCALES: Mapping[tuple[str, str], tuple[int, ...]] = {
     **{(MICROSOFT, op): (1, 3) for op, own in _MICROSOFT.items() if own.inputs == (4, 5)},
     (MICROSOFT, "QLinearConcat"): (0,),
 }
+
+
+def scales_of(domain: str, op: str, inputs: int) -> tuple[int, ...]:
+    """Positions of the inputs that are scales; each is followed by its zero point."""
+    more = range(3, inputs, 3) if op == "QLinearConcat" else ()
+    return (*SCALES.get((domain, op), ()), *more)
+
+
 # Zero points without a scale: their input, that which they belong to, and the axis along which there may be several.
 ZERO_POINTS: Mapping[tuple[str, str], tuple[tuple[int, int, int], ...]] = {
     ("", "ConvInteger"): ((2, 0, 1), (3, 1, 0)),
@@ -216,6 +227,9 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Mapping[str, Any],
     found = signature(node.op_type, version, frozenset(attributes), inputs) if not domain else None
     if found is None:
         return
+    unknown = next((name for name in attributes if name not in found.attributes), None)
+    if unknown is not None:
+        raise ModelError(f"{describe(node)} has the attribute '{shorten(unknown, 40)}', which the operator does not define", _CORRECT)
     missing = sorted(found.required - attributes.keys())
     if missing:
         raise ModelError(f"{describe(node)} lacks the attribute '{missing[0]}'", _CORRECT)
@@ -243,12 +257,13 @@ def _check_own(node: onnx.NodeProto, own: Own, attributes: Mapping[str, Any], in
     low, high = own.inputs
     if not low <= inputs <= high or (node.op_type == "QLinearConcat" and inputs % 3 != 2):
         raise ModelError(f"{describe(node)} has {inputs} inputs, {_between(low, high)} are needed", _CORRECT)
-    for position in range(low):
-        if not node.input[position] and (position in SCALES.get((node.domain, node.op_type), ()) or not node.op_type.startswith("Q")):
+    scales = scales_of(node.domain, node.op_type, inputs)
+    for position in range(inputs if node.op_type == "QLinearConcat" else low):
+        if not node.input[position] and position - 1 not in scales:  # a zero point is 0 where it is absent
             raise ModelError(f"{describe(node)} lacks its input {position}", _CORRECT)
     for name, (least, most) in own.attributes.items():
         value = attributes.get(name)
-        if value is None or not _is_whole(value) or not least <= int(value) <= most:
+        if not isinstance(value, int) or not least <= value <= most:
             told = f"has no {name}" if value is None else f"has {name} = {shorten(str(value), 40)}"
             raise ModelError(f"{describe(node)} {told}, a whole number from {least} to {most} is needed", _CORRECT)
 
@@ -271,8 +286,7 @@ def _check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], attributes: Map
 def _is_of(kind: int, value: Any, may_be_infinite: bool) -> bool:
     if kind in (AttributeProto.INTS, AttributeProto.FLOATS):
         inner = AttributeProto.INT if kind == AttributeProto.INTS else AttributeProto.FLOAT
-        values = np.atleast_1d(value).tolist() if isinstance(value, np.ndarray) else value if isinstance(value, list) else [value]
-        return all(_is_of(inner, one, may_be_infinite) for one in values)
+        return isinstance(value, list) and all(_is_of(inner, one, may_be_infinite) for one in value)
     if kind == AttributeProto.INT:
         return isinstance(value, int)
     if kind == AttributeProto.FLOAT:
@@ -282,16 +296,26 @@ def _is_of(kind: int, value: Any, may_be_infinite: bool) -> bool:
     return isinstance(value, str if kind == AttributeProto.STRING else np.ndarray)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
 def check_size(name: str, shape: Sequence[int]) -> None:
     """Raise UnsupportedError where a tensor has more elements than generated code counts."""
     if math.prod(shape) > MOST_ELEMENTS:
         raise UnsupportedError(
             f"tensor '{shorten(name)}' has {math.prod(shape)} elements, the generated code counts to {MOST_ELEMENTS}",
             "check the shapes, or pin smaller dimensions: --dim NAME=VALUE",
+        )
+
+
+_OF_ELEMENTS = re.compile("ReduceM(ean|ax|in)|IntegerMean|Arg(Max|Min)|(Global)?(Average|Max|Lp)Pool")
+
+
+def check_result(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], shape: Sequence[int]) -> None:
+    """Raise UnsupportedError where the mean or the extreme of no elements is computed: nothing is."""
+    first = inputs[0] if inputs else None
+    is_empty = first is not None and 0 in first.shape
+    if is_empty and 0 not in shape and _OF_ELEMENTS.fullmatch(node.op_type.removeprefix("QLinear")):
+        raise UnsupportedError(
+            f"{describe(node)} computes a tensor of shape {list(shape)} from one without elements",
+            "check the shapes, or pin other dimensions: --dim NAME=VALUE",
         )
 
 
@@ -307,10 +331,7 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
     rank = len(inputs[0].shape) if inputs and inputs[0] is not None else 0
     if own is not None and rank < own.rank:
         raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {own.rank} are needed", _CORRECT)
-    positions = SCALES.get((domain, node.op_type), ())
-    if node.op_type == "QLinearConcat":
-        positions += tuple(range(3, len(inputs), 3))
-    for position in positions:
+    for position in scales_of(domain, node.op_type, len(inputs)):
         scale, zero = ((inputs[p] if p < len(inputs) else None) for p in (position, position + 1))
         if isinstance(scale, gs.Constant):
             _check_scale(node, node.input[position], np.asarray(scale.values))
@@ -327,7 +348,9 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
 def _check_scale(node: onnx.NodeProto, name: str, value: np.ndarray) -> None:
     scale = np.atleast_1d(value)
     is_float = scale.dtype.kind == "f"
-    bad = scale[~(np.isfinite(scale) & (scale > 0))].ravel() if is_float else scale[:0]
+    real = scale.astype(np.float64).ravel() if is_float else np.zeros(0)
+    bad = real[~((real >= SMALLEST_SCALE) & (real <= LARGEST_SCALE))]
     if not scale.size or not is_float or bad.size:
-        told = f"is {bad[0]}" if bad.size else f"holds {scale.dtype}{list(scale.shape)}"
-        raise ModelError(f"{describe(node)} has the scale '{shorten(name, 60)}', which {told}", "scales are finite and above 0")
+        told = f"is {bad[0]:g}" if bad.size else f"holds {scale.dtype}{list(scale.shape)}"
+        limits = f"scales are from {SMALLEST_SCALE:.3g} to {LARGEST_SCALE:g}"
+        raise ModelError(f"{describe(node)} has the scale '{shorten(name, 60)}', which {told}", limits)

@@ -36,6 +36,7 @@ KINDS: Mapping[str, Kind] = {
     "hardware.toml": Kind("hardware file", "docs/exploration.md lists the fields; examples/hardware holds complete files."),
     "device.toml": Kind("device file", "docs/segmentation.md lists what a device's file holds."),
     "array.toml": Kind("engine description", "Write the file with: deeploy explore MODEL --hardware HW.toml --write-engine FILE"),
+    "study.json": Kind("result of a sweep", "Delete the file: the sweep computes it again."),
     "layers.json": Kind("list of layers", "Write the list again with benchmarks/exploration.py, or explore the ONNX model."),
 }
 

@@ -118,18 +118,21 @@ def test_a_sweep_resumes(suite: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     files = sorted(folder.iterdir())
     assert len(files) == 4
     files[0].unlink()  # as if interrupted before this one
-    computed = []
-    monkeypatch.setattr(sweep, "compute", lambda task: computed.append(task) or {"pes": task[1].pes})
+    computed, study = [], sweep.compute
+    monkeypatch.setattr(sweep, "compute", lambda task: computed.append(task) or {**study(task), "hardware": "again"})
     again = sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
     assert len(computed) == 1
-    assert sum(row == {"point": row["point"], "pes": row["pes"]} for row in again) == 1
+    assert sum(row["hardware"] == "again" for row in again) == 1
     assert sum(one == other for one, other in zip(first, again, strict=True)) == 3
     assert sorted(folder.iterdir()) == files
-    files[1].write_text("{")  # damaged: computed again
-    sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
-    assert len(computed) == 2
+    for damaged in ("{", "1", json.dumps({**json.loads(files[1].read_text()), "sets": []})):  # computed again
+        computed.clear()
+        files[1].write_text(damaged)
+        sweep.sweep(layers, HARDWARE, points, 2, "edp", True, folder, workers=1)
+        assert len(computed) == 1
+    computed.clear()
     sweep.sweep(layers, HARDWARE, points, 3, "edp", True, folder, workers=1)
-    assert len(computed) == 2 + 4  # another question: nothing is reused
+    assert len(computed) == 4  # another question: nothing is reused
 
 
 def test_results_are_reused_for_the_same_question_only(suite: Path) -> None:

@@ -29,7 +29,7 @@ HOSTILE = (
     "int",
 )
 NUMBERS = (0, -1, 1, 2, 3, 7, 255, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63))
-REALS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-45, 3e38, 1e300)
+REALS = (0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-45, 1e-37, 1e29, 3e38, 1e300)
 EXTENTS = (0, -1, 1, 2, 3, 1000, 2**20, 2**31, 2**40, 2**63 - 1)
 KINDS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 21, 22, 23, 99, -1)
 
@@ -124,7 +124,7 @@ OPERATORS = tuple(
         "Softmax ReduceSum Cast Clip QuantizeLinear DequantizeLinear QLinearConv RequantShift iSoftmax iLayerNorm iGELU",
         "LayerNormalization BatchNormalization MaxPool AveragePool Expand Tile Shape ConstantOfShape Constant Range Loop If Scan",
         "GRU LSTM TopK NonZero Einsum DepthToSpace CumSum OneHot Flatten Identity Dropout Nonsense Upsample Attention",
-        "RotaryEmbedding GroupNormalization",
+        "RotaryEmbedding GroupNormalization Quantize Lookup RequantAdd Softplus QGemm QLinearAdd FusedConv IntegerMean",
     )
     for word in line.split()
 )
@@ -133,7 +133,7 @@ OPERATORS = tuple(
 def _operator(c: Choices, graph: onnx.GraphProto) -> None:
     node = c.pick(graph.node)
     if c.chance(3):
-        node.domain = c.pick(["com.microsoft", "PACTOps", "ai.onnx.contrib", "ai.onnx", "nowhere", *HOSTILE])
+        node.domain = c.pick(["com.microsoft", "PACTOps", "ai.onnx.contrib", "ai.onnx", "deeploy", "nowhere", *HOSTILE])
     elif c.chance(6):
         node.op_type = c.pick(HOSTILE)
     else:
@@ -194,7 +194,7 @@ def _attributes(c: Choices, graph: onnx.GraphProto) -> None:
         elif attribute.ints:
             del attribute.ints[-1]
     elif kind == "rename":
-        attribute.name = c.pick(["nonsense", *HOSTILE])
+        attribute.name = c.pick(["nonsense", "epilogue", "shift", "low", *HOSTILE])
     elif kind == "repeat":
         node.attribute.append(attribute)
     elif kind == "type":
@@ -241,7 +241,7 @@ def _values(c: Choices, tensor: TensorProto) -> None:
     """Extreme values: scales of zero, multipliers out of range."""
     try:
         array = np.array(numpy_helper.to_array(tensor))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, onnx.checker.ValidationError):
         return
     if not array.size or array.dtype.kind not in "iuf":
         return

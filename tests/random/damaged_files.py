@@ -163,12 +163,12 @@ def of_json(c: Choices, text: str) -> bytes:
 
 def _damaged(c: Choices, value: Any) -> Any:
     """The value with something wrong somewhere inside it."""
-    if isinstance(value, dict) and value and not c.chance(8):
+    if isinstance(value, dict) and value and not c.chance(20):
         key = c.pick(sorted(value))
         if c.chance(6):
             return {k: v for k, v in value.items() if k != key}
         return value | {key: _damaged(c, value[key])}
-    if isinstance(value, list) and value and not c.chance(8):
+    if isinstance(value, list) and value and not c.chance(20):
         place = c.integer(0, len(value) - 1)
         if c.chance(6):
             return [*value[:place], *value[place + 1 :]]

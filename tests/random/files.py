@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shutil
 import sys
@@ -15,15 +16,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnx
 
-from deeploy.errors import DeeployError
-from tests.random import damage, damaged_files
+from tests.random import damage, damaged_files, projects, warm
 from tests.random.choices import Choices
-from tests.random.forms import Case, make
-from tests.random.oracle import Invalid
+from tests.random.forms import Case
+from tests.random.warm import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BASES = 120  # models that damage starts from
 LINES = 24  # of an error; a list of nodes without kernels has one line for each
 WIDTH = 1000  # characters of one line
@@ -85,6 +83,7 @@ def run(arguments: list[str]) -> tuple[int, str, BaseException | None]:
     """Exit status, what is on stderr, and the exception that left the command line, if any."""
     from deeploy import cli
 
+    warm.up()
     out, error = io.StringIO(), io.StringIO()
     before = sys.argv
     sys.argv = ["deeploy", *arguments]
@@ -101,34 +100,13 @@ def run(arguments: list[str]) -> tuple[int, str, BaseException | None]:
     return status, error.getvalue(), None
 
 
-@cache
-def base(seed: int) -> Case:
-    """A small model that damage starts from."""
-    while True:
-        try:
-            case = make(Choices(f"base {seed}"))
-        except Invalid:
-            seed += 100_000
-            continue
-        if len(case.model.graph.node) <= 12:
-            return case
-        seed += 100_000
-
-
-def chosen(c: Choices, form: str | None = None) -> Case:
-    seed = c.integer(0, BASES - 1)
-    while form is not None and base(seed).form != form:
-        seed = (seed + 1) % BASES
-    return base(seed)
-
-
 def types_of(case: Case) -> list[str]:
     return [part for name, kind in case.types.items() for part in ("--input-type", f"{name}={kind}")]
 
 
 def model_file(c: Choices, folder: Path) -> Attempt:
     """A damaged ONNX file, for any command that reads models."""
-    case = chosen(c)
+    case = projects.chosen(c)
     path = folder / "model.onnx"
     if c.chance(4):
         path.write_bytes(damage.of_bytes(c, case.model.SerializeToString()))
@@ -148,61 +126,38 @@ def model_file(c: Choices, folder: Path) -> Attempt:
 
 def sample_file(c: Choices, folder: Path) -> Attempt:
     """A damaged npz: as the sample that decides types, as inputs of a run, as what is expected of it."""
-    case = chosen(c, "dialect")
+    case = projects.chosen(c, "dialect")
     path = folder / "sample.npz"
     if c.chance(2):
         path.write_bytes(damaged_files.of_npz(c, case.inputs))
         (folder / "model.onnx").write_bytes(case.model.SerializeToString())
         output = folder / "out"
         return Attempt(["compile", str(folder / "model.onnx"), "-o", str(output), "--inputs", str(path)], path, output)
-    found, good = built(c.integer(0, 3))
+    made = projects.built(c.pick(["flat", "managed"]), c.integer(0, 3))
     if c.chance(3):
         path.write_bytes(damaged_files.of_npz(c, {"y": np.zeros(3, np.float32)}))
-        return Attempt(["run", str(found), "--inputs", str(good), "--expect", str(path)], path)
-    with np.load(good) as stored:
+        return Attempt(["run", str(made.folder), "--inputs", str(made.inputs), "--expect", str(path)], path)
+    with np.load(made.inputs) as stored:
         path.write_bytes(damaged_files.of_npz(c, dict(stored)))
-    return Attempt(["run", str(found), "--inputs", str(path)], path)
-
-
-@cache
-def built(number: int) -> tuple[Path, Path]:
-    """A project that is built already, and its inputs."""
-    import deeploy
-    from deeploy.backend import host
-
-    folder = Path(tempfile.mkdtemp(prefix="deeploy-fuzz-"))
-    seed = 1000 * (number + 1)
-    while True:
-        case = base(seed)
-        path = folder / "model.onnx"
-        path.write_bytes(case.model.SerializeToString())
-        try:
-            compiled = deeploy.compile(path, "generic", input_types=case.types, dialect="integer" if case.form == "dialect" else None)
-        except DeeployError:
-            seed += 1
-            continue
-        compiled.write(folder / "project")
-        host.build(folder / "project")
-        np.savez(folder / "inputs.npz", allow_pickle=False, **{f"x{i}": a for i, a in enumerate(case.inputs.values())})
-        return folder / "project", folder / "inputs.npz"
+    return Attempt(["run", str(made.folder), "--inputs", str(path)], path)
 
 
 def manifest(c: Choices, folder: Path) -> Attempt:
-    """A project with a damaged deploy.json or explain.json."""
-    source, inputs = built(c.integer(0, 3))
+    """A project with a damaged deploy.json, plan.json or explain.json."""
+    kind = c.pick(projects.KINDS)
+    made = projects.built(kind, c.integer(0, 3) if kind in ("flat", "managed") else 0)
     project = folder / "project"
-    shutil.copytree(source, project, symlinks=True)
-    path = project / c.pick(["deploy.json", "deploy.json", "deploy.json", "explain.json"])
+    shutil.copytree(made.folder, project, symlinks=True)
+    path = project / ("plan.json" if kind == "plan" else c.pick(["deploy.json", "deploy.json", "deploy.json", "explain.json"]))
     if not path.exists():
         path = project / "deploy.json"
     path.write_bytes(damaged_files.of_json(c, path.read_text()))
-    commands = [
-        ["report", str(project)],
-        ["report", str(project), "--json"],
-        ["explain", str(project), "x"],
-        ["run", str(project), "--inputs", str(inputs)],
-    ]
-    return Attempt(c.pick(commands), path)
+    if path.name == "explain.json" or c.chance(4):
+        return Attempt(["explain", str(project), c.pick(made.layers), *made.more], path)
+    if c.chance(2):
+        return Attempt(["run", str(project), "--inputs", str(made.inputs), "--time-limit", "20", *made.more], path)
+    more = ["--json"] if c.chance(4) else made.more if c.chance(2) else ()
+    return Attempt(["report", str(project), *more], path)
 
 
 def topology(c: Choices, folder: Path) -> Attempt:
@@ -211,55 +166,70 @@ def topology(c: Choices, folder: Path) -> Attempt:
     texts = [(ROOT / "targets" / name / "topology.toml").read_text() for name in ("generic", "siracusa")]
     texts.append('[[chip]]\nchip = 1\ncores = 2\nengines = ["cluster"]\nmemory = { L2 = 100000 }\n')
     path.write_bytes(damaged_files.of_toml(c, c.pick(texts)))
-    (folder / "model.onnx").write_bytes(chain().SerializeToString())
+    write_chain(folder)
     output = folder / "out"
     partition = c.pick(["tensor", "pipeline"])
     arguments = ["compile", str(folder / "model.onnx"), "-t", "generic", "--chips", "2", "--partition", partition, "--topology", str(path)]
     return Attempt([*arguments, "-o", str(output)], path, output)
 
 
-@cache
-def chain() -> onnx.ModelProto:
-    """Two matrix products with a function between them."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = [numpy_helper.from_array(np.eye(8, dtype=np.float32) * k, f"w{k}") for k in (1, 2)]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w1"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("MatMul", ["b", "w2"], ["y"]),
-    ]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy"]
-    graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-
-
 def hardware(c: Choices, folder: Path) -> Attempt:
-    """A damaged hardware file, for an exploration."""
+    """A damaged hardware file or list of layers, for an exploration."""
+    good = c.pick(sorted((ROOT / "examples/hardware").glob("*.toml")))
+    if c.chance(4):
+        path = folder / "layers.json"
+        layers = json.loads((ROOT / "examples/layers/mobilevit_s.json").read_text())
+        path.write_bytes(damaged_files.of_json(c, json.dumps(layers | {"layers": layers["layers"][:3]})))
+        return Attempt(["explore", str(path), "--hardware", str(good)], path)
     path = folder / "hardware.toml"
-    path.write_bytes(damaged_files.of_toml(c, c.pick(sorted((ROOT / "examples/hardware").glob("*.toml"))).read_text()))
-    (folder / "model.onnx").write_bytes(chain().SerializeToString())
+    path.write_bytes(damaged_files.of_toml(c, good.read_text()))
+    write_chain(folder)
     return Attempt(["explore", str(folder / "model.onnx"), "--hardware", str(path)], path)
 
 
+def sweep(c: Choices, folder: Path) -> Attempt:
+    """A damaged result of a sweep that is resumed."""
+    path = folder / "results" / kept_result().name
+    path.parent.mkdir()
+    path.write_bytes(damaged_files.of_json(c, kept_result().read_text()))
+    return Attempt([*SWEEP, str(write_chain(folder)), "--results", str(path.parent)], path)
+
+
+SWEEP = ("explore", "--hardware", str(ROOT / "examples/hardware/table3.toml"), "--vary", "pes=64", "--workers", "1")
+
+
+def write_chain(folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(projects.chain().SerializeToString())
+    return path
+
+
+@cache
+def kept_result() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="deeploy-fuzz-"))
+    status, error, _ = run([*SWEEP, str(write_chain(folder)), "--results", str(folder / "results")])
+    assert status == 0, error
+    return next((folder / "results").glob("*.json"))
+
+
 def timing(c: Choices, folder: Path) -> Attempt:
-    """A target whose timing, topology or device description is damaged."""
-    name = c.pick(["siracusa", "siracusa", "edgetpu"])
-    target = folder / name
-    shutil.copytree(ROOT / "targets" / name, target, ignore=shutil.ignore_patterns("__pycache__"))
-    path = c.pick(sorted(target.glob("*.toml")))
+    """A target whose timing, topology, device or engine description is damaged."""
+    source = c.pick([*(ROOT / "targets" / name for name in ("siracusa", "siracusa", "edgetpu")), ROOT / "tests/targets/unrolled"])
+    target = folder / source.name
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    path = c.pick([path for path in sorted(target.glob("*.toml")) if path.name != "hardware.toml"])
     path.write_bytes(damaged_files.of_toml(c, path.read_text()))
-    (folder / "model.onnx").write_bytes(chain().SerializeToString())
-    output = folder / "out"
-    more = ["--chips", "2", "--partition", "pipeline"] if name == "edgetpu" else []
-    return Attempt(["compile", str(folder / "model.onnx"), "-t", str(target), "-o", str(output), *more], path, output)
+    model, output = write_chain(folder), folder / "out"
+    more = ["--chips", "2", "--partition", "pipeline"] if source.name == "edgetpu" else []
+    return Attempt(["compile", str(model), "-t", str(target), "-o", str(output), *more], path, output)
 
 
 ATTEMPTS: tuple[tuple[int, Callable[[Choices, Path], Attempt]], ...] = (
     (12, model_file),
     (3, sample_file),
-    (2, manifest),
+    (3, manifest),
     (2, topology),
     (2, hardware),
     (1, timing),
+    (1, sweep),
 )

@@ -16,12 +16,13 @@ SHRINKING = 90  # seconds, after which a case is small enough
 def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
     from deeploy.backend import host
-    from tests.random import builds, cases
+    from tests.random import builds, cases, warm
     from tests.random.check import Outcome, check
     from tests.random.choices import Choices, shrink
     from tests.random.forms import make
     from tests.random.oracle import Invalid
 
+    warm.up()
     if not hasattr(host.build, "objects"):
         host.build = builds.Objects(OBJECTS).build(host.build)
     seed = argument["seed"]

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
-from tests.random import builds, cases, check, tasks
+from tests.random import builds, cases, check, files, tasks
 from tests.random.choices import Choices, shrink
 from tests.random.forms import Case, make
 from tests.random.oracle import Invalid
@@ -24,6 +24,7 @@ from tests.random.pool import MEMORY, Worker
 GRAPHS = range(24)
 FILES = range(150, 250)
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
+DAMAGED = sorted((Path(__file__).parent / "regressions/damaged").glob("*.onnx"))
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,14 @@ def test_regressions(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(check.host, "build", builds.Objects(tasks.OBJECTS).build(check.host.build))
     found = check.check(cases.load(path.with_suffix("")))
     assert found.kind == ("refused" if path.stem.startswith("refused_") else "passed"), f"{found.reason}\n{found.detail}"
+
+
+@pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.stem)
+def test_damaged_models_are_refused(path: Path, tmp_path: Path) -> None:
+    for target in ("generic", "siracusa"):
+        output = tmp_path / target
+        kind, reason, detail = files.judged(files.Attempt(["compile", str(path), "-t", target, "-o", str(output)], path, output))
+        assert kind == "refused", f"{reason}\n{detail}"
 
 
 # The machinery: that it would find what it looks for.

@@ -21,6 +21,7 @@ from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule, sort
 from deeploy.graph.types import DType
 
+_LARGEST = 2.0**62  # of constants
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SUMS = ("ReduceSum", "ReduceMean", "IntegerMean", "GlobalAveragePool")
 _FUNCTIONS = ("iGELU", "iHardswish", "IntegerDiv", "TrueIntegerDiv", "iNoNorm")
@@ -121,9 +122,9 @@ def _integer_constant(tensor: gs.Constant, node: gs.Node) -> gs.Constant:
     values = np.asarray(tensor.values)
     if values.dtype.kind in "f":
         whole = np.rint(values)
-        if not np.array_equal(whole, values):
+        if not np.array_equal(whole, values) or (np.abs(whole) > _LARGEST).any():
             raise ModelError(
-                f"constant {shorten(tensor.name)} of node {shorten(node.name)} ({node.op}) holds values that are not whole numbers",
+                f"constant {shorten(tensor.name)} of node {shorten(node.name)} ({node.op}) holds values that are not integers of 64 bits",
                 "A dialect graph is integer throughout; pass --dialect standard if this one is not.",
             )
         values = whole.astype(np.int64)

@@ -302,6 +302,9 @@ def _concat(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: 
     return True
 
 
+_MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
+
+
 def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
     """Exponentials of the distance from the maximum in a table."""
     x = dequantised(source.inputs[0])
@@ -310,6 +313,8 @@ def _softmax(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low:
     result, rank, axis = node.outputs[0], len(x.tensor.shape), source.attrs["axis"]
     # onnxruntime's QLinearSoftmax cuts the number of levels off, which this follows: 254 for the scale 1/255 in float32.
     levels = int(np.float32(1.0) / np.float32(y.s))
+    if levels > _MOST_LEVELS:
+        return False
     # What keeps sums and numerators within 32 bits, where nothing is lost by that.
     peak = (2**31 - 1) // (levels + int(x.tensor.shape[axis]))
     distances = np.arange(256, dtype=np.float64) * x.s
