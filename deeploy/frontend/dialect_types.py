@@ -62,7 +62,7 @@ def _from_range(name: str, arrays: Sequence[np.ndarray]) -> tuple[DType, str]:
     if not filled:
         return DType.INT8, f"{label} is taken as int8; {how}"
     if any(not ((np.abs(a) <= _LARGEST) & (a == np.rint(a))).all() for a in filled):
-        return DType.FLOAT32, f"{label} is taken as float32, since the sample holds other than integers; {how}"
+        return DType.FLOAT32, f"{label} is taken as float32, since the sample holds other than whole numbers; {how}"
     low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
     dtype = DType.smallest(low, high)
     if low >= 0 and high <= DType.INT8.range[1]:

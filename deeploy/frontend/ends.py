@@ -100,12 +100,7 @@ def bind_outputs(
 
 
 def check_tensors(graph: gs.Graph) -> None:
-    """Raise UnsupportedError for the first tensor whose elements the generated code cannot count or does not have, and for no results."""
-    if all(0 in tensor.shape for tensor in graph.outputs):
-        raise UnsupportedError(
-            f"the model computes nothing: its output '{shorten(graph.outputs[0].name)}' has no elements",
-            "check the shapes of its inputs, or pin other dimensions: --dim NAME=VALUE",
-        )
+    """Raise UnsupportedError for the first tensor whose elements the generated code cannot count or does not have."""
     seen: set[int] = set()
     for tensor in (*graph.inputs, *(t for node in graph.nodes for t in (*node.inputs, *node.outputs))):
         if id(tensor) in seen or tensor.is_empty():

@@ -25,7 +25,7 @@ from deeploy.frontend.structure import check_and_sort, describe
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 SMALLEST_SCALE = float(np.finfo(np.float32).smallest_normal)  # of quantisation: the reciprocal of a smaller one is infinite
-LARGEST_SCALE = 1e30  # the product of two and the quotient by a third are finite
+LARGEST_SCALE = float(np.finfo(np.float32).max)
 
 _CORRECT = "correct the model, or export it again"
 _BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})

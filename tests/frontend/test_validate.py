@@ -125,7 +125,7 @@ def test_a_text_that_is_not_utf8_is_named(field: str, tmp_path: Path) -> None:
     assert len(str(raised.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("scale", [0.0, -0.5, 1e-40, 2e30, float("inf"), float("nan")])
+@pytest.mark.parametrize("scale", [0.0, -0.5, 1e-40, float("inf"), float("nan")])
 @pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
 def test_scales_are_finite_and_positive(op: str, scale: float, tmp_path: Path) -> None:
     kind = np.float32 if op == "QuantizeLinear" else np.int8
