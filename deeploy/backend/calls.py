@@ -124,7 +124,7 @@ def views(call: Call, stored: Mapping[str, DType], live: Value) -> dict[str, Vie
         result[name] = View(
             ptr=Variable(name, 0, 0),
             extent=tuple(live if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
-            stride=broadcast(call, name, operand.access.strides),
+            stride=steps(call, name, operand.access.strides, shape),
             before=footprint.before if footprint else (0,) * len(shape),
             first=(0,) * len(shape),
             shape=shape,
@@ -146,14 +146,29 @@ def extents(call: Call, live: Value) -> dict[str, Value]:
     return {name: live if name in call.geometry.limited else size for name, size in call.geometry.extents.items()}
 
 
-def broadcast(call: Call, name: str, strides: Sequence[Value]) -> tuple[Value, ...]:
-    """Strides with 0 where an axis of extent 1 stands for every index of a longer dimension."""
+def steps(call: Call, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:
+    """Strides as templates see them: 0 where an axis of extent 1 stands for every index of a longer dimension.
+
+    Of the trailing axes that the kernel has packed, one of extent 1 has the stride of packed ones, wherever a view or a window has it:
+    a template may read from it how long what follows is.
+    """
     maps, shape = _maps(call), call.operands[name].access.shape
-    if name not in maps:
-        return tuple(strides)
-    box = call.geometry.box()
-    spans = [axis.span(box) for axis in maps[name].axes]
-    return tuple(0 if n == 1 and last > 0 else s for n, s, (_, last) in zip(shape, strides, spans, strict=True))
+    result = list(strides)
+    spread = [False] * len(shape)
+    if name in maps:
+        box = call.geometry.box()
+        spread = [n == 1 and axis.span(box)[1] > 0 for n, axis in zip(shape, maps[name].axes, strict=True)]
+    packed: Value = 1
+    for axis in reversed(range(len(shape))):
+        if spread[axis]:
+            result[axis] = 0
+        elif axis < len(shape) - call.kernel.dense(name, len(shape)):
+            continue
+        elif shape[axis] == 1:
+            result[axis] = packed
+        else:
+            packed = result[axis] * extents[axis]
+    return tuple(result)
 
 
 def _maps(call: Call) -> dict[str, Map]:

@@ -130,7 +130,7 @@ class Printer:
             name: c.View(
                 ptr=Variable(name, 0, 0),
                 extent=tuple(window.count for window in operand.axes),
-                stride=c.broadcast(call, name, operand.strides),
+                stride=c.steps(call, name, operand.strides, [window.count for window in operand.axes]),
                 before=tuple(window.before for window in operand.axes),
                 first=tuple(window.first for window in operand.axes),
                 shape=call.operands[name].access.shape,

@@ -25,11 +25,13 @@ from deeploy.bringup.runs import Run
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.report.compare import excess
+from deeploy.resources import resource
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZE = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLS = ("--param", "asan-stack=0")  # of the calls, whose arguments on the stack only the kernel reads: checks of them are most of the time
 SECONDS = 300  # in which a program ends
+ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True)
@@ -60,22 +62,34 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
     lookup = TemplateLookup([str(path) for path in target.template_folders], strict_undefined=True)
     instances: dict[str, calls.Instance] = {}
     made: list[Run] = []
-    cores = max((engine.cores for engine in target.engines if engine.name == kernel.engine), default=1)
+    engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)
+    cores = 1 if engine is None else 0 if engine.accelerator else engine.cores
     for number, case in enumerate(given):
         subject = runs.subject(number, case, kernel, cores)
         for form in runs.forms(subject, Random(f"{seed} {number} {case}")):
             run, instance = runs.runs(subject, form, lookup)
             instances.setdefault(instance.name, instance)
             made.append(run)
-    _write(kernel, target, made, instances, folder)
-    failure = _build(kernel, target, instances, folder, compiler) or _run(made, folder, target)
+    machine = _machine(target) if engine is not None and engine.accelerator else ()
+    _write(kernel, target, made, instances, machine, folder)
+    failure = _build(kernel, target, instances, machine, folder, compiler) or _run(made, folder, target)
     if failure is None:
         done, failure = _compared(made, (folder / "out.bin").read_bytes())
         return Outcome(done, len(instances), failure)
     return Outcome(0, len(instances), failure)
 
 
-def _write(kernel: Kernel, target: Target, made: Sequence[Run], instances: Mapping[str, calls.Instance], folder: Path) -> None:
+def _machine(target: Target) -> tuple[str, ...]:
+    """The lines that tell calls of an accelerator's kernel of the machine."""
+    accelerators = [engine.name for engine in target.engines if engine.accelerator]
+    cores = max(engine.cores for engine in target.engines)
+    lines = ['#include "alone.h"', *(f"#define ACCELERATOR_{name} {number}" for number, name in enumerate(accelerators))]
+    return (*lines, f"const struct rt_machine rt_machine = {{.cores = {cores}, .accelerators = {len(accelerators)}}};")
+
+
+def _write(
+    kernel: Kernel, target: Target, made: Sequence[Run], instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path
+) -> None:
     for name, content in kernel_files(target, kernel.source).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,15 +98,21 @@ def _write(kernel: Kernel, target: Target, made: Sequence[Run], instances: Mappi
         defines = "".join(f"#define {name} {value}\n" for name, value in instance.macros)
         source = Path("kernels") / instance.source
         (folder / f"{instance.name}.c").write_text(f'#include <stdint.h>\n{defines}#include "{source}"\n', encoding="utf-8")
-    (folder / "main.c").write_text(_main(made, instances), encoding="utf-8")
+    (folder / "main.c").write_text(_main(made, instances, machine), encoding="utf-8")
     (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in made for array in run.memory.values()))
 
 
-def _build(kernel: Kernel, target: Target, instances: Mapping[str, calls.Instance], folder: Path, compiler: str) -> Failure | None:
+def _build(
+    kernel: Kernel, target: Target, instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path, compiler: str
+) -> Failure | None:
     includes = {f"-I{(folder / name).parent}" for name in kernel_files(target, kernel.source)}
     includes |= {f"-I{path}" for path in target.runtime if path.is_dir()}
-    common = [compiler, *WARNINGS, *SANITIZE, *sorted(includes)]
     files = [str(folder / f"{name}.c") for name in instances]
+    if machine:
+        host = resource("kernels") / "hal" / "host"
+        includes |= {f"-I{path}" for path in (ASSETS, host, host.parent)} | {"-DRT_CHECKED"}
+        files += [str(ASSETS / "alone.c"), str(host / "npu.c")]
+    common = [compiler, *WARNINGS, *SANITIZE, *sorted(includes)]
     for command in (
         [*common, *(CALLS if compiler.endswith("gcc") else ()), "-c", str(folder / "main.c"), "-o", str(folder / "main.o")],
         [*common, str(folder / "main.o"), *files, "-lm", "-o", str(folder / "main")],
@@ -172,18 +192,19 @@ static void *take(FILE *in, size_t bytes) {
 """
 
 
-def _main(made: Sequence[Run], instances: Mapping[str, calls.Instance]) -> str:
+def _main(made: Sequence[Run], instances: Mapping[str, calls.Instance], machine: tuple[str, ...]) -> str:
     """One function per run, in the order of their memory in the file."""
+    take = "alone_take" if machine else "take"
     lines = [f"#include <{name}.h>" for name in ("math", "stdint", "stdio", "stdlib")]
     lines += sorted({f'#include "{i.struct}.h"' for i in instances.values()})
-    lines += [f"void {i.name}(const struct {i.struct} *k);" for i in instances.values()] + [_TAKE]
+    lines += [f"void {i.name}(const struct {i.struct} *k);" for i in instances.values()] + [*machine, "" if machine else _TAKE]
     for number, run in enumerate(made):
-        lines += [f"static void run_{number}(FILE *in, FILE *out) {{"]
+        lines += [f"static void run_{number}(FILE *in, FILE *out) {{", *(["    alone_begin();"] if machine else [])]
         for name, array in run.memory.items():
-            lines.append(f"    {run.types[name]} *m_{name} = take(in, {array.nbytes});")
-        lines += [f"    {line}" for line in run.body]
+            lines.append(f"    {run.types[name]} *m_{name} = {take}(in, {array.nbytes});")
+        lines += [f"    {line}" for line in run.body] + (["    alone_end();"] if machine else [])
         lines += [f"    fwrite(m_{name}, 1, {array.nbytes}, out);" for name, array in run.memory.items() if name not in run.scratch]
-        lines += [*(f"    free(m_{name});" for name in run.memory), "}", ""]
+        lines += [*(f"    free(m_{name});" for name in run.memory if not machine), "}", ""]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;"]
     lines += ['    FILE *in = fopen(argv[1], "rb"), *out = fopen(argv[2], "wb");', "    if (!in || !out) return 3;"]
     for number in range(len(made)):

@@ -79,7 +79,7 @@ class Subject:
     geometry: Geometry
     arrays: Mapping[str, np.ndarray]
     constants: frozenset[str]
-    cores: int
+    cores: int  # that may share the work; 0 of an accelerator
 
     @property
     def types(self) -> dict[str, DType]:
@@ -108,7 +108,7 @@ def subject(number: int, case: Case, kernel: Kernel, cores: int) -> Subject:
     geometry = bind.bound_geometry(kernel, case.node, stored)
     constants = {n for n, tensor in zip(names, case.node.inputs, strict=True) if tensor is not None and tensor.data is not None}
     arrays = {**stored, **dict(zip(kernel.outputs, case.wanted, strict=True))}
-    return Subject(number, case, kernel, geometry, arrays, frozenset(constants), max(cores, PARTS))
+    return Subject(number, case, kernel, geometry, arrays, frozenset(constants), max(cores, PARTS) if cores else 0)
 
 
 def forms(given: Subject, rng: Random) -> Iterator[Form]:
@@ -210,7 +210,7 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
 def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) -> tuple[Box, ...]:
     """The shares of several cores along a dimension that they may divide; cores of which nothing is left have none."""
     dims = [name for name in tiling.core_dims(given.call(places)) if given.geometry.extents[name] > 1]
-    if not dims:
+    if not dims or not given.cores:
         return ()
     name = rng.choice(dims)
     first, last = box.get(name, (0, given.geometry.extents[name] - 1))
@@ -232,7 +232,7 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls
             memory[name] = _spread(array, accesses[name], name not in given.kernel.outputs)
     body: list[str] = []
     for number, box in enumerate(form.boxes):
-        body += _body(given, form, call, instance.name, lookup, number % given.cores, box, whole, accesses)
+        body += _body(given, form, call, instance.name, lookup, number % max(1, given.cores), box, whole, accesses)
     wanted = {}
     for name in given.kernel.outputs:
         inside = () if name in form.copied else whole[name]
@@ -264,7 +264,7 @@ def _body(
         views[name] = calls.View(
             ptr=Variable(name, 0, 0),
             extent=tuple(s.stop - s.start for s in part),
-            stride=calls.broadcast(call, name, access.strides),
+            stride=calls.steps(call, name, access.strides, [s.stop - s.start for s in whole[name]]),
             before=before,
             first=tuple(s.start for s in part),
             shape=array.shape,

@@ -126,4 +126,6 @@ def _normalisation(node: Node, weights: Array, offset: Array) -> Normalisation |
     before = offset + (bias if len(constants) == 3 else 0)
     limits = (int(node.attrs["low"]), int(node.attrs["high"]))
     found = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
-    return "a requantisation that 32 bits compute with the same results" if found is None else found
+    if found is None or found.shifts is not None:
+        return "a requantisation that 32 bits compute with the same results, by one shift for all channels"
+    return found

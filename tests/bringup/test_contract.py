@@ -24,19 +24,18 @@ from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples" / "targets").glob("*/*/target.py"))
-GROUPS = ("abc", "defghijklmno", "p", "qrstuvwxyz")  # of kernels by their first letters, that take about as long as each other
+GROUPS = ("abc", "defghijklm", "n", "p", "oqrstuvwxyz")  # of kernels by their first letters, that take about as long as each other
 
 
 def tried(target: Target, names: tuple[str, ...], samples: int, seed: int, fixed: bool) -> None:
-    """Every kernel that needs no accelerator and no runtime is run, in as many variants as random nodes allow, and equals its reference."""
+    """Every kernel but those of links is run, in as many variants as random nodes allow, and equals its reference."""
     findings = check(target, names, True, samples, seed, fixed)
     assert findings.passed, [row for row in findings.rows if row.status == "failed"]
-    engines = {engine.name for engine in target.engines if engine.accelerator}
-    alone = sorted(k.name for k in target.kernels if k.name.startswith(names) and not k.link and k.engine not in engines)
+    alone = sorted(k.name for k in target.kernels if k.name.startswith(names) and not k.link)
     assert sorted(row.name for row in findings.rows if row.part == "kernel" and row.runs) == alone
     contents = findings.contents()
     assert contents["kernels"] == len(alone) <= contents["variants"] <= contents["cases"]
-    assert contents["cases"] >= 3 * samples * len(alone)
+    assert contents["cases"] >= 2 * samples * len(alone)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from deeploy.graph import epilogue
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.operators import conv, matmul
+from targets.siracusa import npu_layers
 from targets.siracusa.npu import Mode
 from targets.siracusa.npu_layers import Lowered, lower
 
@@ -111,3 +113,13 @@ def test_layers_of_the_integer_dialect(shared_models: Path, name: str, most: int
     plan = compile_model(folder / "network.onnx", "generic", inputs=folder / "inputs.npz").networks["network"].plan
     layers = [call.node for call in plan.program.calls if call.node.op in ("Conv", "MatMul")]
     assert sum(isinstance(lower(layer), Lowered) for layer in layers) == most
+
+
+def test_channels_with_shifts_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No operand holds them: the emitted jobs have one shift for all channels."""
+    layer, _ = NODES["3x3"]
+    lowered = lower(layer)
+    assert isinstance(lowered, Lowered) and lowered.normalisation is not None
+    found = replace(lowered.normalisation, shift=None, shifts=np.arange(11, dtype=np.uint8))
+    monkeypatch.setattr(npu_layers, "normalisation", lambda *_: found)
+    assert lower(layer) == "a requantisation that 32 bits compute with the same results, by one shift for all channels"

@@ -112,6 +112,16 @@ def test_single_buffers_under_the_sanitizers(tmp_path: Path) -> None:
     check(compiled(layers, only_npu(), Options({"l1": 22_000}, buffering="single")), layers, tmp_path, sanitize=True)
 
 
+@pytest.mark.parametrize("l1", [240_000, 30_000])
+def test_windows_of_one_column_of_outputs(tmp_path: Path, l1: int) -> None:
+    """Outputs follow each other row after row: along the axis of extent 1 nothing is stepped."""
+    layers = [image((1, 40, 5, 10), 70, 5, spread=5), image((2, 30, 5, 9), 33, 5, y="s32", spread=5)]
+    made = compiled(layers, only_npu(without="strips"), Options({"l1": l1}))
+    assert {kernel.name for kernel in kernels_of(made)} == {"neureka_windows"}
+    assert (made.plan.tiling(0).tiles > 1) == (l1 < 200_000)
+    check(made, layers, tmp_path)
+
+
 def test_windows_in_strips_are_those_of_few_channels(tmp_path: Path) -> None:
     layers = [layer for layer in LAYERS if layer.op == "Conv" and layer.x.shape[3] <= 8 and layer.attrs["group"] == 1]
     strips = compiled(layers, only_npu(), Options())
