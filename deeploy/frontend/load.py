@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.schemas import DIALECT_DOMAINS
 from deeploy.frontend.structure import check
 from deeploy.frontend.validate import check_text
 
@@ -50,8 +51,18 @@ def read_whole(path: Path) -> onnx.ModelProto:
     model = _parse(path)
     _load_external_data(model, path.parent)
     model = _inline_functions(model)
+    for node in model.graph.node:
+        _give_one_name(node)
     check(model.graph)
     return model
+
+
+def _give_one_name(node: onnx.NodeProto) -> None:
+    """Call RMSNorm of the dialect, which is of floats, as onnxruntime does; it says its epsilon, for there is no default to rely on."""
+    epsilon = next((attribute for attribute in node.attribute if attribute.name in ("eps", "epsilon")), None)
+    if node.op_type == "RMSNorm" and node.domain in DIALECT_DOMAINS and epsilon is not None:
+        epsilon.name = "epsilon"
+        node.op_type, node.domain = "SimplifiedLayerNormalization", ""
 
 
 def _parse(path: Path) -> onnx.ModelProto:
