@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mako.lookup import TemplateLookup
 
+from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product
 from deeploy.graph.nest import Map
@@ -95,6 +96,12 @@ def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Inst
         suffix.append(f"even{even}")
     owner = [project, "kernel"] if project else []
     name = "_".join([*owner, call.kernel.name, *codes, *suffix, *further.values()])
+    if not names.is_name(name):
+        label = f"node {shorten(call.node.name)} ({call.node.op})"
+        raise UnsupportedError(
+            f"{label} wants an instance of kernel {call.kernel.name} that would be called {shorten(name)}",
+            "Correct the model, or the macros of the kernel's declaration: their values are parts of a name in C.",
+        )
     kernel = call.kernel
     return Instance(name, kernel.source, kernel.struct or Path(kernel.source).stem, (("KERNEL", name), *macros), kernel.texts)
 
@@ -210,16 +217,19 @@ def render(
         extent: iterations of every dimension, in the part of a core.
         message: which one of the network's messages it is (``message_number``).
     """
+    owner = f"node {call.node.name} ({call.node.op})"
+    attrs = names.guarded(dict(call.node.attrs), owner)
     text: str = lookup.get_template(call.kernel.template).render(
         kernel=kernel,
-        node=call.node,
-        attrs=call.node.attrs,
+        node=replace(call.node, name=names.guarded(call.node.name, owner), attrs=attrs),
+        attrs=attrs,
         geometry=call.geometry,
         extent=extent,
         epilogue=initialiser(call),
         limits=limits,
         c_float=c_float,
         c_int=c_int,
+        c_string=names.literal,
         product=product,
         scratch=scratch,
         message=message,

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any, NoReturn
+
+from deeploy.errors import UnsupportedError, shorten
 
 _KEYWORDS = frozenset(
     [
@@ -106,3 +109,52 @@ def string(name: str) -> str:
         begin = data[: _LONGEST_STRING - 20].decode("utf-8", "ignore").encode()
         data = begin + b"..." + hashlib.sha256(data).hexdigest()[:16].encode()
     return '"' + "".join(chr(b) if b in safe else f"\\{b:03o}" for b in data) + '"'
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can stand in C wherever a name or a part of one can."""
+    return re.fullmatch(r"[A-Za-z0-9_]*", text) is not None
+
+
+class FreeText:
+    """A text of a model that is no name in C: templates can compare it; to print it, or a part of it, is an error."""
+
+    def __init__(self, text: str, owner: str) -> None:
+        self._text, self._owner = text, owner
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == (other._text if isinstance(other, FreeText) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @property
+    def literal(self) -> str:
+        """A C string literal that holds the text."""
+        return string(self._text)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UnsupportedError(
+            f"{shorten(self._owner)} has the text '{shorten(self._text, 60)}', which would become a part of the C",
+            "correct the model, or print it by c_string in the kernel's template",
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self._refuse()
+
+    __str__ = __format__ = __add__ = __radd__ = __mod__ = __getitem__ = __iter__ = _refuse
+
+
+def literal(text: str | FreeText) -> str:
+    """A C string literal that holds a text as templates get it."""
+    return text.literal if isinstance(text, FreeText) else string(text)
+
+
+def guarded(value: Any, owner: str) -> Any:
+    """A value as templates get it: texts that are no names are ``FreeText``, in lists and tables, too."""
+    if isinstance(value, str):
+        return value if is_name(value) else FreeText(value, owner)
+    if isinstance(value, list | tuple):
+        entries = [guarded(entry, owner) for entry in value]
+        return entries if isinstance(value, list) else tuple(entries)
+    return {key: guarded(entry, owner) for key, entry in value.items()} if isinstance(value, dict) else value

@@ -6,10 +6,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeploy.graph.names import Names, comment, string
+from deeploy.errors import UnsupportedError
+from deeploy.graph.names import FreeText, Names, comment, guarded, is_name, literal, string
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -50,3 +52,16 @@ def test_strings_read_back_as_the_name(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", str(source), "-o", str(tmp_path / "strings")], check=True)
     output = subprocess.run([str(tmp_path / "strings")], check=True, capture_output=True).stdout
     assert output.split(b"\xff")[:-1] == [text.encode() for text in hostile]
+
+
+@given(st.text(max_size=20))
+def test_texts_that_are_no_names_can_be_compared_and_not_printed(text: str) -> None:
+    (inner,) = guarded({"a": [text]}, "node n (Op)")["a"]
+    assert inner == text and inner != f"{text}x"
+    if IDENTIFIER.fullmatch(f"x{text}"):
+        assert is_name(text) and inner is text and literal(inner) == string(text)
+        return
+    assert isinstance(inner, FreeText) and literal(inner) == string(text)
+    for use in (str, lambda t: f"{t}", lambda t: "PAD_" + t, lambda t: t + "", lambda t: t.upper(), lambda t: t[0], list, lambda t: t % 1):
+        with pytest.raises(UnsupportedError, match="would become a part of the C"):
+            use(inner)

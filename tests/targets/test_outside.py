@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,34 @@ def test_the_generic_target_says_that_it_has_no_such_kernel(model: Path) -> None
     with pytest.raises(UnsupportedError) as error:
         deeploy.compile(model, "generic")
     assert "stretch" in str(error.value).lower()
+
+
+@pytest.mark.parametrize("place", ["template", "macro", "string", "compared"])
+def test_texts_of_a_model_are_in_no_code(model: Path, tmp_path: Path, place: str) -> None:
+    """A text that is no name is an error where a template or a macro prints it as code, and is escaped as a string."""
+    hostile = onnx.load(model)
+    hostile.graph.node[0].attribute.append(helper.make_attribute("label", 'constant"); system(1); //'))
+    onnx.save(hostile, model)
+    target = load(OUTSIDE)
+    (tmp_path / "templates").mkdir()
+    text = (OUTSIDE / "templates" / "stretch.mako").read_text()
+    printed = {
+        "template": "${attrs['label']}",
+        "string": "/* ${c_string(attrs['label'])} */",
+        "compared": "${int(node.attrs['label'] == 'x')};",
+    }
+    (tmp_path / "templates" / "stretch.mako").write_text(text + printed.get(place, ""))
+    stretch = target.kernels[0]
+    if place == "macro":
+        stretch = replace(stretch, macros=lambda node: {"LABEL": str(node.attrs["label"])})
+    target = replace(target, kernels=(stretch, *target.kernels[1:]), template_folders=(tmp_path / "templates", *target.template_folders))
+    compiled = deeploy.compile(model, target)
+    if place in ("template", "macro"):
+        with pytest.raises(UnsupportedError, match=r"stretch \(Stretch\) (has the text 'constant|wants an instance of kernel stretch)"):
+            compiled.files()
+    else:
+        code = compiled.files()["src/network.c"]
+        assert ("system" in str(code)) is (place == "string") and 'constant"' not in str(code)
 
 
 def test_a_folder_without_target_is_refused(tmp_path: Path) -> None:
