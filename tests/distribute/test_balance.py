@@ -137,7 +137,7 @@ def test_refinement_goes_backward_when_the_last_stage_has_too_much() -> None:
     levels = chain(*[10] * 12)
     refined = balance.refine(levels, (4, 8), over(levels, [100, 60, 20]))
     assert refined.cuts == (4, 10)
-    assert refined.excess == 0
+    assert (refined.moves, refined.excess) == (1, 0), "two levels at once"
 
 
 def test_refinement_says_what_is_too_much_in_the_end() -> None:

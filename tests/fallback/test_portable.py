@@ -111,6 +111,10 @@ const float weight[3] = {
 #define TWICE(x) \\
 2 * (x)
 const char *text = "){";
+#define BEGIN {
+int between = 1;
+#define END }
+int row[1] = BEGIN 1 END;
 typedef int number;
 int sum(
 const int *x,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,19 @@ def test_the_shortest_constants_stay_while_there_is_room(tmp_path: Path, l1: int
     assert len(placed) == LAYERS and all(p.last == LAYERS for p in placed)
     others = [p for p in whole.plan.placements if p.level == "L1" and p.first != FOR_EVER]
     assert max(p.offset + p.size for p in others) <= min(p.offset for p in placed)
+
+
+def test_room_is_what_the_peak_leaves(tmp_path: Path) -> None:
+    """Where blocks lie higher than the bound, room for two biases of 256 bytes is left above them, and for a bit of a third."""
+    whole = dense(tmp_path, Options({"l1": 60_000}))
+    assert whole.plan.machine is not None
+    planner = Planner(whole.network.program, whole.plan.target, whole.plan.machine)
+    plan = planner.plan()
+    top = 60_000 - 2 * 256 - 200
+    high = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], peak=top)})
+    found = keep(high, planner.measured)
+    assert sorted(p.offset for p in found.placements if p.level == "L1" and p.first == FOR_EVER) == [top, top + 256]
+    assert found.memory["L1"].peak == top + 2 * 256
 
 
 def test_nothing_is_fetched_for_what_stays(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.simulate import nets
 def test_sizes_are_the_smallest_for_their_number_of_tiles(extent: int, multiple: int, growth: float) -> None:
     found = sizes(extent, multiple, growth)
     assert found == sorted(set(found), reverse=True)
-    assert found[0] == extent or -(-extent // found[0]) == 1
+    assert found[0] == extent
     assert found[-1] == min(multiple, extent)
     for size in found:
         assert size == extent or size % multiple == 0

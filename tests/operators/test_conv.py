@@ -69,6 +69,23 @@ def test_conv_is_exact(name: str, zero: int) -> None:
         check(kernel(chosen), {"x": x, "w": w}, "s32", attrs)
 
 
+@pytest.mark.parametrize(
+    ("shape", "group", "kinds"),
+    [
+        ((4, 1, 3, 3), 1, ["is_dense"]),  # one channel, and no groups
+        ((4, 3, 3, 3), 1, ["is_dense"]),
+        ((4, 1, 3, 3), 4, ["is_depthwise", "is_depthwise_multiplied"]),
+        ((8, 1, 3, 3), 4, ["is_depthwise_multiplied"]),
+        ((8, 3, 3, 3), 2, []),
+        ((1, 1, 3, 3), 1, ["is_dense"]),
+    ],
+)
+def test_kinds_of_groups(shape: tuple[int, ...], group: int, kinds: list[str]) -> None:
+    node = Node("n", "Conv", (None, Tensor("w", shape, DType.INT8)), (), conv_attrs(group=group))
+    every = (conv.is_dense, conv.is_depthwise, conv.is_depthwise_multiplied)
+    assert [kind.__name__ for kind in every if kind(node)] == kinds
+
+
 def test_the_special_kernel_comes_first() -> None:
     expected = {
         "dense 3x3": "conv2d",

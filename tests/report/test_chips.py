@@ -15,10 +15,11 @@ from deeploy.backend.host import select_network
 from deeploy.backend.project import read_manifest
 from deeploy.cli import app
 from deeploy.errors import UsageError
-from deeploy.report.chips import breakdown, report, summary
+from deeploy.report.chips import breakdown, page, report, summary
 from deeploy.report.why import find
 from deeploy.verify import run_project
 from tests.e2e.systems import star, towers
+from tests.report.browser import Document
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +31,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_shows_all_chips_together_and_each_kind_once(folder: Path) -> None:
-    page = (folder / "report.html").read_text()
-    assert page.count("<article") == 3
-    assert 'data-network="chip0"' in page and 'data-network="chip1"' in page and 'data-network="chip2"' not in page
-    picture = page[page.index('id="joint"') :]
+    text = (folder / "report.html").read_text()
+    assert text.count("<article") == 3
+    assert 'data-network="chip0"' in text and 'data-network="chip1"' in text and 'data-network="chip2"' not in text
+    picture = text[text.index('id="joint"') :]
     assert all(f">chip {chip}</text>" in picture for chip in range(4))
     assert "waiting for chips" in picture
 
@@ -66,6 +67,18 @@ def test_a_terminal_shows_a_line_per_chip(folder: Path) -> None:
     short = summary(read_manifest(folder), folder)
     assert "4 x siracusa (2 different)" in short and f"in {len(read_manifest(folder)['messages'])} messages" in short
     assert shown.splitlines()[1] in short and " uJ, EDP " in short
+
+
+def test_bytes_are_sent_by_one_chip_and_received_by_the_other(folder: Path) -> None:
+    messages = [{"from": 0, "to": 2, "bytes": 711}, {"from": 2, "to": 3, "bytes": 322}]
+    manifest = {**read_manifest(folder), "messages": messages}
+    wanted = [(711, 0), (0, 0), (322, 711), (0, 322)]
+    lines = [line for line in report(manifest).splitlines() if re.match(r"^ +[0-3] +[01] ", line)]
+    assert all(re.search(f" {sent} +{received} ", line) for line, (sent, received) in zip(lines, wanted, strict=True))
+    table = Document(page(manifest, (), {}, {})).find("table", "id", "chips")[0]
+    heads, *rows = table.all("tr")
+    columns = [[cell.text for cell in heads.children].index(name) for name in ("sent", "received")]
+    assert [tuple(int(row.children[column].text) for column in columns) for row in rows] == wanted
 
 
 def test_one_chip_does_not_run_alone(folder: Path) -> None:

@@ -75,6 +75,14 @@ def test_probabilities_are_near_and_have_the_same_maximum(got: list[float], expe
     assert compare(port("softmax"), *eight).passed is passed
 
 
+def test_quantised_probabilities_tie_where_they_are_equal_only() -> None:
+    """A step of 1/255 apart is another maximum, and no equal element; where either side has a tie, its maximum is the other's."""
+    one, other, tied = (np.array([row], np.int8) for row in ([-27, -28, -74], [-28, -27, -74], [-28, -28, -74]))
+    found = compare(port("softmax"), one, other)
+    assert not found.passed and found.equal == pytest.approx(1 / 3) and found.worst == pytest.approx(1)
+    assert compare(port("softmax"), one, tied).passed and compare(port("softmax"), tied, other).passed
+
+
 def test_a_tolerance_replaces_the_rule() -> None:
     got, expected = stepped(500)
     assert compare(port("exact"), got, expected, 1.0).passed

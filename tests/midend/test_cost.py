@@ -1,0 +1,42 @@
+"""Cycles in closed form: what counts beside what."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeploy.midend.cost import Load, active, steps, total
+
+OUT = Load(fetched=40, stored=670, first=10, last=70)  # 10 cycles of fetching and 200 of storing a tile
+IN = Load(fetched=610, stored=100, first=10, last=70)  # the other way round
+
+
+@pytest.mark.parametrize(
+    ("compute", "loads", "tiles"),
+    [
+        (400, [], 100 + 2 * 100 + 100),
+        (400, [OUT], 100 + 2 * 210 + 200),  # nothing leaves beside the first tile
+        (400, [IN], 200 + 2 * 210 + 100),  # nothing arrives beside the last one
+        (400, [OUT, IN], 200 + 2 * 210 + 200),
+        (840, [OUT], 210 + 2 * 210 + 210),
+        (820, [OUT], 205 + 2 * 210 + 205),
+    ],
+)
+def test_with_two_slots_the_longer_counts_for_every_tile(compute: int, loads: list[Load], tiles: int) -> None:
+    """Of four tiles; the first window arrives and the last one leaves beside nothing, as the first core starts all transfers."""
+    ends = sum(load.first + load.last for load in loads)
+    assert total(compute, 4, 33, {str(path): load for path, load in enumerate(loads)}, True) == tiles + ends + 33
+
+
+def test_with_one_slot_everything_adds_up() -> None:
+    assert total(400, 4, 33, {"near": OUT, "far": IN}, False) == 400 + 33 + 710 + 710
+
+
+def test_an_accelerator_computes_while_the_first_core_starts_transfers() -> None:
+    """Of 400 cycles the core needs 40 before; 150 of starting 200 are done meanwhile, which is 50 for each of three tiles."""
+    assert total(400, 4, 200, {"near": OUT}, True, alone=40, beside=150) == 40 + 90 + 2 * 260 + 200 + 200 - 150 + 80
+
+
+def test_a_team_works_on_parts_of_one_size() -> None:
+    assert [active(size, 8) for size in (1, 8, 9, 16, 17, 24)] == [1, 8, 5, 8, 6, 8]
+    assert [steps(10, step) for step in (1, 4, 5, 10, 11)] == [10, 3, 2, 1, 1]
+    assert [steps(size, -4) for size in (3, 4, 5)] == [3, 0, 0]
