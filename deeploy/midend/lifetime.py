@@ -55,12 +55,10 @@ def united(program: Program) -> dict[int, tuple[str, str]]:
     """The buffers (written, read) that share an address since the call of a step writes the one over the other."""
     alive = spans(program)
     found: dict[int, tuple[str, str]] = {}
-    written: set[str] = set()
     for step, call in enumerate(program.calls):
         for y, x in overwrites(program, call):
-            if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step and y not in written:
+            if alive.get(x, (0, -1))[1] == step and alive.get(y, (-1, 0))[0] == step:
                 found[step] = (y, x)
-                written.add(y)
                 break
     return found
 
