@@ -392,6 +392,14 @@ def _balance(cut: Cut) -> Balance:
     return next(name for name in BALANCES if name == cut.balance)
 
 
+def _clocks(target: Target, topology: Topology) -> tuple[str, ...]:
+    """What to mind where chips of a system run at another clock than a chip alone."""
+    if target.timing is None or target.timing.mhz == topology.mhz:
+        return ()
+    clocks = f"the topology's chips run at {topology.mhz:g} MHz, {target.name} alone at {target.timing.mhz:g} MHz"
+    return (f"{clocks}: compare cycles, or times with those of --chips 1",)
+
+
 def build(
     system: System, found: api.Lowered, model: str, target: Target, topology: Topology, options: Options, clock: api.Clock
 ) -> Distributed:
@@ -414,7 +422,7 @@ def build(
             known[key] = chip, program
             plans.append(clock("plan", _planned, chip, program, own, machine, limits))
         leads.append(written.setdefault((key, wording(plans[chip])), chip))
-    notes = (*found.notes, *system.notes)
+    notes = (*found.notes, *system.notes, *_clocks(target, topology))
     return Distributed(
         system, topology, target, tuple(plans), tuple(leads), model, found.inputs, found.outputs, found.dialect, notes, clock.seconds
     )

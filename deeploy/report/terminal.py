@@ -50,7 +50,7 @@ def _time(entry: Entry, macs: int) -> list[str]:
         gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
         gap = _share(planned - bound, planned)
         lines.append(
-            f"  the planner's closed form counts {number(planned)}, and no plan below {number(bound)} (gap {gap}); greedy plan: {gain}"
+            f"  the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap}); greedy plan: {gain}"
         )
     return lines
 
