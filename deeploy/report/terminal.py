@@ -49,9 +49,8 @@ def _time(entry: Entry, macs: int) -> list[str]:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
         gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
         gap = _share(planned - bound, planned)
-        lines.append(
-            f"  the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap}); greedy plan: {gain}"
-        )
+        counted = f"the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap})"
+        lines.append(f"  {counted}; greedy plan: {gain}")
     return lines
 
 
