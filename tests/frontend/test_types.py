@@ -131,6 +131,12 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
         load_arrays(path, [A], "input")
 
 
+def test_arrays_in_the_order_of_columns_keep_their_elements(tmp_path: Path) -> None:
+    values = np.arange(24).reshape(2, 3, 4)
+    loaded = load_arrays(npz(tmp_path / "in.npz", a=np.asfortranarray(values)), [Expected("a", (3, 4), DType.INT8)], "input")
+    assert loaded.stacked and [sample[0].tolist() for sample in loaded.samples] == values.tolist()
+
+
 def archive(path: Path, members: dict[str, bytes], **options: Any) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for name, data in members.items():
