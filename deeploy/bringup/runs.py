@@ -19,7 +19,7 @@ from deeploy.backend import calls
 from deeploy.bringup.cases import Case
 from deeploy.graph.expr import Span, Variable
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nest import Geometry, strides
+from deeploy.graph.nest import Geometry, Kind, strides
 from deeploy.graph.types import DType
 from deeploy.midend import bind, tiling
 from deeploy.midend.lifetime import overwrites
@@ -27,6 +27,7 @@ from deeploy.midend.program import Buffer, Call, Operand, Program, Role
 from deeploy.operators.views import Access
 
 POISON = 0xA5
+ROWS = "live_rows"  # the C variable that says how many there are
 MOST_OFFSET = 5  # elements before an operand that is part of a larger tensor
 MOST_GAP = 3  # elements between what is used
 LOOSE = 2  # ways to lie of the operands of a case
@@ -57,8 +58,9 @@ class Run:
 class Form:
     """How a node is run.
 
-    ``accesses`` says where operands lie, ``copied`` which of them are packed copies of what a tile touches, ``boxes`` what each core does
-    in the tile ``box``; ``shared`` names for operands that have no memory of their own the one whose memory they use.
+    ``accesses`` says where operands lie, ``copied`` which of them are packed copies of what a tile touches, in which order of axes;
+    ``boxes`` is what each core does in the tile ``box``. Of the dimension ``growing`` the code is told when it runs how many rows
+    there are. ``shared`` names for operands without memory of their own the one whose memory they use.
     """
 
     way: str
@@ -67,6 +69,7 @@ class Form:
     box: Box
     boxes: tuple[Box, ...]
     shared: Mapping[str, str]
+    growing: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +126,7 @@ def forms(given: Subject, rng: Random) -> Iterator[Form]:
     boxes = _parts(given, places, {}, rng)
     if boxes:
         yield Form("parts", places, {}, {}, boxes, {})
+    yield from _growing(given, dense, rng)
     over = _overwriting(given, rng)
     if over:
         yield Form("in place", dense, {}, {}, _in_place(given, rng), over)
@@ -161,6 +165,33 @@ def _overwriting(given: Subject, rng: Random) -> dict[str, str]:
     buffers = {n: Buffer(n, n, roles[n], given.types[n], dense[n].shape) for n in dense}
     pairs = overwrites(Program("alone", buffers, (call,), (), (), {}), call)
     return {**dict([rng.choice(pairs)]), **equal} if pairs else {}
+
+
+def _growing(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
+    """The first rows along a dimension of which the code is told when it runs how many there are."""
+    found = [name for name in sorted(given.geometry.extents) if _may_grow(given, name)]
+    if found and given.cores:
+        name = rng.choice(found)
+        box = {name: (0, rng.randrange(given.geometry.extents[name]))}
+        yield Form("growing", places, {}, box, (box,), {}, name)
+
+
+def _may_grow(given: Subject, name: str) -> bool:
+    """Whether rows along a dimension are independent, no constant has them, and none of the axes that are to be packed lies around them."""
+    nest = given.geometry.nest
+    is_written = all(name in {dim.name for dim in access.dims()} for access in nest.writes.values())
+    if not is_written or given.geometry.extents[name] == 1 or given.geometry.cuttable(name) is not Kind.PARALLEL or nest.phases:
+        return False
+    for operand, access in nest.maps().items():
+        shape = given.geometry.shapes.get(operand, ())
+        outermost = len(shape) - given.kernel.dense(operand, len(shape))
+        for axis, size in enumerate(shape):
+            if name not in {dim.name for dim in access.axes[axis].dims()} or size == 1:
+                continue
+            bare = access.axes[axis].bare()
+            if bare is None or bare.whole or operand in given.constants or any(n > 1 for n in shape[outermost:axis]):
+                return False
+    return True
 
 
 def _in_place(given: Subject, rng: Random) -> tuple[Box, ...]:
@@ -221,6 +252,8 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
 def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls.Instance]:
     """The C of a form, its memory, and what is in it afterwards."""
     call = given.call(form.accesses)
+    if form.growing:
+        call = replace(call, geometry=replace(given.geometry, limited=frozenset({form.growing})))
     instance = calls.instance(call, given.types)
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
@@ -256,14 +289,16 @@ def _body(
     """The call of one core: pointers to what its part touches, and the kernel's template."""
     views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
+    live = Variable(ROWS, 0, given.geometry.extents.get(form.growing, 0))
     for name, array in given.arrays.items():
         part, before = _part(given.geometry, name, box, array.shape)
+        grown = calls.live_axes(call, name)
         origin = [w.start for w in whole[name]] if name in form.copied else [0] * len(part)
         access, kind = accesses[name], given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
         views[name] = calls.View(
             ptr=Variable(name, 0, 0),
-            extent=tuple(s.stop - s.start for s in part),
+            extent=tuple(live if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
             stride=calls.steps(call, name, access.strides, [s.stop - s.start for s in whole[name]]),
             before=before,
             first=tuple(s.start for s in part),
@@ -275,7 +310,9 @@ def _body(
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
     pointers = {n: f"(void *)m_{n}" for n in given.kernel.scratch}
-    text = calls.render(call, function, views, pointers, calls.extents(call, 0), lookup)
+    text = calls.render(call, function, views, pointers, calls.extents(call, live), lookup)
+    if _names(ROWS, text):
+        lines.append(f"const int32_t {ROWS} = {box[form.growing][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
     return ["{", *used, *text.splitlines(), "}"]
 

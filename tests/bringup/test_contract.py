@@ -115,6 +115,9 @@ DEFECTS = {
     "cores that all do the part of the first": Defect(
         "templates/own_add.mako", ".a = ${a.ptr}", ".a = ${a.ptr} - (${a.first[0]}) * (${a.stride[0]})", "own_add", "own_add.c:"
     ),
+    "rows that do not exist yet": Defect(
+        "templates/own_clip.mako", "${product(y.extent)}", "${product(y.extent[1:])} * ${y.shape[0]}", "own_clip", "own_clip.c:"
+    ),
     "a requantisation by the first channel's factor": Defect(
         "kernels/own/own_matmul.c", "finish(sum, &k->epilogue, n)", "finish(sum, &k->epilogue, 0)", "own_matmul", "instead of"
     ),
