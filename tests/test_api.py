@@ -1,0 +1,42 @@
+"""Inputs of a compiled network: by position or by name, in the shapes of the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import deeploy
+from deeploy.errors import UsageError
+
+A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((2, 3), np.float32)
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
+    """a - b."""
+    path = tmp_path_factory.mktemp("api") / "m.onnx"
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in names] for names in ("ab", "y")]
+    graph = helper.make_graph([helper.make_node("Sub", ["a", "b"], ["y"])], "g", *sides)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return deeploy.compile(path)
+
+
+@pytest.mark.parametrize("inputs", [[A, B], {"a": A, "b": B}, {"b": B, "a": A}, {"c": B[0], "b": B, "a": A}], ids=["list", *"123"])
+def test_names_decide_before_the_order_does(compiled: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(compiled.interpret(inputs), [A - B])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ({"a": A}, "input b is missing"),
+        ([A], "1 arrays were passed for 2 inputs"),
+        ([A, B, B], "3 arrays were passed for 2 inputs"),
+        ([A, B.T], r"input b has shape \[3, 2\] instead of \[2, 3\]"),
+    ],
+)
+def test_other_inputs_are_refused(compiled: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        compiled.interpret(inputs)
