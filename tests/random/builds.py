@@ -6,12 +6,17 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deeploy.backend import host
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def _is_shared(project: Path, source: Path) -> bool:
+    """Whether other projects may have the same source: the network itself is unlike all others, its kernels are not."""
+    return source.suffix == ".c" and source.parent != project / "src"
 
 
 class Objects:
@@ -27,7 +32,8 @@ class Objects:
         def built(project: Path, sanitize: host.Sanitizer | None = None, flags: str | None = None) -> Path:
             chosen = "-O1" if flags is None and sanitize is None else flags
             target = project / "build" / (sanitize or ("host" if chosen is None else "flags"))
-            keys = {source: self._key(project, source, f"{sanitize} {chosen}") for source in sorted(project.rglob("*.c"))}
+            known = {path.name: path for path in project.rglob("*.[ch]")}
+            keys = {path: self._key(project, path, f"{sanitize} {chosen}", known) for path in known.values() if _is_shared(project, path)}
             for source, key in keys.items():
                 kept, place = self.folder / key, target / source.relative_to(project).with_suffix(".o")
                 if kept.exists():
@@ -36,7 +42,7 @@ class Objects:
             application = make(project, sanitize, chosen)
             for source, key in keys.items():
                 place = target / source.relative_to(project).with_suffix(".o")
-                if place.exists() and not (self.folder / key).exists() and not source.name.startswith("network"):
+                if place.exists() and not (self.folder / key).exists():
                     fresh = self.folder / f"{key}.{os.getpid()}"
                     shutil.copyfile(place, fresh)
                     fresh.replace(self.folder / key)
@@ -45,9 +51,8 @@ class Objects:
         built.objects = self
         return built
 
-    def _key(self, project: Path, source: Path, how: str) -> str:
+    def _key(self, project: Path, source: Path, how: str, known: Mapping[str, Path]) -> str:
         """A hash of a source, of what it includes, and of how it is compiled."""
-        known = {path.name: path for path in project.rglob("*.[ch]")}
         digest, seen, waiting = hashlib.sha256(how.encode()), set[Path](), [source]
         while waiting:
             path = waiting.pop()

@@ -91,6 +91,10 @@ def make(choices: Choices) -> Case:
         b.attempt(lambda made, step=step: _finished(made, step(made)))
     if form == "qoperator":
         qoperators.end(b)
+    return _case(b)
+
+
+def _case(b: Builder) -> Case:
     model = b.finish()
     used = {name for node in model.graph.node for name in node.input}
     outputs = {value.name for value in model.graph.output}
@@ -99,7 +103,40 @@ def make(choices: Choices) -> Case:
             del model.graph.input[position]
     names = [value.name for value in model.graph.input]
     arrays = {name: b.inputs[name].array for name in names}
-    return Case(form, model, arrays, {n: b.types[n] for n in names if n in b.types}, b.golden, plan(b))
+    return Case(b.form, model, arrays, {n: b.types[n] for n in names if n in b.types}, b.golden, plan(b))
+
+
+WINDOWS: tuple[tuple[int, operators.Step], ...] = ((6, operators.conv_transpose), (2, operators.conv), (1, operators.pool))
+AT_ONCE = 8  # windows in one graph: compiling C once costs more than a node
+
+
+def windows(choices: Choices) -> Case:
+    """Convolutions, transposed ones and pools, each on an input of its own: many shapes for one compilation.
+
+    Raises:
+        Invalid: the choices lead to no graph.
+    """
+    form = choices.pick(["float", "qdq"])
+    b = Builder(choices, choices.pick([13, 17, 11, 21]), form)
+    done: list[Value] = []
+    for _ in range(AT_ONCE):
+        step = choices.weighted(WINDOWS)
+        rank = choices.weighted([(6, 4), (2, 3)])
+        b.pool = []
+        b.attempt(lambda made, rank=rank: [operators.entry(made, (1, *made.shape(rank - 1, 512)))])
+        b.pool = b.pool[-1:] if b.attempt(lambda made, step=step: _finished(made, _flat(made, step))) else []
+        done += b.pool
+    b.pool = done
+    return _case(b)
+
+
+def _flat(b: Builder, step: operators.Step) -> list[Value]:
+    """What ``step`` adds, unless it is of a sort that targets have no kernel for: the others of the graph are to be compared."""
+    values = list(step(b))
+    names = {attribute.name for attribute in b.nodes[-1].attribute}
+    if b.nodes[-1].op_type == "LpPool" or values[0].rank > 4 or {"auto_pad", "output_padding"} <= names:
+        raise Invalid
+    return values
 
 
 def plan(b: Builder) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def pool(b: Builder) -> list[Value]:
     attributes = window(b, x, pooled=True)
     if op != "MaxPool" and b.opset < 19:
         attributes.pop("dilations", None)
-    if "dilations" in attributes and op != "MaxPool":
+    if "dilations" in attributes:
         attributes.pop("auto_pad", None)  # onnx and onnxruntime make outputs of different sizes of both
     if b.opset >= 10 and b.choices.chance(4):
         attributes["ceil_mode"] = 1

@@ -16,15 +16,15 @@ SHRINKING = 90  # seconds, after which a case is small enough
 def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
     from deeploy.backend import host
-    from tests.random import builds, cases, warm
+    from tests.random import builds, cases, forms, warm
     from tests.random.check import Outcome, check
     from tests.random.choices import Choices, shrink
-    from tests.random.forms import make
     from tests.random.oracle import Invalid
 
     warm.up()
     if not hasattr(host.build, "objects"):
         host.build = builds.Objects(OBJECTS).build(host.build)
+    make = forms.windows if argument.get("windows") else forms.make
     seed = argument["seed"]
     choices = Choices(seed)
     try:
@@ -71,4 +71,9 @@ def quick(argument: Mapping[str, Any]) -> dict[str, Any]:
     return graph({**argument, "quick": True})
 
 
-TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"graphs": graph, "quick": quick, "files": file}
+def windows(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A graph of windows alone."""
+    return graph({**argument, "windows": True})
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"graphs": graph, "quick": quick, "windows": windows, "files": file}

@@ -21,8 +21,7 @@ from tests.random.forms import Case, make
 from tests.random.oracle import Invalid
 from tests.random.pool import MEMORY, Worker
 
-GRAPHS = range(24)
-FILES = range(150, 250)
+GRAPHS, WINDOWS, FILES = range(80), range(12), range(1500)  # about two minutes of a processor together
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
 DAMAGED = sorted((Path(__file__).parent / "regressions/damaged").glob("*.onnx"))
 
@@ -43,6 +42,14 @@ def failures(worker: Worker, seeds: range) -> list[str]:
 def test_random_graphs(graphs: Worker) -> None:
     """Longer ranges: make fuzz."""
     assert failures(graphs, GRAPHS) == []
+
+
+def test_random_windows() -> None:
+    worker = Worker(tasks.windows)
+    try:
+        assert failures(worker, WINDOWS) == []
+    finally:
+        worker.stop()
 
 
 def test_damaged_files() -> None:
