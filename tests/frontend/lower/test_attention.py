@@ -65,7 +65,7 @@ def requantisation(random: np.random.Generator, ratio: Any, y: Any) -> tuple[lis
 
 
 def products(random: np.random.Generator, kind: str, count: int = 3) -> gs.Graph:
-    """Random products of one tensor, each with a reader of its own."""
+    """Random products of one tensor, each with a reader of its own; of ``ties``, a quarter of the results lies between two steps."""
     rows, depth = int(random.integers(1, 6)), int(random.integers(1, 80))
     is_float = kind == "float"
     x = build.variable("x", np.float32 if is_float else random.choice([np.int8, np.uint8]), [1, rows, depth])
@@ -83,6 +83,10 @@ def products(random: np.random.Generator, kind: str, count: int = 3) -> gs.Graph
             ratio = scale * random.uniform(0.6, 1, width if random.integers(2) else 1)
             operands, own = requantisation(random, ratio if kind != "alike" else 1 / 100 / depth, result)
             attrs |= own
+            if kind == "ties":
+                w.values = np.sign(w.values)
+                operands, own = requantisation(random, 0.25, result)
+                attrs |= own | {"even": 1}
         y = build.add(graph, "MatMul", [x, w, *operands], named(graph, result, [1, rows, width]), f"product {number}", **attrs)
         if np.dtype(result) == np.int8:
             table = constant(random, np.int8, 256)
@@ -93,7 +97,7 @@ def products(random: np.random.Generator, kind: str, count: int = 3) -> gs.Graph
     return graph
 
 
-@pytest.mark.parametrize("kind", ["float", "wide", "alike", "own scales"])
+@pytest.mark.parametrize("kind", ["float", "wide", "alike", "ties", "own scales"])
 @pytest.mark.parametrize("seed", range(8))
 def test_products_of_one_tensor_are_one(kind: str, seed: int) -> None:
     before, after = both(lambda random: products(random, kind), siblings.PASS, seed)
