@@ -1,0 +1,60 @@
+"""Where constants lie in the files of a project, and how long what is planned stays in its memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deeploy.backend.constants import ALIGNMENT, blob, constants, store, stored_bytes
+from deeploy.backend.managed import LAST, _blocks
+from deeploy.graph.types import DType
+from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.machine import Options
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Buffer, Program, Role
+from tests.simulate import nets
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """All constants near, the shortest of them kept in L1."""
+    return nets.perceptron(tmp_path_factory.mktemp("plan"), Options({"l1": 40_000})).plan
+
+
+def test_constants_of_all_networks_lie_where_their_offsets_say(plan: Plan, tmp_path: Path) -> None:
+    """The second network has the constants of the first, and others; the third has those of the second alone."""
+    one, two = plan.program, nets.filters(tmp_path, Options()).network.program
+    both = Program("both", {**one.buffers, **{f"own_{name}": buffer for name, buffer in two.buffers.items()}}, (), (), (), {})
+    found = store({"one": one, "both": both, "two": two})
+    assert [len(data) > 0 for data in found.blobs.values()] == [True, True, False]
+    assert found.owners("both") == ["one", "both"] and found.owners("two") == ["both"]
+    for prefix, program in {"one": one, "both": both, "two": two}.items():
+        buffers = [buffer for buffer in program.buffers.values() if buffer.role is Role.CONSTANT]
+        assert len(found.constants[prefix]) == len(buffers) > 0
+        for constant, buffer in zip(found.constants[prefix], buffers, strict=True):
+            assert buffer.data is not None and constant.far % ALIGNMENT == constant.offset % ALIGNMENT == 0
+            assert found.blob[constant.far :].startswith(buffer.data.tobytes())
+            assert found.blobs[constant.owner][constant.offset :].startswith(buffer.data.tobytes())
+
+
+def test_constants_in_a_memory_for_good_lie_one_behind_the_other() -> None:
+    sizes = {"a": 5, "b": 16, "c": 17}
+    buffers = [Buffer(n, n, Role.CONSTANT, DType.INT16, (size,), np.arange(size, dtype=np.int16), "WM") for n, size in sizes.items()]
+    others = [replace(buffers[0], name="d", memory=""), replace(buffers[0], name="e", role=Role.LOCAL, data=None)]
+    every = [others[0], *buffers, others[1]]
+    found, data = constants("net", every, "WM"), blob(every, "WM")
+    assert [(constant.buffer.name, constant.offset) for constant in found] == [("a", 0), ("b", 16), ("c", 48)]
+    assert len(data) == stored_bytes(every, "WM") == 96 and stored_bytes(every, "L3") == len(blob(every, "L3")) == 0
+    assert all(data[constant.offset :].startswith(constant.buffer.data.tobytes()) for constant in found)
+
+
+def test_what_outlives_an_inference_has_no_last_step(plan: Plan) -> None:
+    lasts = {name: last for name, *_, last in _blocks(plan)}
+    lasting = {"=".join(p.buffers) for p in plan.placements if p.first == FOR_EVER}
+    assert lasting and len(lasting) < len(lasts) == len(plan.placements)
+    for placement in plan.placements:
+        name = "=".join(placement.buffers)
+        assert lasts[f'"{name}"'] == (LAST if name in lasting else placement.last)
