@@ -186,10 +186,10 @@ def _may_grow(given: Subject, name: str) -> bool:
         shape = given.geometry.shapes.get(operand, ())
         outermost = len(shape) - given.kernel.dense(operand, len(shape))
         for axis, size in enumerate(shape):
-            if name not in {dim.name for dim in access.axes[axis].dims()} or size == 1:
+            if name not in {dim.name for dim in access.axes[axis].dims()}:
                 continue
             bare = access.axes[axis].bare()
-            if bare is None or bare.whole or operand in given.constants or any(n > 1 for n in shape[outermost:axis]):
+            if bare is None or bare.whole or (size > 1 and (operand in given.constants or any(n > 1 for n in shape[outermost:axis]))):
                 return False
     return True
 
