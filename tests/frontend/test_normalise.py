@@ -142,6 +142,15 @@ def test_average_that_counts_its_own_padding_only(tmp_path: Path) -> None:
     assert graph.outputs[0].shape == [1, 1, 3]
 
 
+def test_one_axis_that_ceil_mode_makes_longer_is_enough(tmp_path: Path) -> None:
+    attributes = {"kernel_shape": [4, 4], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "count_include_pad": 1}
+    graph = one(tmp_path, "AveragePool", (1, 1, 7, 8), **attributes)
+    assert [n.op for n in graph.nodes] == ["Pad", "AveragePool"]
+    assert graph.nodes[0].attrs["pads"] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert (graph.nodes[1].attrs["pads"], graph.nodes[1].attrs["count_include_pad"]) == ([0, 0, 1, 0], 0)
+    assert graph.outputs[0].shape == [1, 1, 3, 3]
+
+
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("form", ["attribute", "input"])
 def test_axes_and_other_settings_in_both_forms(tmp_path: Path, opset: int, form: str) -> None:
