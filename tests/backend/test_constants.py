@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mako.lookup import TemplateLookup
 
-from deeploy.backend.constants import ALIGNMENT, blob, constants, store, stored_bytes
-from deeploy.backend.managed import LAST, _blocks
+from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store, stored_bytes
+from deeploy.backend.managed import LAST, _blocks, loaded, machine
 from deeploy.graph.types import DType
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
@@ -49,6 +50,21 @@ def test_constants_in_a_memory_for_good_lie_one_behind_the_other() -> None:
     assert [(constant.buffer.name, constant.offset) for constant in found] == [("a", 0), ("b", 16), ("c", 48)]
     assert len(data) == stored_bytes(every, "WM") == 96 and stored_bytes(every, "L3") == len(blob(every, "L3")) == 0
     assert all(data[constant.offset :].startswith(constant.buffer.data.tobytes()) for constant in found)
+
+
+@pytest.mark.parametrize("staying", [0, 2])
+def test_a_far_memory_holds_what_is_loaded_into_it(staying: int, tmp_path: Path) -> None:
+    """Constants that a kernel wants there, and those that lie there by default."""
+    compiled = nets.perceptron(tmp_path, Options({"l1": 2000, "l2": 6000}, default_memory="L3"))
+    buffers = dict(compiled.plan.program.buffers)
+    for name in [name for name, buffer in buffers.items() if buffer.role is Role.CONSTANT][:staying]:
+        buffers[name] = replace(buffers[name], memory="L3")
+    plan = replace(compiled.plan, program=replace(compiled.plan.program, buffers=buffers))
+    common = shared({"net": plan}, {"net": compiled.network.description()})
+    lookup = TemplateLookup([str(folder) for folder in plan.target.template_folders], strict_undefined=True)
+    text = str(machine(plan, dict.fromkeys(plan.memory, 0), common, lookup)["src/machine.c"])
+    (row,) = (line for line in text.splitlines() if '{"L3"' in line)
+    assert int(row.split(",")[3]) == len(loaded(plan, common.store.blobs["net"])) > 0
 
 
 def test_what_outlives_an_inference_has_no_last_step(plan: Plan) -> None:
