@@ -97,6 +97,22 @@ def test_what_is_read_elsewhere_stays() -> None:
     assert count_of(joined(alone(graph), supports))[JOINED] == 0
 
 
+@pytest.mark.parametrize(("place", "count"), [(0, 1), (1, 0)])
+def test_what_is_added_exists_before_the_sum(place: int, count: int) -> None:
+    """A joined sum is where the sum was: nodes stay in an order in which they can run."""
+    graph = sums("t", ("clamp",), low=-128, high=127)
+    b, last = graph.inputs[1], graph.nodes[-1]
+    c = gs.Variable("c", b.dtype, b.shape)
+    graph.nodes.insert(place, gs.Node("Copy", "copy", {}, [b], [c], domain="deeploy"))
+    last.inputs[1] = c
+    (found,) = joined(alone(graph), supports).chips
+    assert [node.op for node in found.nodes].count(JOINED) == count
+    made = {tensor.name for tensor in found.inputs}
+    for node in found.nodes:
+        assert {tensor.name for tensor in node.inputs if isinstance(tensor, gs.Variable)} <= made
+        made |= {tensor.name for tensor in node.outputs}
+
+
 def test_without_a_kernel_nothing_joins() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
     assert count_of(joined(alone(graph), lambda node: False)) == {"ReduceSum": 1, "Add": 1}
