@@ -33,6 +33,7 @@ from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
 from deeploy.midend.program import Program
 from deeploy.midend.share import groups, known_states, share
+from deeploy.prefixes import check_files, check_prefixes, own_dims, own_file
 
 if TYPE_CHECKING:
     from deeploy.simulate.timing import Run
@@ -111,6 +112,7 @@ class Compiled:
         from deeploy.backend.emit import emit
 
         files = emit({k: n.plan for k, n in self.networks.items()}, {k: n.description() for k, n in self.networks.items()})
+        check_files(self.networks, files)
         return {**files, **self._reports(str(files["deploy.json"]))}
 
     def _reports(self, manifest: str) -> Mapping[str, str]:
@@ -231,14 +233,15 @@ def compile(
     options = options or Options()
     check_sample(inputs)
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
+    check_prefixes(models)
     resources = _resources(machine, options, len(models))
     types = element_types(input_types or {})
     clock = Clock({}, on_stage)
     networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
-    own = {prefix: _own_dims(dims or {}, prefix, models) for prefix in models}
+    own = {prefix: own_dims(dims or {}, prefix, models) for prefix in models}
     for prefix in readers_first(models, own, states or {}):
         path = models[prefix]
-        saved = save_after if len(models) == 1 or save_after is None else _own_file(save_after, prefix)
+        saved = save_after if len(models) == 1 or save_after is None else own_file(save_after, prefix)
         known = known_states(network.program for network in networks.values())
         wanted = Wanted(inputs, types, dialect, own[prefix], states or {}, context, quantised_io, saved, known)
         if fallback is False:
@@ -366,19 +369,6 @@ def _resources(target: Target, options: Options, networks: int) -> Machine | Non
     return shared(resources, target) if resources is not None and networks > 1 else resources
 
 
-def _own_file(save_after: tuple[str, Path], prefix: str) -> tuple[str, Path]:
-    """Where the graph of one of several networks is saved: its name is part of the file's."""
-    name, path = save_after
-    return name, path.with_name(f"{path.stem}.{prefix}{path.suffix}")
-
-
-def _own_dims(dims: Mapping[str, int], prefix: str, models: Mapping[str, str | Path]) -> dict[str, int]:
-    """The dimensions of one of several networks: those without a network's name, and its own."""
-    split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in dims}
-    common = {name: value for name, value in dims.items() if split[name][0] not in models}
-    return common | {split[name][2]: value for name, value in dims.items() if split[name][0] == prefix}
-
-
 def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], Plan]) -> dict[str, Network]:
     """Networks of one project, with their plans made to share what outlives inferences."""
     plans = share({name: network.plan for name, network in networks.items()}, again)
@@ -402,10 +392,7 @@ def _bind_and_plan(
             raise
         raise error.also("try --fallback") from error
     if not program.calls:
-        raise UnsupportedError(
-            "the model computes nothing: its outputs have no elements",
-            "Check the shapes of its inputs, or pin other dimensions: --dim NAME=VALUE.",
-        )
+        raise UnsupportedError("the model computes nothing: its outputs have no elements", "Check the shapes, or pin dimensions: --dim.")
     result: Plan = clock("plan", plan_program, program, target, machine, options)
     return result
 
