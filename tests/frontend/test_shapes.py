@@ -14,8 +14,20 @@ from onnx import TensorProto, helper
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend import import_model
 from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.frontend.shapes import Value
 from tests.frontend import nodes
 from tests.frontend.models import build, f32, ints, one, read
+
+
+def test_what_is_known_first_stays() -> None:
+    """Of extents and types; shapes of other ranks fill nothing."""
+    byte, real = np.dtype(np.int8), np.dtype(np.float32)
+    other = Value(real, (2, 4))
+    assert Value(None, (None, 3)).or_else(other) == Value(real, (2, 3))
+    assert Value(byte, (5, None)).or_else(other) == Value(byte, (5, 4))
+    assert Value(byte).or_else(other) == Value(byte, (2, 4))
+    assert Value(None, (None,)).or_else(other) == Value(real, (None,))
+    assert [value.static_shape for value in (other, Value(real, (None, 2)), Value(real), Value(real, ()))] == [[2, 4], None, None, []]
 
 
 def test_every_dialect_operator_has_shapes(tmp_path: Path) -> None:

@@ -18,14 +18,30 @@ from deeploy.distribute.system import alone, check, constants
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
 from deeploy.frontend.quantize import quantize
+from deeploy.graph.topology import Member, Topology
 from deeploy.midend.machine import Options
 from deeploy.simulate import chips
-from deeploy.simulate.stages import PlannedStages, pipelined
+from deeploy.simulate.stages import PlannedStages, own_options, pipelined
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
 SIRACUSA, GENERIC = load("siracusa"), load("generic")
 LITTLE = Options({"l2": 10_500}, default_memory="L3", engines=("cluster",), seconds=0.5)
+
+
+@pytest.mark.parametrize("options", [Options({"L1": 1000, "l2": 5000}, 4, engines=("npu", "cluster")), Options()])
+def test_a_chip_has_the_less_of_what_options_and_the_topology_say(options: Options) -> None:
+    little, much = Member({"l1": 500, "l2": 9000}, 2, ("cluster",)), Member({"l1": 2000}, 8, ("cluster", "npu", "other"))
+    topology = Topology({}, members={1: little, 2: much, 3: Member()})
+    assert own_options(options, topology, 0) is options
+    found = [own_options(options, topology, chip) for chip in (1, 2, 3)]
+    if options.cores is None:
+        assert [(own.capacities, own.cores, own.engines) for own in found] == [
+            (m.capacities, m.cores, m.engines) for m in (little, much, Member())
+        ]
+    else:
+        assert [own.capacities for own in found] == [{"l1": 500, "l2": 5000}, {"l1": 1000, "l2": 5000}, {"l1": 1000, "l2": 5000}]
+        assert [(own.cores, own.engines) for own in found] == [(2, ("cluster",)), (4, ("npu", "cluster")), (4, ("npu", "cluster"))]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,28 @@
+"""Names in messages: on one line, printable, and no longer than they may be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deeploy.errors import NoKernelError, printable, shorten
+
+
+@given(st.text(), st.integers(5, 40))
+def test_shortened_names_are_printable_and_no_longer_than_the_limit(name: str, limit: int) -> None:
+    found = shorten(name, limit)
+    assert len(found) <= limit and found.isascii() and (found.isprintable() or not found)
+    whole = shorten(name, 10**6)
+    assert found == whole if len(whole) <= limit else found == f"{whole[: (limit - 3) // 2]}...{whole[-((limit - 3) // 2) :]}"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("a\nb", "a\nb"), ("\x1b[2J", "\\x1b[2J"), ("µ", "µ"), ("\u202e\r\t", "\\u202e\\r\\t")])
+def test_terminals_are_written_printable_text_alone(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_advice_is_added_to_a_remedy() -> None:
+    assert (
+        str(NoKernelError("no kernel", "Use another target.").also("say --fallback")) == "no kernel\nUse another target, or say --fallback."
+    )
