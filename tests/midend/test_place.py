@@ -1,0 +1,33 @@
+"""What asks for room in a memory: how much, and from which step to which."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deeploy.midend.place import tenants
+from deeploy.midend.tiling import Stream, Tiling
+from deeploy.target import load
+
+
+@pytest.mark.parametrize(
+    ("links", "first"),
+    [
+        ((None, None, None, None), [0, 0, 1, 2]),
+        ((None, "send", "send", None), [0, 0, 0, 0]),  # a Send is over before anything arrives that is fetched while it runs
+        ((None, None, "send", None), [0, 0, 1, 1]),
+        (("send", "send", "recv", None), [0, 0, 0, 2]),
+    ],
+)
+def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple[str | None, ...], first: list[int]) -> None:
+    calls = [SimpleNamespace(name=f"c{i}", kernel=SimpleNamespace(engine="cluster", link=link), scratch={}) for i, link in enumerate(links)]
+    program: Any = SimpleNamespace(calls=calls, buffers={})
+    early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_early=depth == 2) for name, depth in (("w", 2), ("x", 1)))
+    found = tenants(program, load("siracusa"), [Tiling((), (early, late), None)] * 4, {}, [], {})
+    for step in range(4):
+        windows = {t.buffers[0]: t for t in found if t.last == step}
+        assert set(windows) == {f"c{step}.w", f"c{step}.x", f"c{step}.closure"} and {t.level for t in windows.values()} == {"L1"}
+        assert (windows[f"c{step}.w"].size, windows[f"c{step}.w"].first) == (128, first[step])
+        assert (windows[f"c{step}.x"].size, windows[f"c{step}.x"].first) == (64, step)
