@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import re
@@ -482,6 +483,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding does not have
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that unfinished files are removed
+    gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
     try:
         app(args=arguments, prog_name="deeploy")
     except DeeployError as error:
@@ -493,8 +495,6 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         path = f"{shorten(str(error.filename), 160)}: " if error.filename else ""
-        show(
-            f"error: {path}{error.strerror or error}\nCheck paths, permissions and disks; --debug shows what was attempted.",
-            to_errors=True,
-        )
+        remedy = "Check paths, permissions and disks; --debug shows what was attempted."
+        show(f"error: {path}{error.strerror or error}\n{remedy}", to_errors=True)
         sys.exit(2)

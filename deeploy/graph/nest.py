@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from deeploy.graph.expr import Affine, Atom, Environment, Expr, Range, Span, Value, evaluate, maximum, minimum, named, plain
@@ -133,8 +133,12 @@ class Nest:
         """Every operand's map."""
         return {**self.reads, **self.writes, **self.updates}
 
-    def dims(self) -> dict[str, Dim]:
+    def dims(self) -> Mapping[str, Dim]:
         """Every dimension of this phase by name, in order of first appearance in writes, then in reads."""
+        return self._dims
+
+    @cached_property
+    def _dims(self) -> Mapping[str, Dim]:
         found: dict[str, Dim] = {}
         for access in (*self.writes.values(), *self.updates.values(), *self.reads.values()):
             for axis in access.axes:
@@ -220,7 +224,7 @@ class Geometry:
         limited = frozenset(name for phase in (nest, *nest.phases) for name, dim in phase.dims().items() if dim.runtime is not None)
         return cls(nest, dict(shapes), extents, limited)
 
-    def dims(self) -> dict[str, Dim]:
+    def dims(self) -> Mapping[str, Dim]:
         """Every dimension of all phases by name."""
         found = self.nest.dims()
         for phase in self.nest.phases:
@@ -291,10 +295,15 @@ class Geometry:
 
     def cuttable(self, name: str) -> Kind | None:
         """Whether work may be divided along a dimension: PARALLEL, REDUCTION (leaves partial sums), or None."""
-        kinds = {phase.dims()[name].kind for phase in (self.nest, *self.nest.phases) if name in phase.dims()}
-        if not kinds or Kind.COUPLED in kinds or len(kinds) > 1:
-            return None
-        return kinds.pop()
+        return self._cuttable.get(name)
+
+    @cached_property
+    def _cuttable(self) -> Mapping[str, Kind]:
+        kinds: dict[str, set[Kind]] = {}
+        for phase in (self.nest, *self.nest.phases):
+            for name, dim in phase.dims().items():
+                kinds.setdefault(name, set()).add(dim.kind)
+        return {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and Kind.COUPLED not in found}
 
 
 def is_broadcast(maps: Sequence[Map], size: int) -> bool:

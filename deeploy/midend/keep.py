@@ -94,14 +94,19 @@ def _short(program: Program, call: Call, most: int, seen: set[object]) -> dict[o
     return {key: size for key, size in found.items() if key not in seen}
 
 
-def expected(call: Call, candidate: Candidate, buffers: Mapping[str, Buffer], most: int, measured: Measure) -> Candidate:
-    """A candidate with the cycles that it takes when constants of at most ``most`` bytes are kept; its windows stay."""
-    short = (name for name, operand in call.operands.items() if buffers[operand.buffer].bytes <= most)
-    kept = frozenset(call.operands[name].buffer for name in short if _is_whole(call, candidate, name, buffers))
-    other = _in_place(call, candidate, kept, measured)
-    if not kept:
-        return candidate
-    return replace(other, tiling=candidate.tiling, hops=candidate.hops, bytes=candidate.bytes, early_bytes=candidate.early_bytes)
+def expected(call: Call, candidates: Sequence[Candidate], buffers: Mapping[str, Buffer], most: int, measured: Measure) -> list[Candidate]:
+    """Candidates with the cycles that they take when constants of at most ``most`` bytes are kept; their windows stay."""
+    short = {name: _keepable(call, name, buffers) for name, operand in call.operands.items() if buffers[operand.buffer].bytes <= most}
+    found = []
+    for candidate in candidates:
+        kept = frozenset(call.operands[name].buffer for name, uncut in short.items() if _is_whole(call, candidate, name, uncut))
+        if kept:
+            other = _in_place(call, candidate, kept, measured)
+            candidate = replace(
+                other, tiling=candidate.tiling, hops=candidate.hops, bytes=candidate.bytes, early_bytes=candidate.early_bytes
+            )
+        found.append(candidate)
+    return found
 
 
 def _aligned(size: int, use: LevelUse) -> int:
@@ -192,19 +197,23 @@ def _uses(plan: Plan) -> Mapping[str, list[Use]]:
 
 def _can_be_kept(plan: Plan, uses: Sequence[Use]) -> bool:
     """Whether all calls that read a constant see it whole."""
-    return all(_is_whole(plan.program.calls[step], plan.calls[step], name, plan.program.buffers) for step, name in uses)
+    calls, buffers = plan.program.calls, plan.program.buffers
+    return all(_is_whole(calls[step], plan.calls[step], name, _keepable(calls[step], name, buffers)) for step, name in uses)
 
 
-def _is_whole(call: Call, candidate: Candidate, name: str, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a call sees all of a constant through one window, or along its only axis, in its engine's memory."""
+def _keepable(call: Call, name: str, buffers: Mapping[str, Buffer]) -> frozenset[str] | None:
+    """The dimensions that must not be cut for a call to use a constant in its engine's memory as it lies; None where it never can."""
     operand, buffer = call.operands[name], buffers[call.operands[name].buffer]
+    if buffer.role is not Role.CONSTANT or buffer.memory or name in call.geometry.nest.indirect:
+        return None
+    if not operand.access.is_dense or operand.access.offset or math.prod(operand.access.shape) != math.prod(buffer.shape):
+        return None
+    return in_place(call, Windows(call.geometry, name, operand))
+
+
+def _is_whole(call: Call, candidate: Candidate, name: str, uncut: frozenset[str] | None) -> bool:
+    """Whether a candidate sees all of a constant through one window, or along its only axis; ``uncut``: as ``_keepable`` says."""
     streams = [stream for stream in candidate.tiling.streams if stream.operand == name]
-    if buffer.role is not Role.CONSTANT or buffer.memory or candidate.own or len(streams) != 1 or name in call.geometry.nest.indirect:
+    if uncut is None or candidate.own or len(streams) != 1 or any(loop.dim in uncut for loop in candidate.tiling.loops):
         return False
-    if not operand.access.is_dense or operand.access.offset:
-        return False
-    whole = in_place(call, Windows(call.geometry, name, operand))
-    if whole is None or any(loop.dim in whole for loop in candidate.tiling.loops):
-        return False
-    is_row = sum(size > 1 for size in operand.access.shape) <= 1
-    return (streams[0].moves == 1 or is_row) and math.prod(operand.access.shape) == math.prod(buffer.shape)
+    return streams[0].moves == 1 or sum(size > 1 for size in call.operands[name].access.shape) <= 1

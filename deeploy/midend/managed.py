@@ -205,7 +205,7 @@ class Planner:
         if wanted not in self._found:
             found = self._tilers[key].candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
             numbered = [self._numbered(candidate, number, reach) for candidate in found]
-            self._found[wanted] = [expected(call, c, self.program.buffers, self.short, self.measured) for c in numbered]
+            self._found[wanted] = expected(call, numbered, self.program.buffers, self.short, self.measured)
         return self._found[wanted]
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:

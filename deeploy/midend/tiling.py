@@ -201,7 +201,7 @@ def cut_dims(call: Call) -> dict[str, int]:
     operand that is read by index is never cut: such an operand is read whole.
     """
     geometry, rules = call.geometry, call.kernel.tiling
-    dims: dict[str, Dim] = geometry.dims()
+    dims = geometry.dims()
     allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL]
     tied: set[str] = set()
     for name, operand in call.operands.items():
