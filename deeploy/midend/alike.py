@@ -101,4 +101,7 @@ def carried(plan: Plan, planned: Program, program: Program) -> Plan:
         next(number for number, way in enumerate(planned.ways(step)) if way.kernel is call.kernel)
         for step, call in enumerate(plan.program.calls)
     ]
-    return replace(plan, program=chosen(own, numbers), ways=tuple(own.ways(step) for step in range(len(plan.ways))))
+    kept = [
+        tuple(way for way in own.ways(step) if any(way.kernel is other.kernel for other in ways)) for step, ways in enumerate(plan.ways)
+    ]
+    return replace(plan, program=chosen(own, numbers), ways=tuple(kept))

@@ -1,4 +1,4 @@
-"""Kernel selection: the kernels of the target whose signature fits a node, and the few of them worth planning with.
+"""Kernel selection: the kernels of the target whose signature fits a node.
 
 There is no backtracking: element types are fixed by lowering, so a node either has a kernel or has none. All nodes
 without one are reported together.
@@ -95,8 +95,7 @@ def declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[
 
 
 def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kernel] = ()) -> list[tuple[Kernel, ...]]:
-    """The kernels of every node that a plan may choose from: of each engine the first that fits, and the first that fits without
-    scratch memory, for all memories that constants may be resident in; in order of preference.
+    """The kernels of every node that fit it, and that a plan may choose from; in order of preference.
 
     Args:
         off: kernels of engines that are not to be used.
@@ -111,7 +110,7 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
         attempts = [(mismatch(kernel, node), kernel) for kernel in candidates]
         fitting = [kernel for problems, kernel in attempts if not problems]
         if fitting:
-            chosen.append(_worth(fitting))
+            chosen.append(tuple(fitting))
             continue
         found = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
         what = f"{shorten(node.name)} ({shorten(node.op)}): {found}"
@@ -129,17 +128,6 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
             "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
         )
     return chosen
-
-
-def _worth(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    first: dict[tuple[object, ...], Kernel] = {}
-    for kernel in fitting:
-        kind = kernel.engine, *sorted(kernel.resident.items())
-        first.setdefault((*kind, True), kernel)
-        if not kernel.scratch:
-            first.setdefault((*kind, False), kernel)
-    kept = list(first.values())
-    return tuple(kernel for kernel in fitting if kernel in kept)
 
 
 def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) -> Geometry:

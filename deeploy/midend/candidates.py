@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import le
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 MOST_KEPT = 16  # candidates per hops
+FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 ORDERS = 6  # loop orders tried
 GROWING = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
@@ -127,7 +129,48 @@ class Tiler:
         self.tiles = np.ones(count, np.int64)
         for trips in self.trips.values():
             self.tiles = self.tiles * trips
-        self.volumes = {name: self._volume(name) for name in self.moving}
+
+    @cached_property
+    def volumes(self) -> Mapping[str, tuple[Any, Any, Any, Any]]:
+        """Per operand what its windows take (``_volume``)."""
+        return {name: self._volume(name) for name in self.moving}
+
+    def is_never_better(self, other: Tiler) -> bool:
+        """Whether another way to run the call on the same engine needs no more scratch memory, and is better in any plan that matters.
+
+        It is where it is ``FAR_OFF`` times as fast; and where it may be cut wherever this one may, stores no more constants, and takes no
+        more cycles. Tiles by which this one takes ``FAR_OFF`` times its best are not looked at.
+        """
+        if self.engine is not other.engine or other.scratch > self.scratch or self.stored.keys() != other.stored.keys():
+            return False
+        mine = self._compute(self.size, self.tiles)[0]
+        if other._compute(other.size, other.tiles)[0].min() * FAR_OFF <= mine.min():
+            return True
+        if (
+            self.call.geometry.extents != other.call.geometry.extents
+            or self.windows.keys() != other.windows.keys()
+            or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
+            or any(other.never_in_place[name] and not never for name, never in self.never_in_place.items())
+            or any(other.stored[memory] > size for memory, size in self.stored.items())
+        ):
+            return False
+        theirs, near = other._compute(self.size, self.tiles)[0], mine <= FAR_OFF * mine.min()
+        return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
+
+    @cached_property
+    def never_in_place(self) -> Mapping[str, bool]:
+        """Per operand, whether the kernel can never use it as it lies."""
+        return {name: in_place(self.call, windows) is None for name, windows in self.windows.items()}
+
+    @cached_property
+    def stored(self) -> Mapping[str, int]:
+        """Bytes of the call's constants, by the memory in which they have to lie; empty: any."""
+        found = {"": 0}
+        for name in dict.fromkeys(operand.buffer for operand in self.call.operands.values()):
+            buffer = self.buffers[name]
+            if buffer.role is Role.CONSTANT:
+                found[buffer.memory] = found.get(buffer.memory, 0) + buffer.bytes
+        return found
 
     def relevant(self, name: str) -> set[str]:
         """The cut dimensions that an operand's window depends on."""
@@ -207,30 +250,30 @@ class Tiler:
             self._moved[name, order] = cost.Windows(cycles, issue, commands * rounds, moves, is_output, self.is_constant(name))
         return self._moved[name, order]
 
-    def _compute(self) -> tuple[Any, Any]:
-        """Per combination: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
-        best = np.broadcast_to(self.work.cycles(self._count(None)), len(self.tiles)).astype(float)
-        which = np.full(len(self.tiles), -1)
+    def _compute(self, size: Mapping[str, Any], tiles: Any) -> tuple[Any, Any]:
+        """Per combination of tile sizes: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
+        best = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
+        which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
-            active = cost.active(self.size.get(name, self.call.geometry.extents[name]), self.cores)
-            cycles = self.work.cycles(self._count(name), active) + self.tiles * self.fork
+            active = cost.active(size.get(name, self.call.geometry.extents[name]), self.cores)
+            cycles = self.work.cycles(self._count(size, name), active) + tiles * self.fork
             cycles = cycles * (GROWING if name in self.call.geometry.limited and number else 1)
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
-        return best + self.tiles * self.overhead + self.once, which
+        return best + tiles * self.overhead + self.once, which
 
-    def _count(self, core: str | None) -> cost.Count:
+    def _count(self, size: Mapping[str, Any], core: str | None) -> cost.Count:
         """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps."""
         return lambda name, step: _steps(
             self.call.geometry.extents[name],
-            self.size.get(name, self.call.geometry.extents[name]),
+            size.get(name, self.call.geometry.extents[name]),
             step,
             self.cores if name == core else 1,
         )
 
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
-        compute, which = self._compute()
+        compute, which = self._compute(self.size, self.tiles)
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(hops, depth)

@@ -63,10 +63,11 @@ def _step(problem: Problem, step: int, behind: int) -> list[int]:
     for group in groups.values():
         owns = {candidates[n].own for n in group}
         room = {own: problem.capacities[own] - _beside(problem, step, candidates[group[0]], own) for own in owns}
-        roomy = {n for n in group if candidates[n].bytes[candidates[n].own] <= room[candidates[n].own]}
+        roomy = [n for n in group if candidates[n].bytes[candidates[n].own] <= room[candidates[n].own]]
+        equals = set(roomy)
+        roomy.sort(key=lambda n: candidates[n].cycles)  # what replaces most is found first
         for n in group:
-            rivals = [m for m in roomy if m != n and replaces(m, n)]
-            if not any(m < n or n not in roomy or not replaces(n, m) for m in rivals):
+            if not any(m != n and replaces(m, n) and (m < n or n not in equals or not replaces(n, m)) for m in roomy):
                 kept.append(n)
     return sorted(kept)
 

@@ -24,6 +24,7 @@ from deeploy.midend.keep import expected, is_near, keep, likely, reserve
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
+from deeploy.midend.offer import offered
 from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
@@ -54,7 +55,6 @@ class Planner:
 
     def __init__(self, program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS, short: int = 0) -> None:
         self.short = short  # constants of at most so many bytes are expected to be kept in the end
-        self.program = program
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
@@ -65,14 +65,15 @@ class Planner:
         }
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
         self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
+        self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
+        self._tilers: dict[tuple[object, ...], Tiler] = {}
+        self._found: dict[tuple[object, ...], list[Candidate]] = {}
+        self.program = program = offered(program, lambda call: self._tiler(call, program), lambda call: _kind(call, program))
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_far = target.memory(machine.default_memory).is_far
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = _users(program)
-        self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
-        self._tilers: dict[tuple[object, ...], Tiler] = {}
-        self._found: dict[tuple[object, ...], list[Candidate]] = {}
 
     def _room(self, hop: int, level: str) -> int:
         """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
@@ -196,17 +197,21 @@ class Planner:
     def _candidates(self, call: Call, number: int, hops: Mapping[str, int]) -> list[Candidate]:
         """The candidates of a way to run a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
-        key = _kind(call, self.program)
-        if key not in self._tilers:
-            capacities = self.room
-            cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
-            self._tilers[key] = Tiler(call, self.program.buffers, self.target, capacities, cores)
-        wanted = (key, number, tuple(hops.values()))
+        wanted = (_kind(call, self.program), number, tuple(hops.values()))
         if wanted not in self._found:
-            found = self._tilers[key].candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
+            tiler = self._tiler(call, self.program)
+            found = tiler.candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
             numbered = [self._numbered(candidate, number, reach) for candidate in found]
             self._found[wanted] = expected(call, numbered, self.program.buffers, self.short, self.measured)
         return self._found[wanted]
+
+    def _tiler(self, call: Call, program: Program) -> Tiler:
+        """What tiles a call; equal calls share it."""
+        key = _kind(call, program)
+        if key not in self._tilers:
+            cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
+            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, cores)
+        return self._tilers[key]
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
         """A candidate that counts memories as all engines do, and not from its own engine outwards."""
@@ -359,7 +364,7 @@ class Planner:
         """A candidate whose windows are others than when it was found."""
         reach = self.reach[call.kernel.engine]
         hops = tuple(reach.index(hop) for hop in candidate.hops)
-        found = self._tilers[_kind(call, self.program)].measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
+        found = self._tiler(call, self.program).measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
         return self._numbered(found, candidate.alternative, reach)
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
@@ -430,7 +435,7 @@ def plan_managed(program: Program, target: Target, machine: Machine, seconds: fl
     """
     planner = Planner(program, target, machine, seconds)
     level = planner.levels[0]
-    short = likely(program, planner.room[level], target.memory(level).alignment) if is_near(target, machine) else 0
+    short = likely(planner.program, planner.room[level], target.memory(level).alignment) if is_near(target, machine) else 0
     planner.short = short
     first = planner.plan()
     plan = keep(first, planner.measured)

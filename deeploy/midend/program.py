@@ -156,12 +156,18 @@ def ahead(calls: Sequence[Call], step: int) -> int:
 
 def chosen(program: Program, numbers: Sequence[int]) -> Program:
     """The program with one way to run each call, without what only the other ways need."""
-    calls = tuple(program.ways(step)[number] for step, number in enumerate(numbers))
-    kept = {name for call in calls for name in _named(call)}
-    offered = {name for step in range(len(calls)) for call in program.ways(step) for name in _named(call)}
+    return narrowed(program, [(number,) for number in numbers])
+
+
+def narrowed(program: Program, numbers: Sequence[Sequence[int]]) -> Program:
+    """The program with some of the ways to run each call, of which the first is its own; without what only the others need."""
+    ways = [tuple(program.ways(step)[number] for number in row) for step, row in enumerate(numbers)]
+    kept = {name for row in ways for call in row for name in _named(call)}
+    offered = {name for step in range(len(ways)) for call in program.ways(step) for name in _named(call)}
     own = (Role.CONSTANT, Role.SCRATCH)
     buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in kept or n not in offered}
-    return replace(program, calls=calls, buffers=buffers, alternatives=())
+    others = tuple(row[1:] for row in ways) if any(len(row) > 1 for row in ways) else ()
+    return replace(program, calls=tuple(row[0] for row in ways), buffers=buffers, alternatives=others)
 
 
 def _named(call: Call) -> list[str]:

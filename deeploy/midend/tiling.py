@@ -18,7 +18,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, quotient, remainder
-from deeploy.graph.nest import Dim, Geometry, Kind, Part, Window, is_broadcast
+from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
 from deeploy.midend.program import Call, Operand
 
 MOST_TRIPS = 4096  # tiles along one dimension that are considered

@@ -177,10 +177,10 @@ def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patc
 def test_with_two_engines_too(l1: int, pad: int, l2: int, engines: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs each call, with which constants: as cheap as the cheapest of all ways that have addresses."""
     whole, program = bound(tmp_path, chain, monkeypatch)
-    assert [len(program.ways(step)) for step in range(len(program.calls))] == [1, 2, 2, 1]
     machine = whole.plan.machine
     assert machine is not None
     planner = Exact(whole, replace(machine, capacities={**machine.capacities, "L1": l1, "PAD": pad, "L2": l2}), 2, program)
+    assert [len(planner.program.ways(step)) for step in range(len(program.calls))] == [1, 2, 2, 1]
     best = cheapest_packed(planner, planner.problem(Far.NONE))
     assert (best is None) == (engines is None)
     if best is None:

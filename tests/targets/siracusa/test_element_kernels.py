@@ -151,7 +151,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
 def test_transpositions(tmp_path: Path, l1: int) -> None:
     """Whole, and in tiles of a few rows."""
     made, arrays = moved(l1)
-    assert {call.kernel.name for call in made.plan.program.calls} == {"pulp_copy"}
+    assert "pulp_copy" in {call.kernel.name for call in made.plan.program.calls}
     made.write(tmp_path)
     entry = host.select_network(json.loads((tmp_path / "deploy.json").read_text()))
     got = host_model.run(tmp_path, entry, [arrays], sanitize=True)

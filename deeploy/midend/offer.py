@@ -1,0 +1,35 @@
+"""Which of the ways to run a call a plan may choose from: all but those that another one replaces whatever the plan is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from deeploy.midend.candidates import Tiler
+from deeploy.midend.program import Call, Program, narrowed
+
+
+def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Call], object]) -> Program:
+    """The program without the ways to run its calls that are never better than another one; the order of preference stays.
+
+    Args:
+        kind: what calls have in common that are tiled alike.
+    """
+    known: dict[tuple[object, ...], tuple[int, ...]] = {}
+    numbers = []
+    for step in range(len(program.calls)):
+        ways = program.ways(step)
+        key = tuple(map(kind, ways))
+        if key not in known:
+            known[key] = _worth([tiler(way) for way in ways]) if len(ways) > 1 else (0,)
+        numbers.append(known[key])
+    return narrowed(program, numbers)
+
+
+def _worth(ways: Sequence[Tiler]) -> tuple[int, ...]:
+    """The numbers of those that are better than each other one somewhere; of equal ones the first."""
+    kept = list(range(len(ways)))
+    for number in reversed(range(len(ways))):
+        rivals = [other for other in kept if other != number and ways[number].is_never_better(ways[other])]
+        if any(other < number or not ways[other].is_never_better(ways[number]) for other in rivals):
+            kept.remove(number)
+    return tuple(kept)
