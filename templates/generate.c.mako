@@ -197,10 +197,10 @@ enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
     if (!g || !g->prompt) return DEEPLOY_ERROR_NULL;
     g->count = 0;
     if (!g->prompt_tokens) return DEEPLOY_ERROR_TOKEN;
+    if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
     for (uint32_t i = 0; i < g->prompt_tokens; i++) {
         if (g->prompt[i] < 0 || g->prompt[i] >= TOKENS) return DEEPLOY_ERROR_TOKEN;
     }
-    if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
     uint32_t at = 0;
     uint64_t state = g->seed;
     enum deeploy_status status = read_prompt(g, &at);

@@ -248,6 +248,7 @@ def test_what_ends_a_text_and_what_is_refused(tmp_path: Path) -> None:
     assert generate(PROMPT, most=3) == (0, text[:3]) and shared.step_position() == len(PROMPT) + 2
     assert generate([text[2]], most=4) == (0, text[3:7])  # goes on where it was
     assert generate([1] * (CONTEXT - shared.step_position() + 1)) == (4, [])
+    assert generate([-1], prompt_tokens=2**32 - 1) == (4, [])  # before any token is read
     assert generate([TOKENS]) == generate([-1]) == generate([]) == (5, [])
     assert shared.step_generate(None) == shared.step_generate(ctypes.byref(_Generation())) == 3
     assert generate([text[6]], most=1) == (0, [text[7]])  # refused prompts have changed nothing
