@@ -83,17 +83,6 @@ def outputs(program: Program, inputs: Sequence[np.ndarray], rows: Rows | None = 
     return [memory[name] for name in program.outputs]
 
 
-def tensor_value(program: Program, memory: Mapping[str, np.ndarray], tensor: str) -> np.ndarray | None:
-    """The value of a tensor of the graph after an inference, or None where it lies in no buffer of the program.
-
-    Only meaningful where later calls do not write to the same place, which holds since every buffer is written once.
-    """
-    place = program.tensors.get(tensor)
-    if place is None or place.buffer not in memory:
-        return None
-    return window(memory[place.buffer].ravel(), place.access).copy()
-
-
 def execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: int) -> None:
     """Run a call on the rows that exist: ``past`` ones and those of the inference. Sends and Recvs are not for here."""
     names = operand_names(call.kernel, call.node)
