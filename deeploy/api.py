@@ -235,7 +235,6 @@ def compile(
     models = {"network": model} if isinstance(model, str | Path) else dict(model)
     check_prefixes(models)
     resources = _resources(machine, options, len(models))
-    types = element_types(input_types or {})
     clock = Clock({}, on_stage)
     networks, graphs = dict[str, Network](), dict[str, gs.Graph]()
     own = {prefix: own_dims(dims or {}, prefix, models) for prefix in models}
@@ -243,7 +242,7 @@ def compile(
         path = models[prefix]
         saved = save_after if len(models) == 1 or save_after is None else own_file(save_after, prefix)
         known = known_states(network.program for network in networks.values())
-        wanted = Wanted(inputs, types, dialect, own[prefix], states or {}, context, quantised_io, saved, known)
+        wanted = Wanted(inputs, element_types(input_types or {}), dialect, own[prefix], states or {}, context, quantised_io, saved, known)
         if fallback is False:
             found = lowered(clock, Path(path), machine, wanted)
         else:

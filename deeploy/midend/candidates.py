@@ -13,24 +13,22 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import le
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
 from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
+from deeploy.midend.front import Cell, beats, best_cells, cheapest, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_dims, in_place, period, sizes
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
-MOST_KEPT = 16  # candidates per hops
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 ORDERS = 6  # loop orders tried
 GROWING = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
 Hops = Mapping[str, int]
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -65,17 +63,6 @@ class Candidate:
     warm: int = 0
     warm_tail: int = 0
     early_issue: int = 0
-
-
-class _Cell(NamedTuple):
-    """A combination of tile sizes (by number), an order of loops and a number of slots, measured."""
-
-    bytes: int
-    cycles: int
-    early: int
-    number: int
-    order: tuple[str, ...]
-    depth: int
 
 
 class Tiler:
@@ -279,7 +266,7 @@ class Tiler:
             used, _, fits = self._used(hops, depth)
             for order in self._orders() if len(fits) else ():
                 found += self._measure(hops, order, depth, compute, used, fits)
-        front = _front(found)
+        front = best_cells(found)
         if max(hops.values(), default=0) > 1:
             return self._staged(hops, depths, front, which)
         return [self._candidate(hops, cell, int(which[cell.number])) for cell in front]
@@ -301,7 +288,7 @@ class Tiler:
             fits = fits & (whole is not None) & np.all([self.trips[d] == 1 for d in (whole or ()) if d in self.dims], axis=0)
         return used, around, np.flatnonzero(fits & (used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
 
-    def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[_Cell]:
+    def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[Cell]:
         """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
         windows = [self._transfers(name, order) for name in self.moving if hops[name]]
         issue: Any = sum(w.issue for w in windows)
@@ -314,7 +301,7 @@ class Tiler:
         for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
             if used[i] < smallest:
                 smallest = used[i]
-                keep.append(_Cell(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth))
+                keep.append(Cell(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth))
         return keep
 
     def is_constant(self, name: str) -> bool:
@@ -324,7 +311,7 @@ class Tiler:
         assert self.target.timing is not None
         return self.target.timing.paths[self.paths[hop].name]
 
-    def _candidate(self, hops: Hops, cell: _Cell, core: int) -> Candidate:
+    def _candidate(self, hops: Hops, cell: Cell, core: int) -> Candidate:
         number = cell.number
         loops = tuple(Loop(d, int(self.trips[d][number]), int(self.size[d][number])) for d in cell.order if self.trips[d][number] > 1)
         return self.build(hops, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
@@ -453,7 +440,7 @@ class Tiler:
         rounds = stream.moves // positions if positions <= stream.moves else 1
         return total * rounds, rows * rounds, commands * rounds
 
-    def _staged(self, hops: Hops, depths: Sequence[int], front: Sequence[_Cell], which: Any) -> list[Candidate]:
+    def _staged(self, hops: Hops, depths: Sequence[int], front: Sequence[Cell], which: Any) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
         far = [name for name in self.moving if hops[name] > 1]
         found: list[Candidate] = []
@@ -467,9 +454,9 @@ class Tiler:
                 candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
                 if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
                     found.append(candidate)
-        kept = _undominated(found)
-        kept = _thinned(kept, len(kept) - 1)
-        return kept + [c for c in self._smallest(hops, min(depths), which) if not any(_beats(k, c) for k in kept)]
+        kept = cheapest(found)
+        kept = thinned(kept, len(kept) - 1)
+        return kept + [c for c in self._smallest(hops, min(depths), which) if not any(beats(k, c) for k in kept)]
 
     def _smallest(self, hops: Hops, depth: int, which: Any) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
@@ -479,24 +466,9 @@ class Tiler:
         for i in fits[np.lexsort((around[fits], used[fits]))]:
             if around[i] < least:
                 least = around[i]
-                cells = (_Cell(0, 0, 0, int(i), order, depth) for order in self._orders())
+                cells = (Cell(0, 0, 0, int(i), order, depth) for order in self._orders())
                 found.append(min((self._candidate(hops, cell, int(which[i])) for cell in cells), key=lambda c: c.cycles))
         return found
-
-
-def _beats(a: Candidate, b: Candidate) -> bool:
-    return a.cycles <= b.cycles and all(map(le, a.bytes, b.bytes))
-
-
-def _undominated(found: list[Candidate]) -> list[Candidate]:
-    """Those that no other beats in cycles and bytes, the cheapest first."""
-    kept: list[Candidate] = []
-    front: set[tuple[int, ...]] = set()  # what is cheaper needs: a candidate stays where none of it is smaller
-    for candidate in sorted(found, key=lambda c: (c.cycles, c.bytes)):
-        if not any(all(map(le, sizes, candidate.bytes)) for sizes in front):
-            front = {sizes for sizes in front if not all(map(le, candidate.bytes, sizes))} | {candidate.bytes}
-            kept.append(candidate)
-    return kept
 
 
 def _steps(extent: int, size: Any, step: int, cores: int) -> Any:
@@ -511,30 +483,6 @@ def _steps(extent: int, size: Any, step: int, cores: int) -> Any:
 def _divisors(count: int) -> list[int]:
     every = [d for d in range(1, count + 1) if count % d == 0]
     return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]
-
-
-def _front(found: list[_Cell]) -> list[_Cell]:
-    """The cells that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
-    kept = set()
-    for saved in (0, 1):
-        smallest: float = math.inf
-        for cell in sorted(found, key=lambda c: (c.cycles - saved * c.early, c.bytes, *c[3:])):
-            if cell.bytes < smallest:
-                smallest = cell.bytes
-                kept.add(cell)
-    ordered = sorted(kept, key=lambda c: (c.cycles, c.bytes, *c[3:]))
-    sizes = [cell.bytes for cell in ordered]
-    return _thinned(ordered, sizes.index(min(sizes))) if ordered else []
-
-
-def _thinned(ordered: list[_T], smallest: int) -> list[_T]:
-    """At most ``MOST_KEPT`` of a front that begins with the cheapest: half from there on, the others spread, and the smallest."""
-    if len(ordered) <= MOST_KEPT:
-        return ordered
-    half = MOST_KEPT // 2
-    rest = [i for i in range(half, len(ordered)) if i != smallest]
-    spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
-    return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
 
 
 def with_early(candidate: Candidate, is_early: bool) -> Candidate:
