@@ -390,8 +390,6 @@ def _bind_and_plan(
         if not may_fill:
             raise
         raise error.also("try --fallback") from error
-    if not program.calls:
-        raise UnsupportedError("the model computes nothing: its outputs have no elements", "Check the shapes, or pin dimensions: --dim.")
     result: Plan = clock("plan", plan_program, program, target, machine, options)
     return result
 

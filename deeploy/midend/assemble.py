@@ -187,8 +187,6 @@ class _Assembler:
                 self._follow(step)
             elif any(t.elements for t in step.outputs or step.inputs if t is not None):
                 self._call(step)
-        if not self.calls:
-            raise UnsupportedError("the model computes nothing: none of its outputs has an element", "Check the shapes of its inputs.")
         program = Program(
             self.name,
             self.buffers,

@@ -13,7 +13,7 @@ import deeploy
 from deeploy.errors import DeeployError
 from tests.frontend import nodes
 
-HOSTILE = '*/ ;INJECTED("%s\\") ?\?/ // ${INJECTED(1)}\n#include <INJECTED()> \\'
+HOSTILE = '*/ ;INJECTED("%s\\") ??/ // ${INJECTED(1)}\n#include <INJECTED()> \\'
 SAMPLES = nodes.models()
 # Comments, strings and characters of C; what is left is code.
 QUOTED = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)+'", re.DOTALL)

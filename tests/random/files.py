@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.random import damage, damaged_files, projects, warm
+from tests.random import damage, damaged_files, projects
 from tests.random.choices import Choices
 from tests.random.forms import Case
 from tests.random.warm import ROOT
@@ -83,7 +83,6 @@ def run(arguments: list[str]) -> tuple[int, str, BaseException | None]:
     """Exit status, what is on stderr, and the exception that left the command line, if any."""
     from deeploy import cli
 
-    warm.up()
     out, error = io.StringIO(), io.StringIO()
     before = sys.argv
     sys.argv = ["deeploy", *arguments]

@@ -57,9 +57,10 @@ def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
 
 def file(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A damaged file: see ``files``."""
-    from tests.random import files
+    from tests.random import files, warm
     from tests.random.choices import Choices
 
+    warm.up()
     seed = argument["seed"]
     keep = Path(argument["save"]) if "save" in argument else None
     kind, reason, detail = files.check(Choices(f"file {seed}"), keep)

@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def up() -> None:
-    """Keep what cannot change between two cases: targets of this repository, their templates, the command line."""
+    """Keep what cannot change between two cases: targets of this repository, their templates, the command line.
+
+    For processes of their own: what is kept stays in the modules of the compiler.
+    """
     from typer.main import get_command
 
     from deeploy import cli
