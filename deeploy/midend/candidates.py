@@ -125,8 +125,8 @@ class Tiler:
     def is_never_better(self, other: Tiler) -> bool:
         """Whether another way to run the call on the same engine needs no more scratch memory, and is better in any plan that matters.
 
-        It is where it is ``FAR_OFF`` times as fast; and where it may be cut wherever this one may, stores no more constants, and takes no
-        more cycles. Tiles by which this one takes ``FAR_OFF`` times its best are not looked at.
+        The other one is better if it is ``FAR_OFF`` times as fast. It is also better if it may be cut wherever this one may, stores no more
+        constants, and takes no more cycles. Tiles by which this one takes more than ``FAR_OFF`` times its best are not looked at.
         """
         if self.engine is not other.engine or other.scratch > self.scratch or self.stored.keys() != other.stored.keys():
             return False

@@ -26,7 +26,7 @@ def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Ca
 
 
 def _worth(ways: Sequence[Tiler]) -> tuple[int, ...]:
-    """The numbers of those that are better than each other one somewhere; of equal ones the first."""
+    """The numbers of the ways that no other one replaces; of several that replace each other, the first."""
     kept = list(range(len(ways)))
     for number in reversed(range(len(ways))):
         rivals = [other for other in kept if other != number and ways[number].is_never_better(ways[other])]
