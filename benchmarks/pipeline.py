@@ -19,13 +19,14 @@ from common import print_machine
 from networks import resnet
 
 from deeploy import api, chips, target
-from deeploy.backend import host_chips, project
+from deeploy.backend import project
 from deeploy.distribute.balance_levels import Cuts, segments
 from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph
 from deeploy.distribute.system import alone
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
+from deeploy.runners import host
 from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import PlannedStages
 
@@ -77,7 +78,7 @@ def run(found: api.Lowered, costs: PlannedStages, cuts: Cuts, settings: Options,
     with tempfile.TemporaryDirectory() as scratch:
         compiled.write(Path(scratch) / "out")
         manifest = project.read_manifest(Path(scratch) / "out")
-        got = host_chips.run(Path(scratch) / "out", manifest, [[image] for image in images])[0]
+        got = host.Host().run(Path(scratch) / "out", manifest, [[image] for image in images]).outputs[0]
     equal = sum(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))
     energy = compiled.predicted.energy.total
     cells = [f"{pace / 1e3:.0f}", f"{(first or pace) / pace:.2f}", f"{topology.mhz * 1e6 / pace:.0f}", f"{latency / 1e3:.0f}", idle]

@@ -32,10 +32,12 @@ from common import print_machine
 from slm_model import Shape, pairs, steps, types, write
 
 import deeploy
-from deeploy.backend import gvsoc, host, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Role
+from deeploy.runners import gvsoc
 from deeploy.simulate.timing import Run
 from deeploy.simulate.walk import walk
 
@@ -229,9 +231,9 @@ def simulate(report: Report, shape: Shape, setup: Setup) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         c.write(folder)
-        entry = host.select_network(project.read_manifest(folder))
+        entry = select_network(project.read_manifest(folder))
         samples = [[step[port["name"]] for port in entry["inputs"]] for step in every]
-        found = gvsoc.run(folder, entry, samples, seconds=3600, has_layers=False)
+        found = gvsoc.Gvsoc(seconds=3600, has_layers=False).run(folder, entry, samples)
     want = [outputs[0] for outputs in c.interpret_sequence(every)]
     is_right = all(np.array_equal(a, b) for a, b in zip(found.outputs[0], want, strict=True))
     errors = [predicted[past] / found.cycles[past] - 1 for past in (0, CONTEXT // 2, CONTEXT - 1)]

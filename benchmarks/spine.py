@@ -25,11 +25,12 @@ import onnxruntime
 from common import MODELS, median_seconds, print_machine
 
 import deeploy
-from deeploy.backend import host
 from deeploy.errors import BuildError, DeeployError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.quantize import quantize
 from deeploy.report.compare import Comparison, compare
+from deeploy.runners import host
+from deeploy.runners.runner import Result
 
 FLAGS = "-O3 -march=native"
 COMPILES = 5
@@ -116,8 +117,8 @@ def measure(case: Case, folder: Path) -> tuple[str, bool]:
     report = json.loads((folder / "deploy.json").read_text())
     (memory,) = report["memory"].values()
     feeds = arrays(case.folder / "inputs.npz", report["inputs"], "input")
-    first = host.run(folder, report, feeds, flags=FLAGS, repeat=3)
-    timed = host.run(folder, report, feeds[:1], flags=FLAGS, repeat=repeats(nanoseconds(first) / 1e9))
+    first = host.Host(flags=FLAGS, repeat=3).run(folder, report, feeds)
+    timed = host.Host(flags=FLAGS, repeat=repeats(nanoseconds(first) / 1e9)).run(folder, report, feeds[:1])
     c_milliseconds = nanoseconds(timed) / 1e6
     reference = None if case.dialect else 1e3 * onnxruntime_seconds(case, feeds[0])
     compared = equality(case, first.outputs, report["outputs"])
@@ -136,7 +137,7 @@ def measure(case: Case, folder: Path) -> tuple[str, bool]:
     return f"{line}  {compared[0].rule}{'' if passed else ': DIFFERS'}", passed
 
 
-def nanoseconds(result: host.Result) -> float:
+def nanoseconds(result: Result) -> float:
     """Median time of one inference of the C."""
     if result.nanoseconds is None:
         raise BuildError("the program printed no time", "run the benchmark on an unchanged project")

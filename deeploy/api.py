@@ -151,15 +151,15 @@ class Compiled:
 
     def run(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], sanitize: bool = False) -> list[np.ndarray]:
         """Build the C for this machine and run one inference; returns the outputs in order."""
-        from deeploy.backend import host, project
-        from deeploy.verify import execute
+        from deeploy.backend import project
+        from deeploy.runners.host import Host
 
         sample = self._sample(inputs)
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
             self.write(folder)
-            entry = host.select_network(project.read_manifest(folder), next(iter(self.networks)))
-            return [stack[0] for stack in execute(folder, entry, [sample], sanitize)]
+            entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
+            return [stack[0] for stack in Host(sanitize).run(folder, entry, [sample]).outputs]
 
     def interpret(self, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """One inference by the kernels' NumPy references."""

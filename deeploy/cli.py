@@ -377,8 +377,7 @@ def _finish(verdict: Any, as_json: bool, headline: str) -> None:
 @app.command()
 def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
     """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
-    from deeploy.backend.host import select_network
-    from deeploy.backend.project import read_manifest, read_plan
+    from deeploy.backend.project import read_manifest, read_plan, select_network
     from deeploy.report import chips, devices, terminal
 
     if (plan := read_plan(project)) is not None:
@@ -399,8 +398,7 @@ def explain(
     network: NetworkOption = None,
 ) -> None:
     """Say why a layer has its tile, its engine and the homes of its operands, and what else there was."""
-    from deeploy.backend.host import select_network
-    from deeploy.backend.project import read_manifest
+    from deeploy.backend.project import read_manifest, select_network
     from deeploy.report import why
 
     manifest = read_manifest(project)

@@ -10,7 +10,6 @@ network's inputs, and from onnxruntime's own values of all such tensors before i
 from __future__ import annotations
 
 import math
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deeploy.backend import host, host_model
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
 from deeploy.report.compare import compare, excess
 from deeploy.report.compare import differences as far
+from deeploy.runners import host
 from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
 from deeploy.simulate.onnxruntime_tensors import inside
 
@@ -224,7 +223,7 @@ def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: 
     if plan.machine is None:
         memory = _flat_snapshots(project, entry, plan, sample)
     else:
-        memory = host_model.snapshots(project, entry, [m.name for m in plan.target.memories], sample)
+        memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
     return [{name: _cut(plan, snapshot, call, name) for name in call.writes} for call, snapshot in zip(program.calls, memory, strict=True)]
 
 
@@ -232,22 +231,29 @@ def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample:
     """The arena and the outputs after every call."""
     application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
-        paths = {name: Path(scratch) / name for name in ("inputs", "outputs", "snapshots")}
-        host.write_samples(paths["inputs"], entry, [sample])
-        command = [
-            str(application.resolve()),
-            entry["name"],
-            str(paths["inputs"]),
-            str(paths["outputs"]),
-            "1",
-            "0",
-            str(paths["snapshots"]),
-        ]
-        subprocess.run(command, check=True, capture_output=True)
-        data = np.fromfile(paths["snapshots"], np.uint8)
+        path = Path(scratch) / "snapshots"
+        host.execute(application, project, entry, [sample], ["0", str(path)])
+        data = np.fromfile(path, np.uint8)
     level = plan.target.memories[0].name
     peak = plan.memory[level].peak
     return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(len(plan.program.calls), -1)]
+
+
+def _managed_snapshots(
+    project: Path, network: Mapping[str, Any], levels: Sequence[str], sample: Sequence[np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """Memory at the end of every step: bytes by level, and ``outputs``."""
+    application = host.build(project)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "snapshots"
+        host.execute(application, project, network, [sample], ["--snapshot", str(path)])
+        data = path.read_bytes()
+    count = int(np.frombuffer(data, np.uint32, 1)[0])
+    sizes = np.frombuffer(data, np.uint32, count + 1, 4).tolist()
+    record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
+    steps = np.frombuffer(data, record, offset=4 * (count + 2))
+    names = steps.dtype.names[1:] if steps.dtype.names else ()
+    return [{name: step[name] for name in names} for step in steps if 0 <= step["step"] < len(network["calls"])]
 
 
 def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:

@@ -14,13 +14,16 @@ import numpy as np
 
 from deeploy import layers as by_layer
 from deeploy.api import Compiled
-from deeploy.backend import gvsoc, gvsoc_chips, host, host_chips, host_model, project, qemu
-from deeploy.backend.program import SECONDS
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.chips import Distributed
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
 from deeploy.report.compare import Comparison, compare
+from deeploy.runners import gvsoc, host, qemu
+from deeploy.runners.processes import SECONDS
+from deeploy.runners.runner import Runner
 from deeploy.simulate.interpreter import Rows
 from deeploy.simulate.interpreter import outputs as interpreted
 
@@ -85,36 +88,38 @@ def run_project(
         raise UsageError(
             f"--network {shorten(network)}: one chip of several does not run alone", "Leave --network out: all chips run together."
         )
-    entry = host.select_network(manifest, network)
+    entry = select_network(manifest, network)
     samples, stacked, notes = _load(inputs, entry["inputs"])
     _check_sequence(entry, len(samples), sequence)
     if on == "gvsoc" and "context" in entry and len(samples) > 1 and not sequence:
         raise UsageError(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
-    if ("chips" in entry and on == "qemu") or ("chips" not in entry and on == "mpi"):
-        raise UsageError(
-            f"--on {on}: {shorten(str(folder))} was compiled for {len(entry.get('chips', [0]))} chip(s)",
-            "Several chips run on host, mpi or gvsoc, a single one on host, gvsoc or qemu.",
-        )
-    seconds = time_limit or gvsoc.SECONDS
-    simulated = gvsoc.run(folder, entry, samples, on_line, seconds) if on == "gvsoc" and "chips" not in entry else None
-    ranks = host_chips.Ranks(hostfile, time_limit or host_chips.SECONDS) if on == "mpi" else None
-    if simulated is not None:
-        outputs = simulated.outputs
-    elif on == "gvsoc":
-        outputs = gvsoc_chips.run(folder, entry, samples, seconds)
-    elif on == "qemu":
-        outputs = qemu.run(folder, entry, samples, time_limit or qemu.SECONDS, sequence)
-    else:
-        outputs = execute(folder, entry, samples, sanitize, sequence, ranks, time_limit or SECONDS)
+    result = runner(on, sanitize, time_limit, on_line, hostfile).run(folder, entry, samples, sequence)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
         notes += more
-        comparisons = _all(entry, outputs, golden, tolerance, expect.name)
-    verdict = Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
-    return verdict if simulated is None else replace(verdict, cycles=simulated.cycles, layers=simulated.layers)
+        comparisons = _all(entry, result.outputs, golden, tolerance, expect.name)
+    names = [port["name"] for port in entry["outputs"]]
+    return Verdict(comparisons, result.outputs, names, len(samples), stacked, notes, result.cycles, result.layers)
+
+
+def runner(
+    on: str,
+    sanitize: bool = False,
+    time_limit: float | None = None,
+    on_line: Callable[[str], None] | None = None,
+    hostfile: Path | None = None,
+) -> Runner:
+    """The runner of a name: ``host``, ``mpi``, ``gvsoc`` or ``qemu``; see ``run_project``."""
+    made: dict[str, Callable[[], Runner]] = {
+        "host": lambda: host.Host(sanitize, seconds=time_limit or SECONDS),
+        "mpi": lambda: host.Mpi(hostfile, time_limit or host.PATIENCE, seconds=time_limit or SECONDS),
+        "gvsoc": lambda: gvsoc.Gvsoc(time_limit or gvsoc.SECONDS, on_line),
+        "qemu": lambda: qemu.Qemu(time_limit or qemu.SECONDS),
+    }
+    return made[on]()
 
 
 def verify(
@@ -137,12 +142,12 @@ def verify(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         compiled.write(folder)
-        entry = host.select_network(project.read_manifest(folder))
+        entry = select_network(project.read_manifest(folder))
         samples, stacked, notes = _load(inputs, entry["inputs"]) if inputs else _random(entry["inputs"])
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
-        outputs = execute(folder, entry, samples, sanitize, sequence)
+        outputs = host.Host(sanitize).run(folder, entry, samples, sequence).outputs
         interpretation = [np.stack(arrays) for arrays in zip(*_interpretation(compiled, samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
@@ -206,28 +211,6 @@ def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> N
             f"--sequence: {samples} steps of {entry['rows']} row(s) go beyond the context of {entry['context']} rows",
             "Give fewer samples, or compile with a larger --context.",
         )
-
-
-def execute(
-    folder: Path,
-    entry: Mapping[str, Any],
-    samples: Samples,
-    sanitize: bool,
-    sequence: bool = False,
-    ranks: host_chips.Ranks | None = None,
-    seconds: float = SECONDS,
-) -> list[np.ndarray]:
-    """Outputs of a network on this machine, stacked over samples: natively, or on the host model of a managed machine.
-
-    Args:
-        ranks: where several chips are to be MPI ranks.
-        seconds: after which one run of the program is taken for hanging.
-    """
-    if "chips" in entry:
-        return host_chips.run(folder, entry, samples, sanitize, sequence, ranks, seconds)
-    if entry["machine"] is not None:
-        return host_model.run(folder, entry, samples, sanitize, sequence, seconds)
-    return host.run(folder, entry, samples, sanitize, sequence=sequence, seconds=seconds).outputs
 
 
 def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ ARROWS = {
     "midend": {*BASE, "graph", "operators", "frontend"},
     "schedule": {*BASE, "graph", "midend"},
     "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule"},
+    "runners": {*BASE, "graph", "backend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
     "report": {*BASE, "graph", "operators", "midend", "schedule"},
     "fallback": {*BASE, "graph", "frontend"},

@@ -29,9 +29,9 @@ from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
 
-from deeploy.backend import gvsoc
 from deeploy.errors import DeeployError
 from deeploy.graph.target import Loops, PathTiming, Rate
+from deeploy.runners import gvsoc
 from deeploy.target import Target, load
 from kernels import versions
 

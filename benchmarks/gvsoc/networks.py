@@ -11,13 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
+from deeploy.backend.project import select_network
+from deeploy.runners import gvsoc
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import dialect
 from common import MODELS
 
 from deeploy import api, verify
-from deeploy.backend import gvsoc, host
 from deeploy.backend.project import read_manifest
 from deeploy.errors import DeeployError
 from deeploy.frontend.quantize import quantize
@@ -122,12 +124,12 @@ def result(network: Network, options: Options) -> Result:
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden, on="gvsoc")
         is_right = all(comparison.passed for _, comparison in verdict.comparisons)
-        entry = host.select_network(read_manifest(folder / "project"))
+        entry = select_network(read_manifest(folder / "project"))
         with np.load(inputs) as arrays:
             sample = list(arrays.values())
         if golden is None:
             is_right = all(np.array_equal(got[0], want) for got, want in zip(verdict.outputs, compiled.interpret(sample), strict=True))
-        whole = gvsoc.run(folder / "project", entry, [sample], has_layers=False)
+        whole = gvsoc.Gvsoc(has_layers=False).run(folder / "project", entry, [sample])
         is_same = all(np.array_equal(a, b) for a, b in zip(whole.outputs, verdict.outputs, strict=True))
         text = text_bytes(folder / "project" / "build" / "whole" / "application.elf")
     run, measured = compiled.network.predicted, dict(verdict.layers)

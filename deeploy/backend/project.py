@@ -173,3 +173,23 @@ def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
         problems += [f"{entry['name']} needs figures of {path}" for path in paths for figures in lists if path not in figures]
     if problems:
         raise UsageError(f"{shorten(str(file), 160)}: {problems[0]}, which it does not have", KINDS[MANIFEST].remedy)
+
+
+def select_network(manifest: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+    """The entry of one network in ``deploy.json``, or of ``chipK``; without a name, the only one, or that of all chips.
+
+    The entry of a chip has the name of the first one with the same code, under which explanations are kept.
+    """
+    if "chips" in manifest and name is not None:
+        chips = {f"chip{k}": {**entry, "name": f"chip{manifest['code'][k]}"} for k, entry in enumerate(manifest["chips"])}
+        if name not in chips:
+            raise UsageError(
+                f"the project holds the chips chip0 to chip{len(chips) - 1}; {name} was named", "Name one of them with --network."
+            )
+        return chips[name]
+    entries: list[Mapping[str, Any]] = manifest.get("networks") or [manifest]
+    found = [entry for entry in entries if name in (None, entry["name"])]
+    if len(found) != 1:
+        known = ", ".join(str(entry["name"]) for entry in entries)
+        raise UsageError(f"the project holds the networks {known}; {name or 'none'} was named", "Name one of them with --network.")
+    return found[0]

@@ -19,7 +19,9 @@ import onnxruntime
 from tokenizer import END, Tokenizer
 
 import deeploy
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
+from deeploy.runners import host
 from deeploy.simulate.walk import walk
 
 HERE = Path(__file__).resolve().parent
@@ -84,11 +86,11 @@ def float_scores(pieces: np.ndarray) -> np.ndarray:
 
 def chip_scores(application: Path, pieces: np.ndarray) -> np.ndarray:
     """The same of the project's C: every piece is a sequence of inferences of the network for prompts."""
-    entry = host.select_network(project.read_manifest(WORK / "out"), "prompt")
+    entry = select_network(project.read_manifest(WORK / "out"), "prompt")
     results = []
     for piece in pieces:
         steps = [[rows[None]] for rows in piece.reshape(-1, ROWS)]
-        results.append(host_model.execute(application, WORK / "out", entry, steps, "--sequence", "1")[0].reshape(CONTEXT, -1))
+        results.append(host.execute(application, WORK / "out", entry, steps, ["--sequence", "1"]).outputs[0].reshape(CONTEXT, -1))
     return np.stack(results)
 
 

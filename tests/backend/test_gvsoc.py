@@ -18,9 +18,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
-from deeploy.backend import gvsoc, host
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
+from deeploy.runners import gvsoc
+from deeploy.runners.runner import Result
 
 COMPILER = '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
 RIGHT = "head -c 24 inputs.bin > outputs.bin\necho 'layer 0 0 network_relu 120'\necho 'total 0 150'\n"
@@ -91,9 +92,9 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bin"
 
 
-def run(project: Path, seconds: float = 60.0) -> gvsoc.Simulated:
-    entry = host.select_network(read_manifest(project / "project"))
-    return gvsoc.run(project / "project", entry, [[np.arange(6, dtype=np.float32).reshape(2, 3)]], None, seconds)
+def run(project: Path, seconds: float = 60.0) -> Result:
+    entry = select_network(read_manifest(project / "project"))
+    return gvsoc.Gvsoc(seconds=seconds).run(project / "project", entry, [[np.arange(6, dtype=np.float32).reshape(2, 3)]])
 
 
 def failure(project: Path, seconds: float = 60.0) -> DeeployError:
@@ -116,10 +117,10 @@ def test_layers_are_measured_unless_only_whole_inferences_are_wanted(project: Pa
     script(tools / "riscv64-unknown-elf-gcc", COMPILER.replace("while", f"echo $* >> {log}\nwhile"))
     script(tools / "gvsoc", RIGHT)
     shutil.rmtree(project / "project" / "build", ignore_errors=True)
-    entry = host.select_network(read_manifest(project / "project"))
+    entry = select_network(read_manifest(project / "project"))
     for has_layers in (True, False):
         log.unlink(missing_ok=True)
-        gvsoc.run(project / "project", entry, [[np.zeros((2, 3), np.float32)]], has_layers=has_layers)
+        gvsoc.Gvsoc(has_layers=has_layers).run(project / "project", entry, [[np.zeros((2, 3), np.float32)]])
         assert ("-DDEEPLOY_PROFILE" in log.read_text()) is has_layers
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering
+from deeploy.runners import host
 from deeploy.schedule import build as build_schedule
 from tests.simulate import nets
 
@@ -38,8 +40,8 @@ def test_the_c_is_right_under_an_adversary(
     compiled.write(tmp_path / "out")
     text = str(build_schedule(compiled.plan))
     assert [kind for kind in kinds if not re.search(kind, text)] == []
-    entry = host.select_network(project.read_manifest(tmp_path / "out"))
+    entry = select_network(project.read_manifest(tmp_path / "out"))
     random = np.random.default_rng(3)
     sample = [random.uniform(0.1, 1, port["shape"]).astype(np.float32) for port in entry["inputs"]]
-    for got, wanted in zip(host_model.run(tmp_path / "out", entry, [sample]), compiled.interpret(sample), strict=True):
+    for got, wanted in zip(host.Host().run(tmp_path / "out", entry, [sample]).outputs, compiled.interpret(sample), strict=True):
         np.testing.assert_allclose(got[0], wanted, rtol=1e-5, atol=1e-5)

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.backend import host
 from deeploy.errors import UsageError
+from deeploy.runners import host
 
 
 def product(path: Path) -> Path:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from deeploy.backend.program import run_program
 from deeploy.errors import BuildError
+from deeploy.runners.processes import run_program
 
 
 def python(text: str) -> list[str]:

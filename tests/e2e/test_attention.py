@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
 from deeploy.midend.program import Role
+from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.e2e import decoders
 
@@ -30,7 +31,7 @@ def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[st
     compiled.write(folder)
     entry, counters = project.read_manifest(folder), tmp_path / "counters.json"
     x = np.random.default_rng(1).integers(-128, 128, (1, ROWS, decoders.MODEL)).astype(np.int8)
-    got = host_model.execute(host.build(folder), folder, entry, [[x]], "--counters", str(counters))[0]
+    got = host.execute(host.build(folder), folder, entry, [[x]], ["--counters", str(counters)]).outputs[0]
     np.testing.assert_array_equal(got[0], compiled.interpret([x])[0])
     counted, traffic = json.loads(counters.read_text())["engines"]["L2_L1"], walk(plan).traffic["L2_L1"]
     assert (counted["bytes_to_near"], counted["bytes_to_far"]) == (traffic.bytes_in, traffic.bytes_out)

@@ -18,11 +18,12 @@ from onnx import numpy_helper
 
 from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
-from deeploy.backend import host_chips, project
+from deeploy.backend import project
 from deeploy.chips import Distributed
 from deeploy.errors import BuildError, UsageError
 from deeploy.midend.alike import signature
 from deeploy.midend.machine import Options
+from deeploy.runners import host
 from deeploy.simulate import chips as golden
 from tests.e2e.systems import distributed, layered, samples, star, towers
 
@@ -44,7 +45,7 @@ def test_chips_compute_what_one_chip_does(tmp_path: Path, target: str, options: 
     given = samples(6, 96)
     expected = system.interpret(given)
     assert len({array.tobytes() for (array,) in expected}) == 6
-    assert equal(host_chips.run(tmp_path / "out", manifest, given), expected)
+    assert equal(host.Host().run(tmp_path / "out", manifest, given).outputs, expected)
     alone = distributed(towers(32, 3), tmp_path, target, lambda *_: 0, 1, options)
     assert alone.interpret(given)[0][0].tobytes() == expected[0][0].tobytes()
 
@@ -53,7 +54,7 @@ def test_under_sanitizers(tmp_path: Path) -> None:
     system = star(tmp_path, "siracusa", 2, options=Options(capacities={"l1": 4000}))
     system.write(tmp_path / "out")
     given = samples(2, 64)
-    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given, sanitize=True)
+    got = host.Host(sanitize=True).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs
     assert equal(got, system.interpret(given))
 
 
@@ -74,7 +75,7 @@ def test_the_host_model_counts_the_messages(tmp_path: Path) -> None:
     system = star(tmp_path, "siracusa", 3)
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
-    done = host_chips.execute(host_chips.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 96), counters=True)
+    done = host.execute(host.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 96), counters=True)
     links = [chip["link"] for chip in done.counters]
     size = 4 * 32
     assert links[0] == {"sends": 2, "receives": 2, "sent": 2 * size, "received": 2 * size}
@@ -89,7 +90,7 @@ def test_predicted_bytes_are_those_that_the_host_model_counts(tmp_path: Path, me
     system = star(tmp_path, "siracusa", 3, 128, options)
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
-    done = host_chips.execute(host_chips.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 3 * 128), counters=True)
+    done = host.execute(host.build(tmp_path / "out"), tmp_path / "out", manifest, samples(2, 3 * 128), counters=True)
     for counted, entry in zip(done.counters, manifest["chips"], strict=True):
         moved = {name: path["bytes_to_near"] + path["bytes_to_far"] for name, path in counted["engines"].items()}
         assert moved == entry["bytes"]
@@ -110,7 +111,7 @@ def test_a_chip_that_ends_is_named_with_the_one_that_waits(tmp_path: Path) -> No
     """Chip 0 finds one sample less in its file than all are told to expect."""
     system = star(tmp_path, "siracusa", 2)
     system.write(tmp_path / "out")
-    application = host_chips.build(tmp_path / "out")
+    application = host.build(tmp_path / "out")
     for chip, size in enumerate((4 * 64 * 4, 0)):
         (tmp_path / f"{chip}.in").write_bytes(bytes(size))
         arguments = ["application", "network", str(tmp_path / f"{chip}.in"), str(tmp_path / f"{chip}.out"), "2"]
@@ -132,24 +133,24 @@ def written(folder: Path, target: str = "generic", count: int = 2) -> tuple[Dist
 def test_ranks_compute_what_threads_do(tmp_path: Path, target: str) -> None:
     system, manifest = written(tmp_path, target, 3)
     given = samples(4, 96)
-    assert equal(host_chips.run(tmp_path / "out", manifest, given, ranks=host_chips.Ranks(seconds=60)), system.interpret(given))
+    assert equal(host.Mpi(patience=60).run(tmp_path / "out", manifest, given).outputs, system.interpret(given))
 
 
 @needs_mpi
 def test_the_number_of_ranks_is_that_of_the_chips(tmp_path: Path) -> None:
     _, manifest = written(tmp_path)
     with pytest.raises(UsageError, match="the project has 2 chips, mpirun began 3 ranks"):
-        host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(count=3, seconds=20))
+        host.Mpi(count=3, patience=20).run(tmp_path / "out", manifest, samples(1, 64))
 
 
 @needs_mpi
 def test_a_hostfile_names_machines(tmp_path: Path) -> None:
     system, manifest = written(tmp_path)
     (tmp_path / "hosts").write_text("localhost slots=2\n")
-    got = host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(tmp_path / "hosts", 60))
+    got = host.Mpi(tmp_path / "hosts", 60).run(tmp_path / "out", manifest, samples(1, 64)).outputs
     assert equal(got, system.interpret(samples(1, 64)))
     with pytest.raises(UsageError, match="there is no hostfile"):
-        host_chips.run(tmp_path / "out", manifest, samples(1, 64), ranks=host_chips.Ranks(tmp_path / "none"))
+        host.Mpi(tmp_path / "none").run(tmp_path / "out", manifest, samples(1, 64))
 
 
 def ranks_of(program: Path) -> dict[int, int]:
@@ -182,13 +183,13 @@ def strike(program: Path, number: signal.Signals) -> None:
 def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, number: signal.Signals, heard: str) -> None:
     """Killed, and merely silent."""
     _, manifest = written(tmp_path)
-    program = host_chips.build(tmp_path / "out", mpi=True)
+    program = host.build(tmp_path / "out", goal="mpi")
     given = samples(2, 64) * 200_000
     killer = threading.Thread(target=strike, args=(program.resolve(), number))
     killer.start()
     with pytest.raises(BuildError) as raised:
         patience = 2 if number is signal.SIGSTOP else 120
-        host_chips.execute(program, tmp_path / "out", manifest, given, ranks=host_chips.Ranks(seconds=patience))
+        host.execute(program, tmp_path / "out", manifest, given, start=host.Mpi(patience=patience).start)
     killer.join()
     assert heard in raised.value.what
     assert "chip 0 waits to" in raised.value.what and "chip 1" in raised.value.what
@@ -202,7 +203,7 @@ def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     given = samples(100, 64)
-    got = host_chips.run(tmp_path / "out", manifest, given)
+    got = host.Host().run(tmp_path / "out", manifest, given).outputs
     assert equal(got, alone.interpret(given))
     found = manifest["stream"]
     assert max(entry["cycles"] for entry in manifest["chips"]) == manifest["cycles"] == found["latency"]
@@ -225,7 +226,7 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
     given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]] for _ in range(5)]
     expected = systems[0].interpret(given, sequence=True)
     assert not equal([np.stack(arrays) for arrays in zip(*expected, strict=True)], systems[0].interpret(given))
-    assert equal(host_chips.run(tmp_path / "out", manifest, given, sequence=True), expected)
+    assert equal(host.Host().run(tmp_path / "out", manifest, given, sequence=True).outputs, expected)
 
 
 @pytest.mark.slow
@@ -242,7 +243,7 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
         manifest = project.read_manifest(tmp_path / str(count))
         numbers = np.random.default_rng(2)
         given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]]]
-        outputs.append(host_chips.run(tmp_path / str(count), manifest, given, ranks=host_chips.Ranks()))
+        outputs.append(host.Mpi().run(tmp_path / str(count), manifest, given).outputs)
         seconds.append(json.loads((tmp_path / str(count) / "timings.json").read_text())["total"])
     assert len(set(system.leads)) <= 4
     assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))

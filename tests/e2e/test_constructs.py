@@ -15,10 +15,12 @@ from onnxruntime.quantization import quantize_static
 
 import deeploy
 from deeploy import verify
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.errors import FitError
 from deeploy.midend.machine import Options
 from deeploy.report.compare import compare
+from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
@@ -77,9 +79,9 @@ def test_constructs_in_little_memory(batch: int, form: str, budget: int, tmp_pat
     compiled.write(tmp_path / "project")
     manifest = project.read_manifest(tmp_path / "project")
     for key, network in compiled.networks.items():
-        entry = host.select_network(manifest, key)
+        entry = select_network(manifest, key)
         sample = [np.asarray(a, network.program.buffers[n].dtype.numpy) for a, n in zip(samples[key], network.program.inputs, strict=True)]
-        outputs = host_model.run(tmp_path / "project", entry, [sample])
+        outputs = host.Host().run(tmp_path / "project", entry, [sample]).outputs
         for port, got, want in zip(entry["outputs"], outputs, interpreted(network.program, sample), strict=True):
             comparison = compare(verify._exactly(port), got, want[None])
             assert comparison.passed, f"{BATCHES[batch][int(key[3:])]}: {comparison}"

@@ -16,13 +16,15 @@ import pytest
 
 import deeploy
 from deeploy import verify
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.errors import FitError
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering
 from deeploy.report.compare import compare
+from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.target import load
 from tests.simulate import nets
@@ -109,9 +111,9 @@ def check_run(compiled: deeploy.Compiled, inputs: Path, folder: Path) -> None:
     sources = _digest(folder)
     if sources in _RIGHT:  # other options, the same C: a budget that nobody needs changes nothing
         return
-    entry = host.select_network(project.read_manifest(folder))
+    entry = select_network(project.read_manifest(folder))
     sample = verify._load(inputs, entry["inputs"])[0][0]
-    outputs = host_model.run(folder, entry, [sample])
+    outputs = host.Host().run(folder, entry, [sample]).outputs
     for port, got, want in zip(entry["outputs"], outputs, expected(compiled, inputs, sample), strict=True):
         comparison = compare(verify._exactly(port), got, want[None])
         assert comparison.passed, comparison

@@ -13,13 +13,14 @@ import onnx
 import pytest
 
 from deeploy import api, chips
-from deeploy.backend import host_chips, project
+from deeploy.backend import project
 from deeploy.distribute.pipeline import Balance
 from deeploy.distribute.system import alone
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
 from deeploy.report.chips import report
+from deeploy.runners import host
 from deeploy.simulate import chips as golden
 from deeploy.simulate.stages import pipelined
 from deeploy.target import load
@@ -63,7 +64,7 @@ def test_a_hundred_inputs_stream_in_order(tmp_path: Path, count: int, strategy: 
     system, found = compiled(tmp_path, count, strategy, members)
     images = np.random.default_rng(count).standard_normal((100, 1, 8, 8, 8)).astype(np.float32)
     system.write(tmp_path / "out")
-    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images])
+    got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [[image] for image in images]).outputs
     whole = alone(found.graph)
     programs = golden.programs(whole, system.target)
     expected = [golden.outputs(whole, programs, [image]) for image in images]
@@ -105,6 +106,6 @@ def test_stages_stream_as_mpi_ranks(tmp_path: Path) -> None:
     system, _ = compiled(tmp_path, 3, "parameters")
     system.write(tmp_path / "out")
     given = [[image] for image in np.random.default_rng(7).standard_normal((20, 1, 8, 8, 8)).astype(np.float32)]
-    got = host_chips.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given, ranks=host_chips.Ranks(seconds=60))
+    got = host.Mpi(patience=60).run(tmp_path / "out", project.read_manifest(tmp_path / "out"), given).outputs
     for array, results in zip(got, zip(*system.interpret(given), strict=True), strict=True):
         assert np.array_equal(array, np.stack(results))

@@ -13,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import deeploy
-from deeploy.backend import host, host_model, project
+from deeploy.backend import project
 from deeploy.cli import app
 from deeploy.errors import DeeployError, UsageError
+from deeploy.runners import host
 from deeploy.simulate.interpreter import Rows, outputs
 from deeploy.simulate.walk import walk
 from deeploy.verify import verify
@@ -83,7 +84,7 @@ def test_bytes_moved_grow_with_the_position(tmp_path: Path) -> None:
     moved = []
     for count in (20, 40, 60):
         counters = tmp_path / "counters.json"
-        host_model.execute(application, folder, entry, samples[:count], "--sequence", "1", "--counters", str(counters))
+        host.execute(application, folder, entry, samples[:count], ["--sequence", "1", "--counters", str(counters)])
         counted = json.loads(counters.read_text())["engines"]["L2_L1"]
         traffic = walk(compiled.plan, count - 1).traffic["L2_L1"]
         assert (traffic.bytes_in, traffic.bytes_out) == (counted["bytes_to_near"], counted["bytes_to_far"])

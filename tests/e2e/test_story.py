@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import host, project
+from deeploy.backend import project
+from deeploy.runners import host
 
 STORY = Path(__file__).parents[2] / "examples" / "story"
 CONTEXT, ROWS = 256, 16
@@ -45,7 +46,7 @@ def test_eight_bits_read_as_float_does(tmp_path: Path, demo: ModuleType) -> None
     deeploy.compile(STORY / "story_int8.onnx", dims={"rows": ROWS}, context=CONTEXT).write(tmp_path / "out")
     entry = project.read_manifest(tmp_path / "out")
     samples = [[[rows[None]] for rows in piece.reshape(-1, ROWS)] for piece in pieces]
-    scores = np.stack([host.run(tmp_path / "out", entry, steps, sequence=True).outputs[0].reshape(CONTEXT, -1) for steps in samples])
+    scores = np.stack([host.Host().run(tmp_path / "out", entry, steps, sequence=True).outputs[0].reshape(CONTEXT, -1) for steps in samples])
     reference = demo.float_scores(pieces)
     assert reference.shape == scores.shape
     assert np.mean(reference.argmax(-1) == scores.argmax(-1)) >= 0.9

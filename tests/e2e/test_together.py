@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import deeploy
-from deeploy.backend import host, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.cli import app
 from deeploy.errors import DeeployError, FitError, ModelError, UsageError
+from deeploy.runners import host
 from tests.e2e import decoders
 from tests.e2e.test_states import library
 
@@ -38,7 +40,7 @@ def _together(path: Path, target: str = "generic", options: deeploy.Options | No
 def _written(folder: Path, network: str, prompt: Sequence[int], *arguments: int) -> list[int]:
     """Tokens that the application of a project writes: most, end, temperature, top_p, seed."""
     np.array(prompt, np.int32).tofile(folder / "prompt.bin")
-    entry = host.select_network(project.read_manifest(folder), network)
+    entry = select_network(project.read_manifest(folder), network)
     command = [str(host.build(folder)), network, "--generate", str(folder / "prompt.bin"), str(folder / "tokens.bin"), *map(str, arguments)]
     if entry["machine"] is not None and entry["machine"]["constants"] is not None:
         command += ["--constants", str(folder / entry["machine"]["constants"])]

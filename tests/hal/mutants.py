@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from deeploy import api, verify
-from deeploy.backend import host, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
 from deeploy.options import dims_of
 from deeploy.report.compare import compare
+from deeploy.runners.runner import split
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
 from tests.hal.subject import ASAN, THREADS, Flavour, Subject
@@ -130,10 +132,10 @@ def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None)
         AssertionError: its C and the interpreter differ.
     """
     compiled.write(folder)
-    entry = host.select_network(project.read_manifest(folder))
+    entry = select_network(project.read_manifest(folder))
     samples = verify._load(inputs, entry["inputs"])[0] if inputs is not None else None
     subject = Subject.of(folder, samples)
-    outputs = host.split(subject.outputs, entry["outputs"], len(subject.samples))
+    outputs = split(subject.outputs, entry["outputs"], len(subject.samples))
     expected = verify._interpretation(compiled, [list(sample) for sample in subject.samples], "context" in entry)
     for index, port in enumerate(entry["outputs"]):
         for sample, arrays in enumerate(expected):

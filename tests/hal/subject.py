@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.backend import host, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.graph.types import DType
+from deeploy.runners.runner import write_samples
 
 HERE = Path(__file__).parent
 MODES = (("late", 1), ("random", 1), ("early", 1), ("random", 2))
@@ -47,9 +49,9 @@ class Subject:
     @classmethod
     def of(cls, folder: Path, samples: Sequence[Sequence[np.ndarray]] | None = None) -> Subject:
         """A project and its inputs: without ``samples``, two random ones, the least and the greatest values."""
-        entry = host.select_network(project.read_manifest(folder))
+        entry = select_network(project.read_manifest(folder))
         subject = cls(folder, entry, samples if samples is not None else inputs_of(entry))
-        host.write_samples(folder / "inputs.bin", entry, subject.samples)
+        write_samples(folder / "inputs.bin", entry, subject.samples)
         return subject
 
     @property

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.backend import host_chips, project
+from deeploy.backend import project
 from deeploy.errors import BuildError
+from deeploy.runners import host
 from tests.e2e.systems import samples, star
 
 CODE, MESSAGES = "chips/1/src/network.c", "chips/1/src/messages.c"  # chip 1 receives, multiplies and sends; chip 2 has the same code
@@ -20,7 +21,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("links")
     system = star(folder, "siracusa", 3)
     system.write(folder / "out")
-    got = host_chips.run(folder / "out", project.read_manifest(folder / "out"), samples(1, 96))
+    got = host.Host().run(folder / "out", project.read_manifest(folder / "out"), samples(1, 96)).outputs
     assert got[0][0].tobytes() == system.interpret(samples(1, 96))[0][0].tobytes()
     return folder / "out"
 
@@ -63,5 +64,5 @@ def test_mistakes_with_messages_are_noticed(built: Path, tmp_path: Path, name: s
     (folder / file).write_text(source.replace(right, wrong))
     manifest = project.read_manifest(folder)
     with pytest.raises(BuildError, match=noticed) as raised:
-        host_chips.execute(host_chips.build(folder), folder, manifest, samples(1, 96))
+        host.execute(host.build(folder), folder, manifest, samples(1, 96))
     assert "chip 1" in raised.value.what or "chip 2" in raised.value.what

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import host_model, project
+from deeploy.backend import project
 from deeploy.midend.keep import SHARE, keep, likely
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
 from deeploy.midend.managed import Planner
 from deeploy.midend.plan import Plan
+from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.simulate.nets import compiled, node
 
@@ -112,5 +113,5 @@ def test_copies_survive_inferences(tmp_path: Path) -> None:
     whole = dense(tmp_path, Options({"l1": 60_000}))
     whole.write(tmp_path / "out")
     samples = [[np.random.default_rng(seed).normal(size=(4, 64)).astype(np.float32)] for seed in (1, 2)]
-    got = host_model.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), samples)[0]
+    got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), samples).outputs[0]
     np.testing.assert_allclose(got, [whole.interpret(sample)[0] for sample in samples], rtol=1e-4, atol=1e-4)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 import deeploy
 from benchmarks.transformer_models import Shape, decoder
-from deeploy.backend import host_model, project
+from deeploy.backend import project
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import Choice, Home, Problem
 from deeploy.midend.load import loads
 from deeploy.midend.machine import Options
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.tiling import Tiling
+from deeploy.runners import host
 
 CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False)
 
@@ -107,7 +108,7 @@ def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     shapes = [plan.program.buffers[name].shape for name in plan.program.inputs]
     sample = [random.integers(-60, 40, shape).astype(np.int8) for shape in shapes]
-    got = host_model.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample])
+    got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample]).outputs
     for have, want in zip(got, made.interpret(sample), strict=True):
         assert np.unique(want).size > 5
         np.testing.assert_array_equal(have[0], want)

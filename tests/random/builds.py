@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deeploy.backend import host
+from deeploy.runners import host
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -33,7 +33,8 @@ class Objects:
             chosen = "-O1" if flags is None and sanitize is None else flags
             target = project / "build" / (sanitize or ("host" if chosen is None else "flags"))
             known = {path.name: path for path in project.rglob("*.[ch]")}
-            keys = {path: self._key(project, path, f"{sanitize} {chosen}", known) for path in known.values() if _is_shared(project, path)}
+            shared = [path for path in known.values() if _is_shared(project, path)] if not (project / "chips").exists() else []
+            keys = {path: self._key(project, path, f"{sanitize} {chosen}", known) for path in shared}
             for source, key in keys.items():
                 kept, place = self.folder / key, target / source.relative_to(project).with_suffix(".o")
                 if kept.exists():

@@ -20,11 +20,12 @@ import onnx
 
 import deeploy
 from deeploy import target as targets
-from deeploy.backend import host, project
+from deeploy.backend import project
+from deeploy.backend.project import select_network
 from deeploy.errors import BuildError, DeeployError, FitError
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
-from deeploy.verify import execute
+from deeploy.runners import host
 from tests.random import oracle
 from tests.random.forms import Case
 from tests.random.graph import EXACT
@@ -135,10 +136,11 @@ def _on_target(case: Case, name: str, golden: _Golden, quick: bool) -> list[np.n
             return outputs
         folder = Path(scratch) / "project"
         compiled.write(folder)
-        entry = host.select_network(project.read_manifest(folder))
+        entry = select_network(project.read_manifest(folder))
         sample = [np.asarray(case.inputs[p["name"]], DType(p["type"]).numpy) for p in entry["inputs"]]
         interpreted = compiled.interpret(sample)
-        stacked = execute(folder, entry, [sample], bool(case.plan.get("sanitize")) and name == "generic")
+        runner = host.Host(sanitize=bool(case.plan.get("sanitize")) and name == "generic")
+        stacked = runner.run(folder, entry, [sample]).outputs
     outputs = [array[0] for array in stacked]
     names = [port["name"] for port in entry["outputs"]]
     for output, got, want in zip(names, outputs, interpreted, strict=True):

@@ -15,7 +15,7 @@ SHRINKING = 90  # seconds, after which a case is small enough
 
 def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
-    from deeploy.backend import host
+    from deeploy.runners import host
     from tests.random import builds, cases, forms, warm
     from tests.random.check import Outcome, check
     from tests.random.choices import Choices, shrink

@@ -11,8 +11,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from deeploy.backend.host import select_network
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
 from deeploy.errors import UsageError
 from deeploy.report.chips import breakdown, page, report, summary

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deeploy
-from deeploy.backend import host, project
+from deeploy.backend import project
 from deeploy.graph.target import DmaPath, PathTiming, Rate, Target, Timing
 from deeploy.midend import cost
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.machine import Options
+from deeploy.runners import host
 from deeploy.simulate.boxes import Axis, Batch, transfers
 from deeploy.simulate.timing import Run, summary
 from deeploy.simulate.walk import Walk, _Path, walk

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import qemu
-from deeploy.backend.host import select_network
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
+from deeploy.runners import qemu
 from deeploy.target import load, names
 from deeploy.verify import run_project
 
@@ -101,7 +100,7 @@ def test_networks(machine: str, kind: str, name: str, shared_models: Path, tmp_p
     compiled.write(tmp_path / "out")
     entry = select_network(read_manifest(tmp_path / "out"))
     samples = load_arrays(model / "inputs.npz", [Expected.of(port) for port in entry["inputs"]], "input").samples[:2]
-    got = qemu.run(tmp_path / "out", entry, samples)
+    got = qemu.Qemu().run(tmp_path / "out", entry, samples).outputs
     for index, port in enumerate(entry["outputs"]):
         want = np.stack([compiled.interpret(sample)[index] for sample in samples])
         if port["equality"] in ("float", "softmax") and DType(port["type"]).is_float:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend.host import split, write_samples
 from deeploy.backend.project import read_manifest
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.types import DType
+from deeploy.runners.runner import split, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = Path(__file__).parent / "rv32" / "application.c"

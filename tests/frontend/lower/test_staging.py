@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import deeploy
-from deeploy.backend import host_model, project
+from deeploy.backend import project
 from deeploy.midend.machine import Options
+from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.e2e import decoders
 from tests.simulate.nets import compiled, node
@@ -41,7 +42,7 @@ def test_the_copy_is_what_was_given_and_moves_once(tmp_path: Path) -> None:
     assert walk(whole.plan).traffic["L2_L1"].bytes_in == 4 * (4 * 64 + 64)
     whole.write(tmp_path / "out")
     sample = [np.random.default_rng(1).normal(size=shape).astype(np.float32) for shape in ((4, 64), (64,))]
-    got = host_model.run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample])[0]
+    got = host.Host().run(tmp_path / "out", project.read_manifest(tmp_path / "out"), [sample]).outputs[0]
     np.testing.assert_allclose(got[0], whole.interpret(sample)[0], atol=1e-5)
 
 
@@ -54,5 +55,5 @@ def test_a_mask_that_grows_is_copied_as_far_as_it_goes(tmp_path: Path) -> None:
     whole.write(tmp_path / "out")
     entry = project.read_manifest(tmp_path / "out")
     samples = [[step[port["name"]] for port in entry["inputs"]] for step in steps]
-    got = host_model.run(tmp_path / "out", entry, samples, sequence=True)[0]
+    got = host.Host().run(tmp_path / "out", entry, samples, sequence=True).outputs[0]
     np.testing.assert_allclose(got, [y[0] for y in whole.interpret_sequence(steps)], atol=1e-5)

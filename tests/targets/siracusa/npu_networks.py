@@ -12,7 +12,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
-from deeploy.backend import host, host_model
+from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.nodes import Node, Tensor
@@ -22,6 +22,7 @@ from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.program import chosen
 from deeploy.operators import conv, matmul
+from deeploy.runners import host
 from deeploy.target import Kernel, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -86,8 +87,8 @@ def kernels_of(made: Compiled) -> list[Kernel]:
 def check(made: Compiled, layers: Sequence[Layer], folder: Path, sanitize: bool = False) -> None:
     """Assert that every output is what the references give, whatever the machine does that it does not promise."""
     made.write(folder)
-    entry = host.select_network(json.loads((folder / "deploy.json").read_text()))
+    entry = select_network(json.loads((folder / "deploy.json").read_text()))
     sample = [layer.x for layer in layers]
-    got = host_model.run(folder, entry, [sample], sanitize=sanitize)
+    got = host.Host(sanitize=sanitize).run(folder, entry, [sample]).outputs
     for number, (have, want) in enumerate(zip(got, made.interpret(sample), strict=True)):
         np.testing.assert_array_equal(have[0], want, err_msg=f"layer {number}: {layers[number].op} of {layers[number].x.shape}")

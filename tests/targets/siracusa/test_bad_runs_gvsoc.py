@@ -12,9 +12,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
-from deeploy.backend import gvsoc, host
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
+from deeploy.runners import gvsoc
+from deeploy.runners.runner import Result
 
 from .conftest import Simulate, absent
 
@@ -62,9 +63,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def _run(project: Path) -> gvsoc.Simulated:
-    entry = host.select_network(read_manifest(project))
-    return gvsoc.run(project, entry, [[np.ones((2, 4), np.float32)]], None, 5.0)
+def _run(project: Path) -> Result:
+    entry = select_network(read_manifest(project))
+    return gvsoc.Gvsoc(seconds=5.0).run(project, entry, [[np.ones((2, 4), np.float32)]])
 
 
 @pytest.mark.gvsoc

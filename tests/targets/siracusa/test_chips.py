@@ -12,11 +12,11 @@ import pytest
 
 from benchmarks.transformer_models import Shape, decoder
 from deeploy import chips
-from deeploy.backend import gvsoc_chips
 from deeploy.backend.project import read_manifest
 from deeploy.errors import BuildError, UsageError
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Role
+from deeploy.runners import gvsoc
 from deeploy.verify import run_project
 from tests.e2e.systems import samples, star
 
@@ -30,7 +30,7 @@ def test_chips_compute_what_the_interpreter_does(simulate: Simulate, tmp_path: P
     system = star(tmp_path, "siracusa", 3, options=options)
     system.write(tmp_path / "out")
     given = samples(2, 96)
-    found = gvsoc_chips.run(tmp_path / "out", read_manifest(tmp_path / "out"), given)
+    found = gvsoc.Gvsoc().run(tmp_path / "out", read_manifest(tmp_path / "out"), given).outputs
     for sample, expected in enumerate(system.interpret(given)):
         assert np.array_equal(found[0][sample], expected[0])
 
@@ -64,7 +64,7 @@ def test_a_chip_that_fails_is_named(simulate: Simulate, tmp_path: Path) -> None:
     messages.write_text(text.replace("}, /* Recv */", " + 7}, /* Recv */"))
     assert messages.read_text() != text
     with pytest.raises(BuildError, match=r"chip 1: .* chip 1, which waits for chip 0: it sent another message"):
-        gvsoc_chips.run(tmp_path / "out", read_manifest(tmp_path / "out"), samples(1, 64))
+        gvsoc.Gvsoc().run(tmp_path / "out", read_manifest(tmp_path / "out"), samples(1, 64))
 
 
 def test_other_targets_and_platforms_say_what_there_is(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_other_targets_and_platforms_say_what_there_is(tmp_path: Path) -> None:
         done = subprocess.run(["make", "-C", folder / "out", "PLATFORM=bare"], capture_output=True, text=True, check=False)
         assert done.returncode and words in done.stderr
     with pytest.raises(UsageError, match="several chips of target generic do not run there"):
-        gvsoc_chips.run(tmp_path / "generic" / "out", read_manifest(tmp_path / "generic" / "out"), samples(1, 64))
+        gvsoc.Gvsoc().run(tmp_path / "generic" / "out", read_manifest(tmp_path / "generic" / "out"), samples(1, 64))
 
 
 @pytest.mark.skipif(shutil.which("riscv64-unknown-elf-gcc") is None, reason="no compiler for the chip")

@@ -11,12 +11,13 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.api import Compiled, Network
-from deeploy.backend import host, host_model
+from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
+from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
 from tests.operators.kernels import draw
@@ -153,7 +154,7 @@ def test_transpositions(tmp_path: Path, l1: int) -> None:
     made, arrays = moved(l1)
     assert "pulp_copy" in {call.kernel.name for call in made.plan.program.calls}
     made.write(tmp_path)
-    entry = host.select_network(json.loads((tmp_path / "deploy.json").read_text()))
-    got = host_model.run(tmp_path, entry, [arrays], sanitize=True)
+    entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
+    got = host.Host(sanitize=True).run(tmp_path, entry, [arrays]).outputs
     for (shape, perm, _), array, have in zip(MOVES, arrays, got, strict=True):
         np.testing.assert_array_equal(have[0], array.transpose(perm), err_msg=f"{shape} in order {perm}")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.backend import gvsoc, host
+from deeploy.backend.project import select_network
+from deeploy.runners import gvsoc
 from tests.targets.siracusa.conftest import Simulate
 from tests.targets.siracusa.test_element_kernels import MOVES, moved
 
@@ -78,6 +79,6 @@ def test_any_number_of_cores_shares_a_row(simulate: Simulate, cores: int) -> Non
 def test_transpositions(simulate: Simulate, tmp_path: Path, l1: int) -> None:
     made, arrays = moved(l1)
     made.write(tmp_path)
-    got = gvsoc.run(tmp_path, host.select_network(json.loads((tmp_path / "deploy.json").read_text())), [arrays]).outputs
+    got = gvsoc.Gvsoc().run(tmp_path, select_network(json.loads((tmp_path / "deploy.json").read_text())), [arrays]).outputs
     for (shape, perm, _), array, have in zip(MOVES, arrays, got, strict=True):
         np.testing.assert_array_equal(have[0], array.transpose(perm), err_msg=f"{shape} in order {perm}")

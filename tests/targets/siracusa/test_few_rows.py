@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deeploy.backend import host, host_model
+from deeploy.backend.project import select_network
+from deeploy.runners import host
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,8 +58,8 @@ def test_equal_to_the_references(tmp_path: Path, cores: int, l1: int) -> None:
     made = sweep.compiled(CASES, target, cores, l1)
     assert {call.kernel.source.split("/")[0] for call in made.plan.program.calls} == {"pulp"}
     made.write(tmp_path)
-    entry = host.select_network(json.loads((tmp_path / "deploy.json").read_text()))
-    got = host_model.run(tmp_path, entry, [[case.operands["x"] for case in CASES]], sanitize=True)
+    entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
+    got = host.Host(sanitize=True).run(tmp_path, entry, [[case.operands["x"] for case in CASES]]).outputs
     for case, have in zip(CASES, got, strict=True):
         np.testing.assert_array_equal(have[0], layer.expected(case, target), err_msg=case.name)
 

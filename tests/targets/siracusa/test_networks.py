@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from deeploy.api import compile as compile_model
-from deeploy.backend.host import split, write_samples
 from deeploy.midend.machine import Options
+from deeploy.runners.runner import split, write_samples
 from deeploy.verify import run_project
 
 from .conftest import BARE, Simulate, build

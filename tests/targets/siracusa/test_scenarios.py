@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.backend import gvsoc, host
-from deeploy.backend.project import read_manifest
+from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
+from deeploy.runners import gvsoc
 from deeploy.verify import run_project
 
 from .conftest import ROOT, Simulate
@@ -144,7 +144,7 @@ def test_n_eureka_without_its_memory_is_not_slower_than_the_cluster(simulate: Si
         project = tmp_path / scenario / "project"
         with np.load(tmp_path / scenario / "inputs.npz") as inputs:
             sample = list(inputs.values())
-        run = gvsoc.run(project, host.select_network(read_manifest(project)), [sample], has_layers=False)
+        run = gvsoc.Gvsoc(has_layers=False).run(project, select_network(read_manifest(project)), [sample])
         np.testing.assert_array_equal(run.outputs[0][0], compiled.interpret(sample)[0])
         cycles += run.cycles
     assert cycles[0] < (0.9 if name == "EEGFormer" else 1.01) * cycles[1]

@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from deeploy.api import Compiled, Network
-from deeploy.backend import host, host_model
+from deeploy.backend.project import select_network
 from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.types import DType
@@ -22,6 +22,7 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.operators import requantise
+from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
 from tests.operators.kernels import draw, staged
@@ -166,7 +167,7 @@ def test_residual_sums(tmp_path: Path, l1: int, cores: int) -> None:
     if l1 < 2000:
         assert made.plan.tiling(0).tiles > 1
     made.write(tmp_path)
-    entry = host.select_network(json.loads((tmp_path / "deploy.json").read_text()))
-    got = host_model.run(tmp_path, entry, [arrays], sanitize=True)
+    entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
+    got = host.Host(sanitize=True).run(tmp_path, entry, [arrays]).outputs
     for have, want in zip(got, wanted, strict=True):
         np.testing.assert_array_equal(have[0], want)
