@@ -87,6 +87,42 @@ MICROSOFT_DEFAULTS: dict[str, dict[str, int | float]] = {
     "QLinearSoftmax": {"axis": -1},
 }
 
+
+@dataclass(frozen=True)
+class QuantisedForm:
+    """An operator on integers with scales and zero points: the operator that it stands for, and where its parameters are.
+
+    Attributes:
+        op: the standard operator.
+        count: of operands; each is followed by its scale and its zero point. None: they follow the parameters of the result.
+        result: position of the result's scale, which its zero point follows.
+        bias: position of a bias in units of the product of both scales.
+    """
+
+    op: str
+    count: int | None = 1
+    result: int = 3
+    bias: int | None = None
+
+    def operands(self, inputs: int) -> range:
+        """Positions of the operands of a node with so many inputs."""
+        return range(2, inputs, 3) if self.count is None else range(0, 3 * self.count, 3)
+
+    def scales(self, inputs: int) -> tuple[int, ...]:
+        """Positions of the scales; each is followed by its zero point."""
+        return (*(position + 1 for position in self.operands(inputs)), self.result)
+
+
+QUANTISED: dict[str, QuantisedForm] = {
+    "QLinearConv": QuantisedForm("Conv", 2, 6, 8),
+    "QLinearMatMul": QuantisedForm("MatMul", 2, 6),
+    "QGemm": QuantisedForm("Gemm", 2, 7, 6),
+    "QLinearAdd": QuantisedForm("Add", 2, 6),
+    "QLinearMul": QuantisedForm("Mul", 2, 6),
+    "QLinearConcat": QuantisedForm("Concat", None, 0),
+    **{f"QLinear{op}": QuantisedForm(op) for op in ("AveragePool", "GlobalAveragePool", "Softmax", "Sigmoid", "LeakyRelu", "ReduceMean")},
+}
+
 # Inputs that describe the operation, not its data: they have to be constant.
 CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2),

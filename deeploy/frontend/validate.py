@@ -20,7 +20,7 @@ from onnx.defs import OpSchema
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_attributes
-from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, MICROSOFT_OPS, canonical_domain, signature
+from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, MICROSOFT_OPS, QUANTISED, canonical_domain, signature
 from deeploy.frontend.structure import check_and_sort, describe
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
@@ -144,23 +144,12 @@ OWN: Mapping[tuple[str, str], Own] = {
 }
 assert set(_DIALECT) == DIALECT_OPS and set(_MICROSOFT) == MICROSOFT_OPS
 
-# Parameters of quantisation by their inputs: they are finite, and scales are positive.
-SCALES: Mapping[tuple[str, str], tuple[int, ...]] = {
-    ("", "QuantizeLinear"): (1,),
-    ("", "DequantizeLinear"): (1,),
-    ("", "QLinearConv"): (1, 4, 6),
-    ("", "QLinearMatMul"): (1, 4, 6),
-    **{(MICROSOFT, op): (1, 4, 6) for op in ("QLinearAdd", "QLinearMul")},
-    (MICROSOFT, "QGemm"): (1, 4, 7),
-    **{(MICROSOFT, op): (1, 3) for op, own in _MICROSOFT.items() if own.inputs == (4, 5)},
-    (MICROSOFT, "QLinearConcat"): (0,),
-}
 
-
-def scales_of(domain: str, op: str, inputs: int) -> tuple[int, ...]:
-    """Positions of the inputs that are scales; each is followed by its zero point."""
-    more = range(3, inputs, 3) if op == "QLinearConcat" else ()
-    return (*SCALES.get((domain, op), ()), *more)
+def scales_of(op: str, inputs: int) -> tuple[int, ...]:
+    """Positions of the inputs that are scales of a quantisation, which are finite and positive; each is followed by its zero point."""
+    if op in ("QuantizeLinear", "DequantizeLinear"):
+        return (1,)
+    return QUANTISED[op].scales(inputs) if op in QUANTISED else ()
 
 
 # Zero points without a scale: their input, that which they belong to, and the axis along which there may be several.
@@ -257,7 +246,7 @@ def _check_own(node: onnx.NodeProto, own: Own, attributes: Mapping[str, Any], in
     low, high = own.inputs
     if not low <= inputs <= high or (node.op_type == "QLinearConcat" and inputs % 3 != 2):
         raise ModelError(f"{describe(node)} has {inputs} inputs, {_between(low, high)} are needed", _CORRECT)
-    scales = scales_of(node.domain, node.op_type, inputs)
+    scales = scales_of(node.op_type, inputs)
     for position in range(inputs if node.op_type == "QLinearConcat" else low):
         if not node.input[position] and position - 1 not in scales:  # a zero point is 0 where it is absent
             raise ModelError(f"{describe(node)} lacks its input {position}", _CORRECT)
@@ -331,7 +320,7 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
     rank = len(inputs[0].shape) if inputs and inputs[0] is not None else 0
     if own is not None and rank < own.rank:
         raise ModelError(f"{describe(node)} reads a tensor of {rank} axes, at least {own.rank} are needed", _CORRECT)
-    for position in scales_of(domain, node.op_type, len(inputs)):
+    for position in scales_of(node.op_type, len(inputs)):
         scale, zero = ((inputs[p] if p < len(inputs) else None) for p in (position, position + 1))
         if isinstance(scale, gs.Constant):
             _check_scale(node, node.input[position], np.asarray(scale.values))

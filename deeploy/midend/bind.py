@@ -13,7 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import NoKernelError, UnsupportedError, shorten
-from deeploy.frontend.lower.floats import LOWERED
+from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel, Layout

@@ -14,7 +14,6 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower import build
-from deeploy.frontend.lower.choice import COMPARISONS
 from deeploy.frontend.lower.dialect_functions import functions, requantised_function
 from deeploy.frontend.lower.quant import narrow
 from deeploy.frontend.schemas import DIALECT_OPS
@@ -31,6 +30,7 @@ _UNSIGNED = frozenset({"iSoftmax", "ITAMax", "ITAPartialMax"})
 _SIGNED = frozenset({"iLayerNorm", "iRMSNorm"})
 _JOINING = {"Concat": 0, "Max": 0, "Min": 0, "Where": 1}  # whose results hold elements of all inputs from this position on
 _INDICES = {"Gather": 1, "Reshape": 1}  # positions of inputs whose values are no data
+_COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not")
 _STEPS = frozenset({*_PRODUCTS, *DIALECT_OPS})  # that take whole numbers where they are rounded before
 
 
@@ -144,7 +144,7 @@ def _result(node: gs.Node) -> DType:
         return DType.INT8
     if node.op in _ACCUMULATORS:
         return DType.INT32
-    if node.op in COMPARISONS or node.op == "Not":
+    if node.op in _COMPARISONS:
         return DType.BOOL
     if node.op in _JOINING:
         return _joined(node)

@@ -1,41 +1,54 @@
-"""Convolutions and matrix products of quantised operands, with the requantisation of their results."""
+"""Convolutions and matrix products."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
+from deeploy.frontend.lower.call import PLAIN, Call, Stage, wide
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import Quantised, centred, dequantised, requant_constants, ties
-from deeploy.graph.rewrite import producer
+from deeploy.frontend.lower.quant import Quantised, centred, dequantised
+from deeploy.frontend.lower.rewriter import Attributes, is_float
+from deeploy.graph.rewrite import constant, producer
 
-Rewrite = Callable[[gs.Graph, gs.Node, gs.Node, Quantised, int, int], bool]
+
+def convolution(call: Call) -> bool:
+    """Conv, ConvTranspose."""
+    x, w = call.operand(0), call.node.inputs[1]
+    if x is None or not build.is_image(call.x):
+        return False
+    attrs = {**build.window(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
+    if call.op == "ConvTranspose":
+        attrs["output_padding"] = build.spatial(call.attrs["output_padding"], 0)
+    if call.result is None:
+        bias = [wide(t) for t in call.node.inputs[2:3]]
+        weights = call.reshape(w, [*w.shape[:2], 1, w.shape[2]]) if len(w.shape) == 3 else w
+        return call.replace_image(call.op, call.image(call.x), weights, *bias, epilogue=("bias",) * len(bias), **attrs)
+    found = _filters(call, x)
+    if found is None:
+        return False
+    constants, stage = found
+    return call.replace_image(call.op, call.image(x.tensor), *constants, **attrs, **stage)
 
 
-def append(
-    graph: gs.Graph,
-    op: str,
-    inputs: list[gs.Tensor],
-    node: gs.Node,
-    y: Quantised,
-    ratio: np.ndarray | float,
-    offset: np.ndarray | int,
-    limits: tuple[int, int],
-    name: str,
-    output: gs.Tensor,
-    **attrs: object,
-) -> bool:
-    """Append ``op`` with a requantise epilogue; ``node`` is the QuantizeLinear that it replaces."""
-    result = y.tensor
-    node.outputs = [t for t in node.outputs if t is not result]
-    mul, add, shift = requant_constants(ratio, offset, y.z)
-    constants = [build.const(f"{result.name} (mul)", mul), build.const(f"{result.name} (add)", add)]
-    attrs = {**attrs, **ties(mul, shift, y.z), "epilogue": ("requantise",), "shift": shift, "low": limits[0], "high": limits[1]}
-    build.add(graph, op, [*inputs, *constants], output, name, **attrs)
-    return True
+def _filters(call: Call, x: Quantised) -> Stage | None:
+    """The filters of a quantised convolution, and the requantisation of its result."""
+    w, axis = dequantised(call.node.inputs[1]), int(call.op == "ConvTranspose")
+    weights = None if w is None else centred(w)
+    if w is None or weights is None or not (w.is_scalar or w.axis == axis):
+        return None
+    scales = _per_channel(w.scale, weights.shape[axis])
+    if scales is None:
+        return None
+    unit = (np.tile(scales, call.attrs["group"]) if axis and scales.size > 1 else scales) * x.s
+    offset = _bias(call.input(2), unit, call.y.shape[1])
+    if offset is None:
+        return None
+    if not axis:
+        offset = offset - x.z * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
+    constants, stage = call.requantisation(unit / call.step, offset)
+    return [call.constant(build.filters(weights)), *constants], stage
 
 
 def _per_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
@@ -60,85 +73,69 @@ def _bias(tensor: gs.Tensor | None, unit: np.ndarray, channels: int) -> np.ndarr
     return np.asarray(np.rint(np.broadcast_to(real.ravel(), (channels,)).astype(np.float64) / unit).astype(np.int64))
 
 
-def _conv(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
-    x, w = dequantised(source.inputs[0]), dequantised(source.inputs[1])
-    if x is None or w is None or not x.is_scalar or not x.is_byte or not build.is_image(x.tensor):
+def product(call: Call) -> bool:
+    """Gemm, MatMul."""
+    flags: Attributes = {"trans_a": bool(call.attrs.get("transA", 0)), "trans_b": bool(call.attrs.get("transB", 0))}
+    alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
+    summand = call.input(2) if beta else None
+    if call.result is not None:
+        return _quantised_product(call, summand, flags, alpha, beta or 1.0)
+    if not is_float(call.y) and (alpha != 1 or (beta != 1 and summand is not None)):
         return False
-    weights = centred(w)
-    transposed = source.op == "ConvTranspose"
-    if weights is None or (not w.is_scalar and w.axis != int(transposed)):
-        return False
-    group, channels = source.attrs["group"], y.tensor.shape[1]
-    scales = _per_channel(w.scale, weights.shape[int(transposed)])
-    if scales is None:
-        return False
-    if transposed and scales.size > 1:
-        scales = np.tile(scales, group)
-    unit = scales * x.s
-    bias = _bias(source.inputs[2] if len(source.inputs) > 2 else None, unit, channels)
-    if bias is None:
-        return False
-    image, output = build.image_in(graph, x.tensor, source.name), build.image_out(graph, y.tensor.shape, y.tensor.dtype, y.tensor)
-    stored = build.const(f"{w.tensor.name} (centred)", build.filters(weights))
-    attrs = {**build.window(source.attrs), "group": group, "zero_point": x.z}
-    if transposed:
-        attrs["output_padding"] = build.spatial(source.attrs["output_padding"], 0)
-        offset = bias
-    else:
-        offset = bias - x.z * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
-    return append(graph, source.op, [image, stored], node, y, unit / y.s, offset, (low, high), source.name, output, **attrs)
+    a, b = call.x, _times(call, call.node.inputs[1], alpha)
+    if summand is None:
+        return call.replace("MatMul", a, b, **flags, **PLAIN)
+    summand = _times(call, summand, beta)
+    values, columns = constant(summand), call.y.shape[-1]
+    if values is not None and (values.size == 1 or values.size == values.shape[-1] == columns):
+        bias = wide(call.constant(values.ravel(), values.dtype))
+        return call.replace("MatMul", a, b, bias, **flags, **PLAIN, epilogue=("bias",))
+    return call.replace("Add", call.create("MatMul", a, b, shape=call.y.shape, dtype=call.y.dtype, **flags, **PLAIN), summand)
 
 
-def _matmul(
-    graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int, bias_tensor: gs.Tensor | None = None
-) -> bool:
-    a, b = dequantised(source.inputs[0]), dequantised(source.inputs[1])
-    if a is None or b is None or not a.is_scalar or not a.is_byte or min(len(a.tensor.shape), len(b.tensor.shape)) < 2:
+def _times(call: Call, x: gs.Tensor, factor: float) -> gs.Tensor:
+    """A float tensor times a number; a constant is multiplied at once."""
+    values = constant(x)
+    if factor == 1:
+        return x
+    if values is not None:
+        return call.constant(values * np.float32(factor))
+    return call.create("Mul", x, call.constant([factor]), **PLAIN)
+
+
+def _quantised_product(call: Call, summand: gs.Tensor | None, flags: Attributes, alpha: float, beta: float) -> bool:
+    a, b = call.operand(0), dequantised(call.node.inputs[1])
+    if a is None or b is None or not b.is_byte or min(len(a.tensor.shape), len(b.tensor.shape)) < 2:
         return False
-    is_gemm = source.op == "Gemm"
-    trans_a, trans_b = (bool(source.attrs["transA"]), bool(source.attrs["transB"])) if is_gemm else (False, False)
-    channels = y.tensor.shape[-1]
-    column = len(b.tensor.shape) - (2 if trans_b else 1)
-    if not b.is_scalar and (b.axis % len(b.tensor.shape) != column or not isinstance(b.tensor, gs.Constant)):
+    channels, rank = call.y.shape[-1], len(b.tensor.shape)
+    if not b.is_scalar and (b.axis % rank != rank - 1 - flags["trans_b"] or not isinstance(b.tensor, gs.Constant)):
         return False
     scales = _per_channel(b.scale, channels)
-    if scales is None or not b.is_byte:
+    if scales is None:
         return False
-    alpha, beta = (source.attrs["alpha"], source.attrs["beta"]) if is_gemm else (1.0, 1.0)
     unit = scales * a.s * alpha
-    if is_gemm and len(source.inputs) > 2 and bias_tensor is None:
-        bias_tensor = source.inputs[2] if beta else None
-    bias = _bias(bias_tensor, unit if beta == 1.0 else unit / (beta or 1.0), channels)
-    if bias is None or (bias_tensor is not None and bias_tensor.shape and list(bias_tensor.shape)[-1] not in (1, channels)):
+    offset = _bias(summand, unit / beta, channels)
+    if offset is None or (summand is not None and summand.shape and list(summand.shape)[-1] not in (1, channels)):
         return False
-    attrs = {"trans_a": trans_a, "trans_b": trans_b, "a_zero_point": a.z, "b_zero_point": b.z if b.is_scalar else 0}
-    inputs, offset = [a.tensor, b.tensor], bias
-    weights = centred(b)
+    attrs: Attributes = {**flags, "a_zero_point": a.z, "b_zero_point": b.z if b.is_scalar else 0}
+    weights, factor = centred(b), b.tensor
     if weights is not None:
-        inputs[1] = build.const(f"{b.tensor.name} (centred)", weights)
-        attrs["b_zero_point"] = 0
+        factor, attrs["b_zero_point"] = call.constant(weights), 0
         if weights.ndim == 2 and a.z:
-            offset = bias - a.z * weights.astype(np.int64).sum(axis=1 if trans_b else 0)
+            offset = offset - a.z * weights.astype(np.int64).sum(axis=int(flags["trans_b"]))
             attrs["a_zero_point"] = 0
     elif not b.is_scalar:
         return False
-    return append(graph, "MatMul", inputs, node, y, unit / y.s, offset, (low, high), source.name, y.tensor, **attrs)
+    constants, stage = call.requantisation(unit / call.step, offset)
+    return call.replace("MatMul", a.tensor, factor, *constants, **attrs, **stage)
 
 
-def _product(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
-    return _matmul(graph, source, node, y, low, high)
-
-
-def biased(graph: gs.Graph, source: gs.Node, node: gs.Node, y: Quantised, low: int, high: int) -> bool:
-    """A matrix product and the Add of a constant row behind it."""
-    for position in (0, 1):
-        product, bias = producer(source.inputs[position], "MatMul"), source.inputs[1 - position]
-        real = real_constant(bias)
-        if product is None or build.lowered(product) or real is None or len(product.outputs[0].outputs) != 1:
+def biased_product(call: Call) -> bool:
+    """A quantised matrix product and the Add of a constant row behind it."""
+    for tensor, bias in (call.node.inputs, call.node.inputs[::-1]):
+        front, real = producer(tensor, "MatMul"), real_constant(bias)
+        if front is None or build.lowered(front) or real is None or len(tensor.outputs) != 1:
             continue
-        if real.shape[-1:] == tuple(y.tensor.shape[-1:]) == (real.size,):
-            return _matmul(graph, product, node, y, low, high, bias)
+        if real.shape[-1:] == tuple(call.y.shape[-1:]) == (real.size,):
+            return _quantised_product(call.of(front), bias, {"trans_a": False, "trans_b": False}, 1.0, 1.0)
     return False
-
-
-PRODUCTS: dict[str, Rewrite] = {"Conv": _conv, "ConvTranspose": _conv, "Gemm": _product, "MatMul": _product}

@@ -73,6 +73,12 @@ def dequantised(tensor: gs.Tensor) -> Quantised | None:
     return None if node is None else _parameters(node, node.inputs[0])
 
 
+def byte(tensor: gs.Tensor) -> Quantised | None:
+    """As ``dequantised``, where the integers have 8 bits and one scale."""
+    found = dequantised(tensor)
+    return found if found is not None and found.is_scalar and found.is_byte else None
+
+
 def quantised(node: gs.Node) -> Quantised | None:
     """The result of a QuantizeLinear."""
     return _parameters(node, node.outputs[0])

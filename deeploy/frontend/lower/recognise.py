@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.lookup import ARITHMETIC, elementwise, real_constant
-from deeploy.frontend.lower.norms import CENTRED
+from deeploy.frontend.lower.rows import CENTRED
 from deeploy.graph.rewrite import Pass, only_consumer, producer, replace_node, rule
 from deeploy.operators.elementwise import FUNCTIONS
 

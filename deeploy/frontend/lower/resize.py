@@ -12,8 +12,9 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Pass, constant, rule
+from deeploy.frontend.lower.decompose import take
+from deeploy.frontend.lower.rewriter import Rewriter, standard
+from deeploy.graph.rewrite import Pass
 
 _COORDINATES: dict[str, Callable[[np.ndarray, float, int, int], np.ndarray]] = {
     "asymmetric": lambda i, scale, size, out: i / scale,
@@ -31,66 +32,59 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 _TAPS = {"linear": 2, "cubic": 4}
 
 
-@rule("Resize", "Upsample")
-def resize(graph: gs.Graph, node: gs.Node) -> bool:
+@standard("Resize", "Upsample")
+def resize(rw: Rewriter) -> bool:
     """In any of ONNX's coordinate transformations that need no region of interest."""
-    mode = str(node.attrs.get("mode", "nearest"))
-    old = node.op == "Upsample" or len(node.inputs) == 2
-    transformation = "asymmetric" if old else node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    scales = _scales(node, old)
+    attrs = rw.attrs
+    mode = str(attrs.get("mode", "nearest"))
+    old = rw.op == "Upsample" or len(rw.node.inputs) == 2
+    transformation = "asymmetric" if old else attrs.get("coordinate_transformation_mode", "half_pixel")
+    scales = _scales(rw, old)
     if scales is None:
         return False
-    sizes = list(zip(node.inputs[0].shape, node.outputs[0].shape, scales, strict=True))
+    sizes = list(zip(rw.x.shape, rw.y.shape, scales, strict=True))
     if transformation == "align_corners" and any(size * scale != out for size, out, scale in sizes):
         return False  # whether the length is that of the scale or the rounded one is understood in two ways
-    known = transformation in _COORDINATES and node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    known = transformation in _COORDINATES and attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
     if not known or mode not in ("nearest", *_TAPS):
         return False
-    x = node.inputs[0]
     places = [_COORDINATES[transformation](np.arange(out, dtype=np.float64), scale, size, out) for size, out, scale in sizes]
     if mode == "nearest":
-        rounding = "floor" if old else node.attrs.get("nearest_mode", "round_prefer_floor")
-        return rounding in _ROUNDING and _nearest(graph, node, [_ROUNDING[rounding](place) for place in places])
-    kind = np.dtype(x.dtype)
-    if kind.kind != "f" and kind not in (np.int8, np.uint8):
+        rounding = _ROUNDING.get("floor" if old else attrs.get("nearest_mode", "round_prefer_floor"))
+        return rounding is not None and take(rw, [np.clip(rounding(at), 0, n - 1) for at, n in zip(places, rw.x.shape, strict=True)])
+    if not rw.is_float and np.dtype(rw.x.dtype) not in (np.int8, np.uint8):
         return False
-    smooth = bool(node.attrs.get("antialias", 0))
-    outside = bool(node.attrs.get("exclude_outside", 0))
-    cubic = float(node.attrs.get("cubic_coeff_a", -0.75))
+    smooth, outside = bool(attrs.get("antialias", 0)), bool(attrs.get("exclude_outside", 0))
+    cubic = float(attrs.get("cubic_coeff_a", -0.75))
     matrices = [
         interpolation(place, size, mode, min(scale, 1.0) if smooth else 1.0, outside, cubic)
         for place, (size, _, scale) in zip(places, sizes, strict=True)
     ]
-    _products(graph, node, matrices)
-    return True
+    if rw.is_float:
+        return rw.finish(_product(rw, rw.x, matrices))
+    # Bytes as real numbers, and back: limited, then cut off, as onnxruntime does.
+    limits = np.iinfo(rw.y.dtype)
+    real = _product(rw, rw.create("Cast", rw.x, dtype=np.float32), matrices)
+    return rw.replace("Cast", rw.create("Clip", real, min=float(limits.min), max=float(limits.max)))
 
 
-def _scales(node: gs.Node, old: bool) -> list[float] | None:
+def _scales(rw: Rewriter, old: bool) -> list[float] | None:
     """The scale of every axis: as given, else the ratio of the sizes."""
-    x, y = node.inputs[0], node.outputs[0]
-    ratios = [b / a if a else 1.0 for a, b in zip(x.shape, y.shape, strict=True)]
-    given = node.attrs.get("scales")
-    position = 1 if old else 2
-    if given is None and len(node.inputs) > position and not node.inputs[position].is_empty():
-        value = constant(node.inputs[position])
+    ratios = [b / a if a else 1.0 for a, b in zip(rw.x.shape, rw.y.shape, strict=True)]
+    given, position = rw.attrs.get("scales"), 1 if old else 2
+    if given is None and rw.input(position) is not None:
+        value = rw.value(position)
         if value is None:
             return None
         given = value.ravel().tolist()
     if not given:
         return ratios
-    axes = list(node.attrs.get("axes", range(len(ratios))))
+    axes = list(rw.attrs.get("axes", range(len(ratios))))
     if len(axes) != len(given):
-        raise ModelError(f"node {shorten(node.name)} (Resize) has {len(given)} scales for {len(axes)} axes", "Give one for each axis.")
+        raise ModelError(f"node {shorten(rw.node.name)} (Resize) has {len(given)} scales for {len(axes)} axes", "Give one for each axis.")
     for axis, scale in zip(axes, given, strict=True):
         ratios[axis] = float(scale)
     return ratios
-
-
-def _nearest(graph: gs.Graph, node: gs.Node, places: Sequence[np.ndarray]) -> bool:
-    sizes = node.inputs[0].shape
-    indices = [np.clip(place, 0, size - 1).astype(np.int64) for place, size in zip(places, sizes, strict=True)]
-    build.take(graph, node, [None if np.array_equal(i, np.arange(size)) else i for i, size in zip(indices, sizes, strict=True)])
-    return True
 
 
 def interpolation(place: np.ndarray, size: int, mode: str, shrink: float, exclude_outside: bool, cubic: float) -> np.ndarray:
@@ -121,39 +115,20 @@ def _cubic(d: np.ndarray, a: float) -> np.ndarray:
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)))
 
 
-def _real(graph: gs.Graph, x: gs.Tensor, y: gs.Variable) -> tuple[gs.Tensor, gs.Variable]:
-    """Bytes as real numbers, and back: limited, then cut off, as onnxruntime does."""
-    real = build.variable(f"{y.name} (of bytes)", np.float32, x.shape)
-    result = build.variable(f"{y.name} (interpolated)", np.float32, y.shape)
-    limits = np.iinfo(y.dtype)
-    build.spell(graph, "Cast", [x], real)
-    within = build.variable(f"{y.name} (within limits)", np.float32, y.shape)
-    build.spell(graph, "Clip", [result], within, min=float(limits.min), max=float(limits.max))
-    build.spell(graph, "Cast", [within], y)
-    return real, result
-
-
-def _products(graph: gs.Graph, node: gs.Node, matrices: Sequence[np.ndarray]) -> None:
+def _product(rw: Rewriter, x: gs.Tensor, matrices: Sequence[np.ndarray]) -> gs.Tensor:
     """One product per axis that changes: from the right for the last axis, from the left for others."""
-    x, y = node.inputs[0], build.take_over(node)
-    if np.dtype(x.dtype).kind != "f":
-        x, y = _real(graph, x, y)
-    wanted = [axis for axis, m in enumerate(matrices) if m.shape[0] != m.shape[1] or not np.array_equal(m, np.eye(len(m)))]
     shape = list(x.shape)
-    for axis in wanted:
-        matrix = matrices[axis].astype(np.float32)
+    for axis, matrix in enumerate(matrices):
+        if np.array_equal(matrix, np.eye(*matrix.shape)) and matrix.shape[0] == matrix.shape[1]:
+            continue
         outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        is_last = inner == 1
-        rows = [outer, shape[axis]] if is_last else [outer, shape[axis], inner]
+        if inner == 1:
+            product = rw.create("MatMul", rw.reshape(x, [outer, shape[axis]]), rw.constant(matrix.T.astype(np.float32)))
+        else:
+            product = rw.create("MatMul", rw.constant(matrix.astype(np.float32)), rw.reshape(x, [outer, shape[axis], inner]))
         shape[axis] = len(matrix)
-        name = f"{y.name} (axis {axis})"
-        flat = build.spell(graph, "Reshape", [x], build.variable(f"{name} before", x.dtype, rows))
-        stored = build.const(f"{name} matrix", matrix.T if is_last else matrix)
-        product = build.variable(f"{name} product", x.dtype, [outer, len(matrix)] if is_last else [outer, len(matrix), inner])
-        build.spell(graph, "MatMul", [flat, stored] if is_last else [stored, flat], product, f"{node.name} ({axis})")
-        x = build.spell(graph, "Reshape", [product], y if axis == wanted[-1] else build.variable(name, x.dtype, shape))
-    if not wanted:
-        build.spell(graph, "Reshape", [x], y, node.name)
+        x = rw.reshape(product, shape)
+    return x
 
 
 PASS = Pass("resize", (resize,))
