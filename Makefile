@@ -24,7 +24,7 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
 
 test-full: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default
 
 # Random graphs and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
 SEEDS   ?= 0:1000

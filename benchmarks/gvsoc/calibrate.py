@@ -1,11 +1,11 @@
 """Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml, npu_timing.toml and gathered_timing.toml anew.
 
-    python benchmarks/gvsoc/calibrate.py [--check | --npu]
+    python benchmarks/gvsoc/calibrate.py [--check | --npu | --kernel NAME ...]
 
-No network takes part: every figure comes from a program of this folder. ``--npu`` measures N-EUREKA's kernels alone. ``--check``
-writes nothing and says how far the file is from what is measured. What is no cycle count (clock, power, energy) stays as
-the file has it. Exit status 2 when the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a
-figure of the machine differs by more than a twentieth.
+No network takes part: every figure comes from a program of this folder. ``--npu`` measures N-EUREKA's kernels alone, ``--kernel``
+the named kernels of the cluster, and keeps all other entries of the file. ``--check`` writes nothing and says how far the file is
+from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or
+the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
 
-from deeploy.errors import DeeployError
+from deeploy.errors import DeeployError, UsageError
 from deeploy.graph.target import Loops, PathTiming, Rate
 from deeploy.runners import gvsoc
 from deeploy.target import Target, load
@@ -50,6 +50,7 @@ GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather wind
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
 PATHS = ("L2_L1", "L3_L2")  # as machine.c numbers them
+FAMILIES = (*PULP, *FAST, *PORTABLE, *ELEMENTS)
 ENOUGH = 0.05  # by which a figure may differ in --check
 
 
@@ -173,14 +174,48 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
     return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
 
 
+def measure_some(target: Target, given: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The text of the file with the entries of some kernels measured anew.
+
+    Raises:
+        UsageError: no family has such a name.
+    """
+    families = [family for family in FAMILIES if family.kernel.split()[0] in names]
+    unknown = set(names) - {family.kernel.split()[0] for family in families}
+    if unknown:
+        raise UsageError(
+            f"no family measures {', '.join(sorted(unknown))}", "Give names of kernels as families.py and elements.py have them."
+        )
+    _, texts = _rates(families, target, machine().forks, _origin())
+    entries = {name: old for name, old in given["kernel"].items() if name.split()[0] not in names}
+    tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
+    return "\n".join([HEAD, *(_table(name, _without(old), old["provenance"]) for name, old in tables), *texts])
+
+
+def _tables(head: str, values: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(f'{head}."{name}"' if " " in name else f"{head}.{name}", old) for name, old in values.items()]
+
+
+def _without(old: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in old.items() if key != "provenance"}
+
+
 def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rate], list[str]]:
     """Rates of all families, and their entries."""
-    families = (*PULP, *FAST, *PORTABLE, *ELEMENTS)
+    rates, texts = _rates(FAMILIES, target, found.forks, origin)
+    rates["default"] = rates["matmul_any"]
+    others = sorted({k.name for k in target.kernels if k.engine == "cluster" and not any(k.name == e.split()[0] for e in rates)})
+    print(f"not measured: {', '.join(others) or 'none'}", file=sys.stderr)
+    return rates, [_table("kernel.default", _rate(rates["default"]), f"as matmul_any, plain C: {origin}"), *texts]
+
+
+def _rates(families: Sequence[Family], target: Target, forks: Mapping[int, int], origin: str) -> tuple[dict[str, Rate], list[str]]:
+    """Rates of families by the names of their entries, and the entries."""
     measured = points(families, target)
     rates: dict[str, Rate] = {}
     texts = []
     for family in families:
-        fitted = fit(family, measured[family.kernel], found.forks)
+        fitted = fit(family, measured[family.kernel], forks)
         fits = f"{fitted.points} points, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{family.kernel:<24}{fits}", file=sys.stderr)
         said = f"{fits}: {origin}"
@@ -188,17 +223,19 @@ def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rat
             name = _entry(family, variant)
             rates[name.strip('"')] = rate
             texts.append(_table(f"kernel.{name}", _rate(rate), said))
-    rates["default"] = rates["matmul_any"]
-    others = sorted({k.name for k in target.kernels if k.engine == "cluster" and not any(k.name.startswith(e.split()[0]) for e in rates)})
-    print(f"not measured: {', '.join(others) or 'none'}", file=sys.stderr)
-    return rates, [_table("kernel.default", _rate(rates["default"]), f"as matmul_any, plain C: {origin}"), *texts]
+    return rates, texts
 
 
 def main(arguments: Sequence[str]) -> int:
     given = tomllib.loads(FILE.read_text())
     is_check = "--check" in arguments
+    names = arguments[arguments.index("--kernel") + 1 :] if "--kernel" in arguments else []
     try:
         gvsoc.check_tools()
+        if names:
+            FILE.write_text(measure_some(load("siracusa"), given, names))
+            print(f"written: {FILE.name}")
+            return 0
         text, figures = ("", {}) if "--npu" in arguments else measure(load("siracusa"), given)
         if text and not is_check:
             FILE.write_text(text)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import cases
 import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
+
+from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.
 FEW_ROWS = ((1, 128), (1, 512), (1, 37), (3, 200), (5, 64), (6, 1, 331))
@@ -66,6 +69,8 @@ DOWN = {**LEVELS, "rounded": False}
 HALVES = {
     f"{name}_{side}": value for side in "ab" for name, value in (("mul", 300), ("add", 1 << 8), ("shift", 9), ("low", -128), ("high", 127))
 }
+STANDARD = {"centred": True, "zero_point": 9, "fraction": 20, "epsilon": 1 << 18}
+QUOTIENT = {"a_zero_point": 1, "b_zero_point": -2, "mul": 3 << 20, "shift": 20, "zero_point": 4, "low": -128, "high": 127}
 ZEROS = {"a_zero_point": 0, "b_zero_point": 0}
 POOLS = (
     (8, 8, 64, 8, 8),
@@ -161,6 +166,49 @@ def reduced(op: str, x: str, y: str) -> list[Case]:
     """The last axis is added up."""
     attrs = {"keepdims": True}
     return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
+
+
+def _staged(case: Case) -> Case:
+    """The case with a requantisation behind it."""
+    operands, attrs = stage()
+    return replace(case, operands={**case.operands, **operands}, attrs={**case.attrs, **attrs})
+
+
+def paired(function: str, kind: str) -> list[Case]:
+    """A function of two tensors of one type; numbers that may be an exponent or a divisor."""
+    some = each("Binary", (kind, kind), "bool" if function in COMPARISONS else kind, {"function": function})
+    return [replace(one, operands={name: np.abs(array) % 7 + 1 for name, array in one.operands.items()}) for one in some]
+
+
+def selected(kind: str) -> list[Case]:
+    """One of two tensors, by a third one."""
+    return [_simple("Where", kind, {}, condition=RNG.integers(0, 2, s).astype(bool), a=draw(kind, *s), b=draw(kind, *s)) for s in SHAPES]
+
+
+def expanded(kind: str) -> list[Case]:
+    """Rows that are repeated, or elements of columns."""
+    shapes = (
+        ((1, 64), (8, 64)),
+        ((24, 1), (24, 40)),
+        ((1, 16, 1, 16), (1, 16, 16, 16)),
+        ((1, 1, 7), (1, 40, 7)),
+        ((4, 1, 65), (4, 16, 65)),
+    )
+    return [_simple("Expand", kind, {"shape": y}, x=draw(kind, *x)) for x, y in shapes]
+
+
+def rotated(kind: str, interleaved: bool) -> list[Case]:
+    """Rows of pairs that are turned by the same angles in every head."""
+    attrs: dict[str, Any] = {"interleaved": interleaved}
+    if kind != "f32":
+        attrs |= {"cosine": (3, -4, 3000, 1 << 11, 12, -128, 127, -1), "sine": (0, 5, 2500, 0, 12, -128, 127, 0)}
+        attrs |= {"sum": (1 << 10, 700, 1 << 9, 11, -128, 127, -1)}
+    result = []
+    for heads, count, width in ((4, 16, 16), (1, 1, 64), (8, 1, 64), (6, 24, 10), (2, 40, 32), (1, 100, 8)):
+        angles = {name: draw(kind, count, width) for name in ("cosine", "sine")}
+        table = {} if kind == "f32" else {"table": draw("s8", 2, 256)}
+        result.append(_simple("Rotate", kind, attrs, x=draw(kind, heads, count, width), **angles, **table))
+    return result
 
 
 BOTH_FORMS: tuple[cases.Form, ...] = ("narrow", "high")
@@ -293,5 +341,25 @@ ELEMENTS = (
     Family("pad", {"": padded()}, ("rows",)),
     Family("gather", {"": gathered()}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
+    Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),
+    Family("reduce_min", {"": reduced("ReduceMin", "s8", "s8"), "f32": reduced("ReduceMin", "f32", "f32")}),
+    Family("reduce_prod", {"": reduced("ReduceProd", "f32", "f32")}),
+    Family("integer_mean", {"": reduced("IntegerMean", "s8", "s8")}),
+    Family("arg_extreme", {"": rows("ArgMax", "s8", "s64", {"smallest": False, "last": False, "axis": -1})}, ("rows",)),
+    Family(
+        "standardise",
+        {
+            "": rows("Standardise", "s8", "s32", STANDARD),
+            "requantise": [_staged(one) for one in rows("Standardise", "s8", "s8", STANDARD)],
+        },
+        ("rows",),
+    ),
+    Family("pairwise", {"": paired("max", "s32"), "f32": paired("max", "f32"), "s64": paired("add", "s64"), "div": paired("div", "s64")}),
+    Family("pairwise pow", {"": paired("pow", "f32")}),
+    Family("select", {"": selected("s8"), "f32": selected("f32")}, ("rows",)),
+    Family("expand", {"": expanded("s8")}, ("rows", "runs")),
+    Family("rotate", {"": rotated("s8", False), "interleaved": rotated("s8", True)}, ("rows",)),
+    Family("rotate f32", {"": rotated("f32", False)}, ("rows",)),
+    Family("scaled_div", {"": each("ScaledDiv", ("s8", "s8"), "s8", QUOTIENT)}),
     Family("reduce_mean", {"": reduced("ReduceMean", "f32", "f32")}),
 )

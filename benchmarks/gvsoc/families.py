@@ -21,8 +21,7 @@ class Family:
     """A kernel whose entries of ``timing.toml`` are fitted together.
 
     Attributes:
-        kernel: the beginning of its name, and words that all entries share. Families of the portable kernels, whose names do not
-            begin with ``pulp_``, are measured without the others.
+        kernel: its name, and words that all entries share.
         variants: cases by the further words of the entry. Entries differ only in cycles per output.
         terms: what cycles are counted by beside calls, multiply-accumulates and outputs (``Rate.per``).
         results: a term to count outputs by, where some are computed twice: those of the last of several groups, which begins earlier.
@@ -33,17 +32,12 @@ class Family:
     terms: tuple[str, ...] = ()
     results: str = ""
 
-    @property
-    def is_portable(self) -> bool:
-        """Whether the kernel is one of the portable ones."""
-        return not self.kernel.startswith("pulp_")
-
 
 def draw(dtype: str, *shape: int) -> np.ndarray:
     """Uniform values over the whole type, normal ones of floats."""
     if dtype == "f32":
         return RNG.normal(scale=3, size=shape).astype(np.float32)
-    kind = np.dtype({"s8": "i1", "u8": "u1", "s16": "i2", "s32": "i4"}[dtype])
+    kind = np.dtype({"s8": "i1", "u8": "u1", "s16": "i2", "s32": "i4", "s64": "i8"}[dtype])
     info = np.iinfo(kind)
     return RNG.integers(max(info.min, -(2**15)), min(info.max, 2**15), shape, endpoint=True).astype(kind)
 
@@ -101,6 +95,29 @@ RAGGED = (
     *((8, 8, 4, 8, 3, 1), (1, 40, 16, 16, (1, 3), 1), (1, 64, 8, 8, (1, 4), 1), (10, 8, 12, 4, 3, 1), (9, 16, 5, 8, (1, 6), 1)),
     (16, 9, 20, 3, 3, 1),
     *((30, 20, 1, 16, (6, 4), 2), (16, 24, 2, 32, (4, 2), 1), (36, 12, 1, 48, (8, 4), 2), (20, 40, 4, 16, (1, 4), 1)),
+)
+# Windows of every length, as most layers of networks have them; half of them are no whole words.
+WINDOWS = (
+    *(
+        (16, 16, 16, 16, 3, 1),
+        (8, 8, 32, 32, 3, 1),
+        (12, 20, 24, 16, 3, 1),
+        (32, 32, 8, 8, 3, 1),
+        (16, 16, 32, 64, 3, 2),
+        (24, 9, 12, 40, 3, 1),
+    ),
+    *((16, 16, 8, 24, 1, 1), (14, 14, 48, 12, (1, 3), 1), (20, 11, 4, 32, 5, 1), (10, 10, 64, 8, 3, 1)),
+)
+WINDOWS_WITH_REST = (
+    *(
+        (32, 32, 3, 16, 3, 1),
+        (24, 24, 1, 32, 3, 2),
+        (16, 16, 5, 24, 3, 1),
+        (12, 12, 7, 20, 5, 1),
+        (20, 20, 1, 64, (5, 3), 2),
+        (9, 17, 10, 12, 3, 1),
+    ),
+    *((16, 16, 6, 16, 1, 1), (8, 8, 27, 32, 3, 1), (14, 14, 13, 8, (1, 3), 1), (28, 28, 3, 8, 5, 2)),
 )
 SMALL = (
     *((4, 4, 32, 64, 3, 1), (4, 4, 64, 64, 3, 1), (3, 3, 16, 64, 3, 1), (2, 2, 64, 128, 3, 1), (5, 5, 16, 32, 3, 1), (8, 8, 3, 32, 3, 2)),
@@ -163,6 +180,10 @@ VARYING = (
 GROUPED = ((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (16, 16, 8, 8, 2), (6, 6, 64, 32, 8))
 THIN = ((16, 16, 3, 16, 3, 1), (12, 12, 16, 24, 1, 1), (20, 9, 1, 8, 5, 2), (9, 9, 4, 12, 3, 1), (6, 6, 32, 8, 1, 1), (10, 10, 2, 33, 3, 1))
 DEEP = ((8, 8, 16, 16, 3, 1), (12, 12, 64, 16, 1, 1), (6, 6, 24, 40, 3, 2), (5, 5, 8, 12, 5, 1), (9, 7, 48, 9, 1, 1), (10, 10, 7, 65, 3, 1))
+LONG_GROUPS = ((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (10, 10, 64, 16, 2), (6, 6, 64, 32, 8))
+SPREAD = ((12, 12, 16, 2), (6, 6, 32, 4), (9, 9, 5, 3), (16, 5, 16, 2), (20, 20, 3, 8))
+TRANSPOSED = ((8, 8, 16, 16, 3, 2), (6, 6, 32, 16, 3, 1), (10, 5, 8, 24, 2, 2), (12, 12, 4, 9, 5, 1), (5, 7, 24, 8, 3, 2))
+LARGE_POINTWISE = ((16, 16, 16, 32, 1, 1), (8, 8, 64, 64, 1, 1), (25, 5, 64, 64, 1, 1), (6, 6, 128, 64, 1, 1), (20, 12, 32, 16, 1, 1))
 FEW_COLUMNS = ((12, 12, 16, 1), (6, 6, 64, 2), (9, 9, 3, 1), (8, 8, 40, 1), (16, 5, 32, 2), (5, 5, 7, 1))
 
 
@@ -177,6 +198,32 @@ def _varying(transposed: bool) -> Callable[[Sequence[int], cases.Form], Case]:
 def _grouped(shape: tuple[int, ...], form: cases.Form) -> Case:
     height, width, channels, filters, group = shape
     return cases.conv((height, width, channels), filters, form=form, group=group)
+
+
+def _spread(shape: tuple[int, ...], form: cases.Form) -> Case:
+    """Several outputs for each channel, each of which sees that channel alone."""
+    height, width, channels, times = shape
+    return cases.conv((height, width, channels), channels * times, form=form, group=channels)
+
+
+def _computed(shape: tuple[Any, ...], form: cases.Form) -> Case:
+    """A convolution whose weights are an input of the network."""
+    case = _conv(shape, form)
+    return Case(f"{case.name} of computed weights", case.op, ("x", "w"), case.operands, case.y, case.attrs)
+
+
+def _transposed(shape: tuple[Any, ...], form: cases.Form) -> Case:
+    height, width, channels, filters, taps, stride = shape
+    case = _conv((height, width, channels, filters, taps, 1), form)
+    w = np.ascontiguousarray(case.operands["w"].swapaxes(0, 1))
+    return Case(
+        f"{case.name} transposed",
+        "ConvTranspose",
+        ("x",),
+        {**case.operands, "w": w},
+        case.y,
+        {**case.attrs, "strides": (stride, stride), "output_padding": (0, 0)},
+    )
 
 
 def floats(shape: Sequence[Any], make: Callable[[Any, cases.Form], Case]) -> list[Case]:
@@ -224,9 +271,11 @@ PULP = (
     Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), BATCHED),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
     Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
-    Family("pulp_conv2d_small", forms(_conv, SMALL), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),
-    Family("pulp_conv2d_pairs", forms(_conv, PAIRS), BY_TWO, "oh ow k/4"),
-    Family("pulp_conv2d_single", forms(_conv, SINGLE), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_small", forms(_conv, [*SMALL, *WINDOWS, *WINDOWS_WITH_REST]), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),
+    Family("pulp_conv2d_pairs", forms(_conv, [*PAIRS, *WINDOWS]), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_pairs rest", forms(_conv, WINDOWS_WITH_REST), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
     Family("pulp_depthwise 1", forms(_depthwise, DEPTHWISE), COLUMNS, "oh ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh ow k/4"),
@@ -234,6 +283,7 @@ PULP = (
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
+WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
 PORTABLE = (
     Family("matmul_dot", {"requantise": [_matmul(s, "narrow") for s in MATMULS], "": [_matmul(s, "plain") for s in MATMULS]}, BLOCKS),
     Family(
@@ -247,7 +297,32 @@ PORTABLE = (
     Family("matmul f32", {"": floats(MATMULS, _matmul)}, BLOCKS),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
-    Family("conv2d f32", {"": floats([*THIN, *DEEP], _conv)}, POSITIONS),
+    Family("conv2d f32", {"": floats([*THIN, *DEEP, *LARGE_POINTWISE], _conv)}, POSITIONS),
+    Family(
+        "conv2d_dot_grouped",
+        {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
+        POSITIONS,
+    ),
+    Family(
+        "conv2d_grouped",
+        {"requantise": [_grouped(s, "narrow") for s in GROUPED], "": [_grouped(s, "plain") for s in GROUPED]},
+        POSITIONS,
+    ),
+    Family("conv2d_grouped f32", {"": floats(GROUPED, _grouped)}, POSITIONS),
+    Family("conv2d_any", {"requantise": [_computed(s, "narrow") for s in THIN], "": [_computed(s, "plain") for s in THIN]}, POSITIONS),
+    Family("conv2d_any f32", {"": floats(THIN, _computed)}, POSITIONS),
+    Family(
+        "conv2d_transpose",
+        {"requantise": [_transposed(s, "narrow") for s in TRANSPOSED], "": [_transposed(s, "plain") for s in TRANSPOSED]},
+        WHOLE,
+    ),
+    Family("conv2d_transpose f32", {"": floats(TRANSPOSED, _transposed)}, WHOLE),
+    Family(
+        "depthwise2d_multiplied",
+        {"requantise": [_spread(s, "narrow") for s in SPREAD], "": [_spread(s, "plain") for s in SPREAD]},
+        POSITIONS,
+    ),
+    Family("depthwise2d_multiplied f32", {"": floats(SPREAD, _spread)}, POSITIONS),
     Family(
         "depthwise2d",
         {"requantise": [_depthwise(s, "narrow") for s in FEW_COLUMNS], "": [_depthwise(s, "plain") for s in FEW_COLUMNS]},

@@ -11,8 +11,8 @@ import cases
 import numpy as np
 from families import Family
 from fit import Array, solve
-from layer import HAL, Case, SimulationError, make, simulate
-from sweep import Swept, Team, sweep
+from layer import HAL, Case, make, simulate
+from sweep import Swept, Team, sweep, writers
 
 from deeploy.graph.target import Loops, Rate
 from deeploy.midend import cost
@@ -106,28 +106,21 @@ def points(families: Sequence[Family], target: Target) -> dict[str, list[Point]]
     """Every case of every family on one core and on all; families take turns, so that each finds the caches full of another.
 
     Raises:
-        SimulationError: a case is run by another kernel than its family's, or anything fails on the simulator.
+        SimulationError: a family's kernel cannot run a case, or anything fails on the simulator.
     """
     found: dict[str, list[Point]] = {family.kernel: [] for family in families}
-    for is_portable in (False, True):  # plans must not choose the other kernel
-        machine = replace(
-            target, kernels=tuple(kernel for kernel in target.kernels if kernel.source.startswith("portable/") is is_portable)
-        )
-        for part in _programs([family for family in families if family.is_portable is is_portable]):
-            for cores in CORES:
-                for family, one in _points(part, machine, cores):
-                    found[family.kernel].append(one)
+    for part in _programs(families):
+        for cores in CORES:
+            for family, one in _points(part, target, cores):
+                found[family.kernel].append(one)
     return found
 
 
 def _points(part: Sequence[Entry], target: Target, cores: int) -> Iterator[tuple[Family, Point]]:
     """The cases of one program that are one tile each."""
-    swept = sweep([case for _, _, case in part], target, cores)
+    swept = sweep([case for _, _, case in part], target, cores, kernels=[family.kernel.split()[0] for family, _, _ in part])
     by_step = {team.step: team for team in swept.teams if swept.plan.tiling(team.step).tiles == 1}
-    for step, (family, variant, case) in zip(_steps(swept, len(part)), part, strict=True):
-        kernel = swept.plan.program.calls[step].kernel.name
-        if not kernel.startswith(family.kernel.split()[0]):
-            raise SimulationError(f"{case.name}: {kernel} runs it, not {family.kernel}")
+    for step, (family, variant, _) in zip(writers(swept.plan.program, len(part)), part, strict=True):
         if step in by_step:
             yield family, point(variant, swept, by_step[step], cores)
 
@@ -153,13 +146,6 @@ def _bytes(entries: Sequence[Entry]) -> int:
 def _in_turns(lists: Sequence[list[Entry]]) -> list[Entry]:
     """The n-th entry of every list, then the next one."""
     return [some[number] for number in range(max(map(len, lists))) for some in lists if number < len(some)]
-
-
-def _steps(swept: Swept, count: int) -> list[int]:
-    """The call of every case: the one that writes its output."""
-    program = swept.plan.program
-    writes = {program.buffers[call.operands[name].buffer].tensor: step for step, call in enumerate(program.calls) for name in call.writes}
-    return [writes[f"y_{number}"] for number in range(count)]
 
 
 # ---- what is around the kernels

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
-from layer import Case, always_fork, build, expected, simulate
+from layer import Case, SimulationError, always_fork, build, expected, simulate
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
@@ -22,6 +22,7 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Plan
+from deeploy.midend.program import Program, chosen
 from deeploy.target import Target
 
 L1_BYTES = 240 * 1024
@@ -46,8 +47,15 @@ class Swept:
     layers: tuple[int, ...]
 
 
-def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = L1_BYTES, engine: str | None = "cluster") -> Compiled:
-    """The cases as a project of one layer each, side by side, on one engine or on any."""
+def compiled(
+    cases: Sequence[Case],
+    target: Target,
+    cores: int,
+    l1_bytes: int = L1_BYTES,
+    engine: str | None = "cluster",
+    kernels: Sequence[str] = (),
+) -> Compiled:
+    """The cases as a project of one layer each, side by side, on one engine or on any; ``kernels`` names the one of each case."""
     nodes, inputs, outputs = [], [], []
     for number, case in enumerate(cases):
         shape = _shape(case, target)
@@ -66,9 +74,26 @@ def compiled(cases: Sequence[Case], target: Target, cores: int, l1_bytes: int = 
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
-    plan = plan_managed(program, target, machine, options.seconds)
+    plan = plan_managed(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
+
+
+def writers(program: Program, count: int) -> list[int]:
+    """The call of every case: the one that writes its output."""
+    writes = {program.buffers[call.operands[name].buffer].tensor: step for step, call in enumerate(program.calls) for name in call.writes}
+    return [writes[f"y_{number}"] for number in range(count)]
+
+
+def _by_kernels(program: Program, kernels: Sequence[str]) -> Program:
+    """The program whose cases are run by the kernels of these names, and by no other one."""
+    numbers = [0] * len(program.calls)
+    for step, wanted in zip(writers(program, len(kernels)), kernels, strict=True):
+        names = [call.kernel.name for call in program.ways(step)]
+        if wanted not in names:
+            raise SimulationError(f"{program.calls[step].name}: none of {', '.join(names)} is {wanted}")
+        numbers[step] = names.index(wanted)
+    return chosen(program, numbers)
 
 
 def sample_of(cases: Sequence[Case]) -> bytes:
@@ -78,19 +103,21 @@ def sample_of(cases: Sequence[Case]) -> bytes:
 
 def _shape(case: Case, target: Target) -> tuple[int, ...]:
     """Of the result."""
+    if case.op == "Expand":
+        return tuple(case.attrs["shape"])
     if case.op != "Transpose":
         return expected(case, target).shape
     shape = case.operands["x"].shape
     return tuple(shape[axis] for axis in case.attrs["perm"])
 
 
-def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int = L1_BYTES) -> Swept:
-    """Measure the cases.
+def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int = L1_BYTES, kernels: Sequence[str] = ()) -> Swept:
+    """Measure the cases, each by the kernel that is named where ``kernels`` are given.
 
     Raises:
-        SimulationError: no simulator, or the program fails on it.
+        SimulationError: no simulator, the program fails on it, or a kernel cannot run its case.
     """
-    project = compiled(cases, target, cores, l1_bytes)
+    project = compiled(cases, target, cores, l1_bytes, kernels=kernels)
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)

@@ -47,9 +47,9 @@ class Array:
         )
 
     def rates(self, call: float, output: float = 0.0) -> dict[str, Rate]:
-        """For ``Timing.kernels``: cycles of a job to begin, of an output beyond the products, and a cycle for ``pes`` products."""
+        """By engine, for ``Timing.kernels``: cycles of a job to begin, of an output beside products, a cycle for ``pes`` products."""
         return {
-            f"{self._name(c)}_": Rate(call, 1 / self.pes, output, unrolling=tuple(factors[loop] for loop in LOOPS))
+            self._name(c): Rate(call, 1 / self.pes, output, unrolling=tuple(factors[loop] for loop in LOOPS))
             for c, factors in self.configurations.items()
         }
 

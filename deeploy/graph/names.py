@@ -66,11 +66,25 @@ _LONGEST = 32
 _LONGEST_STRING = 1000  # bytes; ISO C99, 5.2.4.1, lets compilers refuse strings of more than 4095 characters
 
 
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Za-z0-9]+", name)
+
+
+def is_short(name: str) -> bool:
+    """Whether ``identifier`` keeps all words of ``name``."""
+    return len("_".join(_words(name))) <= _LONGEST
+
+
 def identifier(name: str) -> str:
-    """Return a C identifier that resembles ``name``; distinct names may collide (see ``Names``)."""
-    text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[: _LONGEST + 1]
-    if len(text) > _LONGEST:
-        text = text[: _LONGEST - 9].rstrip("_") + "_" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    """Return a C identifier that resembles ``name``; distinct names may collide (see ``Names``).
+
+    Of a long name it has the last words, which say most in names that are paths through a model. Converters join the names of what
+    they made one node of by semicolons; the first one stands for all.
+    """
+    words = _words(name.split(";")[0]) or _words(name)
+    text = words.pop()[:_LONGEST] if words else ""
+    while words and len(words[-1]) + 1 + len(text) <= _LONGEST:
+        text = f"{words.pop()}_{text}"
     if not text or text[0].isdigit():
         text = f"n{text}" if text else "unnamed"
     return f"{text}_" if text in _KEYWORDS else text
@@ -81,13 +95,15 @@ class Names:
 
     def __init__(self, reserved: tuple[str, ...] = ()) -> None:
         self._taken = {word.lower() for word in reserved}
+        self._next: dict[str, int] = {}  # the number to try next, by the name without one
 
-    def unique(self, name: str) -> str:
-        """Return an identifier for ``name`` that was not handed out before."""
-        base = identifier(name)
-        candidate, number = base, 2
+    def unique(self, name: str, part: str = "") -> str:
+        """Return an identifier for ``name``, or for a ``part`` of what has that name, that was not handed out before."""
+        base = f"{identifier(name).rstrip('_')}_{part}" if part else identifier(name)
+        candidate, number = base, self._next.get(base.lower(), 2)
         while candidate.lower() in self._taken:
             candidate, number = f"{base.rstrip('_')}_{number}", number + 1
+        self._next[base.lower()] = number
         self._taken.add(candidate.lower())
         return candidate
 

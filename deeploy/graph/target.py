@@ -149,15 +149,18 @@ class Timing:
     kernels: Mapping[str, Rate]
     loops: Loops = Loops()
 
-    def kernel(self, name: str, words: Collection[str] = ()) -> Rate:
-        """The rate of a kernel, else the entry ``default``.
+    def kernel(self, name: str, words: Collection[str] = (), engine: str = "") -> Rate:
+        """The rate of a kernel, else that of its engine, else the entry ``default``.
 
-        An entry is the beginning of a kernel's name, and words that the instance must have, as in ``matmul f32``. Of those that
-        fit, the one with the longest beginning counts, then the one with the most words.
+        An entry is the name of a kernel, or of an engine all of whose kernels are alike, and words that the instance must have, as in
+        ``matmul f32``. Of those that fit, the one with the most words counts.
         """
         split = {entry: tuple(entry.split()) for entry in self.kernels}
-        fitting = [entry for entry, (start, *needed) in split.items() if name.startswith(start) and set(needed) <= set(words)]
-        return self.kernels[max(fitting, key=lambda entry: (len(split[entry][0]), len(split[entry])), default="default")]
+        for subject in (name, engine):
+            fitting = [entry for entry, (start, *needed) in split.items() if start == subject and set(needed) <= set(words)]
+            if fitting:
+                return self.kernels[max(fitting, key=lambda entry: len(split[entry]))]
+        return self.kernels["default"]
 
 
 def _rate(entry: Mapping[str, Any]) -> Rate:

@@ -18,7 +18,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.names import Names
+from deeploy.graph.names import Names, is_short
 from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
@@ -217,18 +217,23 @@ class _Assembler:
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis, *step))
         return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION), bool(node.attrs.get("begins")))
 
-    def owner(self, root: Tensor, role: Role) -> str:
-        """The buffer of a root tensor, created at first use."""
+    def owner(self, root: Tensor, role: Role, writer: tuple[str, str] = ("", "")) -> str:
+        """The buffer of a root tensor, created at first use; ``writer`` are a node and one of its operands."""
         if root.name not in self.owners:
-            name = self.names.unique(root.name)
+            name = self._named(root, writer)
             self.owners[root.name] = name
             self.buffers[name] = Buffer(name, root.name, role, root.dtype, root.shape)
         return self.owners[root.name]
 
-    def _constant(self, tensor: Tensor, stored: np.ndarray, memory: str = "") -> str:
+    def _named(self, tensor: Tensor, user: tuple[str, str]) -> str:
+        """A name for a buffer: the tensor's own, or where that is too long the one of a layer that uses it, and of the operand."""
+        return self.names.unique(*user if user[0] and not is_short(tensor.name) else (tensor.name, ""))
+
+    def _constant(self, tensor: Tensor, stored: np.ndarray, memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
+        """The buffer of a constant, created at first use; ``reader`` are a node and one of its operands."""
         key = (memory, stored.dtype.str, stored.shape, stored.tobytes())
         if key not in self.constants:
-            name = self.names.unique(tensor.name)
+            name = self._named(tensor, reader)
             self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, DType.of(stored.dtype), stored.shape, stored, memory)
             self.constants[key] = name
         return self.constants[key]
@@ -260,9 +265,11 @@ class _Assembler:
             self._call(_copy(tensor, copy))
         return self.dense[tensor.name]
 
-    def _output(self, tensor: Tensor) -> Operand:
+    def _output(self, tensor: Tensor, writer: tuple[str, str] = ("", "")) -> Operand:
         place = self.placed.get(tensor.name, Operand(tensor.name, Access.dense(tensor.shape)))
-        return Operand(self.owner(self.roots.get(place.buffer, tensor), Role.LOCAL), place.access, place.step)
+        root = self.roots.get(place.buffer)
+        name = self.owner(tensor, Role.LOCAL, writer) if root is None else self.owner(root, Role.LOCAL)
+        return Operand(name, place.access, place.step)
 
     def _call(self, node: Node) -> None:
         kernel, *others = self.bindings.get(id(node)) or select(self.kernels[0], [node], self.kernels[1])[0]
@@ -278,17 +285,19 @@ class _Assembler:
                 if array is None:
                     continue
                 stored[name] = array
-                operands[name] = Operand(self._constant(tensor, array, kernel.resident.get(name, "")), Access.dense(array.shape))
+                operands[name] = Operand(
+                    self._constant(tensor, array, kernel.resident.get(name, ""), (node.name, name)), Access.dense(array.shape)
+                )
             else:
                 operands[name] = self._readable(kernel, name, tensor)
         copies: list[Node] = []
         for name, tensor in zip(kernel.outputs, node.outputs, strict=True):
-            place = self._output(tensor)
+            place = self._output(tensor, (node.name, name))
             self.where[tensor.name] = place
             if not _follows(kernel, name, place.access):
                 own = Tensor(f"{tensor.name} (before copy)", tensor.shape, tensor.dtype)
                 copies.append(_copy(own, tensor))
-                place = self._output(own)
+                place = self._output(own, (node.name, name))
                 self.where[own.name] = place
             operands[name] = place
         try:
@@ -368,7 +377,7 @@ class _Assembler:
         """Buffers of a call's scratch memory, by the kernel's names for it."""
         result = {}
         for key, size in kernel.scratch.items():
-            unique = self.names.unique(f"{call}_{key}")
+            unique = self.names.unique(call, key)
             self.buffers[unique] = Buffer(unique, f"{call}_{key}", Role.SCRATCH, DType.UINT8, (size(geometry),))
             result[key] = unique
         return result

@@ -114,7 +114,7 @@ def words(call: Call) -> frozenset[str]:
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs."""
     assert target.timing is not None
-    return target.timing.kernel(call.kernel.name, words(call))
+    return target.timing.kernel(call.kernel.name, words(call), call.kernel.engine)
 
 
 Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations

@@ -63,6 +63,7 @@ def test_utilisation_is_the_papers(sizes: list[int], factors: list[int]) -> None
 )
 def test_multiply_accumulates_are_the_product_of_all_shares(sizes: list[int], factors: list[int], near: float, far: float) -> None:
     """Cycles times elements, times the share that is at work, times the share of cycles without a stall; bandwidth changes the last."""
+    assume(math.prod(factors) < 2**20)
     entry = data(weight=near, input=near, output=near)
     behind = {**entry["memory"][0], "name": "behind", "operands": ["weight", "input", "output"], "capacity": 1 << 40, "bandwidth": far}
     pes = math.prod(factors) + 3

@@ -286,3 +286,11 @@ def test_average_pool(name: str, x: str, counts_padding: bool) -> None:
     low, high = (-128, 127) if x == "s8" else (0, 255)
     attrs = staged(attrs, "requantise", shift=32, low=low, high=high)
     harness.check(kernel("pulp_average_pool2d"), given, x, attrs, strided=name == "2x2")
+
+
+def test_every_kernel_has_a_rate_of_its_own() -> None:
+    """Planning takes a kernel without one for the default, which is nearly free beside some and dear beside others."""
+    target = load("siracusa")
+    assert target.timing is not None
+    measured = {entry.split()[0] for entry in target.timing.kernels}
+    assert {kernel.name for kernel in target.kernels if kernel.link is None} <= measured
