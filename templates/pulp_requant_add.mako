@@ -1,6 +1,6 @@
 <%!
 from deeploy.operators.elementwise import loops
-from deeploy.operators.requantise import of_operand
+from deeploy.operators.staircase import of_operand
 %>\
 <%def name="scale(index)">\
 <%

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import VIEWS
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("deeploy", "targets", "kernels", "templates", "tests", "benchmarks", "examples")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".c", ".h", ".mako"})
@@ -40,6 +43,27 @@ ARROWS = {
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
 TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}
+
+
+# Names of ONNX and of ZigZag that are names of the integer form as well.
+FOREIGN = {
+    "deeploy/simulate/onnxruntime_tensors.py": {"Clip"},
+    "deeploy/explore/zigzag.py": {"Conv"},
+    "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
+}
+
+
+def test_no_operator_is_named_outside_of_where_operators_are_declared_and_lowered() -> None:
+    """What other parts need to know of an operator is a property of its declaration."""
+    names = {*OPERATORS, *VIEWS}
+    assert {"Conv", "ResidualSum", "Transpose"} < names
+    found = {}
+    for path in PYTHON:
+        place = path.relative_to(ROOT)
+        if place.parts[0] == "deeploy" and place.parts[1] not in ("frontend", "operators"):
+            texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            found[str(place)] = texts & names
+    assert {path: named for path, named in found.items() if named} == FOREIGN
 
 
 def imports(path: Path) -> set[str]:

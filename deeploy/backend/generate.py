@@ -21,9 +21,6 @@ from deeploy.midend.program import Growth, Program, Role
 
 _FRACTION = 16  # bits of scores behind the point
 TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C arrays that hold them
-# Operators that change how a mask is stored, and those that add it to scores.
-_CONVERSIONS = frozenset({"Cast", "Copy", "Quantize", "Dequantize", "RequantShift"})
-_SUMS = frozenset({"Add", "ScaledAdd"})
 
 
 @dataclass(frozen=True)
@@ -130,9 +127,9 @@ def _is_added(program: Program, name: str) -> bool:
     converted = {name}
     for call in program.calls:
         if any(operand.buffer in converted for key, operand in call.operands.items() if key not in call.kernel.outputs):
-            if call.node.op in _CONVERSIONS:
+            if call.kernel.operator.converts:
                 converted |= {call.operands[key].buffer for key in call.kernel.outputs}
-            elif call.node.op not in _SUMS:
+            elif call.kernel.operator.addition is None:
                 return False
     return True
 

@@ -1,7 +1,7 @@
 """Residual connections join the reduction: the last sum of a chip's partial sums and the addition behind it become one call.
 
-Both of ``y = clip((t*mul_a + b*mul_b + offset) >> shift)`` and its forms in the integer form, ``ScaledAdd`` and ``Add`` with a clamp or a
-requantisation by one factor, are what ``ResidualSum`` computes behind a requantised sum (docs/integer-form.md).
+``y = clip((t*mul_a + b*mul_b + offset) >> shift)`` is what ``ResidualSum`` computes behind a requantised sum (docs/integer-form.md); which
+operators are such an addition, and with which constants, their declarations say.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from deeploy.distribute.system import System
 from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph.nodes import Node
-from deeploy.operators.scaled import RESIDUAL
+from deeploy.operators.reduce import REDUCE_SUM
+from deeploy.operators.residual import RESIDUAL_SUM
+from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import CONCAT, SLICE
 
-JOINED = "ResidualSum"
 Supports = Callable[[Node], bool]  # whether a target has a kernel for a node
 
 
@@ -55,7 +57,7 @@ def _joined(graph: gs.Graph, supports: Supports) -> gs.Graph:
             parts[0][-1].outputs = [y]
         else:
             pieces = [part[-1].outputs[0] for part in parts]
-            instead[id(found.concat)] = [gs.Node("Concat", y.name, dict(found.concat.attrs), pieces, [y], domain=build.DOMAIN)]
+            instead[id(found.concat)] = [gs.Node(CONCAT, y.name, dict(found.concat.attrs), pieces, [y], domain=build.DOMAIN)]
         instead |= {id(old): part for part, old in zip(parts, found.sums, strict=True)}
         _detach([*found.sums, found.last, *([found.concat] if found.concat is not None else [])])
         places[id(y.inputs[0])] = places[id(node)]
@@ -73,45 +75,29 @@ def _detach(nodes: Sequence[gs.Node]) -> None:
 
 def _join(graph: gs.Graph, last: gs.Node, places: Mapping[int, int]) -> _Join | None:
     """What a node adds to a sum that nothing else reads."""
-    if last.op not in ("Add", "ScaledAdd") or len(last.outputs) != 1 or np.dtype(last.outputs[0].dtype).itemsize != 1:
+    addition_of = OPERATORS[last.op].addition if last.op in OPERATORS else None
+    if addition_of is None or len(last.outputs) != 1 or np.dtype(last.outputs[0].dtype).itemsize != 1:
         return None
     outputs = {id(tensor) for tensor in graph.outputs}
     for position in (0, 1):
         t, skip = last.inputs[position], last.inputs[1 - position]
-        addition = _addition(last, position)
+        addition = addition_of(build.described(last), position)
         if addition is None or id(t) in outputs or len(t.outputs) != 1 or len(t.inputs) != 1 or shape_of(t) != shape_of(skip):
             continue
         maker = t.inputs[0]
-        sums = [one.inputs[0] if one.inputs else None for one in maker.inputs] if maker.op == "Concat" else [maker]
+        sums = [one.inputs[0] if one.inputs else None for one in maker.inputs] if maker.op == CONCAT else [maker]
         listed = [node for node in sums if node is not None and _is_sum(node) and len(node.outputs[0].outputs) == 1]
         known = not skip.inputs or all(places[id(skip.inputs[0])] < places[id(node)] for node in listed)
         if listed and len(listed) == len(sums) and known and np.dtype(skip.dtype).itemsize == 1:
-            return _Join(listed, maker if maker.op == "Concat" else None, last, skip, addition)
+            return _Join(listed, maker if maker.op == CONCAT else None, last, skip, addition)
     return None
 
 
 def _is_sum(node: gs.Node) -> bool:
     """Whether a node is the requantised sum of terms that lie one behind the other."""
     is_requantised = tuple(node.attrs.get("epilogue", ())) == ("requantise",)
-    is_leading = node.op == "ReduceSum" and tuple(node.attrs["axes"]) == (0,) and not node.attrs["keepdims"]
+    is_leading = node.op == REDUCE_SUM.name and tuple(node.attrs["axes"]) == (0,) and not node.attrs["keepdims"]
     return is_leading and is_requantised and np.dtype(node.outputs[0].dtype).itemsize == 1
-
-
-def _addition(node: gs.Node, position: int) -> dict[str, int] | None:
-    """The attributes of ``ResidualSum`` for an addition whose operand at ``position`` is the sum; None where it has none."""
-    attrs, stages = dict(node.attrs), tuple(node.attrs.get("epilogue", ()))
-    if node.op == "ScaledAdd":
-        factors = (attrs["mul_a"], attrs["mul_b"]) if position == 0 else (attrs["mul_b"], attrs["mul_a"])
-    elif stages == ("clamp",):
-        factors, attrs = (1, 1), {**attrs, "add": 0, "shift": 0}
-    elif stages == ("requantise",):
-        mul, add = (np.asarray(t.values) if isinstance(t, gs.Constant) else np.empty(0) for t in node.inputs[2:])
-        if mul.size != 1 or add.size != 1:
-            return None
-        factors, attrs = (int(mul.item()), int(mul.item())), {**attrs, "add": int(add.item())}
-    else:
-        return None
-    return {"mul_a": factors[0], "mul_b": factors[1], **{own: attrs[name] for name, own in RESIDUAL.items() if attrs.get(name) is not None}}
 
 
 def _part(join: _Join, number: int) -> list[gs.Node]:
@@ -127,8 +113,8 @@ def _part(join: _Join, number: int) -> list[gs.Node]:
         ends = tuple(start + size for start, size in zip(starts, shape_of(y), strict=True))
         cut = build.variable(f"{skip.name} (from {begin})", skip.dtype, shape_of(y))
         attrs = {"starts": starts, "ends": ends, "steps": (1,) * len(starts)}
-        nodes.append(gs.Node("Slice", cut.name, attrs, [skip], [cut], domain=build.DOMAIN))
+        nodes.append(gs.Node(SLICE, cut.name, attrs, [skip], [cut], domain=build.DOMAIN))
         skip = cut
     attrs = {name: node.attrs[name] for name in ("shift", "low", "high", "even") if name in node.attrs}
-    nodes.append(gs.Node(JOINED, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=build.DOMAIN))
+    nodes.append(gs.Node(RESIDUAL_SUM.name, join.last.name, {**attrs, **join.addition}, [x, skip, mul, add], [y], domain=build.DOMAIN))
     return nodes

@@ -16,7 +16,8 @@ import onnx_graphsurgeon as gs
 from deeploy.distribute.shards import ROOT, Box, Shards, chunked_axis, size_of
 from deeploy.distribute.ties import Declare, shape_of, ties
 from deeploy.frontend.lower import build
-from deeploy.operators.shares import shared
+from deeploy.operators.reduce import REDUCE_SUM
+from deeploy.operators.table import shared
 
 Operand = Callable[[int, int, Box | None], gs.Tensor]  # of a chip: the input at a position, or a box of it
 
@@ -126,5 +127,5 @@ def sum_of(shape: Sequence[int], terms: int) -> gs.Graph:
     """The sum of so many tensors of int32, as a graph of its own."""
     x = build.variable("terms", np.int32, (terms, *shape))
     y = build.variable("sum", np.int32, shape)
-    node = gs.Node("ReduceSum", "sum", {"axes": (0,), "keepdims": False}, [x], [y], domain=build.DOMAIN)
+    node = gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [x], [y], domain=build.DOMAIN)
     return gs.Graph([node], [x], [y])

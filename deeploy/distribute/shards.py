@@ -21,6 +21,7 @@ from deeploy.distribute.ties import key, shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph.topology import Topology
 from deeploy.operators import link
+from deeploy.operators.views import CONCAT, SLICE
 
 ROOT = 0
 Box = tuple[int, int, int]  # indices [begin, end) along an axis: axis, begin, end
@@ -127,10 +128,10 @@ class Shards:
         ends = tuple(end if i == axis else n for i, n in enumerate(shape))
         dtype = tensor.values.dtype if isinstance(tensor, gs.Constant) else tensor.dtype
         out = build.variable(name, dtype, [b - a for a, b in zip(starts, ends, strict=True)])
-        return self.add(chip, "Slice", [tensor], out, name, starts=starts, ends=ends, steps=(1,) * len(shape))
+        return self.add(chip, SLICE, [tensor], out, name, starts=starts, ends=ends, steps=(1,) * len(shape))
 
     def joined(self, chip: int, pieces: Sequence[gs.Tensor], axis: int, output: gs.Tensor) -> gs.Tensor:
-        return self.add(chip, "Concat", pieces, output, output.name, axis=axis)
+        return self.add(chip, CONCAT, pieces, output, output.name, axis=axis)
 
     def select(self, chip: int, tensor: gs.Tensor, axis: int, indices: np.ndarray, name: str) -> gs.Tensor:
         """The elements of a tensor on a chip at ``indices`` along an axis: a box, or several side by side."""

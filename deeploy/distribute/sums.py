@@ -18,6 +18,8 @@ from deeploy.distribute.shards import ROOT
 from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph import epilogue
+from deeploy.operators.reduce import REDUCE_SUM
+from deeploy.operators.views import RESHAPE
 
 
 def reduce(product: Product, group: int) -> None:
@@ -80,9 +82,9 @@ class _Sum:
         shards, shape, rows = self.shards, shape_of(terms[0]), list[gs.Tensor]()
         for term in terms:
             row = build.variable(f"{term.name} (row)", np.int32, (1, *shape))
-            rows.append(shards.add(chip, "Reshape", [term], row, row.name))
+            rows.append(shards.add(chip, RESHAPE, [term], row, row.name))
         both = shards.joined(chip, rows, 0, build.variable(f"{name} (terms)", np.int32, (len(terms), *shape)))
-        return shards.add(chip, "ReduceSum", [both, *rest], result, name, axes=(0,), keepdims=False, **attrs)
+        return shards.add(chip, REDUCE_SUM.name, [both, *rest], result, name, axes=(0,), keepdims=False, **attrs)
 
     def finish(self, terms: list[gs.Tensor], chunk: int) -> gs.Tensor:
         """The last sum, with the node's epilogue."""

@@ -107,7 +107,7 @@ def _messages(system: System) -> tuple[Message, ...]:
         chip, position = (sends.get(pair) or receives.get(pair)) or (0, 0)
         other = pair[1] if pair in sends else pair[0]
         node = system.chips[chip].nodes[position]
-        missing = "Recv" if pair in sends else "Send"
+        missing = RECV if pair in sends else SEND
         raise ModelError(f"chip {chip}, node {shorten(node.name)}: chip {other} has no {missing} with tag {pair[2]}", _REPORT)
     found = []
     for pair, (chip, position) in sends.items():

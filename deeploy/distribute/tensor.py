@@ -28,7 +28,7 @@ from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
 from deeploy.graph.topology import Topology
-from deeploy.operators.shares import shared
+from deeploy.operators.table import shared
 from deeploy.operators.views import SLIDE, VIEWS, Access
 
 

@@ -19,7 +19,7 @@ from deeploy.fallback.nodes import FAILURES, Known, Single, known, single
 from deeploy.fallback.portable import HEADER, STRUCT, Code
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
-from deeploy.graph.kernel import Kernel, Tiling
+from deeploy.graph.kernel import Kernel, Operator, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
@@ -117,17 +117,13 @@ def _kernel(alone: Single, code: Code, engine: str) -> Kernel:
     types = {v.name: frozenset({DType.of(helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))}) for v in values}
     inputs, outputs = tuple(v.name for v in model.graph.input), tuple(v.name for v in model.graph.output)
     source = f"{STRUCT}/{op.lower()}_{digest}.c"
-    return Kernel(
-        name=f"{STRUCT}_{op.lower()}_{digest}",
-        op=f"{op}.{digest}",
-        inputs=inputs,
+    operator = Operator(f"{op}.{digest}", inputs, lambda node: nest, _reference(model))
+    return operator.kernel(
+        f"{STRUCT}_{op.lower()}_{digest}",
+        source,
         outputs=outputs,
         types=types,
-        nest=lambda node: nest,
-        source=source,
         struct=STRUCT,
-        template="fallback.mako",
-        reference=_reference(model),
         settings=lambda node: {"names": inputs, "results": outputs},
         scratch={"work": lambda geometry: code.scratch} if code.scratch else {},
         tiling=Tiling(whole=tuple(dim.name for axes in dims.values() for dim in axes)),

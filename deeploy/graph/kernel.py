@@ -1,16 +1,19 @@
-"""Kernel declarations: which operators a C kernel runs, on which types, and where its geometry comes from.
+"""Declarations of operators and of the kernels that run them.
 
-A ``Kernel`` joins one C function to one operator. Everything that is not in the C file is declared here, once: the nest,
-the types, the epilogue stages that the function can fuse, the layout it wants its constants in, what it may overwrite,
-its scratch memory, the template of its call, and a bit-exact NumPy reference of its *body*. Epilogues have one reference
-for all kernels (``deeploy.graph.epilogue``).
+An ``Operator`` says what holds whoever computes it: its operands, its loop nest, a bit-exact NumPy reference, and what parts of the
+compiler ask of it. A ``Kernel`` joins one C function to one operator: the types, the epilogue stages that the function can fuse, the
+layout of its constants, what it may overwrite, its scratch memory, the template of its call. A target lists kernels as rows of a table,
+``operator.kernel(name, source, ...)``; what a row does not say follows from the operator, and what a variant
+(``kernel.variant(name, ...)``) does not say from the kernel that it is a variant of. Epilogues have one reference for all kernels
+(``deeploy.graph.epilogue``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,11 +23,24 @@ from deeploy.graph.types import DType
 
 Types = frozenset[DType]
 Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tuple of arrays
+Condition = Callable[[Node], str | None]  # None, or what the kernel would need instead
+Need = tuple[Callable[[Node], bool], str]  # a condition, and what a kernel would need where it does not hold
+Kept = Sequence[np.ndarray | None]  # per operand, inputs first: the indices that are kept along its axis, None for all
+Share = Callable[[Node, Sequence[int | None], Kept], Mapping[str, Any] | None]
+Bounds = Callable[[Node], tuple[np.ndarray, np.ndarray]]
+Addition = Callable[[Node, int], Mapping[str, int] | None]
 
 
 def types(*names: str) -> Types:
     """A set of element types by short name: ``types("s8", "u8")``."""
     return frozenset(DType(name) for name in names)
+
+
+CORE = "core"  # the first engine of a target, whatever its name is
+BYTES = types("s8", "u8")
+INTEGERS = types("s8", "u8", "s16", "u16", "s32")
+FLOAT = types("f32")
+ANY = frozenset(DType)
 
 
 @dataclass(frozen=True)
@@ -63,20 +79,91 @@ class Sample:
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+class Stored(TypedDict, total=False):
+    """How constants are stored: the part of a row that belongs together."""
+
+    nest: Callable[[Node], Nest]
+    constants: tuple[str, ...]
+    layouts: Mapping[str, Layout]
+
+
+class Row(Stored, total=False):
+    """What a row of a target's table may say; ``Kernel`` has the meanings."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    types: Mapping[str, Types]
+    source: str
+    struct: str
+    template: str
+    reference: Reference
+    accepts: Condition | None
+    epilogues: tuple[tuple[str, ...], ...]
+    overwrites: tuple[tuple[str, str], ...]
+    strided: Mapping[str, int]
+    scratch: Mapping[str, Callable[[Geometry], int]]
+    macros: Callable[[Node], Mapping[str, str]] | None
+    settings: Callable[[Node], Mapping[str, Any]] | None
+    resident: Mapping[str, str]
+    tiling: Tiling
+    cores: tuple[str, ...]
+    engine: str
+    texts: Mapping[str, str]
+    generator: str
+    link: Literal["send", "recv"] | None
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """What holds of an operator of the integer form, or of a target's own, whoever computes it.
+
+    Attributes:
+        name: how nodes call it.
+        inputs: operand names of the body's inputs, in node order; a trailing ``?`` marks an optional one.
+        nest: the geometry of the body.
+        reference: bit-exact NumPy body; gets the node and the arrays in graph layout.
+        usual: what kernels of the operator have unless their row says otherwise.
+        share: its attributes where it computes a share of its outputs, given the axis of every operand (inputs first) that is divided
+            and the indices that are kept along it; None where no attributes express that. Without one, attributes do not change.
+        bounds: the least and the most accumulator that its body can leave for the types and constants of a node, int64, one entry per
+            output channel or one for all; without them, any value of 32 bits.
+        addition: for the sum of two 8-bit tensors: the attributes of the ``ResidualSum`` that adds the operand at a position as the sum
+            of partial sums; None where there are none.
+        affine: with a constant operand, whether it adds an ``offset`` to every element or multiplies by a ``factor``.
+        converts: it changes only how the elements of its first operand are represented: their type, scale or zero point.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    nest: Callable[[Node], Nest]
+    reference: Reference
+    usual: Row = field(default_factory=lambda: Row())
+    share: Share | None = None
+    bounds: Bounds | None = None
+    addition: Addition | None = None
+    affine: Literal["", "offset", "factor"] = ""
+    converts: bool = False
+
+    def kernel(self, name: str, source: str, /, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
+        """A kernel of this operator whose function is in the C file ``source``; ``needs`` is a condition besides the operator's."""
+        return replace(Kernel(name, self, self.inputs, self.nest, self.reference, source), **self.usual).variant(name, needs, **row)
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """One C kernel.
 
     Attributes:
         name: stem of the C function's name; type suffixes are added per instance.
-        op: the operator of the integer form that it runs.
+        operator: what it runs.
         inputs: operand names of the body's inputs, in node order; a trailing ``?`` marks an optional one.
         outputs: operand names of the outputs.
         types: accepted element types per operand; epilogue operands are checked by the stage itself.
         nest: the geometry of the body.
         source: C file that defines the function, relative to ``kernels/``; type macros instantiate it.
-        struct: what the function takes, declared in a header of that name that the source includes; the source's stem where empty.
-        template: Mako file that renders the call, relative to ``templates/``.
+        struct: what the function takes, declared in a header of that name that the source includes; by default the source's stem.
+        template: Mako file that renders the call, relative to ``templates/``; by default named like the struct.
         reference: bit-exact NumPy body; gets the node and the arrays in graph layout.
         accepts: further condition on a node: None, or what the kernel would need instead.
         epilogues: tuples of stages that the function can fuse.
@@ -88,6 +175,7 @@ class Kernel:
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
+        engine: what runs it; ``core`` is the first engine of the target.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
         generator: who wrote its C, where that was a program; reports say so.
@@ -95,15 +183,14 @@ class Kernel:
     """
 
     name: str
-    op: str
+    operator: Operator
     inputs: tuple[str, ...]
-    types: Mapping[str, Types]
     nest: Callable[[Node], Nest]
-    source: str
-    template: str
     reference: Reference
+    source: str
+    types: Mapping[str, Types] = field(default_factory=dict)
     outputs: tuple[str, ...] = ("y",)
-    accepts: Callable[[Node], str | None] | None = None
+    accepts: Condition | None = None
     epilogues: tuple[tuple[str, ...], ...] = ((),)
     constants: tuple[str, ...] = ()
     layouts: Mapping[str, Layout] = field(default_factory=dict)
@@ -115,12 +202,42 @@ class Kernel:
     resident: Mapping[str, str] = field(default_factory=dict)
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
-    engine: str = "core"
+    engine: str = CORE
     struct: str = ""
+    template: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     generator: str = ""
     link: Literal["send", "recv"] | None = None
     samples: tuple[Sample, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "struct", self.struct or Path(self.source).stem)
+        object.__setattr__(self, "template", self.template or f"{self.struct}.mako")
+
+    @property
+    def op(self) -> str:
+        """The name of the operator."""
+        return self.operator.name
+
+    def variant(self, name: str, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
+        """Another kernel of the same operator: what is given differs, and ``needs`` is a condition besides those of this one.
+
+        Of ``types``, ``layouts`` and ``strided``, only the operands that are given differ.
+        """
+        if row.keys() & {"source", "struct"}:
+            row = {"struct": "", "template": "", **row}
+        kernel = replace(self, name=name, **row)
+        maps = {**self.types, **kernel.types}, {**self.layouts, **kernel.layouts}, {**self.strided, **kernel.strided}
+        kernel = replace(kernel, types=maps[0], layouts=maps[1], strided=maps[2])
+        if needs is None:
+            return kernel
+        given, (holds, need) = kernel.accepts, needs
+
+        def accepts(node: Node) -> str | None:
+            reason = given(node) if given is not None else None
+            return reason if reason is not None or holds(node) else need
+
+        return replace(kernel, accepts=accepts)
 
     def dense(self, operand: str, rank: int) -> int:
         """How many trailing axes of an operand of so many axes must be packed in row-major order."""

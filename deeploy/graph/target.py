@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from deeploy.documents import read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
-from deeploy.graph.kernel import Kernel
+from deeploy.graph.kernel import CORE, Kernel
 from deeploy.graph.rewrite import Pass
 from deeploy.graph.topology import Topology
 from deeploy.schemas import KINDS
 
-API_VERSION = 1
+API_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,20 @@ class Target:
     default_memory: str = ""
     topology: Topology | None = None
     device: Device | None = None
+
+    def __post_init__(self) -> None:
+        if self.engines and all(engine.name != CORE for engine in self.engines):
+            named = (replace(kernel, engine=self.engines[0].name) if kernel.engine == CORE else kernel for kernel in self.kernels)
+            object.__setattr__(self, "kernels", tuple(named))
+
+    @property
+    def computing(self) -> tuple[Kernel, ...]:
+        """The kernels but for those that send and receive."""
+        return tuple(kernel for kernel in self.kernels if kernel.link is None)
+
+    def kernel(self, name: str) -> Kernel:
+        """The first kernel of that name."""
+        return next(kernel for kernel in self.kernels if kernel.name == name)
 
     def memory(self, name: str) -> Memory:
         """The memory of that name."""

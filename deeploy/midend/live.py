@@ -89,39 +89,15 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, live: Liv
 def _view(node: Node, live: Live) -> bool:
     if node.op in (APPEND, SLIDE):
         return False
-    changed = False
+    view, changed = VIEWS[node.op](node), False
     for source in node.inputs:
         for result in node.outputs:
             if source is None:
                 continue
-            pairs = _pairs(node, source, result)
+            pairs = view.axes(source, result)
             for axis in live.get(source.name, ()):
                 if axis not in dict(pairs):
                     raise _unknown(node, source)
             changed |= _add(live, result, {b for a, b in pairs if a in live.get(source.name, ())})
             changed |= _add(live, source, {a for a, b in pairs if b in live.get(result.name, ())})
     return changed
-
-
-def _pairs(node: Node, source: Tensor, result: Tensor) -> list[tuple[int, int]]:
-    """Axes of the input and the output of a view along which indices are the same."""
-    if node.op == "Transpose":
-        return [(a, b) for b, a in enumerate(node.attrs["perm"])]
-    if node.op == "Reshape":
-        right = _suffixes(result.shape)
-        return [
-            (a, b)
-            for a, suffix in enumerate(_suffixes(source.shape))
-            for b in range(len(result.shape))
-            if (source.shape[a], suffix) == (result.shape[b], right[b]) and source.shape[a] > 1
-        ]
-    return [(axis, axis) for axis, size in enumerate(source.shape) if size == result.shape[axis]]
-
-
-def _suffixes(shape: tuple[int, ...]) -> list[int]:
-    """Per axis the number of elements of everything to its right."""
-    result, total = [], 1
-    for size in reversed(shape):
-        result.append(total)
-        total *= size
-    return result[::-1]

@@ -6,15 +6,16 @@ results agree to the last bit where C is compiled without contraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import Layout, permuted
+from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Stored, Tiling, permuted, types
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.matmul import exact_product
 
 Weights = Callable[[Expr, Expr, Expr, Expr], Map]  # (output channel, input channel of its group, fh, fw) -> stored axes
@@ -69,26 +70,21 @@ def nest(weights: Weights) -> Callable[[Node], Nest]:
     return declare
 
 
-def depthwise_nest(node: Node) -> Nest:
-    """The nest of a ``Conv`` whose groups have one input channel each, weights stored [FH,FW,K]."""
-    return _depthwise_nest(node, lambda k, fh, fw: Map(fh, fw, k))
+def depthwise_nest(weights: Callable[[Expr, Expr, Expr], Map]) -> Callable[[Node], Nest]:
+    """The nest of a ``Conv`` whose groups have one input channel each; ``weights`` maps output channel, row and column of a tap."""
 
+    def declare(node: Node) -> Nest:
+        g = window(node)
+        n, oh, ow, k = parallel("n", "oh", "ow", "k")
+        fh, fw = reduction("fh", "fw")
+        channel: Expr = k if g.filters == 1 else k // g.filters
+        return Nest(
+            reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
+            writes={"y": Map(n, oh, ow, k)},
+            extents={"fh": g.height, "fw": g.width},
+        )
 
-def depthwise_nest_by_columns(node: Node) -> Nest:
-    """The same, weights stored [K,FW,FH]."""
-    return _depthwise_nest(node, lambda k, fh, fw: Map(k, fw, fh))
-
-
-def _depthwise_nest(node: Node, weights: Callable[[Expr, Expr, Expr], Map]) -> Nest:
-    g = window(node)
-    n, oh, ow, k = parallel("n", "oh", "ow", "k")
-    fh, fw = reduction("fh", "fw")
-    channel: Expr = k if g.filters == 1 else k // g.filters
-    return Nest(
-        reads={"x": _image(g, n, oh, ow, fh, fw, channel), "w": weights(k, fh, fw)},
-        writes={"y": Map(n, oh, ow, k)},
-        extents={"fh": g.height, "fw": g.width},
-    )
+    return declare
 
 
 def _image(g: Window, n: Expr, oh: Expr, ow: Expr, fh: Expr, fw: Expr, channel: Expr) -> Map:
@@ -125,11 +121,16 @@ def _gathered(at: Expr, tap: Expr, stride: int, dilation: int, taps: int) -> tup
     return (at - dilation * tap) // stride, tap + 0, taps
 
 
-OUTPUTS_FIRST = permuted(0, 2, 3, 1)  # [K,C/g,FH,FW] -> [K,FH,FW,C/g]
-OUTPUTS_LAST = permuted(2, 3, 1, 0)  # [K,C/g,FH,FW] -> [FH,FW,C/g,K]
-DEPTHWISE = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)))  # [K,1,FH,FW] -> [FH,FW,K]
-DEPTHWISE_COLUMNS = Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(0, 2, 1)))  # [K,1,FH,FW] -> [K,FW,FH]
-TRANSPOSED = permuted(2, 3, 0, 1)  # [C,K/g,FH,FW] -> [FH,FW,C,K/g]
+def _channels(*axes: int) -> Layout:
+    """The layout of [K,1,FH,FW] without its second axis, in another order."""
+    return Layout(lambda w, node: np.ascontiguousarray(w[:, 0].transpose(axes)))
+
+
+# How a kernel may want constant weights of a ``Conv`` stored: parts of its row.
+OUTPUTS_FIRST = Stored(nest=nest(lambda k, c, fh, fw: Map(k, fh, fw, c)), layouts={"w": permuted(0, 2, 3, 1)})  # [K,FH,FW,C/g]
+OUTPUTS_LAST = Stored(nest=nest(lambda k, c, fh, fw: Map(fh, fw, c, k)), layouts={"w": permuted(2, 3, 1, 0)})  # [FH,FW,C/g,K]
+DEPTHWISE_LAST = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(fh, fw, k)), layouts={"w": _channels(1, 2, 0)})  # [FH,FW,K]
+DEPTHWISE_COLUMNS = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(k, fw, fh)), layouts={"w": _channels(0, 2, 1)})  # [K,FW,FH]
 
 
 def is_dense(node: Node) -> bool:
@@ -197,3 +198,49 @@ def transposed_reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray
             result[place] = part.reshape(result[place].shape)
     cut = result[:, top : full_h - bottom, left : full_w - right]
     return cut.reshape(*cut.shape[:3], g.groups * g.filters)
+
+
+def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+    """Groups are divided with the channels of the image; a dense convolution has one, whatever is divided."""
+    groups, channels = int(node.attrs["group"]), kept[0]
+    x = node.inputs[0]
+    assert x is not None
+    if groups == 1 or channels is None:
+        return dict(node.attrs) if groups == 1 else None
+    own = groups * len(channels)
+    return {**node.attrs, "group": own // x.shape[-1]} if own % x.shape[-1] == 0 else None
+
+
+def _bounds(node: Node) -> Ends:
+    w = node.inputs[1]
+    assert w is not None
+    if w.data is None:
+        return products(values(node.inputs[0]), values(w), w.elements // w.shape[0])
+    return sums(w.data.reshape(w.shape[0], -1), *values(node.inputs[0]))
+
+
+_USUAL = Row(
+    types={"x": INTEGERS, "w": INTEGERS, "y": INTEGERS, "bias": types("s32")},
+    accepts=stored_whole,
+    epilogues=INTEGER_STAGES,
+    constants=("w",),
+    strided={"x": 1, "y": 1},  # channels are dense, the other axes may have any stride
+)
+CONV = Operator(
+    "Conv",
+    ("x", "w"),
+    nest(lambda k, c, fh, fw: Map(k, c, fh, fw)),
+    reference,
+    usual={**_USUAL, "tiling": Tiling(whole=("c", "fh", "fw"))},
+    share=_groups,
+    bounds=_bounds,
+)
+TRANSPOSED = Operator(
+    "ConvTranspose",
+    ("x", "w"),
+    transposed_nest,
+    transposed_reference,
+    # the taps of a tile depend on where it begins
+    usual={**_USUAL, "layouts": {"w": permuted(2, 3, 0, 1)}, "tiling": Tiling(whole=("oh", "ow", "k", "th", "tw", "c"))},
+    share=_groups,
+)

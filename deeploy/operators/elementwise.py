@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from deeploy.graph.epilogue import requantise, shifted
+from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Bounds, Operator, Reference, Row, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+from deeploy.operators.accumulate import Ends, ends, keeps_type, products, values
+from deeploy.operators.scaled import RESIDUAL
 
 AXES = 6  # that the C loops have
 
@@ -220,3 +224,94 @@ def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
     alpha, beta = (float(np.float32(node.attrs[name])) for name in ("alpha", "beta"))
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[node.attrs["function"]](x.astype(np.float64), alpha, beta), np.float32)
+
+
+def usual(*operands: str, over: tuple[str, ...] = (), **row: Unpack[Row]) -> Row:
+    """A row of a kernel that steps through ``operands`` and y with any strides; y may take the place of inputs named ``over``."""
+    given = Row(accepts=fits_loops, strided=dict.fromkeys((*operands, "y"), 0), overwrites=tuple(("y", name) for name in over))
+    return {**given, **row}
+
+
+def converted(node: Node) -> str | None:
+    """Types between which C converts as ONNX does: to bool, it keeps the low bits."""
+    x, y = node.inputs[0], node.outputs[0]
+    if x is not None and y.dtype is DType.BOOL and x.dtype is not DType.BOOL:
+        return "y of another type than bool, or x of type bool"
+    return fits_loops(node)
+
+
+def _added(node: Node) -> Ends:
+    (least, most), (low, high) = values(node.inputs[0]), values(node.inputs[1])
+    return ends(least + low, most + high)
+
+
+def _multiplied(node: Node) -> Ends:
+    a, b = (values(tensor, int(node.attrs[f"{name}_zero_point"])) for name, tensor in zip("ab", node.inputs, strict=False))
+    return products(a, b)
+
+
+def _addition(node: Node, position: int) -> dict[str, int] | None:
+    """``clip((a*factor_a + b*factor_b + add) >> shift)`` as what a ``ResidualSum`` ends with; the operand at ``position`` is its sum."""
+    attrs, stages = dict(node.attrs), node.epilogue
+    if node.op == SCALED_ADD.name:
+        factors = (attrs["mul_a"], attrs["mul_b"]) if position == 0 else (attrs["mul_b"], attrs["mul_a"])
+    elif stages == ("clamp",):
+        factors, attrs = (1, 1), {**attrs, "add": 0, "shift": 0}
+    elif stages == ("requantise",):
+        mul, add = (np.empty(0) if t is None or t.data is None else t.data for t in node.inputs[2:])
+        if mul.size != 1 or add.size != 1:
+            return None
+        factors, attrs = (int(mul.item()), int(mul.item())), {**attrs, "add": int(add.item())}
+    else:
+        return None
+    return {"mul_a": factors[0], "mul_b": factors[1], **{own: attrs[name] for name, own in RESIDUAL.items() if attrs.get(name) is not None}}
+
+
+_AB = ("a", "b")
+_BINARY: Row = {
+    **usual(*_AB, over=_AB),
+    "types": {"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
+    "epilogues": ((), ("requantise",), ("clamp",)),
+    "strided": {"a": 0, "b": 0, "y": 1},
+}
+_SCALED = usual(*_AB, over=_AB, types={"a": BYTES, "b": BYTES, "y": BYTES})
+ADD = Operator("Add", _AB, nest(*_AB), add_reference, _BINARY, bounds=_added, addition=_addition, affine="offset")
+SUB = Operator("Sub", _AB, nest(*_AB), sub_reference, _BINARY, affine="offset")
+MUL = Operator("Mul", _AB, nest(*_AB), mul_reference, _BINARY, bounds=_multiplied, affine="factor")
+DIV = Operator("Div", _AB, nest(*_AB), div_reference, _BINARY, affine="factor")
+SCALED_ADD = Operator("ScaledAdd", _AB, nest(*_AB), scaled_add_reference, _SCALED, addition=_addition)
+SCALED_DIV = Operator("ScaledDiv", _AB, nest(*_AB), scaled_div_reference, _SCALED)
+
+
+def _conversion(
+    name: str, inputs: tuple[str, ...], reference: Reference, over: tuple[str, ...] = (), bounds: Bounds | None = None, **accepted: Types
+) -> Operator:
+    return Operator(name, inputs, nest(*inputs), reference, usual(*inputs, over=over, types=accepted), bounds=bounds, converts=True)
+
+
+REQUANT_SHIFT = _conversion(
+    "RequantShift",
+    ("x", "mul", "add"),
+    requant_reference,
+    over=("x",),
+    bounds=lambda node: ends(*values(node.inputs[0])),
+    **{"x": INTEGERS, "mul": types("s32"), "add": types("s32", "s64"), "y": INTEGERS},
+)
+_STEPS = ("x", "scale", "zero_point")
+QUANTIZE = _conversion("Quantize", _STEPS, quantize_reference, x=FLOAT, scale=FLOAT, zero_point=types("s32"), y=INTEGERS)
+DEQUANTIZE = _conversion("Dequantize", _STEPS, dequantize_reference, x=INTEGERS, scale=FLOAT, zero_point=types("s32"), y=FLOAT)
+_CONVERTED = usual("x", types={"x": ANY, "y": ANY}, accepts=converted)
+COPY = Operator("Copy", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
+CAST = Operator("Cast", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
+_MAPPED = usual("x", over=("x",))
+LOOKUP = Operator(
+    "Lookup", ("x", "table"), nest("x"), lookup_reference, {**_MAPPED, "types": {"x": BYTES, "y": ANY}, "constants": ("table",)}
+)
+CLIP = Operator(
+    "Clip",
+    ("x",),
+    nest("x"),
+    clip_reference,
+    {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "accepts": lambda node: keeps_type(node) or fits_loops(node)},
+)
+UNARY = Operator("Unary", ("x",), nest("x"), unary_reference, {**_MAPPED, "types": {"x": FLOAT, "y": FLOAT}})

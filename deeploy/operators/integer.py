@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.graph.epilogue import requantise
+from deeploy.graph.kernel import INTEGERS, Operator, types
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import Ends, ends
+from deeploy.operators.elementwise import nest, usual
+from deeploy.operators.staircase import operand_results
 
 
 def gelu(x: np.ndarray, a: int, b: int) -> np.ndarray:
@@ -55,3 +59,33 @@ def requant_add_is_wide(node: Node) -> bool:
         if max(-low, high) * abs(node.attrs[f"mul_{name}"]) + abs(node.attrs[f"add_{name}"]) >= 2**31:
             return True
     return False
+
+
+def _bounds(node: Node) -> Ends:
+    """The sum of both operands' ends, each behind its limits."""
+    attrs, least, most = node.attrs, 0, 0
+    for index, name in enumerate("ab"):
+        found = sorted(min(max(end, attrs[f"low_{name}"]), attrs[f"high_{name}"]) for end in operand_results(node, index))
+        least, most = least + found[0], most + found[1]
+    return ends(least, most)
+
+
+_AB = ("a", "b")
+FUNCTION = Operator(
+    "IntegerFunction", ("x",), nest("x"), function_reference, usual("x", over=("x",), types={"x": INTEGERS, "y": types("s32")})
+)
+DIV = Operator("IntegerDiv", _AB, nest(*_AB), div_reference, usual(*_AB, over=_AB, types={"a": INTEGERS, "b": INTEGERS, "y": types("s32")}))
+REQUANT_ADD = Operator(
+    "RequantAdd",
+    _AB,
+    nest(*_AB),
+    requant_add_reference,
+    usual(
+        *_AB,
+        over=_AB,
+        types={"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
+        epilogues=((), ("requantise",), ("clamp",)),
+        strided={"a": 0, "b": 0, "y": 1},
+    ),
+    bounds=_bounds,
+)

@@ -7,16 +7,12 @@ inputs, so ``graph.cleanup()`` would take Sends away, and ``rewrite.sort`` would
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.graph.kernel import Kernel
-from deeploy.graph.kernel import Tiling as Tiles
+from deeploy.graph.kernel import ANY, CORE, Kernel, Operator, Row, Tiling
 from deeploy.graph.nest import Map, Nest, parallel
 from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
 
 SEND, RECV = "Send", "Recv"
 _RANK = 12  # most axes of a tensor that is sent
@@ -65,33 +61,12 @@ def recv_reference(node: Node) -> np.ndarray:
     raise TypeError(f"{node.name} is computed by another chip")
 
 
-def kernels(engine: str = "core") -> tuple[Kernel, Kernel]:
-    """The declarations of both for a target whose ``engine`` sends and receives what lies in its memory."""
-    whole = Tiles(whole=tuple(f"d{axis}" for axis in range(_RANK)))
-    sender = Kernel(
-        name="send",
-        op=SEND,
-        inputs=("x",),
-        outputs=(),
-        types={"x": frozenset(DType)},
-        nest=send_nest,
-        source="",
-        template="send.mako",
-        reference=send_reference,
-        tiling=whole,
-        engine=engine,
-        link="send",
-    )
-    receiver = replace(
-        sender,
-        name="recv",
-        op=RECV,
-        inputs=(),
-        outputs=("y",),
-        types={"y": frozenset(DType)},
-        nest=recv_nest,
-        template="recv.mako",
-        reference=recv_reference,
-        link="recv",
-    )
-    return sender, receiver
+_WHOLE = Tiling(whole=tuple(f"d{axis}" for axis in range(_RANK)))
+SENDING = Operator(SEND, ("x",), send_nest, send_reference, Row(outputs=(), types={"x": ANY}, tiling=_WHOLE, link="send"))
+RECEIVING = Operator(RECV, (), recv_nest, recv_reference, Row(types={"y": ANY}, tiling=_WHOLE, link="recv"))
+
+
+def kernels(engine: str = CORE) -> tuple[Kernel, Kernel]:
+    """The kernels of both for a target whose ``engine`` sends and receives what lies in its memory; they have no C file."""
+    sender = SENDING.kernel("send", "", template="send.mako", engine=engine)
+    return sender, RECEIVING.kernel("recv", "", template="recv.mako", engine=engine)

@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.kernel import Layout
+from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Stored, Tiling, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 
 BATCH_AXES = 4  # of the portable kernel
 RUN = 16  # float products that are added up before they enter the accumulator
@@ -50,12 +51,15 @@ def _rows_last(array: np.ndarray, node: Node) -> np.ndarray:
     return array if node.attrs["trans_b"] else np.ascontiguousarray(array.swapaxes(-1, -2))
 
 
-ROWS_LAST = Layout(_rows_last)  # a constant b as [...,N,K]
-COLUMNS_LAST = Layout(_columns_last)  # a constant b as [...,K,N]
+# How a kernel may want a constant b stored: parts of its row.
+ROWS_LAST = Stored(nest=nest("rows"), constants=("b",), layouts={"b": Layout(_rows_last)})  # [...,N,K]
+COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts={"b": Layout(_columns_last)})  # [...,K,N]
 
 
 def accepts(node: Node) -> str | None:
-    """The portable kernel's limits on ranks."""
+    """An accumulator that can be stored, and the portable kernel's limits on ranks."""
+    if reason := stored_whole(node):
+        return reason
     if any(t is not None and len(t.shape) < 2 for t in node.inputs[:2]):
         return "operands with at least two axes"
     return None if len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at most {BATCH_AXES} batch axes"
@@ -87,3 +91,31 @@ def reference(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
             part += left[..., :, k, None] * right[..., k, None, :]
         acc += part
     return acc
+
+
+def _bounds(node: Node) -> Ends:
+    a, b = node.inputs[:2]
+    assert a is not None and b is not None
+    (low, high), zero_b = values(a, int(node.attrs["a_zero_point"])), int(node.attrs["b_zero_point"])
+    depth = a.shape[-2 if node.attrs["trans_a"] else -1]
+    if b.data is None:
+        return products((low, high), values(b, zero_b), depth)
+    rows = b.data if node.attrs["trans_b"] else b.data.swapaxes(-1, -2)
+    least, most = sums(rows.reshape(-1, depth).astype(np.int64) - zero_b, low, high)
+    return least.reshape(-1, rows.shape[-2]).min(axis=0), most.reshape(-1, rows.shape[-2]).max(axis=0)
+
+
+MATMUL = Operator(
+    "MatMul",
+    ("a", "b"),
+    nest(),
+    reference,
+    usual=Row(
+        types={"a": INTEGERS, "b": INTEGERS, "y": INTEGERS, "bias": types("s32")},
+        accepts=accepts,
+        epilogues=INTEGER_STAGES,
+        strided={"a": 0, "b": 0, "y": 1},
+        tiling=Tiling(whole=("k",)),
+    ),
+    bounds=_bounds,
+)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.graph.expr import Expr
+from deeploy.graph.kernel import ANY, Operator, Row, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import keeps_type
+from deeploy.operators.elementwise import fits_loops
 
 
 def pad_nest(node: Node) -> Nest:
@@ -47,3 +50,19 @@ def gather_nest(node: Node) -> Nest:
 
 def gather_reference(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.take(x, indices.astype(np.int64), axis=node.attrs["axis"])
+
+
+PAD = Operator(
+    "Pad",
+    ("x",),
+    pad_nest,
+    pad_reference,
+    Row(types={"x": ANY, "y": ANY}, accepts=lambda node: keeps_type(node) or fits_loops(node), strided={"x": 0, "y": 0}),
+)
+GATHER = Operator(
+    "Gather",
+    ("x", "indices"),
+    gather_nest,
+    gather_reference,
+    Row(types={"x": ANY, "indices": types("s32", "s64"), "y": ANY}, accepts=keeps_type),
+)

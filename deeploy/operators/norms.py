@@ -6,15 +6,18 @@ import math
 
 import numpy as np
 
+from deeploy.graph.kernel import BYTES, FLOAT, Operator, types
 from deeploy.graph.nodes import Node
+from deeploy.operators import rows
+from deeploy.operators.elementwise import fits_loops
 
 MOST_COLUMNS = 1 << 16  # for which every sum of ``standardise`` fits 64 bits
 
 
 def standardise_accepts(node: Node) -> str | None:
-    """The row length for which sums are exact."""
+    """The row length for which sums are exact, and the rank of the C loops."""
     x = node.inputs[0]
-    return None if x is not None and x.shape[-1] <= MOST_COLUMNS else f"rows of at most {MOST_COLUMNS}"
+    return fits_loops(node) if x is not None and x.shape[-1] <= MOST_COLUMNS else f"rows of at most {MOST_COLUMNS}"
 
 
 def standardise_reference(node: Node, x: np.ndarray) -> np.ndarray:
@@ -25,12 +28,12 @@ def standardise_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """
     attrs = node.attrs
     n = x.shape[-1]
-    rows = x.astype(np.int64).reshape(-1, n)
+    wide = x.astype(np.int64).reshape(-1, n)
     if attrs["centred"]:
-        total = rows.sum(axis=1, keepdims=True)
-        d, v = n * rows - total, n * (rows * rows).sum(axis=1) - total[:, 0] ** 2
+        total = wide.sum(axis=1, keepdims=True)
+        d, v = n * wide - total, n * (wide * wide).sum(axis=1) - total[:, 0] ** 2
     else:
-        d = rows - attrs["zero_point"]
+        d = wide - attrs["zero_point"]
         v = (d * d).sum(axis=1)
     result = np.zeros_like(d)
     for row in np.flatnonzero(v):
@@ -56,3 +59,21 @@ def normalise_reference(node: Node, x: np.ndarray, scale: np.ndarray, offset: np
     d = wide - wide.mean(axis=-1, keepdims=True) if node.attrs["centred"] else wide
     y = d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + node.attrs["epsilon"]) * scale
     return np.asarray(y if offset is None else y + offset, np.float32)
+
+
+STANDARDISE = Operator(
+    "Standardise",
+    ("x",),
+    rows.nest(),
+    standardise_reference,
+    {
+        **rows.USUAL,
+        "types": {"x": BYTES, "y": types("s8", "u8", "s32")},
+        "accepts": standardise_accepts,
+        "epilogues": ((), ("requantise",)),
+    },
+)
+_FLOATS = dict.fromkeys(("x", "scale", "offset", "y"), FLOAT)
+NORMALISE = Operator(
+    "Normalise", ("x", "scale", "offset?"), rows.nest("scale", "offset"), normalise_reference, {**rows.USUAL, "types": _FLOATS}
+)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from deeploy.graph.kernel import ANY, Operator, types
 from deeploy.graph.nodes import Node
+from deeploy.graph.types import DType
+from deeploy.operators.elementwise import fits_loops, nest, usual
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -91,3 +94,32 @@ def select_reference(node: Node, condition: np.ndarray, a: np.ndarray, b: np.nda
 def expand_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """x repeated along its axes of extent 1, up to the shape of the output."""
     return np.broadcast_to(x, node.outputs[0].shape)
+
+
+def _pairwise(node: Node) -> str | None:
+    """Both operands of one type, which is also the result's unless the function compares."""
+    (a, b), y, function = node.inputs[:2], node.outputs[0], node.attrs["function"]
+    if function not in FUNCTIONS or a is None or b is None or a.dtype is not b.dtype:
+        return "a known function of two operands of one type"
+    if y.dtype is not (DType.BOOL if function in COMPARISONS else a.dtype):
+        return "y of type bool" if function in COMPARISONS else "y of the type of a"
+    if (function in ARITHMETIC and a.dtype is not DType.INT64) or (function == "pow" and not a.dtype.is_float):
+        return f"operands of type {'s64' if function != 'pow' else 'f32'}"
+    if function in INTEGER and (a.dtype.is_float or a.dtype is DType.BOOL):
+        return "operands of an integer type"
+    return fits_loops(node)
+
+
+def _selected(node: Node) -> str | None:
+    same = len({t.dtype for t in (*node.inputs[1:3], *node.outputs) if t is not None}) == 1
+    return fits_loops(node) if same else "operands of one type"
+
+
+_AB = ("a", "b")
+_ALL = ("condition", "a", "b")
+_ANY = {"a": ANY, "b": ANY, "y": ANY}
+PAIRWISE = Operator("Binary", _AB, nest(*_AB), reference, usual(*_AB, over=_AB, types=_ANY, accepts=_pairwise))
+SELECT = Operator(
+    "Where", _ALL, nest(*_ALL), select_reference, usual(*_ALL, over=_AB, types={"condition": types("bool"), **_ANY}, accepts=_selected)
+)
+EXPAND = Operator("Expand", ("x",), nest("x"), expand_reference, usual("x", types={"x": ANY, "y": ANY}))

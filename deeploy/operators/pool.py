@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Row, Tiling, types
 from deeploy.graph.nest import MAX, SUM, Combine, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import INTEGER_STAGES, Ends, ends, keeps_type, stored_whole, values
+
+FRACTION = 16  # bits of an average behind the point
 
 
 def nest(combine: Combine) -> Callable[[Node], Nest]:
@@ -26,10 +30,6 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
         )
 
     return declare
-
-
-average_nest = nest(SUM)
-max_nest = nest(MAX)
 
 
 def _taps(node: Node, x: np.ndarray, outside: float) -> Iterator[np.ndarray]:
@@ -61,3 +61,31 @@ def average_reference(node: Node, x: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "f":
         return np.asarray(total / count.astype(np.float32))
     return np.asarray((2 * total * 65536 + count) // (2 * count))
+
+
+def _bounds(node: Node) -> Ends:
+    low, high = values(node.inputs[0], int(node.attrs["zero_point"]))
+    return ends(min(0, low) << FRACTION, max(0, high) << FRACTION)
+
+
+_USUAL = Row(strided={"x": 1, "y": 1}, tiling=Tiling(whole=("fh", "fw")))
+AVERAGE_POOL = Operator(
+    "AveragePool",
+    ("x",),
+    nest(SUM),
+    average_reference,
+    usual={
+        **_USUAL,
+        "types": {"x": BYTES, "y": INTEGERS, "bias": types("s32")},
+        "accepts": stored_whole,
+        "epilogues": INTEGER_STAGES,
+    },
+    bounds=_bounds,
+)
+MAX_POOL = Operator(
+    "MaxPool",
+    ("x",),
+    nest(MAX),
+    max_reference,
+    usual={**_USUAL, "types": {"x": INTEGERS | FLOAT, "y": INTEGERS | FLOAT}, "accepts": keeps_type},
+)

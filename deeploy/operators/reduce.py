@@ -8,8 +8,11 @@ from collections.abc import Callable
 import numpy as np
 
 from deeploy.graph.expr import Expr
+from deeploy.graph.kernel import FLOAT, INTEGERS, Operator, Reference, Row, types
 from deeploy.graph.nest import MAX, MIN, PRODUCT, SUM, Combine, Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import INTEGER_STAGES, keeps_type, stored_whole
+from deeploy.operators.elementwise import fits_loops
 
 AXES = 6  # kept, and reduced, that the portable kernel handles
 
@@ -28,22 +31,6 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
         return Nest(reads={"x": Map(*dims)}, writes={"y": Map(*kept)})
 
     return declare
-
-
-sum_nest = nest(SUM)
-max_nest = nest(MAX)
-min_nest = nest(MIN)
-product_nest = nest(PRODUCT)
-
-
-def accepts(node: Node) -> str | None:
-    """The portable kernel's limit on ranks."""
-    x = node.inputs[0]
-    assert x is not None
-    reduced = len(node.attrs["axes"])
-    if node.op in ("ReduceMax", "ReduceMin") and 0 in x.shape and not x.dtype.is_float:
-        return "elements to reduce"
-    return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
 
 
 def _shape(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -117,3 +104,36 @@ def integer_mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
         return np.asarray((total + (count >> 1)) >> (count.bit_length() - 1))
     rounded = np.abs(total) + (count >> 1)  # half a count away from zero, for either sign
     return np.asarray(np.sign(total) * (rounded // count))
+
+
+def _operator(name: str, combine: Combine, reference: Reference, is_whole: bool = False) -> Operator:
+    """A reduction; where its accumulator ``is_whole``, it never has the type of x for certain."""
+
+    def accepts(node: Node) -> str | None:
+        x, reduced = node.inputs[0], len(node.attrs["axes"])
+        assert x is not None
+        reason = stored_whole(node) if is_whole or keeps_type(node) is not None else None
+        if reason is not None:
+            return reason
+        if combine in (MAX, MIN) and 0 in x.shape and not x.dtype.is_float:
+            return "elements to reduce"
+        return None if max(reduced, len(x.shape) - reduced) <= AXES else f"at most {AXES} reduced and {AXES} other axes"
+
+    accepted = {"x": INTEGERS, "y": INTEGERS, "bias": types("s32")}
+    usual = Row(types=accepted, accepts=accepts, epilogues=INTEGER_STAGES, strided={"x": 0, "y": 0})
+    return Operator(name, ("x",), nest(combine), reference, usual)
+
+
+REDUCE_SUM = _operator("ReduceSum", SUM, sum_reference, is_whole=True)
+REDUCE_MAX = _operator("ReduceMax", MAX, max_reference)
+REDUCE_MIN = _operator("ReduceMin", MIN, min_reference)
+REDUCE_MEAN = _operator("ReduceMean", SUM, mean_reference, is_whole=True)
+REDUCE_PRODUCT = _operator("ReduceProd", PRODUCT, product_reference, is_whole=True)
+INTEGER_MEAN = _operator("IntegerMean", SUM, integer_mean_reference)
+ARG_EXTREME = Operator(
+    "ArgMax",
+    ("x",),
+    extreme_nest,
+    extreme_reference,
+    usual=Row(types={"x": INTEGERS | FLOAT, "y": types("s32", "s64")}, accepts=fits_loops, strided={"x": 0, "y": 0}),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.graph.epilogue import requantise, shifted
+from deeploy.graph.kernel import BYTES, Operator, Row, types
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.operators.elementwise import AXES
@@ -42,3 +43,17 @@ def reference(node: Node, x: np.ndarray, b: np.ndarray, mul: np.ndarray, add: np
     wide = t * attrs["mul_a"] + b.astype(np.int64) * attrs["mul_b"] + attrs["offset"]
     y = np.clip(shifted(wide, attrs["shift_sum"], attrs.get("even_sum")), attrs["low_sum"], attrs["high_sum"])
     return np.asarray(y.reshape(b.shape))
+
+
+RESIDUAL_SUM = Operator(
+    "ResidualSum",
+    ("x", "b", "mul", "add"),
+    nest,
+    reference,
+    usual=Row(
+        types={"x": types("s32"), "b": BYTES, "mul": types("s32"), "add": types("s32", "s64"), "y": BYTES},
+        accepts=accepts,
+        strided={"x": 0, "b": 0, "y": 0},
+        overwrites=(("y", "b"),),
+    ),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.graph.epilogue import shifted
+from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row
 from deeploy.graph.nest import Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 
@@ -70,3 +71,15 @@ def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray)
     first, second = halves(node, x)
     turned = joined(node, -second, first)
     return np.asarray(x * cos + turned * sin, np.float32)
+
+
+_OPERANDS = ("x", "cosine", "sine")
+_USUAL = Row(accepts=accepts, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
+ROTATE = Operator("Rotate", _OPERANDS, nest, float_reference, {**_USUAL, "types": dict.fromkeys((*_OPERANDS, "y"), FLOAT)})
+TABLE_ROTATE = Operator(  # the same of quantised values
+    "Rotate",
+    (*_OPERANDS, "table"),
+    nest,
+    reference,
+    {**_USUAL, "types": dict.fromkeys((*_OPERANDS, "table", "y"), BYTES), "constants": ("table",)},
+)

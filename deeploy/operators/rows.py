@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.operators.elementwise import fits_loops
 
 
 def nest(*per_element: str) -> Callable[[Node], Nest]:
@@ -140,3 +142,28 @@ def norm_types(node: Node) -> tuple[str, str]:
     bounds = [int(np.abs(p.astype(np.int64)).max(initial=0)) for p in parameters if p is not None]
     product = largest * bounds[0] + sum(bounds[1:]) if known else 2**63
     return ("int32_t" if largest**2 * columns(node) < 2**31 else "int64_t"), ("int32_t" if product < 2**31 else "int64_t")
+
+
+USUAL = Row(accepts=fits_loops, strided={"x": 1, "y": 1}, overwrites=(("y", "x"),))  # rows are dense, the other axes may have any stride
+
+
+def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
+    accepted: dict[str, Types] = {"x": types("s8", "u8", "s16"), **dict.fromkeys(per_element, INTEGERS), "y": types("s8")}
+    return Operator(name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted})
+
+
+SOFTMAX = Operator("Softmax", ("x",), nest(), softmax_reference, {**USUAL, "types": {"x": FLOAT, "y": FLOAT}})
+TABLE_SOFTMAX = Operator(  # the same of quantised values
+    "Softmax",
+    ("x", "table", "results?"),
+    nest(),
+    table_softmax_reference,
+    {
+        **USUAL,
+        "types": {"x": BYTES, "table": types("u32"), "results": BYTES, "y": types("s8", "u8", "s32")},
+        "constants": ("table", "results"),
+    },
+)
+SHIFT_SOFTMAX = Operator("ShiftSoftmax", ("x",), nest(), shift_softmax_reference, {**USUAL, "types": {"x": BYTES, "y": types("u8", "s32")}})
+LAYER_NORM = _norm("IntegerLayerNorm", layer_norm_reference, "weight", "bias")
+RMS_NORM = _norm("IntegerRMSNorm", rms_norm_reference, "weight")

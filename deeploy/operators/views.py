@@ -6,11 +6,15 @@ reshaping of the whole of it. Placement decides whether a part really lies insid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from deeploy.graph.kernel import Kept
 from deeploy.graph.nest import strides
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Node, Tensor
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,14 @@ class Access:
 
 MATERIALISE = "Copy"  # the operator that writes a view out as a tensor of its own
 
+Shared = Callable[[Sequence[int | None], Kept], Mapping[str, Any] | None]
+Axes = list[tuple[int, int]]  # axes of an input and of an output along which indices are the same
+
+
+def _equal(source: Tensor, result: Tensor) -> Axes:
+    return [(axis, axis) for axis, size in enumerate(source.shape) if size == result.shape[axis]]
+
+
 Place = Callable[[Access], Access | None]  # where a part lies, given where the container lies
 
 
@@ -88,6 +100,9 @@ class View:
 
     ``inverse`` gives the container's access from the only part's, where the view covers all of the container. Parts of a
     container that ``grows`` along an axis lie as many indices further along it as rows exist when the code runs.
+
+    ``axes`` says along which axes an input and an output have the same indices. The elements of a view that ``keeps_order`` follow each
+    other in row-major order as before. ``share`` gives the attributes on a share of the operands, as that of an ``Operator`` does.
     """
 
     container: tuple[str, int]
@@ -95,23 +110,65 @@ class View:
     inverse: Place | None = None
     grows: int | None = None
     slides: int | None = None
+    axes: Callable[[Tensor, Tensor], Axes] = _equal
+    keeps_order: bool = False
+    share: Shared | None = None
 
 
 def _reshape(node: Node) -> View:
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
-    return View(("in", 0), ((("out", 0), lambda a: a.reshaped(result.shape)),), inverse=lambda a: a.reshaped(source.shape))
+    part = ("out", 0), lambda a: a.reshaped(result.shape)
+    return View(("in", 0), (part,), lambda a: a.reshaped(source.shape), axes=_kept_by_reshape, keeps_order=True)
+
+
+def _kept_by_reshape(source: Tensor, result: Tensor) -> Axes:
+    """Axes of one extent, and of one number of elements behind them."""
+    left, right = strides(source.shape), strides(result.shape)
+    return [
+        (a, b)
+        for a, size in enumerate(source.shape)
+        for b, other in enumerate(result.shape)
+        if size > 1 and (size, left[a]) == (other, right[b])
+    ]
 
 
 def _transpose(node: Node) -> View:
     perm = tuple(node.attrs["perm"])
     inverse = tuple(perm.index(axis) for axis in range(len(perm)))
-    return View(("in", 0), ((("out", 0), lambda a: a.transposed(perm)),), inverse=lambda a: a.transposed(inverse))
+    return View(
+        ("in", 0),
+        ((("out", 0), lambda a: a.transposed(perm)),),
+        inverse=lambda a: a.transposed(inverse),
+        axes=lambda source, result: [(a, b) for b, a in enumerate(perm)],
+    )
 
 
 def _slice(node: Node) -> View:
-    starts, steps, shape = tuple(node.attrs["starts"]), tuple(node.attrs["steps"]), node.outputs[0].shape
-    return View(("in", 0), ((("out", 0), lambda a: a.box(starts, shape, steps)),))
+    starts, steps = tuple(node.attrs["starts"]), tuple(node.attrs["steps"])
+    part = ("out", 0), lambda a: a.box(starts, node.outputs[0].shape, steps)
+    return View(("in", 0), (part,), share=lambda axes, kept: _share_of_slice(node, axes, kept))
+
+
+def _share_of_slice(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+    axis, before, after = axes[0], kept[0], kept[1]
+    if axis is None or before is None or after is None:
+        return dict(node.attrs)
+    start, step = node.attrs["starts"][axis], node.attrs["steps"][axis]
+    wanted = start + step * after
+    places = np.searchsorted(before, wanted)
+    if not len(places) or places[-1] >= len(before) or not np.array_equal(before[places], wanted):
+        return None
+    steps = np.diff(places)
+    if len(steps) and (steps != steps[0]).any():
+        return None
+    own = int(steps[0]) if len(steps) else 1
+    changed = {"starts": int(places[0]), "ends": int(places[-1]) + 1, "steps": own}
+    return {**node.attrs, **{name: _replaced(node.attrs[name], axis, value) for name, value in changed.items()}}
+
+
+def _replaced(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
+    return tuple(value if i == axis else int(v) for i, v in enumerate(values))
 
 
 def _pieces(side: str, shapes: list[tuple[int, ...]], axis: int) -> tuple[tuple[tuple[str, int], Place], ...]:
@@ -134,7 +191,13 @@ def _concat(node: Node) -> View:
 
 
 def _split(node: Node) -> View:
-    return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]))
+    def share(axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+        if axes[0] != node.attrs["axis"]:
+            return dict(node.attrs)
+        sizes = tuple(len(k) for k in kept[1:] if k is not None)
+        return {**node.attrs, "sizes": sizes} if len(sizes) == len(node.outputs) else None
+
+    return View(("in", 0), _pieces("out", [t.shape for t in node.outputs], node.attrs["axis"]), share=share)
 
 
 def _append(node: Node) -> View:
@@ -159,16 +222,18 @@ def by_rows(shape: tuple[int, ...], axis: int) -> Access:
     return Access(shape, 0, tuple(result))
 
 
+RESHAPE, TRANSPOSE, SLICE, CONCAT, SPLIT = "Reshape", "Transpose", "Slice", "Concat", "Split"
+
 APPEND = "Append"  # the operator that writes rows into a state, behind those that exist
 
 SLIDE = "Slide"  # the operator that reads a constant at the end of its columns, as many as there are rows
 
 VIEWS: Mapping[str, Callable[[Node], View]] = {
-    "Reshape": _reshape,
-    "Transpose": _transpose,
-    "Slice": _slice,
-    "Concat": _concat,
-    "Split": _split,
+    RESHAPE: _reshape,
+    TRANSPOSE: _transpose,
+    SLICE: _slice,
+    CONCAT: _concat,
+    SPLIT: _split,
     APPEND: _append,
     SLIDE: _slide,
 }

@@ -14,13 +14,14 @@ from typing import Any
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.balance_levels import INPUT
+from deeploy.frontend.lower import build
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.loops import from_geometry
 from deeploy.midend.assemble import assemble
 from deeploy.midend.program import Role
+from deeploy.operators.table import OPERATORS
+from deeploy.operators.views import VIEWS
 
-AFFINE = {"Add", "Sub", "Mul", "Div"}
-SILENT = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}  # nothing is computed or moved
 BIAS_BYTES = 4  # of a product's result channel: an int32
 
 
@@ -107,7 +108,8 @@ class _Reader:
     def add(self, node: gs.Node) -> None:
         sources = [tensor for tensor in node.inputs if isinstance(tensor, gs.Variable) and not tensor.is_empty()]
         reads = list(dict.fromkeys(self.made[tensor.name] for tensor in sources))
-        if len(reads) == 1 and (node.op in SILENT or self.folds(node, sources)):
+        is_silent = node.op in VIEWS and VIEWS[node.op](build.described(node)).keeps_order
+        if len(reads) == 1 and (is_silent or self.folds(node, sources)):
             self.made |= {result.name: reads[0] for result in node.outputs}
             return
         loops = self.loops.get(node.name, ())
@@ -117,7 +119,8 @@ class _Reader:
 
     def folds(self, node: gs.Node, sources: list[Any]) -> bool:
         """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""
-        if node.op not in AFFINE or len(sources) != 1:
+        kind = _affine(node.op)
+        if not kind or len(sources) != 1:
             return False
         (source,) = sources
         before = self.made[source.name]
@@ -126,10 +129,15 @@ class _Reader:
         layer = self.layers[before]
         if layer.loops:
             return True
-        if layer.op == "Sub" and layer.constants and node.op == "Mul":  # (x - mean) * scale + shift is x * scale + other shift
-            layer.op = "Mul"
+        if _affine(layer.op) == "offset" and layer.constants and kind == "factor":  # (x - mean) * scale + shift is x * scale + other shift
+            layer.op = node.op
             return True
         return False
+
+
+def _affine(op: str) -> str:
+    """Whether an operator adds an ``offset`` to every element or multiplies by a ``factor``; "" for others."""
+    return OPERATORS[op].affine if op in OPERATORS else ""
 
 
 def _kept(node: gs.Node, tensor: gs.Constant, loops: tuple[int, ...]) -> int:
@@ -138,6 +146,6 @@ def _kept(node: gs.Node, tensor: gs.Constant, loops: tuple[int, ...]) -> int:
     A product's weights have two axes or more; what has one, a value for each channel, is in ``Item.weights``. Sums and factors keep
     values of their own. Of other layers, tables are kept; bounds of clips and sizes of pads are attributes of int8 operators.
     """
-    if not loops and node.op in AFFINE:
+    if not loops and _affine(node.op):
         return int(tensor.values.size)
     return int(tensor.values.size) if tensor.values.ndim > 1 else 0

@@ -15,19 +15,14 @@ A machine with one memory and one kernel of its own before those of the generic 
 ...     return Nest(reads={"x": Map(i)}, writes={"y": Map(i)})
 >>> def reference(node: Node, x: np.ndarray) -> np.ndarray:
 ...     return x.astype(np.int64) * 2
->>> TWICE = Kernel(
-...     name="twice",
-...     op="Twice",
-...     inputs=("x",),
-...     types={"x": types("s8"), "y": types("s32")},
-...     nest=twice,
-...     source="own/twice.c",
-...     template="twice.mako",
-...     reference=reference,
-...     epilogues=((), ("requantise",)),
-...     cores=("i",),
+>>> TWICE = Operator("Twice", ("x",), twice, reference)
+>>> KERNEL = TWICE.kernel(
+...     "twice", "own/twice.c", types={"x": types("s8"), "y": types("s32")}, epilogues=((), ("requantise",)), cores=("i",)
 ... )
->>> TARGET = replace(GENERIC, name="mine", memories=(Memory("arena", 64 * 1024, base=0x20000000),), kernels=(TWICE, *GENERIC.kernels))
+>>> SMALL = KERNEL.variant("twice_small", (lambda node: node.outputs[0].elements < 100, "fewer than 100 elements"), cores=())
+>>> SMALL.op, SMALL.source
+('Twice', 'own/twice.c')
+>>> TARGET = replace(GENERIC, name="mine", memories=(Memory("arena", 64 * 1024, base=0x20000000),), kernels=(KERNEL, *GENERIC.kernels))
 >>> TARGET.api == API_VERSION
 True
 
@@ -55,7 +50,24 @@ from deeploy.frontend.lower import passes
 from deeploy.graph.array import Array, load_array
 from deeploy.graph.device import Device, load_device
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import Kernel, Layout, Reference, Sample, Tiling, Types, permuted, types
+from deeploy.graph.kernel import (
+    ANY,
+    BYTES,
+    FLOAT,
+    INTEGERS,
+    Condition,
+    Kernel,
+    Layout,
+    Need,
+    Operator,
+    Reference,
+    Row,
+    Sample,
+    Tiling,
+    Types,
+    permuted,
+    types,
+)
 from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
@@ -78,12 +90,17 @@ from deeploy.target._find import load, names, origin
 from deeploy.target._validate import Problem, problems
 
 __all__ = [
+    "ANY",
     "API_VERSION",
+    "BYTES",
+    "FLOAT",
+    "INTEGERS",
     "MAX",
     "MIN",
     "SUM",
     "Array",
     "Combine",
+    "Condition",
     "DType",
     "Device",
     "Dim",
@@ -98,13 +115,16 @@ __all__ = [
     "Loops",
     "Map",
     "Memory",
+    "Need",
     "Nest",
     "Node",
+    "Operator",
     "Pass",
     "PathTiming",
     "Problem",
     "Rate",
     "Reference",
+    "Row",
     "Rule",
     "Sample",
     "Target",

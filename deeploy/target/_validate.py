@@ -43,12 +43,12 @@ def problems(target: Target, folder: Path) -> list[Problem]:
     ]
 
 
-def _line(folder: Path, kind: str, name: str) -> str:
-    """Where ``kind(... name ...)`` is written, else where the name is."""
+def _line(folder: Path, name: str, *kinds: str) -> str:
+    """Where a call of one of ``kinds`` with the name is written, else where the name is."""
     texts = []
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == kind:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in kinds:
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 if any(isinstance(value, ast.Constant) and value.value == name for value in values):
                     return f"{path}:{node.lineno}"
@@ -64,7 +64,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 def _memories(target: Target, folder: Path) -> Iterator[Problem]:
     def problem(memory: str, what: str, remedy: str) -> Problem:
-        return Problem(_line(folder, "Memory", memory), what, remedy)
+        return Problem(_line(folder, memory, "Memory"), what, remedy)
 
     if not target.memories:
         yield Problem(str(folder / "target.py"), "the target has no memory", "List at least one Memory.")
@@ -91,9 +91,9 @@ def _end(memory: Memory) -> int:
 def _paths(target: Target, folder: Path) -> Iterator[Problem]:
     known = {m.name for m in target.memories}
     for name in _repeated(p.name for p in target.paths):
-        yield Problem(_line(folder, "DmaPath", name), f"two paths have the name {name}", "Give every path a name of its own.")
+        yield Problem(_line(folder, name, "DmaPath"), f"two paths have the name {name}", "Give every path a name of its own.")
     for p in target.paths:
-        where = _line(folder, "DmaPath", p.name)
+        where = _line(folder, p.name, "DmaPath")
         unknown = [m for m in (p.near, p.far) if m not in known]
         if unknown or p.near == p.far:
             yield Problem(where, f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}.")
@@ -121,14 +121,14 @@ def _engines(target: Target, folder: Path) -> Iterator[Problem]:
         yield Problem(where, "the target has paths and no engine", "List an Engine that works in the innermost memory.")
         return
     for name in _repeated(e.name for e in target.engines):
-        yield Problem(_line(folder, "Engine", name), f"two engines have the name {name}", "Give every engine a name of its own.")
+        yield Problem(_line(folder, name, "Engine"), f"two engines have the name {name}", "Give every engine a name of its own.")
     for e in target.engines:
         for memory in [e.memory, *([e.weights] if e.weights else [])]:
             if memory not in known:
                 what = f"engine {e.name} works in {memory or 'no memory'}"
-                yield Problem(_line(folder, "Engine", e.name), what, f"Name one of the memories {', '.join(sorted(known))}.")
+                yield Problem(_line(folder, e.name, "Engine"), what, f"Name one of the memories {', '.join(sorted(known))}.")
         if e.cores < 1:
-            yield Problem(_line(folder, "Engine", e.name), f"engine {e.name} has {e.cores} cores", "An engine has at least one core.")
+            yield Problem(_line(folder, e.name, "Engine"), f"engine {e.name} has {e.cores} cores", "An engine has at least one core.")
     outer = [p.far for p in target.paths] if target.engines else []
     if target.paths and target.default_memory not in outer:
         yield Problem(where, f"default_memory is {target.default_memory!r}", f"Name one of {', '.join(outer)}: constants lie there.")
@@ -142,7 +142,7 @@ def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
         if target.paths and kernel.engine not in engines:
             found.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
         for where, what, remedy in found:
-            yield Problem(where or _line(folder, "Kernel", kernel.name), f"kernel {kernel.name}: {what}", remedy)
+            yield Problem(where or _line(folder, kernel.name, "kernel", "variant"), f"kernel {kernel.name}: {what}", remedy)
 
 
 def _operands(kernel: Kernel) -> Iterator[tuple[str, str, str]]:
@@ -201,7 +201,7 @@ def _lookup(folders: tuple[Path, ...], name: str) -> Path | None:
 def _rest(target: Target, folder: Path) -> Iterator[Problem]:
     where = str(folder / "target.py")
     if _lookup(target.template_folders, target.build) is None:
-        at = _line(folder, "Target", target.build)
+        at = _line(folder, target.build, "Target")
         folders = ", ".join(map(str, target.template_folders))
         yield Problem(at, f"there is no template {target.build} of a Makefile", f"Put it under {folders}.")
     for path in target.runtime:

@@ -12,6 +12,7 @@ convolution shares with the portable one.
 
 from deeploy.graph.types import DType
 from deeploy.operators import (
+    accumulate,
     conv,
     elementwise,
     integer,
@@ -31,6 +32,7 @@ from deeploy.operators import (
 
 __all__ = [
     "DType",
+    "accumulate",
     "conv",
     "elementwise",
     "integer",

@@ -1,44 +1,30 @@
-"""Kernels of the cluster that move elements, or work on each or on rows of them."""
+"""Kernels of the cluster that work on each element or on rows of them, that add partial sums, or take steps over windows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import rows
-from deeploy.target import Kernel, Nest, Node, types
+from deeploy.operators import requantise, rows, scaled, staircase
+from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types
 
-from .portable import BYTES, CORES, also, generic
+from . import forms
+from .kernels import CORES, GENERIC
 
 WORD = 4
+AXES = 3  # of a sum, that the C loops have
 FEW_ROWS = (*(f"d{axis}" for axis in range(ew.AXES - 1)), "k")  # what divides rows, or columns of few
+ONE_FACTOR: Need = (lambda node: forms.of_all(node) is not None, "a requantisation by one multiplier, in 32 bits")
+ONE_SCALE: Need = (lambda node: all(t is not None and t.elements == 1 for t in node.inputs[1:3]), "one scale and zero point for all")
 
 
 def _moves_words(node: Node) -> bool:
     """Whether elements of at most a word keep their bits."""
     x, y = node.inputs[0], node.outputs[0]
     return x is not None and x.dtype is y.dtype and x.dtype.bytes <= WORD
-
-
-_COPY = replace(
-    generic("copy"),
-    name="pulp_copy",
-    accepts=also(generic("copy"), _moves_words, "y of the type of x, of at most 4 bytes"),
-    source="pulp/pulp_copy.c",
-    struct="copy",
-)
-
-_LOOKUP = replace(
-    generic("lookup"),
-    name="pulp_lookup",
-    types={"x": BYTES, "table": BYTES, "y": BYTES},
-    source="pulp/pulp_lookup.c",
-    struct="lookup",
-)
 
 
 def _few_rows(*per_element: str) -> Callable[[Node], Nest]:
@@ -75,19 +61,6 @@ def _softmax(node: Node) -> dict[str, str]:
     return found | ({"CLIPPED": "clipped"} if low < attrs["low"] or high > attrs["high"] else {})
 
 
-_SOFTMAX = replace(
-    generic("table_softmax"),
-    name="pulp_softmax",
-    accepts=also(generic("table_softmax"), lambda node: not rows.softmax_is_wide(node), "sums of 32 bits"),
-    nest=_few_rows(),
-    cores=FEW_ROWS,
-    macros=_softmax,
-    settings=lambda node: {"bits": _numerator(node).bit_length()},
-    source="pulp/pulp_softmax.c",
-    template="pulp_softmax.mako",
-)
-
-
 def _short_products(node: Node) -> bool:
     """Whether the squares of a row fit 32 bits, and the products of its elements and weights 29."""
     weight = node.inputs[1]
@@ -97,18 +70,136 @@ def _short_products(node: Node) -> bool:
     return int(np.abs(weight.data.astype(np.int64)).max(initial=0)) * distance < 2**29
 
 
-_LAYER_NORM, _RMS_NORM = (
-    replace(
-        generic(f"integer_{name}_norm"),
-        name=f"pulp_{name}_norm",
-        types={**generic(f"integer_{name}_norm").types, "x": x},
-        accepts=also(generic(f"integer_{name}_norm"), _short_products, "constant weights, sums of 32 bits and products of 29"),
+def _product(node: Node) -> dict[str, str]:
+    zeros = {"ZEROS": "zeros"} if node.attrs["a_zero_point"] or node.attrs["b_zero_point"] else {}
+    return {"OPERANDS": "2", "PRODUCT": "product", **zeros, **forms.macros(node)}
+
+
+def _operands_in_32_bits(node: Node) -> bool:
+    """Whether both operands are requantised in 32 bits, clipped behind it."""
+    found = [staircase.of_operand(node, index) for index in (0, 1)]
+    return all(r.form == "narrow" and r.limit is None for r in found) and forms.of_all(node) is not None
+
+
+def _few_taps(node: Node) -> bool:
+    """Whether the rest of a sum, with 17 bits behind it, fits 32 bits."""
+    height, width = node.attrs["kernel"]
+    return bool(height * width < 2**15)
+
+
+def _terms(node: Node) -> bool:
+    """Whether there are two terms or more of 32 bits, and few axes of results."""
+    x = node.inputs[0]
+    return x is not None and x.dtype is DType.INT32 and x.shape[0] > 1 and sum(size > 1 for size in x.shape[1:]) <= AXES
+
+
+def _has_form(node: Node) -> bool:
+    found = requantise.of_node(node)
+    return found is not None and found.form != "wide"
+
+
+def _adds_terms(node: Node) -> bool:
+    """Whether the terms lie along the first axis, and their sum is requantised in 32 bits, or kept."""
+    if node.attrs["axes"] != (0,) or not _terms(node):
+        return False
+    return _has_form(node) if node.epilogue else node.outputs[0].dtype not in BYTES
+
+
+def _joins(node: Node) -> bool:
+    found = scaled.of_node(node) if _terms(node) and _has_form(node) else None
+    return found is not None and found.form == "narrow"
+
+
+def _of_bytes(name: str, *operands: str) -> Kernel:
+    """A portable kernel on bytes, requantised behind it by constants in the call."""
+    kernel = GENERIC.kernel(name)
+    return kernel.variant(
+        f"pulp_{name}",
+        types=dict.fromkeys((*operands, "y"), BYTES),
+        strided={"y": 0},
+        epilogues=kernel.epilogues if kernel.epilogues == ((),) else (("requantise",),),
+        layouts=forms.IN_THE_CALL,
+        settings=forms.settings,
+    )
+
+
+def _norm(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
+    return GENERIC.kernel(f"integer_{name}_norm").variant(
+        f"pulp_{name}_norm",
+        (_short_products, "constant weights, sums of 32 bits and products of 29"),
+        source="pulp/pulp_integer_norm.c",
+        types={"x": accepted},
         nest=_few_rows(*per_element),
         cores=FEW_ROWS,
-        source="pulp/pulp_integer_norm.c",
-        template="pulp_integer_norm.mako",
     )
-    for name, x, per_element in (("layer", BYTES, ("weight", "bias")), ("rms", types("s8"), ("weight",)))
-)
 
-KERNELS: tuple[Kernel, ...] = (_COPY, _LOOKUP, _SOFTMAX, _LAYER_NORM, _RMS_NORM)
+
+KERNELS: tuple[Kernel, ...] = (
+    _of_bytes("add", "a", "b").variant(
+        "pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "2", **forms.macros(node)}
+    ),
+    _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product),
+    _of_bytes("requant_shift", "x").variant(
+        "pulp_requant_shift", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "1", **forms.macros(node)}
+    ),
+    _of_bytes("requant_add", "a", "b").variant(
+        "pulp_requant_add",
+        (_operands_in_32_bits, "operands requantised in 32 bits, and one multiplier for the sum"),
+        source="pulp/pulp_requant_add.c",
+        macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
+    ),
+    GENERIC.kernel("scaled_add").variant(
+        "pulp_scaled_add",
+        (lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
+        source="pulp/pulp_scaled_add.c",
+        macros=forms.sum_macros,
+    ),
+    GENERIC.kernel("quantize").variant("pulp_quantize", ONE_SCALE, source="pulp/pulp_quantize.c", types={"y": BYTES}),
+    GENERIC.kernel("dequantize").variant("pulp_dequantize", ONE_SCALE, source="pulp/pulp_dequantize.c", types={"x": BYTES}),
+    GENERIC.kernel("maxpool2d").variant(
+        "pulp_maxpool2d", source="pulp/pulp_maxpool2d.c", struct="maxpool2d", types={"x": BYTES, "y": BYTES}, cores=("oh", "ow", "c")
+    ),
+    GENERIC.kernel("average_pool2d").variant(
+        "pulp_average_pool2d",
+        (_few_taps, "windows of less than 2^15 taps"),
+        source="pulp/pulp_average_pool2d.c",
+        cores=("oh", "ow", "c"),
+        macros=forms.macros,
+        layouts=forms.PER_CHANNEL,
+        settings=forms.settings,
+    ),
+    GENERIC.kernel("reduce_sum").variant(
+        "pulp_sum",
+        (_adds_terms, "terms of 32 bits along the first axis, and a requantisation of 32 bits"),
+        source="pulp/pulp_sum.c",
+        types={"x": types("s32"), "y": types("s8", "u8", "s32")},
+        epilogues=((), ("requantise",), ("bias", "requantise")),
+        macros=forms.macros,
+        layouts=forms.WITHOUT_BIAS,
+        settings=forms.settings,
+    ),
+    GENERIC.kernel("residual_sum").variant(
+        "pulp_residual_sum",
+        (_joins, "two terms or more, few axes, constant factors, and both stages in 32 bits"),
+        source="pulp/pulp_residual_sum.c",
+        overwrites=(),  # elements may be computed twice
+        macros=forms.residual_macros,
+        layouts=forms.WITHOUT_BIAS,
+        settings=forms.settings,
+    ),
+    GENERIC.kernel("copy").variant(
+        "pulp_copy", (_moves_words, "y of the type of x, of at most 4 bytes"), source="pulp/pulp_copy.c", struct="copy"
+    ),
+    GENERIC.kernel("lookup").variant("pulp_lookup", source="pulp/pulp_lookup.c", struct="lookup", types={"table": BYTES, "y": BYTES}),
+    GENERIC.kernel("table_softmax").variant(
+        "pulp_softmax",
+        (lambda node: not rows.softmax_is_wide(node), "sums of 32 bits"),
+        source="pulp/pulp_softmax.c",
+        nest=_few_rows(),
+        cores=FEW_ROWS,
+        macros=_softmax,
+        settings=lambda node: {"bits": _numerator(node).bit_length()},
+    ),
+    _norm("layer", BYTES, "weight", "bias"),
+    _norm("rms", types("s8"), "weight"),
+)

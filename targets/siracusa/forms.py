@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.operators import requantise, scaled
+from deeploy.operators import requantise, scaled, staircase
 from deeploy.target import Layout, Node
 
 
@@ -16,7 +16,7 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(array, channels))
 
 
-def of_all(node: Node) -> requantise.Requantisation | None:
+def of_all(node: Node) -> staircase.Requantisation | None:
     """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
     found = requantise.of_node(node)
     if found is None or found.form == "wide" or np.unique(found.mul).size != 1 or np.unique(found.add).size != 1:
@@ -68,7 +68,7 @@ def operand_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_requant_add.c``: what the requantisations of the operands have to do."""
     result = {}
     for index, name in enumerate("ab"):
-        found, (least, most) = requantise.of_operand(node, index), requantise.operand_results(node, index)
+        found, (least, most) = staircase.of_operand(node, index), staircase.operand_results(node, index)
         low, high = (node.attrs[f"{end}_{name}"] for end in ("low", "high"))
         is_same = found.mul.item() == 1 << found.shift and 0 <= found.add.item() < 1 << found.shift
         is_below, is_above = min(least, most) < low, max(least, most) > high
@@ -118,4 +118,4 @@ def settings(node: Node) -> dict[str, Any]:
     mul, add = (shared.mul.flat[0], shared.add.flat[0]) if shared is not None else (0, 0)
     limit, left, shift = (found.limit or 0, found.left, found.shift) if found is not None and found.form != "wide" else (0, 0, 0)
     text = f"{{.limit = {limit}, .left = {left}, .shift = {shift}, .mul = {mul}, .add = {add}}}"
-    return {"requantisation": text, "complete": _complete}
+    return {"requantisation": text, "complete": _complete, "per_channel": found is not None and shared is None}

@@ -8,20 +8,19 @@ reads, and how many bits its weights have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Unpack
 
 from deeploy.graph.expr import Expr
 from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul
-from deeploy.target import Kernel, Layout, Map, Nest, Node, Tiling, parallel, reduction, types
+from deeploy.target import BYTES, Kernel, Layout, Map, Nest, Node, Operator, Row, Tiling, parallel, reduction, types
 
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import Lowered, lower, lower_strips, lower_thinned, lower_windows
 
-BYTES = types("s8", "u8")
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
 ROOM = 24 * 1024  # bytes for two bands of windows, or of outputs that are thinned out
@@ -139,7 +138,7 @@ def _dense_nest(node: Node) -> Nest:
 
 def _depthwise_nest(node: Node) -> Nest:
     (k,) = parallel("k")
-    return _encoded(conv.depthwise_nest(node), "w", k // NARROW, is_3x3=True)
+    return _encoded(conv.depthwise_nest(lambda *_: Map(k))(node), "w", k // NARROW, is_3x3=True)
 
 
 def _windows_nest(node: Node) -> Nest:
@@ -237,95 +236,88 @@ def _rows_room(geometry: Geometry) -> int:
 # ---- declarations
 
 
-def _pair(name: str, form: Form, settings: Mapping[str, Callable[[Node], int]] | None = None, **changes: Any) -> tuple[Kernel, Kernel]:
-    """Two declarations, with what those of convolutions have in common: weights in their own memory, and weights in L1.
+def _pair(
+    name: str, operator: Operator, form: Form, values: Mapping[str, Callable[[Node], int]] | None = None, **row: Unpack[Row]
+) -> Iterator[Kernel]:
+    """Two kernels of what the engine makes of a node: weights in their own memory, and weights in L1; templates see ``values``, too.
 
     From their own memory the engine reads weights while it fetches the next inputs from L1.
     """
-    extra = settings or {}
+    x, weights = operator.inputs
 
-    def of(is_resident: bool) -> Callable[[Node], dict[str, Any]]:
-        return lambda node: {**_layer(form, node, is_resident), **{key: value(node) for key, value in extra.items()}}
+    def settings(is_resident: bool) -> Callable[[Node], dict[str, Any]]:
+        return lambda node: {**_layer(form, node, is_resident), **{key: value(node) for key, value in (values or {}).items()}}
 
-    declared = Kernel(
-        name=f"neureka_{name}",
-        op="Conv",
-        inputs=("x", "w"),
-        types={"x": BYTES, "w": WEIGHTS, "y": types("s8", "u8", "s32"), "bias": types("s32")},
-        nest=_dense_nest,
-        source="neureka/neureka_conv.c",
-        template="neureka_conv.mako",
-        reference=conv.reference,
+    declared = operator.kernel(
+        f"neureka_{name}",
+        "neureka/neureka_conv.c",
         accepts=_reason(form),
+        types={x: BYTES, weights: WEIGHTS, "y": types("s8", "u8", "s32")},
         epilogues=STAGES,
-        constants=("w", "bias", "mul", "add"),
-        layouts=_layouts(form, "w"),
-        strided={"x": 1, "y": 1},
+        constants=(weights, "bias", "mul", "add"),
+        layouts=_layouts(form, weights),
+        strided={x: 1, "y": 1},
         tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": GROUP}),
-        settings=of(False),
+        settings=settings(False),
         engine="npu",
-    )
-    declared = replace(declared, **changes)
-    resident = replace(declared, name=f"{declared.name}_nms", resident={declared.inputs[1]: "WM"}, settings=of(True))
-    return resident, declared
+    ).variant(f"neureka_{name}", **row)
+    yield declared.variant(f"{declared.name}_nms", resident={weights: "WM"}, settings=settings(True))
+    yield declared
 
 
-_DEPTHWISE_TILING = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
-_POINTWISE = _pair("pointwise", _of_mode(Mode.POINTWISE), nest=_pointwise_nest)
-_DENSE = _pair("dense", _of_mode(Mode.DENSE))
-_DEPTHWISE = _pair("depthwise", _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE_TILING)
-_PRODUCT = _pair(
-    "product",
-    _of_mode(Mode.POINTWISE),
-    op="MatMul",
-    inputs=("a", "b"),
-    types={"a": BYTES, "b": WEIGHTS, "y": types("s8", "u8", "s32"), "bias": types("s32")},
-    nest=_product_nest,
-    template="neureka_product.mako",
-    reference=matmul.reference,
-    constants=("b", "bias", "mul", "add"),
-    layouts=_layouts(_of_mode(Mode.POINTWISE), "b"),
-    strided={"a": 1, "y": 1},
-    tiling=Tiling(whole=("k",), multiple={"n": GROUP}),
-)
-_WINDOWS = _pair(
-    "windows",
-    _as_windows,
-    settings={"band": _band, "pitch": _pitch},
-    nest=_windows_nest,
-    source="neureka/neureka_windows.c",
-    template="neureka_windows.mako",
-    strided={"x": 1, "y": 3},
-    tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
-    scratch={"windows": _windows_room},
-)
-_STRIPS = _pair(
-    "strips",
-    _as_strips,
-    settings={"band": _strips},
-    nest=_windows_nest,
-    source="neureka/neureka_strips.c",
-    template="neureka_strips.mako",
-    strided={"x": 2, "y": 1},
-    scratch={"strips": _strips_room},
-)
-_THINNED: dict[str, Any] = {
-    "settings": {"band": _rows},
-    "source": "neureka/neureka_thinned.c",
-    "template": "neureka_thinned.mako",
-    "scratch": {"all": _rows_room},
-}
-_DENSE_THINNED = _pair("dense_thinned", _thinned_of(Mode.DENSE), **_THINNED)
-_DEPTHWISE_THINNED = _pair("depthwise_thinned", _thinned_of(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE_TILING, **_THINNED)
+_DEPTHWISE = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
 
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
 KERNELS: tuple[Kernel, ...] = (
-    *_POINTWISE,
-    *_DENSE,
-    *_DEPTHWISE,
-    *_PRODUCT,
-    *_DEPTHWISE_THINNED,
-    *_STRIPS,
-    *_WINDOWS,
-    *_DENSE_THINNED,
+    *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
+    *_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest),
+    *_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE),
+    *_pair(
+        "product",
+        matmul.MATMUL,
+        _of_mode(Mode.POINTWISE),
+        nest=_product_nest,
+        template="neureka_product.mako",
+        tiling=Tiling(whole=("k",), multiple={"n": GROUP}),
+    ),
+    *_pair(
+        "depthwise_thinned",
+        conv.CONV,
+        _thinned_of(Mode.DEPTHWISE),
+        {"band": _rows},
+        source="neureka/neureka_thinned.c",
+        nest=_depthwise_nest,
+        tiling=_DEPTHWISE,
+        scratch={"all": _rows_room},
+    ),
+    *_pair(
+        "strips",
+        conv.CONV,
+        _as_strips,
+        {"band": _strips},
+        source="neureka/neureka_strips.c",
+        nest=_windows_nest,
+        strided={"x": 2},
+        scratch={"strips": _strips_room},
+    ),
+    *_pair(
+        "windows",
+        conv.CONV,
+        _as_windows,
+        {"band": _band, "pitch": _pitch},
+        source="neureka/neureka_windows.c",
+        nest=_windows_nest,
+        strided={"y": 3},
+        tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
+        scratch={"windows": _windows_room},
+    ),
+    *_pair(
+        "dense_thinned",
+        conv.CONV,
+        _thinned_of(Mode.DENSE),
+        {"band": _rows},
+        source="neureka/neureka_thinned.c",
+        nest=_dense_nest,
+        scratch={"all": _rows_room},
+    ),
 )

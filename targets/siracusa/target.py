@@ -6,9 +6,9 @@ from deeploy.frontend.lower import passes
 from deeploy.operators import link
 from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, load_topology, resource
 
-from .kernels import KERNELS
-from .npu_kernels import KERNELS as NPU_KERNELS
-from .portable import CORES
+from .element_kernels import KERNELS as ELEMENTS
+from .kernels import CORES, GENERIC, PRODUCTS
+from .npu_kernels import KERNELS as NPU
 
 KIB = 1024
 STACK = 768  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
@@ -34,7 +34,7 @@ TARGET = Target(
     engines=(Engine("cluster", "L1", cores=CORES), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*KERNELS, *NPU_KERNELS, *link.kernels("link")),
+    kernels=(*PRODUCTS, *ELEMENTS, *GENERIC.computing, *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

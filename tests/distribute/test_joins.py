@@ -13,9 +13,10 @@ import pytest
 
 from benchmarks.transformer_models import Shape
 from deeploy.distribute import collectives
-from deeploy.distribute.joins import JOINED, joined
+from deeploy.distribute.joins import joined
 from deeploy.distribute.system import System, alone, check
 from deeploy.graph.nodes import Node
+from deeploy.operators.residual import RESIDUAL_SUM
 from deeploy.simulate import chips
 from tests.distribute.cuts import lowered_file
 from tests.distribute.test_tensor import CLUSTER, SIRACUSA, TOPOLOGY, cut, declare, is_equal, transformer
@@ -42,8 +43,8 @@ def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache
     found = cut(graph, 4)
     both = joined(found.system, supports)
     assert count_of(found.system)["Add"] - count_of(both)["Add"] == 4  # others add masks
-    assert count_of(both)[JOINED] == count_of(found.system)["ReduceSum"] >= 4
-    assert (count_of(both)[JOINED] > 4) == (smallest == 1)
+    assert count_of(both)[RESIDUAL_SUM.name] == count_of(found.system)["ReduceSum"] >= 4
+    assert (count_of(both)[RESIDUAL_SUM.name] > 4) == (smallest == 1)
     check(both, TOPOLOGY)
     assert is_equal(graph, replace(found, system=both), steps=2)
 
@@ -53,7 +54,7 @@ def test_scales_of_their_own(tmp_path: Path) -> None:
     graph = lowered_file(STORY, replace(SIRACUSA, kernels=CLUSTER), rows=1, context=32)
     found = cut(graph, 2)
     both = joined(found.system, supports)
-    assert count_of(both)[JOINED] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
+    assert count_of(both)[RESIDUAL_SUM.name] >= count_of(found.system)["ScaledAdd"] - count_of(both)["ScaledAdd"] == 8
     assert is_equal(graph, replace(found, system=both), steps=2)
 
 
@@ -85,7 +86,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
     for with_join in (False, True):
         system = alone(sums(first, stages, channels, **attrs))
         system = joined(system, supports) if with_join else system
-        assert (count_of(system)[JOINED], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
+        assert (count_of(system)[RESIDUAL_SUM.name], count_of(system)["ReduceSum"]) == ((1, 0) if with_join else (0, 1))
         results += chips.outputs(system, chips.programs(system, SIRACUSA), values)
     assert np.unique(results[0]).size > 5
     assert np.array_equal(*results)
@@ -94,7 +95,7 @@ def test_stages_behind_the_addition(first: str, channels: int, stages: tuple[str
 def test_what_is_read_elsewhere_stays() -> None:
     graph = sums("t", ("clamp",), low=-128, high=127)
     graph.outputs.append(graph.nodes[0].outputs[0])
-    assert count_of(joined(alone(graph), supports))[JOINED] == 0
+    assert count_of(joined(alone(graph), supports))[RESIDUAL_SUM.name] == 0
 
 
 @pytest.mark.parametrize(("place", "count"), [(0, 1), (1, 0)])
@@ -106,7 +107,7 @@ def test_what_is_added_exists_before_the_sum(place: int, count: int) -> None:
     graph.nodes.insert(place, gs.Node("Copy", "copy", {}, [b], [c], domain="deeploy"))
     last.inputs[1] = c
     (found,) = joined(alone(graph), supports).chips
-    assert [node.op for node in found.nodes].count(JOINED) == count
+    assert [node.op for node in found.nodes].count(RESIDUAL_SUM.name) == count
     made = {tensor.name for tensor in found.inputs}
     for node in found.nodes:
         assert {tensor.name for tensor in node.inputs if isinstance(tensor, gs.Variable)} <= made

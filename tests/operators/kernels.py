@@ -31,7 +31,8 @@ KERNELS = _compute()
 
 def kernel(name: str, floating: bool = False) -> Kernel:
     """The declaration of that name on integers, or on float32."""
-    return next(k for k in KERNELS if k.name == name and any(t.is_float for t in next(iter(k.types.values()))) == floating)
+    wanted = DType.FLOAT32 if floating else DType.INT32 if name == "residual_sum" else DType.INT8
+    return next(k for k in KERNELS if k.name == name and wanted in next(iter(k.types.values())))
 
 
 def draw(rng: np.random.Generator, dtype: str, *shape: int) -> np.ndarray:

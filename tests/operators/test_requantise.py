@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from deeploy.graph.epilogue import requantise
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.operators.requantise import WORD, Requantisation, cheapest, of_node
+from deeploy.operators.requantise import of_node
+from deeploy.operators.staircase import WORD, Requantisation, cheapest
 
 
 def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: int) -> np.ndarray:

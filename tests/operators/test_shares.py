@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.operators.shares import shared
+from deeploy.operators.table import shared
 
 X = np.arange(12)
 KEPT = st.sets(st.integers(0, 11), min_size=1).map(sorted)

@@ -14,16 +14,16 @@ from deeploy.target import load, load_timing, names, origin, problems
 
 HEAD = """from dataclasses import replace
 from pathlib import Path
-from deeploy.target import DmaPath, Engine, Kernel, Memory, Map, Nest, load, load_timing, parallel, types
+from deeploy.target import DmaPath, Engine, Memory, Map, Nest, Operator, load, load_timing, parallel, types
 HERE = Path(__file__).parent
 GENERIC = load("generic")
 L1 = Memory("L1", 65536, alignment=8, base=0x1000_0000)
 L2 = Memory("L2", 524288, alignment=8, base=0x2000_0000)
 PATH = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=64, max_total=65535, max_pitch=65535)
 ENGINE = Engine("core", "L1")
-OWN = Kernel(name="own", op="Own", inputs=("x",), types={"x": types("s8"), "y": types("s8")},
-    nest=lambda node: Nest(reads={"x": Map(*parallel("i"))}, writes={"y": Map(*parallel("i"))}),
-    source="mine/own.c", template="copy.mako", reference=lambda node, x: x)
+OWN = Operator("Own", ("x",), lambda node: NEST, lambda node, x: x).kernel("own", "mine/own.c",
+    types={"x": types("s8"), "y": types("s8")}, template="copy.mako")
+NEST = Nest(reads={"x": Map(*parallel("i"))}, writes={"y": Map(*parallel("i"))})
 MANAGED = replace(GENERIC, name="mine", memories=(L1, L2), paths=(PATH,), engines=(ENGINE,), default_memory="L2",
     runtime=(), kernel_folders=(HERE, *GENERIC.kernel_folders))
 """

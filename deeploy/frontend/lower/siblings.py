@@ -16,7 +16,7 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.quant import narrow
 from deeploy.graph.rewrite import Pass, rule
-from deeploy.operators import requantise
+from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 
 _LARGEST = 16384  # bytes of a common result: behind more work, set-up is nothing, and parts that die one by one fit memories better
@@ -86,13 +86,13 @@ def _requantisation(node: gs.Node) -> _Requantisation:
 def _shortened(node: gs.Node, own: _Requantisation, shift: int) -> _Requantisation | None:
     """The same results with fewer bits of multipliers, None where no summand gives them for every accumulator that can occur."""
     view = build.described(node)
-    least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(view, view.inputs[:2]))
+    least, most = (np.broadcast_to(end, len(own.mul)) for end in requantise.accumulators(view))
     less = own.shift - shift
     mul = (own.mul + ((1 << less) >> 1)) >> less
-    outside = own.shift > requantise.LONGEST or int(least.min()) < -requantise.WORD or int(most.max()) >= requantise.WORD
+    outside = own.shift > staircase.LONGEST or int(least.min()) < -staircase.WORD or int(most.max()) >= staircase.WORD
     if outside or int(own.mul.min()) <= 0 or int(mul.min()) <= 0:
         return None
-    stairs = requantise.staircase(own.mul, own.add, own.shift, node.attrs["low"], node.attrs["high"], own.even, least, most)
+    stairs = staircase.staircase(own.mul, own.add, own.shift, node.attrs["low"], node.attrs["high"], own.even, least, most)
     lower, upper = stairs.adds(mul, shift)
     return None if (lower > upper).any() else _Requantisation(mul, np.clip(own.add >> less, lower, upper), shift, None)
 

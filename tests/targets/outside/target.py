@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deeploy.target import Kernel, Map, Nest, Node, load, parallel, reduction, types
+from deeploy.target import Map, Nest, Node, Operator, load, parallel, reduction, types
 
 HERE = Path(__file__).parent
 
@@ -29,16 +29,8 @@ def reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.repeat(x.astype(np.int64) @ w.astype(np.int64), node.attrs["factor"], axis=0)
 
 
-STRETCH = Kernel(
-    name="stretch",
-    op="Stretch",
-    inputs=("x", "w"),
-    types={"x": types("s8"), "w": types("s8"), "y": types("s32")},
-    nest=nest,
-    constants=("w",),
-    source="outside/stretch.c",
-    template="stretch.mako",
-    reference=reference,
+STRETCH = Operator("Stretch", ("x", "w"), nest, reference).kernel(
+    "stretch", "outside/stretch.c", types={"x": types("s8"), "w": types("s8"), "y": types("s32")}, constants=("w",)
 )
 
 _GENERIC = load("generic")

@@ -1,0 +1,58 @@
+"""What operators have in common that leave an accumulator, int32 or float32, for an epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from deeploy.graph.kernel import FLOAT, Kernel
+from deeploy.graph.nodes import Node, Tensor
+
+_ENDS = ((), ("requantise",), ("requantise", "clamp"), ("clamp",))
+INTEGER_STAGES: tuple[tuple[str, ...], ...] = tuple(bias + end for bias, end in product(((), ("bias",)), _ENDS))
+FLOAT_STAGES: tuple[tuple[str, ...], ...] = ((), ("bias",), ("clamp",), ("bias", "clamp"))
+Ends = tuple[np.ndarray, np.ndarray]  # the least and the most value, int64, per channel or one for all
+
+
+def stored_whole(node: Node) -> str | None:
+    """An int32 accumulator that is not requantised must be stored as it is."""
+    if "requantise" in node.epilogue or node.outputs[0].dtype.value in ("s32", "f32"):
+        return None
+    return f"a requantisation, or y of type s32, not {node.outputs[0].dtype.value}"
+
+
+def keeps_type(node: Node) -> str | None:
+    """The output has the type of the first input."""
+    x = node.inputs[0]
+    return None if x is not None and x.dtype is node.outputs[0].dtype else "y of the type of x"
+
+
+def on_floats(kernel: Kernel) -> Kernel:
+    """The same kernel on float32."""
+    return replace(kernel, types={name: FLOAT for name in (*kernel.types, "bias")}, epilogues=FLOAT_STAGES)
+
+
+def ends(least: int, most: int) -> Ends:
+    """One range for all channels."""
+    return np.array([least]), np.array([most])
+
+
+def values(tensor: Tensor | None, zero_point: int = 0) -> tuple[int, int]:
+    """The ends of a type's range, behind a zero point."""
+    assert tensor is not None
+    low, high = tensor.dtype.range
+    return low - zero_point, high - zero_point
+
+
+def products(a: tuple[int, int], b: tuple[int, int], depth: int = 1) -> Ends:
+    """The extremes of a sum of so many products of values in two ranges."""
+    found = [x * y * depth for x in a for y in b]
+    return ends(min(found), max(found))
+
+
+def sums(w: np.ndarray, low: int, high: int) -> Ends:
+    """Per row of w, the extremes of its product with any vector of values in [low, high]."""
+    positive, negative = np.maximum(w.astype(np.int64), 0).sum(axis=1), np.minimum(w.astype(np.int64), 0).sum(axis=1)
+    return positive * low + negative * high, positive * high + negative * low

@@ -1,0 +1,182 @@
+"""Requantisations in a cheaper form with the same results, for machines whose registers hold 32 bits.
+
+``clip((acc*mul + add) >> shift, low, high)`` is a staircase over the accumulators that can occur. Known are their range, from
+the constants of the node and the types of its inputs, and the few hundred thresholds at which the result steps. Any other
+constants with the same thresholds within the range give the same results. In order of cost:
+
+``narrow``
+    ``(acc*mul + add) >> shift`` without a value beyond 32 bits.
+``high``
+    ``(high half of (acc << left)*mul + add) >> shift``. Where the lower half of a product is dropped, ``add`` is rounded: it may
+    be anything in the interval that keeps all thresholds, which is about mul/256 wide.
+``wide``
+    the 64-bit form as it is.
+
+In the first two, accumulators may be limited to [-limit - 1, limit] first, beyond which the result does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from deeploy.graph.nodes import Node
+
+WORD = 2**31
+LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
+
+
+@dataclass(frozen=True)
+class Requantisation:
+    """Constants in the form ``form``; ``mul`` and ``add`` have the shapes they had before."""
+
+    form: Literal["narrow", "high", "wide"]
+    mul: np.ndarray
+    add: np.ndarray
+    shift: int
+    left: int = 0
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """What a requantisation does to accumulators in [least, most], per channel (first axis).
+
+    ``steps`` are the results, ``thresholds[c, i]`` is the least accumulator that gives at least ``steps[i]``.
+    """
+
+    steps: np.ndarray
+    thresholds: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+
+    def limit(self) -> int:
+        """The least limit beyond which no threshold lies that can be reached, or that lies between zero and what can."""
+        t = self.thresholds
+        reached = (t > np.minimum(self.least, 0)[:, None]) & (t <= np.maximum(self.most, 0)[:, None])
+        return int(np.maximum(t, -t)[reached].max(initial=0))
+
+    def limited(self, limit: int) -> Staircase:
+        """The same behind an accumulator that is clipped to [-limit - 1, limit]."""
+        return Staircase(self.steps, self.thresholds, np.clip(self.least, -limit - 1, limit), np.clip(self.most, -limit - 1, limit))
+
+    def adds(self, mul: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
+        """Per channel the least and the most ``add`` with which ``mul`` and ``shift`` have these thresholds; empty if least > most."""
+        t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
+        target, factor = self.steps << shift, mul[:, None]
+        far = np.int64(2**62)
+        lower = np.where(t <= most, target - np.maximum(t, least) * factor, -far).max(axis=1, initial=-far)
+        upper = np.where(t > least, target - 1 - np.minimum(t - 1, most) * factor, far).min(axis=1, initial=far)
+        return lower, upper
+
+
+def staircase(
+    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
+) -> Staircase:
+    """The thresholds of a requantisation with positive multipliers; all arrays are int64, one entry per channel."""
+    steps = np.arange(low + 1, high + 1, dtype=np.int64)
+    late = 0 if even is None else (steps - even) & 1  # a tie goes down to the even step: the odd one is reached one later
+    rest = (steps << shift)[None, :] + late - add[:, None]
+    return Staircase(steps, -((-rest) // mul[:, None]), least, most)
+
+
+def cheapest(
+    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
+) -> Requantisation:
+    """The cheapest form for accumulators in [least, most].
+
+    Args:
+        mul, add: constants of one or as many entries as there are channels.
+        shift, low, high, even: as in ``deeploy.graph.epilogue``.
+        least, most: int64, one entry per channel; both within 32 bits.
+    """
+    wide = Requantisation("wide", mul, add, shift)
+    channels = len(least)
+    factor, offset = (np.broadcast_to(a.astype(np.int64), channels) for a in (mul, add))
+    if shift > LONGEST or channels == 0 or high - low > 2**16 or int(least.min()) < -WORD or int(most.max()) >= WORD:
+        return wide
+    if int(factor.min()) <= 0:
+        direct = even is None and shift < 32 and _fits(factor, offset, least, most)
+        return Requantisation("narrow", mul, add.astype(np.int32), shift) if direct else wide
+    stairs = staircase(factor, offset, shift, low, high, even, least, most)
+    limit = stairs.limit()
+    limited = limit < max(-int(least.min()) - 1, int(most.max()))
+    variants: list[tuple[Staircase, int | None]] = [(stairs, None), *([(stairs.limited(limit), limit)] if limited else [])]
+    for form in (_narrow, _high):
+        for variant, bound in variants:
+            for found in form(variant, mul, add, shift):
+                return Requantisation(found.form, found.mul, found.add, found.shift, found.left, bound)
+    return wide
+
+
+def _fits(mul: np.ndarray, add: np.ndarray, least: np.ndarray, most: np.ndarray) -> bool:
+    """Whether acc*mul, add and their sum stay in 32 bits."""
+    ends = np.stack([least * mul, most * mul])
+    return all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in (ends, ends + add, add))
+
+
+def _one_or_all(lower: np.ndarray, upper: np.ndarray, add: np.ndarray) -> np.ndarray | None:
+    """An ``add`` in every interval, of one entry where the original has one: the one nearest to zero, where that is free."""
+    if add.size == 1:
+        lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
+    if (lower > upper).any():
+        return None
+    return np.asarray(np.clip(0, lower, upper))
+
+
+def _narrow(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+    """Multipliers shortened by ever more bits, until the products fit."""
+    wide = mul.astype(np.int64)
+    for less in range(max(0, shift - 31), shift + 1):
+        short = (wide + ((1 << less) >> 1)) >> less
+        if int(short.min()) <= 0:
+            return
+        factor = np.broadcast_to(short, len(stairs.least))
+        if max(abs(int((stairs.least * factor).min())), abs(int((stairs.most * factor).max()))) >= WORD:
+            continue
+        offset = _one_or_all(*stairs.adds(factor, shift - less), add)
+        if offset is not None and _fits(factor, np.broadcast_to(offset, len(factor)), stairs.least, stairs.most):
+            yield Requantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
+
+
+def _high(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+    """Accumulators shifted left as far as they fit: the fewest bits of ``add`` are dropped."""
+    factor = np.broadcast_to(mul.astype(np.int64), len(stairs.least))
+    lower, upper = stairs.adds(factor, shift)
+    size = max(-int(stairs.least.min()) - 1, int(stairs.most.max()), 0)
+    for left in range(min(31 - size.bit_length(), 63 - shift), -1, -1):
+        dropped = 32 - left
+        if shift < dropped:
+            return
+        offset = _one_or_all(-((-lower) >> dropped), upper >> dropped, add)
+        if offset is None:
+            continue
+        ends = np.stack([stairs.least * factor, stairs.most * factor]) >> dropped
+        total = ends + offset
+        if all(int(v.min()) >= -WORD and int(v.max()) < WORD for v in (offset, total)):
+            yield Requantisation("high", mul, offset.astype(np.int32), shift - dropped, left)
+
+
+# ---- operands that are requantised on their own
+
+
+@lru_cache(maxsize=256)
+def of_operand(node: Node, index: int) -> Requantisation:
+    """The cheapest form of the requantisation of an input of a ``RequantAdd``, clipping apart."""
+    tensor, attrs, name = node.inputs[index], node.attrs, "ab"[index]
+    assert tensor is not None
+    mul, add = (np.array([attrs[f"{part}_{name}"]], np.int64) for part in ("mul", "add"))
+    least, most = (np.array([end], np.int64) for end in tensor.dtype.range)
+    return cheapest(mul, add, attrs[f"shift_{name}"], attrs[f"low_{name}"], attrs[f"high_{name}"], None, least, most)
+
+
+def operand_results(node: Node, index: int) -> tuple[int, int]:
+    """What the least and the greatest value of an input's type become before they are clipped, in the form of ``of_operand``."""
+    tensor, found = node.inputs[index], of_operand(node, index)
+    assert tensor is not None
+    least, most = ((int(end) * found.mul.item() + found.add.item()) >> found.shift for end in tensor.dtype.range)
+    return least, most

@@ -1,0 +1,32 @@
+"""The operators of the integer form by name, and what their declarations say of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deeploy.graph.kernel import Kept, Operator
+from deeploy.graph.nodes import Node
+from deeploy.operators import conv, elementwise, integer, link, matmul, movement, norms, pairs, pool, reduce, residual, rotate, rows
+from deeploy.operators.views import VIEWS
+
+OPERATORS: Mapping[str, Operator] = {
+    operator.name: operator
+    for module in (conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link)
+    for operator in vars(module).values()
+    if isinstance(operator, Operator)
+}
+
+
+def shared(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+    """The attributes of ``node`` on a share of its operands; None where no attributes express that.
+
+    Args:
+        axes: per operand, inputs first, the axis that is divided.
+        kept: the indices that are kept along it.
+    """
+    if node.op in VIEWS:
+        of_view = VIEWS[node.op](node).share
+        return dict(node.attrs) if of_view is None else of_view(axes, kept)
+    share = OPERATORS[node.op].share if node.op in OPERATORS else None
+    return dict(node.attrs) if share is None else share(node, axes, kept)
