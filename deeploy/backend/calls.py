@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from mako.lookup import TemplateLookup
@@ -103,7 +102,7 @@ def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Inst
             "Correct the model, or the macros of the kernel's declaration: their values are parts of a name in C.",
         )
     kernel = call.kernel
-    return Instance(name, kernel.source, kernel.struct or Path(kernel.source).stem, (("KERNEL", name), *macros), kernel.texts)
+    return Instance(name, kernel.source, kernel.argument, (("KERNEL", name), *macros), kernel.texts)
 
 
 def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instance], project: str) -> str:
@@ -219,7 +218,7 @@ def render(
     """
     owner = f"node {call.node.name} ({call.node.op})"
     attrs = names.guarded(dict(call.node.attrs), owner)
-    text: str = lookup.get_template(call.kernel.template).render(
+    text: str = lookup.get_template(call.kernel.call).render(
         kernel=kernel,
         node=replace(call.node, name=names.guarded(call.node.name, owner), attrs=attrs),
         attrs=attrs,

@@ -149,7 +149,7 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
         except TargetError as error:
             return Row("kernel", kernel.name, "failed", 0, error.what)
         except (NameError, AttributeError, KeyError, TypeError, ValueError) as error:
-            return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.template} or its nest: {shorten(str(error), 200)}")
+            return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.call} or its nest: {shorten(str(error), 200)}")
     failure = done.failure
     if failure is None:
         types = sorted({t.dtype.value for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None})

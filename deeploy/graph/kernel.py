@@ -210,9 +210,15 @@ class Kernel:
     link: Literal["send", "recv"] | None = None
     samples: tuple[Sample, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "struct", self.struct or Path(self.source).stem)
-        object.__setattr__(self, "template", self.template or f"{self.struct}.mako")
+    @property
+    def argument(self) -> str:
+        """The struct that the function takes."""
+        return self.struct or Path(self.source).stem
+
+    @property
+    def call(self) -> str:
+        """The template of the call."""
+        return self.template or f"{self.argument}.mako"
 
     @property
     def op(self) -> str:
@@ -222,13 +228,12 @@ class Kernel:
     def variant(self, name: str, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
         """Another kernel of the same operator: what is given differs, and ``needs`` is a condition besides those of this one.
 
-        Of ``types``, ``layouts`` and ``strided``, only the operands that are given differ.
+        Of ``types`` and ``layouts``, only the operands that are given differ.
         """
         if row.keys() & {"source", "struct"}:
             row = {"struct": "", "template": "", **row}
         kernel = replace(self, name=name, **row)
-        maps = {**self.types, **kernel.types}, {**self.layouts, **kernel.layouts}, {**self.strided, **kernel.strided}
-        kernel = replace(kernel, types=maps[0], layouts=maps[1], strided=maps[2])
+        kernel = replace(kernel, types={**self.types, **kernel.types}, layouts={**self.layouts, **kernel.layouts})
         if needs is None:
             return kernel
         given, (holds, need) = kernel.accepts, needs

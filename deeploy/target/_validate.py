@@ -169,13 +169,13 @@ def _files(kernel: Kernel, target: Target) -> Iterator[tuple[str, str, str]]:
         yield "", f"there is no C file {kernel.source}", f"Put it under one of {', '.join(map(str, target.kernel_folders))}."
     else:
         yield from _definition(kernel, source, target.kernel_folders)
-    if _lookup(target.template_folders, kernel.template) is None:
-        yield "", f"there is no template {kernel.template}", f"Put it under one of {', '.join(map(str, target.template_folders))}."
+    if _lookup(target.template_folders, kernel.call) is None:
+        yield "", f"there is no template {kernel.call}", f"Put it under one of {', '.join(map(str, target.template_folders))}."
 
 
 def _definition(kernel: Kernel, source: Path, folders: tuple[Path, ...]) -> Iterator[tuple[str, str, str]]:
     """Whether the C file, or one that it includes, defines the function with the argument that the declaration says."""
-    struct = kernel.struct or Path(kernel.source).stem
+    struct = kernel.argument
     names = [posixpath.normpath(f"{Path(kernel.source).parent}/{name}") for name in _INCLUDE.findall(source.read_text(encoding="utf-8"))]
     included = [path for name in names if (path := _lookup(folders, name)) is not None]
     for path in (source, *included):

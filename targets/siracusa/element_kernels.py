@@ -116,7 +116,7 @@ def _of_bytes(name: str, *operands: str) -> Kernel:
     return kernel.variant(
         f"pulp_{name}",
         types=dict.fromkeys((*operands, "y"), BYTES),
-        strided={"y": 0},
+        strided=dict.fromkeys((*kernel.strided, "y"), 0),
         epilogues=kernel.epilogues if kernel.epilogues == ((),) else (("requantise",),),
         layouts=forms.IN_THE_CALL,
         settings=forms.settings,

@@ -297,7 +297,7 @@ KERNELS: tuple[Kernel, ...] = (
         {"band": _strips},
         source="neureka/neureka_strips.c",
         nest=_windows_nest,
-        strided={"x": 2},
+        strided={"x": 2, "y": 1},
         scratch={"strips": _strips_room},
     ),
     *_pair(
@@ -307,7 +307,7 @@ KERNELS: tuple[Kernel, ...] = (
         {"band": _band, "pitch": _pitch},
         source="neureka/neureka_windows.c",
         nest=_windows_nest,
-        strided={"y": 3},
+        strided={"x": 1, "y": 3},
         tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
         scratch={"windows": _windows_room},
     ),

@@ -46,7 +46,7 @@ def test_a_sample_of_every_kernel_of_siracusa(group: str) -> None:
 def test_siracusa_has_the_kernels_of_generic() -> None:
     """So that what is tried there is tried for both."""
     own, portable = (
-        {(k.name, k.op, k.source, k.template, json.dumps(sorted((n, sorted(t.value for t in s)) for n, s in k.types.items())))
+        {(k.name, k.op, k.source, k.call, json.dumps(sorted((n, sorted(t.value for t in s)) for n, s in k.types.items())))
          for k in load(name).kernels if not k.link}
         for name in ("siracusa", "generic")
     )  # fmt: skip

@@ -98,5 +98,5 @@ def test_a_target_for_another_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target.py").write_text(
         "from dataclasses import replace\nfrom deeploy.target import load\nTARGET = replace(load('generic'), name='old', api=0)\n"
     )
-    with pytest.raises(TargetError, match="version 0 of the target interface, this compiler has 1"):
+    with pytest.raises(TargetError, match="version 0 of the target interface, this compiler has 2"):
         load(tmp_path)

@@ -5,60 +5,48 @@ QEMU's boards MPS2 (AN386 with a Cortex-M4, AN500 with a Cortex-M7), sizes those
 products of pairs of 16-bit values; the portable ones run everything else.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from deeploy.target import DmaPath, Engine, Kernel, Memory, Node, Target, Tiling, load, load_timing, passes, resource, types
+from deeploy.target import BYTES, DmaPath, Engine, Memory, Node, Target, Tiling, load, load_timing, passes, resource, types
 from deeploy.target.operators import conv
 
 HERE = Path(__file__).parent
 KIB = 1024
 CORE = "core"
-BYTES, RESULTS = types("s8", "u8"), types("s8", "u8", "s32")
-GENERIC = tuple(replace(kernel, engine=CORE, cores=()) for kernel in load("generic").kernels if not kernel.link)
-
-
-def _generic(name: str) -> Kernel:
-    """The declaration that a kernel here is a faster form of."""
-    return next(kernel for kernel in GENERIC if kernel.name == name)
-
-
-def _also(kernel: Kernel, holds: Callable[[Node], bool], need: str) -> Callable[[Node], str | None]:
-    """The condition of a declaration and a further one."""
-
-    def check(node: Node) -> str | None:
-        reason = kernel.accepts(node) if kernel.accepts is not None else None
-        return reason if reason is not None or holds(node) else need
-
-    return check
+RESULTS = types("s8", "u8", "s32")
+PORTABLE = load("generic")
+GENERIC = tuple(replace(kernel, cores=()) for kernel in PORTABLE.computing)
 
 
 def _has_plain_rows(node: Node) -> bool:
     return not (int(node.attrs["a_zero_point"]) or int(node.attrs["b_zero_point"]) or node.attrs["trans_a"])
 
 
-OPERANDS = {"w": BYTES, "y": RESULTS, "bias": types("s32")}
-CONV = replace(
-    _generic("conv2d_dot_grouped"),
-    name="arm_conv2d_grouped",
-    types={"x": BYTES, **OPERANDS},
-    accepts=_generic("conv2d_grouped").accepts,
+CONV = PORTABLE.kernel("conv2d_dot_grouped").variant(
+    "arm_conv2d_grouped",
+    accepts=PORTABLE.kernel("conv2d_grouped").accepts,
     source="arm/arm_conv2d.c",
     struct="conv2d_dot",
+    types={"x": BYTES, "w": BYTES, "y": RESULTS},
+    cores=(),
 )
-DENSE = replace(CONV, name="arm_conv2d", accepts=_also(CONV, conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw")))
-DEPTHWISE = replace(
-    _generic("depthwise2d"), name="arm_depthwise", types={"x": BYTES, **OPERANDS}, source="arm/arm_depthwise.c", struct="depthwise2d"
+DENSE = CONV.variant("arm_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw")))
+DEPTHWISE = PORTABLE.kernel("depthwise2d").variant(
+    "arm_depthwise",
+    source="arm/arm_depthwise.c",
+    struct="depthwise2d",
+    types={"x": BYTES, "w": BYTES, "y": RESULTS},
+    cores=(),
 )
-MATMUL = replace(
-    _generic("matmul_dot"),
-    name="arm_matmul",
-    types={"a": BYTES, "b": BYTES, "y": RESULTS, "bias": types("s32")},
-    accepts=_also(_generic("matmul_dot"), _has_plain_rows, "rows of a, and zero points that are constants of the epilogue"),
-    strided={"a": 1, "b": 1, "y": 1},
+MATMUL = PORTABLE.kernel("matmul_dot").variant(
+    "arm_matmul",
+    (_has_plain_rows, "rows of a, and zero points that are constants of the epilogue"),
     source="arm/arm_matmul.c",
     struct="matmul_dot",
+    types={"a": BYTES, "b": BYTES, "y": RESULTS},
+    strided={"a": 1, "b": 1, "y": 1},
+    cores=(),
 )
 
 TCM = Memory("TCM", 128 * KIB, alignment=8, reserved=16 * KIB, base=0x2000_0000)  # the stack is there

@@ -9,12 +9,10 @@ are made up.
                 +-- PAD  channels
 """
 
-from dataclasses import replace
-
 from deeploy.target import Array, DmaPath, Engine, Loops, Memory, PathTiming, Rate, Target, Timing, load, passes, resource
 
 KIB = 1024
-GENERIC = tuple(kernel for kernel in load("generic").kernels if not kernel.link)
+GENERIC = load("generic").computing
 
 ONE = {"G": 1, "K": 1, "C": 1, "OY": 1, "OX": 1, "FY": 1, "FX": 1}
 LARGE = Array("channels", 256, {"k16_c16": {**ONE, "K": 16, "C": 16}})
@@ -52,7 +50,7 @@ TARGET = Target(
     ),
     default_memory="L2",
     kernels=(
-        *(replace(kernel, engine=CORES.name) for kernel in GENERIC),
+        *GENERIC,
         *SMALL.kernels(CONVOLUTIONS),
         *LARGE.kernels(PRODUCTS),
     ),
