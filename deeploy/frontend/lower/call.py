@@ -99,6 +99,26 @@ def wide(bias: gs.Tensor) -> gs.Tensor:
     return build.const(bias.name, values, np.int32) if values is not None and values.dtype.kind in "iu" else bias
 
 
-def inverse(perm: Sequence[int]) -> list[int]:
-    """The order of axes that undoes ``perm``."""
-    return [perm.index(axis) for axis in range(len(perm))]
+def is_image(tensor: gs.Tensor) -> bool:
+    """Whether a channels-first tensor has one or two spatial axes."""
+    return len(tensor.shape) in (3, 4)
+
+
+def filters(weights: np.ndarray) -> np.ndarray:
+    """Convolution weights with two spatial axes."""
+    return weights[:, :, None, :] if weights.ndim == 3 else weights
+
+
+def spatial(values: Sequence[int], filler: int) -> tuple[int, int]:
+    """Two spatial attributes from one or two."""
+    return (filler, int(values[0])) if len(values) == 1 else (int(values[0]), int(values[1]))
+
+
+def window(attributes: Attributes) -> Attributes:
+    """Strides, dilations and pads (top, left, bottom, right) of a windowed operator as the integer form has them."""
+    pads = [int(n) for n in attributes["pads"]]
+    return {
+        "strides": spatial(attributes["strides"], 1),
+        "dilations": spatial(attributes["dilations"], 1),
+        "pads": (0, pads[0], 0, pads[1]) if len(pads) == 2 else tuple(pads[:4]),
+    }

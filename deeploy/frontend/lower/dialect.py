@@ -14,10 +14,11 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower import build
-from deeploy.frontend.lower.dialect_functions import functions, requantised_function
-from deeploy.frontend.lower.quant import narrow
+from deeploy.frontend.lower.dialect_functions import RULES
+from deeploy.frontend.lower.quant import half, narrow
+from deeploy.frontend.lower.rewriter import Rewriter, standard
 from deeploy.frontend.schemas import DIALECT_OPS
-from deeploy.graph.rewrite import Pass, constant, producer, redirect, rule, sort
+from deeploy.graph.rewrite import Pass, constant, producer, sort
 from deeploy.graph.types import DType
 
 _LARGEST = 2.0**62  # of constants
@@ -202,28 +203,20 @@ def _broadcast(values: np.ndarray, rank: int, channels: int) -> np.ndarray:
     return values.reshape(-1) if values.size == 1 else values
 
 
-@rule("RequantShift")
-def requant_shift(graph: gs.Graph, node: gs.Node) -> bool:
+@standard("RequantShift", lowers=True)
+def requant_shift(rw: Rewriter) -> bool:
     """Explicit rounding and broadcasting; an identity vanishes."""
-    if build.lowered(node):
-        return False
-    x, y = node.inputs[0], node.outputs[0]
-    mul, add = constant(node.inputs[1]), constant(node.inputs[2])
+    x, mul, add = rw.x, rw.value(1), rw.value(2)
     if mul is None or add is None:
         return False
-    shift = _shift(node)
-    low, high = output_range(node)
-    rounding = (1 << (shift - 1)) if shift else 0
-    if _is_identity(DType.of(x.dtype), mul, add.astype(np.int64) + rounding, shift) and _vanishes(graph, node, x, y, low, high):
-        return True
-    rank = len(x.shape)
-    channels = x.shape[1] if rank > 1 else 0
-    factor = _broadcast(mul.astype(np.int64), rank, channels)
-    summand = _broadcast(add.astype(np.int64) + rounding, rank, channels)
-    node.outputs.clear()
-    constants = [build.const(f"{y.name} (mul)", factor, np.int32), build.const(f"{y.name} (add)", narrow(summand))]
-    build.add(graph, "RequantShift", [x, *constants], y, node.name, shift=shift, low=low, high=high)
-    return True
+    shift, (low, high) = _shift(rw.node), output_range(rw.node)
+    factor, summand = mul.astype(np.int64), add.astype(np.int64) + half(shift)
+    first, last = DType.of(x.dtype).range
+    fits = low <= first and last <= high and np.dtype(x.dtype) == np.dtype(rw.y.dtype)
+    if fits and _is_identity(DType.of(x.dtype), factor, summand, shift):
+        return rw.forward(x)
+    factor, summand = (_broadcast(values, len(x.shape), x.shape[1] if len(x.shape) > 1 else 0) for values in (factor, summand))
+    return rw.replace("RequantShift", x, rw.constant(factor, np.int32), rw.constant(narrow(summand)), shift=shift, low=low, high=high)
 
 
 def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int) -> bool:
@@ -241,18 +234,4 @@ def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int)
     return all(not ((end * factor + half) >> shift).any() for end in dtype.range)
 
 
-def _vanishes(graph: gs.Graph, node: gs.Node, x: gs.Tensor, y: gs.Tensor, low: int, high: int) -> bool:
-    """Remove a RequantShift that changes no value: its output range contains its input's."""
-    first, last = DType.of(x.dtype).range
-    if first < low or last > high or np.dtype(x.dtype) != np.dtype(y.dtype):
-        return False
-    if any(y is out for out in graph.outputs):
-        node.outputs.clear()
-        build.add(graph, "Reshape", [x], y, node.name)
-        return True
-    redirect(graph, y, x)
-    node.outputs.clear()
-    return True
-
-
-PASS = Pass("dialect", (requant_shift, functions, requantised_function))
+PASS = Pass("dialect", (requant_shift, *RULES))

@@ -6,41 +6,17 @@ becomes constants here: tables, products, shifts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
-from deeploy.frontend.lower import build
+from deeploy.frontend.lower.call import PLAIN
 from deeploy.frontend.lower.quant import limits, narrow
+from deeploy.frontend.lower.rewriter import Attributes, Rewriter, lowered, standard
 from deeploy.graph.epilogue import requantise
-from deeploy.graph.rewrite import constant, only_consumer, producer, rule
+from deeploy.graph.rewrite import constant
 from deeploy.operators import integer
 
 INT32 = (-(2**31), 2**31 - 1)
-
-
-def attribute(node: gs.Node, name: str) -> int:
-    """A whole number that a dialect operator states; its range was checked (``deeploy.frontend.validate``)."""
-    return int(node.attrs[name])
-
-
-def exponent(node: gs.Node, name: str) -> int:
-    """log2 of an attribute that must be a power of two."""
-    value = attribute(node, name)
-    if value & (value - 1):
-        raise UnsupportedError(
-            f"node {shorten(node.name)} ({node.op}) divides by {name} = {value}", "It must be a power of two up to 2^62."
-        )
-    return value.bit_length() - 1
-
-
-def _replace(graph: gs.Graph, node: gs.Node, op: str, inputs: list[gs.Tensor], **attrs: object) -> bool:
-    y = node.outputs[0]
-    node.outputs.clear()
-    build.add(graph, op, inputs, y, node.name, **attrs)
-    return True
 
 
 def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
@@ -49,143 +25,120 @@ def exponentials(a: int, b: int, c: int, log2: int) -> np.ndarray:
     return np.array([((a * (z[d] * log2 - d + b) ** 2 + c) >> z[d]) % 2**32 for d in range(256)], np.uint32)
 
 
-def _softmax(graph: gs.Graph, node: gs.Node) -> bool:
-    levels = attribute(node, "n_levels")
-    a, b, c = (attribute(node, f"coeff{letter}") for letter in "ABC")
-    table = build.const(f"{node.outputs[0].name} (exponentials)", exponentials(a, b, c, attribute(node, "log2")))
-    attrs = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
-    return _replace(graph, node, "Softmax", [node.inputs[0], table], **attrs)
+def _attributes(rw: Rewriter, *names: str) -> list[int]:
+    """Whole numbers that a dialect operator states; their ranges were checked (``deeploy.frontend.validate``)."""
+    return [int(rw.attrs[name]) for name in names]
 
 
-def _shift_softmax(graph: gs.Graph, node: gs.Node) -> bool:
-    levels, row = attribute(node, "n_levels"), int(node.inputs[0].shape[-1])
-    if node.op == "ITAMax":
-        return _replace(graph, node, "ShiftSoftmax", [node.inputs[0]], group=max(1, row), numerator=(levels - 1) * 256)
-    group = attribute(node, "group_width")
+def _refused(rw: Rewriter, what: str, remedy: str) -> UnsupportedError:
+    return UnsupportedError(f"node {shorten(rw.node.name)} ({rw.op}) {what}", remedy)
+
+
+def _shift(rw: Rewriter) -> int:
+    """log2 of the divisor D, which must be a power of two."""
+    (value,) = _attributes(rw, "D")
+    if value & (value - 1):
+        raise _refused(rw, f"divides by D = {value}", "It must be a power of two up to 2^62.")
+    return value.bit_length() - 1
+
+
+@standard("iSoftmax", lowers=True)
+def softmax(rw: Rewriter) -> bool:
+    levels, a, b, c, log2 = _attributes(rw, "n_levels", "coeffA", "coeffB", "coeffC", "log2")
+    attrs: Attributes = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
+    return rw.replace("Softmax", rw.x, rw.constant(exponentials(a, b, c, log2)), **attrs)
+
+
+@standard("ITAMax", "ITAPartialMax", lowers=True)
+def shift_softmax(rw: Rewriter) -> bool:
+    (levels,), row = _attributes(rw, "n_levels"), int(rw.x.shape[-1])
+    if rw.op == "ITAMax":
+        return rw.replace("ShiftSoftmax", rw.x, group=max(1, row), numerator=(levels - 1) * 256)
+    (group,) = _attributes(rw, "group_width")
     if group > row:
-        raise UnsupportedError(
-            f"node {shorten(node.name)} ({node.op}) takes groups of {group} from rows of {row}", "A row must hold one complete group."
-        )
-    return _replace(graph, node, "ShiftSoftmax", [node.inputs[0]], group=group, numerator=(levels // 2 - 1) * 256)
+        raise _refused(rw, f"takes groups of {group} from rows of {row}", "A row must hold one complete group.")
+    return rw.replace("ShiftSoftmax", rw.x, group=group, numerator=(levels // 2 - 1) * 256)
 
 
-def _norm(graph: gs.Graph, node: gs.Node) -> bool:
-    op = {"iLayerNorm": "IntegerLayerNorm", "iRMSNorm": "IntegerRMSNorm"}[node.op]
-    n = int(node.inputs[0].shape[-1])
-    rows: list[gs.Tensor] = []
-    for tensor in node.inputs[1:]:
-        values = constant(tensor)
-        if values is None:
-            rows.append(tensor)
-        elif values.size in (1, n):
-            rows.append(build.const(f"{tensor.name} (row)", np.broadcast_to(values.ravel(), (n,)), np.int32))
-        else:
+@standard("iLayerNorm", "iRMSNorm", lowers=True)
+def norm(rw: Rewriter) -> bool:
+    n, rows = int(rw.x.shape[-1]), rw.node.inputs[1:]
+    for position, values in enumerate(map(constant, rows)):
+        if values is not None and values.size not in (1, n):
             raise ModelError(
-                f"node {shorten(node.name)} ({node.op}) has {values.size} weights for rows of {n}", "Give one per element of a row."
+                f"node {shorten(rw.node.name)} ({rw.op}) has {values.size} weights for rows of {n}", "Give one per element of a row."
             )
-    return _replace(graph, node, op, [node.inputs[0], *rows], shift=exponent(node, "D"))
+        if values is not None:
+            rows[position] = rw.constant(np.broadcast_to(values.ravel(), (n,)), np.int32)
+    return rw.replace(rw.op.replace("i", "Integer", 1), rw.x, *rows, shift=_shift(rw))
 
 
-def _no_norm(graph: gs.Graph, node: gs.Node) -> bool:
+@standard("iNoNorm", lowers=True)
+def no_norm(rw: Rewriter) -> bool:
     """((x*weight + bias)*mul) >> shift, without rounding or limits."""
-    x, weight, bias = node.inputs
-    factor, y, shift = attribute(node, "mul"), node.outputs[0], exponent(node, "D")
-    w, b = constant(weight), constant(bias)
+    x, weight, bias = rw.node.inputs
+    (factor,), w, b = _attributes(rw, "mul"), constant(weight), constant(bias)
+    ends: Attributes = {"shift": _shift(rw), "low": INT32[0], "high": INT32[1]}
     product = None if w is None else w.astype(np.int64) * factor
-    ends = {"shift": shift, "low": INT32[0], "high": INT32[1]}
     if product is not None and b is not None and (not product.size or np.abs(product).max() < 2**31):
-        parts = [build.const(f"{y.name} (mul)", product, np.int32), build.const(f"{y.name} (add)", narrow(b.astype(np.int64) * factor))]
-        return _replace(graph, node, "RequantShift", [x, *parts], **ends)
-    scaled, moved = (build.variable(f"{y.name} ({label})", np.int32, y.shape) for label in ("scaled", "moved"))
-    build.add(graph, "Mul", [x, weight], scaled, a_zero_point=0, b_zero_point=0)
-    build.add(graph, "Add", [scaled, bias], moved)
-    parts = [build.const(f"{y.name} (mul)", [factor], np.int32), build.const(f"{y.name} (add)", [0], np.int32)]
-    return _replace(graph, node, "RequantShift", [moved, *parts], **ends)
+        return rw.replace("RequantShift", x, rw.constant(product, np.int32), rw.constant(narrow(b.astype(np.int64) * factor)), **ends)
+    scaled = rw.create("Mul", x, weight, shape=rw.y.shape, dtype=np.int32, **PLAIN)
+    moved = rw.create("Add", scaled, bias, shape=rw.y.shape)
+    return rw.replace("RequantShift", moved, rw.constant([factor], np.int32), rw.constant([0], np.int32), **ends)
 
 
-def _function(graph: gs.Graph, node: gs.Node) -> bool:
-    """iGELU, iHardswish: a table for 8-bit operands."""
-    x, y = node.inputs[0], node.outputs[0]
-    if node.op == "iGELU":
-        a, b, c, name = attribute(node, "b"), attribute(node, "one"), 0, "gelu"
-    else:
-        a, b, c, name = attribute(node, "three"), attribute(node, "six"), attribute(node, "one_over_six"), "hard_swish"
-    if np.dtype(x.dtype).itemsize > 1:
-        return _replace(graph, node, "IntegerFunction", [x], function=name, a=a, b=b, c=c)
-    first, last = limits(x)
+@standard("iGELU", "iHardswish", lowers=True)
+def function(rw: Rewriter) -> bool:
+    """A table for 8-bit operands."""
+    is_gelu = rw.op == "iGELU"
+    a, b, c = (*_attributes(rw, "b", "one"), 0) if is_gelu else _attributes(rw, "three", "six", "one_over_six")
+    if np.dtype(rw.x.dtype).itemsize > 1:
+        return rw.replace("IntegerFunction", rw.x, function="gelu" if is_gelu else "hard_swish", a=a, b=b, c=c)
+    first, last = limits(rw.x)
     values = np.arange(first, last + 1)
-    table = integer.gelu(values, a, b) if name == "gelu" else integer.hard_swish(values, a, b, c)
-    return _replace(graph, node, "Lookup", [x, build.const(f"{y.name} (table)", table, np.int32)])
+    table = integer.gelu(values, a, b) if is_gelu else integer.hard_swish(values, a, b, c)
+    return rw.replace("Lookup", rw.x, rw.constant(table, np.int32))
 
 
-def _true_div(graph: gs.Graph, node: gs.Node) -> bool:
+@standard("TrueIntegerDiv", lowers=True)
+def true_division(rw: Rewriter) -> bool:
     """x * ((Delta*eta) // (y*eta + eps)): a product with a constant."""
-    delta, eta, divisor, epsilon = (attribute(node, name) for name in ("Delta", "eta", "y", "eps"))
+    delta, eta, divisor, epsilon = _attributes(rw, "Delta", "eta", "y", "eps")
     if divisor * eta + epsilon == 0:
-        raise ModelError(f"node {shorten(node.name)} ({node.op}) divides by zero", "y*eta + eps must not be 0.")
+        raise ModelError(f"node {shorten(rw.node.name)} ({rw.op}) divides by zero", "y*eta + eps must not be 0.")
     factor = (delta * eta) // (divisor * eta + epsilon)
     if not INT32[0] <= factor <= INT32[1]:
-        raise UnsupportedError(f"node {shorten(node.name)} ({node.op}) multiplies by {factor}", "The factor must fit 32 bits.")
-    number = build.const(f"{node.outputs[0].name} (factor)", [factor], np.int32)
-    return _replace(graph, node, "Mul", [node.inputs[0], number], a_zero_point=0, b_zero_point=0)
+        raise _refused(rw, f"multiplies by {factor}", "The factor must fit 32 bits.")
+    return rw.replace("Mul", rw.x, rw.constant([factor], np.int32), **PLAIN)
 
 
-def _div(graph: gs.Graph, node: gs.Node) -> bool:
-    delta, eta, epsilon = (attribute(node, name) for name in ("Delta", "eta", "eps"))
-    a, b = node.inputs
+@standard("IntegerDiv", lowers=True)
+def division(rw: Rewriter) -> bool:
+    delta, eta, epsilon = _attributes(rw, "Delta", "eta", "eps")
+    a, b = rw.node.inputs
     sizes = [max(abs(end) for end in limits(t)) for t in (a, b)]
     if sizes[0] * abs(delta * eta) >= 2**61 or sizes[1] * abs(eta) + abs(epsilon) >= 2**61:
-        raise UnsupportedError(
-            f"node {shorten(node.name)} ({node.op}) multiplies {np.dtype(a.dtype).name} by Delta*eta = {delta * eta}",
-            "Dividend and divisor must fit 62 bits; requantise the operands, or lower Delta and eta.",
-        )
-    return _replace(graph, node, "IntegerDiv", [a, b], factor=delta * eta, scale=eta, offset=epsilon)
+        remedy = "Dividend and divisor must fit 62 bits; requantise the operands, or lower Delta and eta."
+        raise _refused(rw, f"multiplies {np.dtype(a.dtype).name} by Delta*eta = {delta * eta}", remedy)
+    return rw.replace("IntegerDiv", a, b, factor=delta * eta, scale=eta, offset=epsilon)
 
 
-_LOWERINGS: dict[str, Callable[[gs.Graph, gs.Node], bool]] = {
-    "iSoftmax": _softmax,
-    **dict.fromkeys(("ITAMax", "ITAPartialMax"), _shift_softmax),
-    **dict.fromkeys(("iLayerNorm", "iRMSNorm"), _norm),
-    "iNoNorm": _no_norm,
-    **dict.fromkeys(("iGELU", "iHardswish"), _function),
-    "TrueIntegerDiv": _true_div,
-    "IntegerDiv": _div,
-}
-
-
-@rule(*_LOWERINGS)
-def functions(graph: gs.Graph, node: gs.Node) -> bool:
-    """Every operator by its own lowering."""
-    return not build.lowered(node) and _LOWERINGS[node.op](graph, node)
-
-
-def _scalars(node: gs.Node) -> tuple[int, int] | None:
-    """Multiplier and summand of a requantisation with one of each."""
-    mul, add = (constant(t) for t in node.inputs[1:3])
-    if mul is None or add is None or mul.size != 1 or add.size != 1:
-        return None
-    return int(mul.item()), int(add.item())
-
-
-@rule("RequantShift")
-def requantised_function(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("RequantShift")
+def requantised_function(rw: Rewriter) -> bool:
     """The requantisation of a table is another table, that of a product with a number another requantisation."""
-    found = _scalars(node) if build.lowered(node) else None
-    source = producer(node.inputs[0])
-    if found is None or source is None or not build.lowered(source) or only_consumer(graph, node.inputs[0]) is None:
-        return False
-    y, (mul, add) = node.outputs[0], found
-    shift, low, high = node.attrs["shift"], node.attrs["low"], node.attrs["high"]
-    values = constant(source.inputs[1]) if source.op in ("Lookup", "Mul") else None
-    if values is None:
-        return False
-    if source.op == "Lookup":
-        table = requantise(values, np.asarray(mul), np.asarray(add), shift, low, high).astype(y.dtype)
-        return _replace(graph, node, "Lookup", [source.inputs[0], build.const(f"{y.name} (table)", table)])
-    if values.size > 1 or abs(mul * int(values.ravel()[0])) >= 2**31 or any(source.attrs[f"{name}_zero_point"] for name in "ab"):
+    mul, add, source = rw.value(1), rw.value(2), rw.only_source(rw.x, "Lookup", "Mul")
+    values = None if source is None else constant(source.inputs[1])
+    if mul is None or add is None or mul.size != 1 or add.size != 1 or source is None or values is None:
         return False
     x = source.inputs[0]
-    if len(x.shape) != len(y.shape):
+    if source.op == "Lookup":
+        ends = (rw.attrs[name] for name in ("shift", "low", "high"))
+        table = requantise(values, mul.reshape(()), add.reshape(()), *ends).astype(rw.y.dtype)
+        return rw.replace("Lookup", x, rw.constant(table))
+    factor = int(mul.item()) * int(values.ravel()[0]) if values.size == 1 else 2**31
+    if abs(factor) >= 2**31 or any(source.attrs[f"{name}_zero_point"] for name in "ab") or len(x.shape) != len(rw.y.shape):
         return False
-    factor = build.const(f"{y.name} (factor)", [mul * int(values.ravel()[0])], np.int32)
-    return _replace(graph, node, "RequantShift", [x, factor, node.inputs[2]], **node.attrs)
+    return rw.replace("RequantShift", x, rw.constant([factor], np.int32), rw.node.inputs[2], **rw.attrs)
+
+
+RULES = (softmax, shift_softmax, norm, no_norm, function, true_division, division, requantised_function)

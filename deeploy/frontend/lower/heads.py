@@ -12,57 +12,52 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Pass, producer, redirect, rule
+from deeploy.frontend.lower.layout import BROADCASTING
+from deeploy.frontend.lower.rewriter import Rewriter, lowered, result_shape
+from deeploy.graph.rewrite import Pass
 from deeploy.operators.matmul import BATCH_AXES
 
-_BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")
 _SINGLE = ("Unary", "Lookup", "Clip", "Cast", "Quantize", "Dequantize")
+_MOVING = ("Reshape", "Transpose")
 
 
-def _expansion(tensor: gs.Tensor) -> gs.Tensor | None:
+def _is_number(tensor: gs.Tensor) -> bool:
+    return bool(np.prod(tensor.shape, dtype=np.int64) == 1)
+
+
+def _expansion(rw: Rewriter, tensor: gs.Tensor) -> gs.Tensor | None:
     """What ``tensor`` is an expansion of."""
-    node = producer(tensor, "Expand")
-    return node.inputs[0] if node is not None and build.lowered(node) else None
+    node = rw.source(tensor, "Expand")
+    return None if node is None else node.inputs[0]
 
 
-@rule(*_SINGLE, *_BROADCASTING)
-def later(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered(*_SINGLE, *BROADCASTING)
+def later(rw: Rewriter) -> bool:
     """Repeat what was computed instead of computing what was repeated."""
-    y = node.outputs[0]
-    sources = [_expansion(t) for t in node.inputs]
-    single = node.op in _SINGLE
-    if not build.lowered(node) or not any(s is not None for s in sources) or node.attrs.get("epilogue"):
+    sources = [_expansion(rw, t) for t in rw.node.inputs]
+    single = rw.op in _SINGLE
+    if all(s is None for s in sources) or rw.attrs.get("epilogue"):
         return False
-    if single and node.op != "Lookup" and any(np.prod(t.shape, dtype=np.int64) != 1 for t in node.inputs[1:]):
+    if single and rw.op != "Lookup" and not all(map(_is_number, rw.node.inputs[1:])):
         return False
-    inputs = [t if s is None else s for s, t in zip(sources, node.inputs, strict=True)]
-    shape = list(inputs[0].shape) if single else list(np.broadcast_shapes(*(tuple(t.shape) for t in inputs)))
-    if len(shape) != len(y.shape) or shape == list(y.shape):
+    inputs = [t if s is None else s for s, t in zip(sources, rw.node.inputs, strict=True)]
+    shape = result_shape(rw.op, inputs, rw.attrs)
+    if len(shape) != len(rw.y.shape) or shape == list(rw.y.shape):
         return False
-    node.outputs.clear()
-    early = build.variable(f"{y.name} (before expansion)", y.dtype, shape)
-    build.add(graph, node.op, inputs, early, node.name, **node.attrs)
-    build.add(graph, "Expand", [early], y, f"{node.name} (expansion)")
-    return True
+    return rw.replace("Expand", rw.create(rw.op, *inputs, dtype=rw.y.dtype, **rw.attrs))
 
 
-@rule("Expand")
-def needless(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("Expand")
+def needless(rw: Rewriter) -> bool:
     """An expansion whose readers broadcast anyway."""
-    x, y = node.inputs[0], node.outputs[0]
-    if not build.lowered(node) or not y.outputs or any(y is out for out in graph.outputs):
+    if not rw.y.outputs or rw.is_output(rw.y) or not all(_broadcasts(reader, rw.x, rw.y) for reader in rw.y.outputs):
         return False
-    if not all(build.lowered(reader) and _broadcasts(reader, x, y) for reader in y.outputs):
-        return False
-    redirect(graph, y, x)
-    node.outputs.clear()
-    return True
+    return rw.forward(rw.x)
 
 
 def _broadcasts(reader: gs.Node, x: gs.Tensor, y: gs.Tensor) -> bool:
     """Whether ``reader`` computes the same from ``x``, of which ``y`` is an expansion."""
-    stages = len(reader.attrs.get("epilogue", ()))
-    if reader.op not in (*_BROADCASTING, "MatMul") or stages:
+    if not build.lowered(reader) or reader.op not in (*BROADCASTING, "MatMul") or reader.attrs.get("epilogue"):
         return False
     shapes = [tuple((x if t is y else t).shape) for t in reader.inputs]
     result = list(reader.outputs[0].shape)
@@ -72,31 +67,29 @@ def _broadcasts(reader: gs.Node, x: gs.Tensor, y: gs.Tensor) -> bool:
     return list(np.broadcast_shapes(*shapes)) == result
 
 
-@rule(*_SINGLE, *_BROADCASTING)
-def earlier(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered(*_SINGLE, *BROADCASTING)
+def earlier(rw: Rewriter) -> bool:
     """A function of what was repeated and then reordered moves in front of all that."""
-    position = next((i for i, t in enumerate(node.inputs) if not isinstance(t, gs.Constant)), None)
-    others = [t for i, t in enumerate(node.inputs) if i != position and not (node.op == "Lookup" and i == 1)]
-    if position is None or not build.lowered(node) or node.attrs.get("epilogue") or node.op == "Where":
+    inputs = rw.node.inputs
+    position = next((i for i, t in enumerate(inputs) if not isinstance(t, gs.Constant)), None)
+    others = [t for i, t in enumerate(inputs) if i != position and not (rw.op == "Lookup" and i == 1)]
+    if position is None or rw.attrs.get("epilogue") or rw.op == "Where":
         return False
-    if any(not isinstance(t, gs.Constant) or np.prod(t.shape, dtype=np.int64) != 1 for t in others):
+    if any(not isinstance(t, gs.Constant) or not _is_number(t) for t in others):
         return False
-    chain, tensor, y = [], node.inputs[position], node.outputs[0]
-    while (mover := _mover(tensor)) is not None:
-        chain.append(mover)
+    chain, tensor = list[gs.Node](), inputs[position]
+    while (mover := rw.source(tensor, *_MOVING)) is not None:
+        chain.insert(0, mover)
         tensor = mover.inputs[0]
-    x = _expansion(tensor)
-    if x is None or not chain or list(y.shape) != list(node.inputs[position].shape):
+    x = _expansion(rw, tensor)
+    if x is None or not chain or list(rw.y.shape) != list(inputs[position].shape):
         return False
-    node.outputs.clear()
-    first = build.variable(f"{y.name} (before expansion)", y.dtype, x.shape)
-    build.add(graph, node.op, [x if i == position else t for i, t in enumerate(node.inputs)], first, node.name, **node.attrs)
-    moved = build.add(graph, "Expand", [first], build.variable(f"{y.name} (expanded)", y.dtype, tensor.shape))
-    for number, mover in enumerate(reversed(chain)):
-        last = number == len(chain) - 1
-        result = y if last else build.variable(f"{y.name} (moved {number})", y.dtype, mover.outputs[0].shape)
-        moved = build.add(graph, mover.op, [moved], result, **mover.attrs)
-    return True
+    operands = [x if i == position else t for i, t in enumerate(inputs)]
+    first = rw.create(rw.op, *operands, shape=x.shape, dtype=rw.y.dtype, **rw.attrs)
+    moved = rw.create("Expand", first, shape=tensor.shape)
+    for mover in chain:
+        moved = rw.create(mover.op, moved, shape=mover.outputs[0].shape, **mover.attrs)
+    return rw.finish(moved)
 
 
 @dataclass(frozen=True)
@@ -109,21 +102,17 @@ class _Repeated:
     perm: tuple[int, ...]
 
 
-def _mover(tensor: gs.Tensor) -> gs.Node | None:
-    """The Reshape or Transpose that computes ``tensor``."""
-    node = producer(tensor)
-    return node if node is not None and node.op in ("Reshape", "Transpose") and build.lowered(node) else None
-
-
-def _repeated(tensor: gs.Tensor) -> _Repeated | None:
+def _repeated(rw: Rewriter, tensor: gs.Tensor) -> _Repeated | None:
     perm = tuple(range(len(tensor.shape)))
-    while (node := _mover(tensor)) is not None and (node.op == "Transpose" or list(node.inputs[0].shape) == list(tensor.shape)):
+    while (node := rw.source(tensor, *_MOVING)) is not None and (
+        node.op == "Transpose" or list(node.inputs[0].shape) == list(tensor.shape)
+    ):
         perm = tuple(node.attrs["perm"][p] for p in perm) if node.op == "Transpose" else perm
         tensor = node.inputs[0]
     short = list(tensor.shape)
-    while (node := _mover(tensor)) is not None and node.op == "Reshape":
+    while (node := rw.source(tensor, "Reshape")) is not None:
         tensor = node.inputs[0]
-    source, long = _expansion(tensor), list(tensor.shape)
+    source, long = _expansion(rw, tensor), list(tensor.shape)
     if source is None:
         return None
     changed = [i for i, (a, b) in enumerate(zip(source.shape, long, strict=True)) if a != b]
@@ -145,30 +134,23 @@ def _insert(shape: list[int], place: int, split: tuple[int, int]) -> list[int] |
     return [*shape[:at], *(split if shape[at] != 1 else (1, 1)), *shape[at + 1 :]]
 
 
-@rule("MatMul")
-def grouped(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("MatMul")
+def grouped(rw: Rewriter) -> bool:
     """A product with repeated heads, without the repetition."""
-    if not build.lowered(node):
-        return False
     for position in (0, 1):
-        found = _repeated(node.inputs[position])
+        found = _repeated(rw, rw.node.inputs[position])
         if found is None:
             continue
-        rank = len(found.perm)
-        at = found.perm.index(found.axis)
-        other, y = node.inputs[1 - position], node.outputs[0]
-        shapes = [_insert(list(t.shape), at - rank, found.split) for t in (other, y)]
-        if at >= rank - 2 or shapes[0] is None or shapes[1] is None or len(shapes[1]) > BATCH_AXES + 2:
+        rank, at = len(found.perm), found.perm.index(found.axis)
+        other = rw.node.inputs[1 - position]
+        shape, result = (_insert(list(t.shape), at - rank, found.split) for t in (other, rw.y))
+        if at >= rank - 2 or shape is None or result is None or len(result) > BATCH_AXES + 2:
             continue
         moved = [p if p < found.axis else p + 1 for p in found.perm]
         moved[at : at + 1] = [found.axis, found.axis + 1]
-        operands = [build.reshape(graph, other, shapes[0], f"grouped for {node.name}")] * 2
-        operands[position] = build.transpose(graph, found.source, moved, f"groups for {node.name}")
-        node.outputs.clear()
-        result = build.variable(f"{y.name} (grouped)", y.dtype, shapes[1])
-        build.add(graph, "MatMul", [*operands, *node.inputs[2:]], result, node.name, **node.attrs)
-        build.add(graph, "Reshape", [result], y)
-        return True
+        operands = [rw.reshape(other, shape)] * 2
+        operands[position] = rw.transpose(found.source, moved)
+        return rw.replace("Reshape", rw.create("MatMul", *operands, *rw.node.inputs[2:], shape=result, dtype=rw.y.dtype, **rw.attrs))
     return False
 
 

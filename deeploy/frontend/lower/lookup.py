@@ -9,51 +9,30 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.build import DOMAIN
-from deeploy.frontend.lower.quant import Quantised, dequantised, limits, quantise_values
+from deeploy.frontend.lower.quant import Quantised, byte, dequantised, limits, quantise_values
 from deeploy.graph.rewrite import constant, producer
 from deeploy.operators.elementwise import FUNCTIONS
 
 # ONNX operator -> function of the integer form's Unary, and the defaults of alpha and beta.
 UNARY: dict[str, tuple[str, float, float]] = {
+    **{
+        op: (op.lower(), 0, 0)
+        for op in ("Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Erf", "Abs", "Neg", "Reciprocal", "Softplus", "Softsign")
+    },
+    **{op: (op.lower(), 0, 0) for op in ("Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Mish")},
+    **{op: (op.lower(), 0, 0) for op in ("Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
     "LeakyRelu": ("leaky_relu", 0.01, 0),
-    "Sigmoid": ("sigmoid", 0, 0),
-    "Tanh": ("tanh", 0, 0),
     "HardSwish": ("hard_swish", 0, 0),
     "HardSigmoid": ("hard_sigmoid", 0.2, 0.5),
     "Elu": ("elu", 1.0, 0),
     "Selu": ("selu", 1.67326319, 1.05070102),
-    "Exp": ("exp", 0, 0),
-    "Log": ("log", 0, 0),
-    "Sqrt": ("sqrt", 0, 0),
-    "Erf": ("erf", 0, 0),
-    "Abs": ("abs", 0, 0),
-    "Neg": ("neg", 0, 0),
-    "Reciprocal": ("reciprocal", 0, 0),
-    "Softplus": ("softplus", 0, 0),
-    "Softsign": ("softsign", 0, 0),
-    "Floor": ("floor", 0, 0),
-    "Ceil": ("ceil", 0, 0),
-    "Round": ("round", 0, 0),
-    "Sin": ("sin", 0, 0),
-    "Cos": ("cos", 0, 0),
-    "Tan": ("tan", 0, 0),
-    "Asin": ("asin", 0, 0),
-    "Acos": ("acos", 0, 0),
-    "Atan": ("atan", 0, 0),
-    "Sinh": ("sinh", 0, 0),
-    "Cosh": ("cosh", 0, 0),
-    "Asinh": ("asinh", 0, 0),
-    "Acosh": ("acosh", 0, 0),
-    "Atanh": ("atanh", 0, 0),
-    "Sign": ("sign", 0, 0),
     "QuickGelu": ("silu", 1.702, 0),
     "Swish": ("silu", 1.0, 0),
-    "Mish": ("mish", 0, 0),
     "Celu": ("celu", 1.0, 0),
     "ThresholdedRelu": ("thresholded_relu", 1.0, 0),
     "Shrink": ("shrink", 0.5, 0),
 }
-_DEEPEST = 100  # operators in a row; networks have a handful
+DEEPEST = 100  # operators in a row; networks have a handful
 ARITHMETIC: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Add": np.add,
     "Sub": np.subtract,
@@ -96,35 +75,44 @@ def real_constant(tensor: gs.Tensor) -> np.ndarray | None:
     return found.reals() if found is not None else None
 
 
-_Values = tuple[Quantised | None, np.ndarray]  # the 8-bit tensor that all depends on, and a real value for each of its 256
+Values = tuple[Quantised | None, np.ndarray]  # the tensor that all depends on, and a real value for each value of it
+Leaf = Callable[[gs.Tensor], Values | None]
 
 
-def tabulate(tensor: gs.Tensor, known: dict[int, _Values | None] | None = None, depth: int = 0) -> _Values | None:
-    """The float32 values of a float tensor, element by element a function of one dequantised 8-bit tensor alone.
+def _of_byte(tensor: gs.Tensor) -> Values | None:
+    x = byte(tensor)
+    return None if x is None else (x, _reals(x))
+
+
+def tabulate(
+    tensor: gs.Tensor, leaf: Leaf = _of_byte, known: dict[int, Values | None] | None = None, depth: int = DEEPEST
+) -> Values | None:
+    """The float32 values of a float tensor, element by element a function of one tensor alone: of a dequantised 8-bit one.
 
     Any expression of functions, arithmetic and constant numbers counts, also one that reads the tensor several times.
+
+    Args:
+        leaf: what a tensor is known to hold, that of which the others are functions.
+        known: values that were found before, by the identities of tensors.
+        depth: of the expression, at most.
     """
     known = {} if known is None else known
     if id(tensor) not in known:
-        known[id(tensor)] = _tabulate(tensor, known, depth) if depth < _DEEPEST else None
+        known[id(tensor)] = _tabulate(tensor, leaf, known, depth - 1) if depth > 0 else None
     return known[id(tensor)]
 
 
-def _tabulate(tensor: gs.Tensor, known: dict[int, _Values | None], depth: int) -> _Values | None:
-    number = real_constant(tensor)
+def _tabulate(tensor: gs.Tensor, leaf: Leaf, known: dict[int, Values | None], depth: int) -> Values | None:
+    number, values, node = real_constant(tensor), leaf(tensor), producer(tensor)
     if number is not None:
         return (None, number.reshape(())) if number.size == 1 else None
-    x = dequantised(tensor)
-    if x is not None:
-        return (x, _reals(x)) if x.is_scalar and x.is_byte else None
-    node = producer(tensor)
-    if node is None or node.domain == DOMAIN:
-        return None
+    if values is not None or node is None or node.domain == DOMAIN:
+        return values
     operate = ARITHMETIC.get(node.op) if len(node.inputs) == 2 else None
     apply = elementwise(node) if operate is None else None
     if operate is None and apply is None:
         return None
-    found = [tabulate(t, known, depth + 1) for t in (node.inputs if operate else node.inputs[:1])]
+    found = [tabulate(t, leaf, known, depth) for t in (node.inputs if operate else node.inputs[:1])]
     sources = [f[0] for f in found if f is not None and f[0] is not None]
     if not all(found) or not sources or any(s.tensor is not sources[0].tensor for s in sources):
         return None
@@ -132,8 +120,8 @@ def _tabulate(tensor: gs.Tensor, known: dict[int, _Values | None], depth: int) -
         return None
     arrays = [f[1] for f in found if f is not None]
     with np.errstate(all="ignore"):
-        values = operate(*arrays) if operate else apply(arrays[0]) if apply else arrays[0]
-    return sources[0], np.asarray(values, np.float32)
+        result = operate(*arrays) if operate else apply(arrays[0]) if apply else arrays[0]
+    return sources[0], np.asarray(result, np.float32)
 
 
 def elementwise(node: gs.Node) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -150,7 +138,7 @@ def elementwise(node: gs.Node) -> Callable[[np.ndarray], np.ndarray] | None:
     return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
 
 
-def joined_sum(tensor: gs.Tensor, y: Quantised) -> _Values | None:
+def joined_sum(tensor: gs.Tensor, y: Quantised) -> Values | None:
     """The steps of ``y`` that onnxruntime's sum of a quantised tensor and a quantised number makes of every value, before rounding.
 
     It multiplies the integers by ratios of scales in float32, all zero points in one summand. Where scales are nearly multiples of
@@ -160,8 +148,8 @@ def joined_sum(tensor: gs.Tensor, y: Quantised) -> _Values | None:
     node = producer(tensor, "Add")
     if node is None or node.domain == DOMAIN or np.dtype(y.tensor.dtype) != np.uint8:
         return None
-    parts = [dequantised(t) for t in node.inputs]
-    if any(p is None or not (p.is_scalar and p.is_byte) for p in parts):
+    parts = [byte(t) for t in node.inputs]
+    if any(p is None for p in parts):
         return None
     number, x = sorted((p for p in parts if p is not None), key=lambda p: not isinstance(p.tensor, gs.Constant))
     value = constant(number.tensor)

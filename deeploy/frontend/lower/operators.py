@@ -50,6 +50,8 @@ RULES: dict[str, Lowering] = {
     "Abs": pointwise.size,
     "Cast": movement.cast,
     "Gather": movement.gather,
+    "ConvInteger": products.integer_convolution,
+    "MatMulInteger": products.integer_product,
     "MaxPool": rows.pool,
     "Neg": pointwise.negative,
     "Not": pointwise.compared_with_zero,

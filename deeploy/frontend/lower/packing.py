@@ -10,21 +10,24 @@ from __future__ import annotations
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Pass, only_consumer, producer, rule
+from deeploy.frontend.lower.rewriter import Rewriter, lowered
+from deeploy.graph.rewrite import Pass, only_consumer
 from deeploy.operators.views import VIEWS, Access
 
 _REORDERING = ("Reshape", "Transpose")
 
 
-def _reordered(graph: gs.Graph, tensor: gs.Tensor) -> list[gs.Node]:
-    """What reorders the only result of a kernel into ``tensor``, first to last; nothing where others see that on the way."""
+def _reordered(rw: Rewriter) -> list[gs.Node]:
+    """What reorders the only result of a kernel into the first operand, first to last; nothing where others see that on the way."""
     chain: list[gs.Node] = []
-    while (node := producer(tensor)) is not None and build.lowered(node) and node.op in _REORDERING:
+    tensor = rw.x
+    while (node := rw.source(tensor, *_REORDERING)) is not None:
         chain.insert(0, node)
         tensor = node.inputs[0]
-        if only_consumer(graph, tensor) is None:
+        if only_consumer(rw.graph, tensor) is None:
             return []
-    return chain if node is not None and build.lowered(node) and node.op not in VIEWS else []
+    node = rw.source(tensor)
+    return chain if node is not None and node.op not in VIEWS else []
 
 
 def _along(chain: list[gs.Node]) -> Access | None:
@@ -44,20 +47,17 @@ def _against(chain: list[gs.Node]) -> Access | None:
     return access
 
 
-@rule("MatMul")
-def packed(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("MatMul")
+def packed(rw: Rewriter) -> bool:
     """Rows of a product that strides cannot make of a reordered tensor are written as they are read."""
-    x = node.inputs[0]
-    chain = _reordered(graph, x) if build.lowered(node) and not any(x is out for out in graph.outputs) else []
-    if not chain or 0 in x.shape:
+    chain = [] if rw.is_output(rw.x) or 0 in rw.x.shape else _reordered(rw)
+    if not chain:
         return False
     read, written = _along(chain), _against(chain)
     if (read is not None and read.dense_axes()) or written is None or not written.dense_axes():
         return False
-    rows = build.variable(f"{x.name} (rows)", x.dtype, x.shape)
-    for reader in list(x.outputs):
-        reader.inputs = [rows if t is x else t for t in reader.inputs]
-    build.add(graph, "Concat", [x], rows, axis=0)
+    readers = list(rw.x.outputs)
+    rw.let_read(readers, rw.x, rw.create("Concat", rw.x, axis=0))
     return True
 
 

@@ -131,8 +131,8 @@ def negative(call: Call) -> bool:
 def _negative(call: Call) -> gs.Tensor:
     """Integers times -1, or taken from 0 where no accumulator holds them."""
     if np.dtype(call.x.dtype) == np.int64:
-        return call.create("Binary", call.constant([0], np.int64), call.x, function="sub")
-    return call.create("Mul", call.x, call.constant([-1], np.int8), **PLAIN)
+        return call.create("Binary", call.constant([0], np.int64), call.x, shape=call.x.shape, function="sub")
+    return call.create("Mul", call.x, call.constant([-1], np.int8), shape=call.x.shape, **PLAIN)
 
 
 def size(call: Call) -> bool:

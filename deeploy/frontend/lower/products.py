@@ -6,7 +6,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.frontend.lower.call import PLAIN, Call, Stage, wide
+from deeploy.frontend.lower.call import PLAIN, Call, Stage, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import Quantised, centred, dequantised
 from deeploy.frontend.lower.rewriter import Attributes, is_float
@@ -16,11 +16,11 @@ from deeploy.graph.rewrite import constant, producer
 def convolution(call: Call) -> bool:
     """Conv, ConvTranspose."""
     x, w = call.operand(0), call.node.inputs[1]
-    if x is None or not build.is_image(call.x):
+    if x is None or not is_image(call.x):
         return False
-    attrs = {**build.window(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
+    attrs = {**window(call.attrs), "group": call.attrs["group"], "zero_point": x.z}
     if call.op == "ConvTranspose":
-        attrs["output_padding"] = build.spatial(call.attrs["output_padding"], 0)
+        attrs["output_padding"] = spatial(call.attrs["output_padding"], 0)
     if call.result is None:
         bias = [wide(t) for t in call.node.inputs[2:3]]
         weights = call.reshape(w, [*w.shape[:2], 1, w.shape[2]]) if len(w.shape) == 3 else w
@@ -30,6 +30,44 @@ def convolution(call: Call) -> bool:
         return False
     constants, stage = found
     return call.replace_image(call.op, call.image(x.tensor), *constants, **attrs, **stage)
+
+
+def integer_convolution(call: Call) -> bool:
+    """ConvInteger: the zero point of the input in the operator, that of the weights in the weights."""
+    zero, weights = _zero_point(call, 2), _centred(call, 0)
+    if zero is None or weights is None or not is_image(call.x):
+        return False
+    bias = call.constant(-zero * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim))), np.int32)
+    attrs = {**window(call.attrs), "group": call.attrs["group"], "zero_point": zero, "epilogue": ("bias",)}
+    return call.replace_image("Conv", call.image(call.x), call.constant(filters(weights)), bias, **attrs)
+
+
+def integer_product(call: Call) -> bool:
+    """MatMulInteger."""
+    a, b = call.node.inputs[:2]
+    zero, weight_zero = _zero_point(call, 2), _zero_point(call, 3)
+    if zero is None or min(len(a.shape), len(b.shape)) < 2:
+        return False
+    if weight_zero is None:
+        weights = _centred(call, len(b.shape) - 1)
+        if weights is None:
+            return False
+        b, weight_zero = call.constant(weights), 0
+    return call.replace("MatMul", a, b, trans_a=False, trans_b=False, a_zero_point=zero, b_zero_point=weight_zero)
+
+
+def _zero_point(call: Call, position: int) -> int | None:
+    """A constant zero point of a whole tensor; 0 where it is absent, None where it is something else."""
+    value = call.value(position) if call.input(position) is not None else np.zeros(1)
+    return int(value.item()) if value is not None and value.size == 1 else None
+
+
+def _centred(call: Call, axis: int) -> np.ndarray | None:
+    """The constant weights minus their zero points, which lie along an axis of theirs; None where they are not constant."""
+    zero, weights = call.value(3) if call.input(3) is not None else np.zeros(1), call.node.inputs[1]
+    if zero is None or zero.size not in (1, weights.shape[axis]):
+        return None
+    return centred(Quantised(weights, np.ones(1, np.float32), zero.astype(np.int64).ravel(), axis))
 
 
 def _filters(call: Call, x: Quantised) -> Stage | None:
@@ -48,7 +86,7 @@ def _filters(call: Call, x: Quantised) -> Stage | None:
     if not axis:
         offset = offset - x.z * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
     constants, stage = call.requantisation(unit / call.step, offset)
-    return [call.constant(build.filters(weights)), *constants], stage
+    return [call.constant(filters(weights)), *constants], stage
 
 
 def _per_channel(values: np.ndarray, channels: int) -> np.ndarray | None:

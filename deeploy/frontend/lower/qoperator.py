@@ -1,14 +1,12 @@
 """Quantised operators (QLinearConv, QGemm...) as what they stand for: dequantise, compute, quantise.
 
-One set of rules then lowers both spellings. The integer operators of ONNX (ConvInteger, MatMulInteger) are lowered here.
+One set of rules then lowers both spellings.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.quant import Quantised, centred
 from deeploy.frontend.lower.rewriter import Rewriter, standard
 from deeploy.frontend.schemas import QUANTISED
 from deeploy.graph.rewrite import Pass
@@ -50,48 +48,4 @@ def spelled_out(rw: Rewriter) -> bool:
     return rw.replace("QuantizeLinear", real, *ends, axis=1) if ends else rw.finish(real)
 
 
-def _centred_input(rw: Rewriter, axis: int) -> np.ndarray | None:
-    """The constant weights minus their zero points, which lie along an axis of theirs; None where they are not constant."""
-    zero = rw.value(3) if rw.input(3) is not None else np.zeros(1, np.int64)
-    weights = rw.node.inputs[1]
-    if zero is None or zero.size not in (1, weights.shape[axis]):
-        return None
-    return centred(Quantised(weights, np.ones(1, np.float32), zero.astype(np.int64).ravel(), axis))
-
-
-def _scalar(rw: Rewriter, position: int) -> int | None:
-    """A constant scalar input as an int; 0 where it is absent, None where it is something else."""
-    if rw.input(position) is None:
-        return 0
-    value = rw.value(position)
-    return int(value.item()) if value is not None and value.size == 1 else None
-
-
-@standard("MatMulInteger", lowers=True)
-def matmul_integer(rw: Rewriter) -> bool:
-    a, b = rw.node.inputs[:2]
-    zero, weight_zero = _scalar(rw, 2), _scalar(rw, 3)
-    if zero is None or min(len(a.shape), len(b.shape)) < 2:
-        return False
-    if weight_zero is None:
-        weights = _centred_input(rw, len(b.shape) - 1)
-        if weights is None:
-            return False
-        b, weight_zero = rw.constant(weights), 0
-    return rw.replace("MatMul", a, b, trans_a=False, trans_b=False, a_zero_point=zero, b_zero_point=weight_zero)
-
-
-@standard("ConvInteger", lowers=True)
-def conv_integer(rw: Rewriter) -> bool:
-    zero, weights = _scalar(rw, 2), _centred_input(rw, 0)
-    if zero is None or weights is None or not build.is_image(rw.x):
-        return False
-    correction = -zero * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
-    stored, bias = rw.constant(build.filters(weights)), rw.constant(correction, np.int32)
-    attrs = {**build.window(rw.attrs), "group": rw.attrs["group"], "zero_point": zero, "epilogue": ("bias",)}
-    image = build.image_out(rw.graph, rw.y.shape, np.int32, rw.y)
-    build.add(rw.graph, "Conv", [build.image_in(rw.graph, rw.x, rw.node.name), stored, bias], image, rw.node.name, **attrs)
-    return True
-
-
-PASS = Pass("qoperator", (spelled_out, matmul_integer, conv_integer))
+PASS = Pass("qoperator", (spelled_out,))

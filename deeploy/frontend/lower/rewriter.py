@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Rule, constant
+from deeploy.graph.rewrite import Rule, constant, only_consumer, producer, redirect
 
 Attributes = dict[str, Any]  # of a node: numbers, texts, booleans, None, and lists of these
 
@@ -64,6 +64,40 @@ class Rewriter:
         """The value of an input; None where it is absent or not constant."""
         tensor = self.input(position)
         return None if tensor is None else constant(tensor)
+
+    def source(self, tensor: gs.Tensor, *ops: str) -> gs.Node | None:
+        """The node, lowered as the matched one is or not, that computes a tensor; None where it has none of ``ops``, if any are given."""
+        node = producer(tensor)
+        fits = node is not None and build.lowered(node) == build.lowered(self.node) and (not ops or node.op in ops)
+        return node if fits else None
+
+    def only_source(self, tensor: gs.Tensor, *ops: str) -> gs.Node | None:
+        """As ``source``, of a tensor that has one reader and is no output of the network."""
+        return self.source(tensor, *ops) if only_consumer(self.graph, tensor) is not None else None
+
+    def is_output(self, tensor: gs.Tensor) -> bool:
+        """Whether a tensor is an output of the network."""
+        return any(tensor is out for out in self.graph.outputs)
+
+    def forward(self, x: gs.Tensor) -> bool:
+        """Let all that read the result read ``x`` instead; an output of the network is a Reshape of it. Always True."""
+        if self.is_output(self.y):
+            return self.finish(x)
+        redirect(self.graph, self.y, x)
+        self.node.outputs.clear()
+        return True
+
+    def let_read(self, readers: Iterable[gs.Node], old: gs.Tensor, new: gs.Tensor) -> None:
+        """Let some nodes read another tensor."""
+        for reader in readers:
+            reader.inputs = [new if t is old else t for t in reader.inputs]
+
+    def give(self, front: gs.Node) -> bool:
+        """Let a node in front compute the result, without the matched one; always True."""
+        self.node.outputs.clear()
+        self.node.inputs.clear()
+        front.outputs = [self.y]
+        return True
 
     def name(self, label: str) -> str:
         """A name for a tensor or node that is made here."""
@@ -168,6 +202,11 @@ def result_shape(op: str, inputs: Sequence[gs.Tensor], attributes: Attributes) -
     if op == "MatMul":
         return [*np.broadcast_shapes(tuple(shape[:-2]), tuple(inputs[1].shape[:-2])), shape[-2], inputs[1].shape[-1]]
     return shape
+
+
+def inverse(perm: Sequence[int]) -> list[int]:
+    """The order of axes that undoes ``perm``."""
+    return [perm.index(axis) for axis in range(len(perm))]
 
 
 Rewrite = Callable[[Rewriter], bool]

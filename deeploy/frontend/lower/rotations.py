@@ -8,15 +8,17 @@ of that has to exist in memory: ``Rotate`` does the same steps for one pair of e
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
+from deeploy.frontend.lower.fuse import stages
+from deeploy.frontend.lower.rewriter import Attributes, Rewriter, is_float, lowered
 from deeploy.graph.epilogue import requantise
-from deeploy.graph.rewrite import Pass, constant, only_consumer, producer, rule
+from deeploy.graph.rewrite import Pass, constant
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _LONGEST = 8  # functions between a half and the concatenation
@@ -31,30 +33,23 @@ class _Product:
     constants: tuple[int, ...]
 
 
-def _lowered(tensor: gs.Tensor, op: str) -> gs.Node | None:
-    node = producer(tensor, op)
-    return node if node is not None and build.lowered(node) else None
-
-
 def _scalars(node: gs.Node) -> tuple[int, int, int, int, int, int] | None:
     """mul, add, shift, low, high and the parity of ties of a requantisation behind a body, where one value serves all."""
-    if tuple(node.attrs.get("epilogue", ())) != ("requantise",):
-        return None
     mul, add = (constant(t) for t in node.inputs[-2:])
-    if mul is None or add is None or mul.size != 1 or add.size != 1:
+    if stages(node) != ("requantise",) or mul is None or add is None or mul.size != 1 or add.size != 1:
         return None
     attrs = node.attrs
-    return int(mul.ravel()[0]), int(add.ravel()[0]), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
+    return int(mul.item()), int(add.item()), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
 
 
-def _products(graph: gs.Graph, tensor: gs.Tensor) -> list[_Product]:
+def _products(rw: Rewriter, tensor: gs.Tensor) -> list[_Product]:
     """What ``tensor`` is the product of, with either operand as the variable."""
-    node = _lowered(tensor, "Mul")
-    if node is None or only_consumer(graph, tensor) is None:
+    node = rw.only_source(tensor, "Mul")
+    if node is None:
         return []
     a, b = node.inputs[:2]
-    if np.dtype(tensor.dtype).kind == "f":
-        return [_Product(a, b, ()), _Product(b, a, ())] if not node.attrs.get("epilogue") else []
+    if is_float(tensor):
+        return [] if stages(node) else [_Product(a, b, ()), _Product(b, a, ())]
     found = _scalars(node)
     if found is None or any(np.dtype(t.dtype) not in _BYTES for t in (a, b, tensor)):
         return []
@@ -62,37 +57,30 @@ def _products(graph: gs.Graph, tensor: gs.Tensor) -> list[_Product]:
     return [_Product(a, b, (*zeros, *found)), _Product(b, a, (*zeros[::-1], *found))]
 
 
-def _sum(node: gs.Node) -> tuple[int, ...] | None:
+def _sum(rw: Rewriter) -> tuple[int, ...] | None:
     """mul_a, mul_b, add, shift, low, high and the parity of ties of a sum; nothing for floats."""
-    attrs = node.attrs
-    if node.op == "ScaledAdd":
-        return (*(int(attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(attrs.get("even", -1)))
-    if np.dtype(node.outputs[0].dtype).kind == "f":
-        return () if not attrs.get("epilogue") else None
-    found = _scalars(node)
-    return None if found is None or np.dtype(node.outputs[0].dtype) not in _BYTES else (found[0], *found)
+    if rw.op == "ScaledAdd":
+        return (*(int(rw.attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(rw.attrs.get("even", -1)))
+    if is_float(rw.y):
+        return None if stages(rw.node) else ()
+    found = _scalars(rw.node)
+    return None if found is None or np.dtype(rw.y.dtype) not in _BYTES else (found[0], *found)
 
 
-def _half(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
+def _half(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
     """What a part of the turned tensor is for every value of the half of ``x`` that it comes from; the sign alone for floats."""
     chain: list[gs.Node] = []
-    while (node := producer(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
-        if only_consumer(graph, tensor) is None:
-            return None
-        if interleaved and node.op == "Reshape" and list(node.outputs[0].shape) == [*node.inputs[0].shape, 1]:
-            tensor = node.inputs[0]
-            continue
-        if not build.lowered(node):
-            return None
-        chain.insert(0, node)
+    while (node := rw.source(tensor)) is not None and node.op != "Slice" and len(chain) < _LONGEST:
         variables = [t for t in node.inputs if not isinstance(t, gs.Constant)]
-        if len(variables) != 1:
+        if rw.only_source(tensor) is None or len(variables) != 1:
             return None
+        if not interleaved or node.op != "Reshape" or list(tensor.shape) != [*variables[0].shape, 1]:
+            chain.insert(0, node)
         tensor = variables[0]
-    cut = _lowered(tensor, "Slice")
+    cut = rw.source(tensor, "Slice")
     if cut is None or cut.inputs[0] is not x or not _is_half(cut, second, interleaved):
         return None
-    if np.dtype(x.dtype).kind == "f":
+    if is_float(x):
         return np.array([(-1) ** len(chain)]) if all(n.op == "Unary" and n.attrs["function"] == "neg" for n in chain) else None
     info = np.iinfo(x.dtype)
     values: np.ndarray | None = np.arange(info.min, info.max + 1)
@@ -120,12 +108,11 @@ def _applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
         return np.asarray(constants[1].astype(np.int64)[values - np.iinfo(dtype).min])
     if any(c is not None and c.size != 1 for c in constants):
         return None
-    numbers = [None if c is None else c.astype(np.int64).reshape(()) for c in constants]
-    attrs = node.attrs
+    numbers, attrs = [None if c is None else c.astype(np.int64).reshape(()) for c in constants], node.attrs
     if node.op == "RequantShift" and numbers[1] is not None and numbers[2] is not None:
         return requantise(values, numbers[1], numbers[2], attrs["shift"], attrs["low"], attrs["high"])
-    scale = _scalars(node)
-    if node.op != "Mul" or scale is None:
+    scale = _scalars(node) if node.op == "Mul" else None
+    if scale is None:
         return None
     a, b = (values if n is None else n for n in numbers[:2])
     mul, add, shift, low, high, even = scale
@@ -133,52 +120,42 @@ def _applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
     return requantise(product, np.asarray(mul), np.asarray(add), shift, low, high, None if even < 0 else even)
 
 
-def _turned(graph: gs.Graph, tensor: gs.Tensor, x: gs.Tensor) -> tuple[np.ndarray, bool] | None:
+def _turned(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor) -> tuple[np.ndarray, bool] | None:
     """How ``tensor`` is turned from ``x``, and whether pairs lie side by side.
 
     Row 0: what it has for every value of the second half of ``x`` in its first half; row 1: the other way round.
     """
-    if x.shape[-1] % 2 or list(tensor.shape) != list(x.shape) or only_consumer(graph, tensor) is None:
+    if x.shape[-1] % 2 or list(tensor.shape) != list(x.shape):
         return None
-    flat = producer(tensor, "Reshape")
-    joined = _lowered(tensor if flat is None else flat.inputs[0], "Concat")
-    last = len(x.shape) - 1
-    if joined is None or only_consumer(graph, joined.outputs[0]) is None or len(joined.inputs) != 2:
+    flat = rw.only_source(tensor, "Reshape")
+    joined = rw.only_source(tensor if flat is None else flat.inputs[0], "Concat")
+    last, is_flat = len(x.shape) - 1, flat is not None
+    if joined is None or len(joined.inputs) != 2 or joined.attrs["axis"] != last + is_flat:
         return None
-    if joined.attrs["axis"] != last + (flat is not None) or (flat is not None and len(joined.outputs[0].shape) != last + 2):
+    if len(joined.outputs[0].shape) != last + 1 + is_flat:
         return None
-    parts = [_half(graph, part, x, second, flat is not None) for part, second in zip(joined.inputs, (True, False), strict=True)]
-    return None if parts[0] is None or parts[1] is None else (np.stack([parts[0], parts[1]]), flat is not None)
+    first, second = (_half(rw, part, x, is_second, is_flat) for part, is_second in zip(joined.inputs, (True, False), strict=True))
+    return None if first is None or second is None else (np.stack([first, second]), is_flat)
 
 
-@rule("ScaledAdd", "Add")
-def rotary(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("ScaledAdd", "Add")
+def rotary(rw: Rewriter) -> bool:
     """The sum of a tensor times cosines and of its halves, exchanged and one of them negated, times sines."""
-    y, total = node.outputs[0], _sum(node) if build.lowered(node) else None
-    if total is None:
-        return False
-    for straight, crossed in ((0, 1), (1, 0)):
-        for c in _products(graph, node.inputs[straight]):
-            for s in _products(graph, node.inputs[crossed]):
-                turned = _turned(graph, s.x, c.x) if list(c.x.shape) == list(y.shape) else None
-                if turned is None or (not total and turned[0].ravel().tolist() != [-1, 1]):
-                    continue
-                factors = total if straight == 0 or not total else (total[1], total[0], *total[2:])
-                _replace(graph, node, (c, s), turned, factors)
-                return True
+    total, y = _sum(rw), rw.y
+    for straight, crossed in () if total is None else ((0, 1), (1, 0)):
+        pairs = itertools.product(_products(rw, rw.node.inputs[straight]), _products(rw, rw.node.inputs[crossed]))
+        for c, s in pairs:
+            turned = _turned(rw, s.x, c.x) if list(c.x.shape) == list(y.shape) else None
+            if turned is None or (not total and turned[0].ravel().tolist() != [-1, 1]):
+                continue
+            table, interleaved = turned
+            attrs: Attributes = {"interleaved": True} if interleaved else {}
+            if not total:
+                return rw.replace("Rotate", c.x, c.factor, s.factor, **attrs)
+            factors = (total[1], total[0], *total[2:]) if straight else total
+            attrs |= {"cosine": c.constants, "sine": s.constants, "sum": factors}
+            return rw.replace("Rotate", c.x, c.factor, s.factor, rw.constant(table), **attrs)
     return False
-
-
-def _replace(
-    graph: gs.Graph, node: gs.Node, products: tuple[_Product, _Product], turned: tuple[np.ndarray, bool], total: tuple[int, ...]
-) -> None:
-    y, (c, s), (table, interleaved) = node.outputs[0], products, turned
-    node.outputs.clear()
-    tables, attrs = list[gs.Tensor](), dict[str, tuple[int, ...] | bool]({"interleaved": True} if interleaved else {})
-    if total:
-        tables = [build.const(f"{y.name} (turned)", table)]
-        attrs |= {"cosine": c.constants, "sine": s.constants, "sum": total}
-    build.add(graph, "Rotate", [c.x, c.factor, s.factor, *tables], y, node.name, **attrs)
 
 
 PASS = Pass("rotations", (rotary,))

@@ -11,11 +11,10 @@ import math
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower import build
-from deeploy.frontend.lower.call import Call, inverse
+from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
-from deeploy.frontend.lower.rewriter import Attributes
+from deeploy.frontend.lower.rewriter import Attributes, inverse
 from deeploy.operators.norms import MOST_COLUMNS
 
 CENTRED = {"LayerNormalization": True, "RMSNormalization": False, "SimplifiedLayerNormalization": False}
@@ -26,9 +25,9 @@ _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 def pool(call: Call) -> bool:
     """MaxPool, AveragePool."""
     x, is_average = call.operand(0), call.op == "AveragePool"
-    if x is None or not build.is_image(call.x) or len(call.node.outputs) > 1 or (is_average and not call.is_float):
+    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or (is_average and not call.is_float):
         return False
-    attrs = {**build.window(call.attrs), "kernel": build.spatial(call.attrs["kernel_shape"], 1)}
+    attrs = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
     if is_average:
         attrs |= {"count_include_pad": bool(call.attrs["count_include_pad"]), "zero_point": x.z}
     constants, stage = call.requantisation(np.float64(x.s) / call.step / 65536)

@@ -14,18 +14,16 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
+from deeploy.frontend.lower.fuse import stages
 from deeploy.frontend.lower.quant import narrow
-from deeploy.graph.rewrite import Pass, rule
+from deeploy.frontend.lower.rewriter import Attributes, Rewriter, lowered
+from deeploy.graph.rewrite import Pass
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS
 
 _LARGEST = 16384  # bytes of a common result: behind more work, set-up is nothing, and parts that die one by one fit memories better
 _STAGES = ((), ("bias",), ("requantise",))
 _SHARED = ("trans_a", "a_zero_point", "b_zero_point", "low", "high")  # attributes that siblings have in common
-
-
-def _stages(node: gs.Node) -> tuple[str, ...]:
-    return tuple(node.attrs.get("epilogue", ()))
 
 
 def _is_placed(graph: gs.Graph, tensor: gs.Tensor) -> bool:
@@ -43,7 +41,7 @@ def _is_placed(graph: gs.Graph, tensor: gs.Tensor) -> bool:
 
 
 def _is_candidate(graph: gs.Graph, node: gs.Node) -> bool:
-    if node.op != "MatMul" or not build.lowered(node) or _stages(node) not in _STAGES or len(node.outputs) != 1:
+    if node.op != "MatMul" or not build.lowered(node) or stages(node) not in _STAGES or len(node.outputs) != 1:
         return False
     a, b = node.inputs[:2]
     if isinstance(a, gs.Constant) or not isinstance(b, gs.Constant) or b.values.ndim != 2 or node.attrs["trans_a"]:
@@ -54,7 +52,7 @@ def _is_candidate(graph: gs.Graph, node: gs.Node) -> bool:
 def _alike(first: gs.Node, other: gs.Node) -> bool:
     """Whether two candidates can share a product, requantisation aside."""
     types = [
-        (n.inputs[1].values.dtype, np.dtype(n.outputs[0].dtype), _stages(n), *(n.attrs.get(a) for a in _SHARED)) for n in (first, other)
+        (n.inputs[1].values.dtype, np.dtype(n.outputs[0].dtype), stages(n), *(n.attrs.get(a) for a in _SHARED)) for n in (first, other)
     ]
     return types[0] == types[1]
 
@@ -110,54 +108,49 @@ def _common(group: Sequence[gs.Node]) -> tuple[list[gs.Node], _Requantisation] |
     return [node for node, _ in kept], _Requantisation(mul, add, shift, kept[0][1].even)
 
 
-@rule("MatMul")
-def siblings(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("MatMul")
+def siblings(rw: Rewriter) -> bool:
     """Constant factors of one tensor, side by side."""
-    if not _is_candidate(graph, node):
+    if not _is_candidate(rw.graph, rw.node):
         return False
-    readers = [n for n in graph.nodes if n.op == "MatMul" and len(n.inputs) > 1 and n.inputs[0] is node.inputs[0]]
-    group = [n for n in readers if n is node or (_is_candidate(graph, n) and _alike(node, n))]
+    readers = [n for n in rw.graph.nodes if n.op == "MatMul" and len(n.inputs) > 1 and n.inputs[0] is rw.x]
+    group = [n for n in readers if n is rw.node or (_is_candidate(rw.graph, n) and _alike(rw.node, n))]
     sizes = np.cumsum([_bytes(n) for n in group])
     group = [n for n, size in zip(group, sizes, strict=True) if size <= _LARGEST]
-    if len(group) < 2 or group[0] is not node:
+    if len(group) < 2 or group[0] is not rw.node:
         return False
-    attrs = {key: value for key, value in node.attrs.items() if key != "even"}
+    attrs = {key: value for key, value in rw.attrs.items() if key != "even"}
     constants: list[gs.Tensor] = []
-    if _stages(node) == ("requantise",):
+    if stages(rw.node) == ("requantise",):
         common = _common(group)
         if common is None:
             return False
         group, own = common
         attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
-        constants = [build.const("mul", own.mul, np.int32), build.const("add", narrow(own.add))]
-    elif _stages(node) == ("bias",):
+        constants = [rw.constant(own.mul, np.int32), rw.constant(narrow(own.add))]
+    elif stages(rw.node) == ("bias",):
         rows = [np.broadcast_to(np.asarray(n.inputs[2].values), _columns(n)) for n in group]
-        constants = [build.const("bias", np.concatenate(rows))]
-    _join(graph, group, attrs, constants)
-    return True
+        constants = [rw.constant(np.concatenate(rows))]
+    return _join(rw, group, attrs, constants)
 
 
-def _join(graph: gs.Graph, group: Sequence[gs.Node], attrs: dict[str, object], constants: Sequence[gs.Tensor]) -> None:
+def _join(rw: Rewriter, group: Sequence[gs.Node], attrs: Attributes, constants: Sequence[gs.Tensor]) -> bool:
     """Put one product in the place of a group; ``constants`` are its epilogue's."""
-    a, results = group[0].inputs[0], [n.outputs[0] for n in group]
+    results = [n.outputs[0] for n in group]
     weights = [np.asarray(n.inputs[1].values) if n.attrs["trans_b"] else np.asarray(n.inputs[1].values).T for n in group]
-    name = " and ".join(n.name for n in group)
-    label = f"{results[0].name} (and {len(group) - 1} beside)"
-    for constant in constants:
-        constant.name = f"{label} ({constant.name})"
     for n in group:
         n.outputs.clear()
         n.inputs.clear()
-    rows = list(results[0].shape[:-1])
-    both = build.variable(label, results[0].dtype, [*rows, sum(int(t.shape[-1]) for t in results)])
-    stacked = build.const(f"{label} (weights)", np.concatenate(weights))
-    build.add(graph, "MatMul", [a, stacked, *constants], both, name, **{**attrs, "trans_b": True})
-    begin = 0
-    for result in results:
-        end = begin + int(result.shape[-1])
-        starts, ends = (0,) * len(rows) + (begin,), (*rows, end)
-        build.add(graph, "Slice", [both], result, f"{result.name} (slice)", starts=starts, ends=ends, steps=(1,) * len(ends))
-        begin = end
+    *rows, _ = rw.y.shape
+    columns = [int(t.shape[-1]) for t in results]
+    stacked = rw.constant(np.concatenate(weights))
+    attrs["trans_b"] = True
+    both = rw.create("MatMul", rw.x, stacked, *constants, shape=[*rows, sum(columns)], dtype=rw.y.dtype, **attrs)
+    both.inputs[0].name = " and ".join(n.name for n in group)
+    begins = np.cumsum([0, *columns]).tolist()
+    for result, begin, end in zip(results, begins, begins[1:], strict=False):
+        rw.into(result, "Slice", both, starts=(*(0 for _ in rows), begin), ends=(*rows, end), steps=(1,) * (len(rows) + 1))
+    return True
 
 
 PASS = Pass("siblings", (siblings,))

@@ -12,7 +12,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.graph.rewrite import Pass, rule
+from deeploy.frontend.lower.rewriter import Rewriter, lowered
+from deeploy.graph.rewrite import Pass
 from deeploy.operators.views import MATERIALISE, VIEWS
 
 READERS = 3  # from so many on, one copy costs less than their fetches
@@ -23,20 +24,16 @@ def _is_short(tensor: gs.Tensor) -> bool:
     return 0 < math.prod(int(n) for n in tensor.shape) * int(np.dtype(tensor.dtype).itemsize) <= LARGEST
 
 
-@rule("MatMul", "Add", "Sub", "Mul", "RequantAdd", "ScaledAdd", "Binary", "Where", "Rotate")
-def staged(graph: gs.Graph, node: gs.Node) -> bool:
+@lowered("MatMul", "Add", "Sub", "Mul", "RequantAdd", "ScaledAdd", "Binary", "Where", "Rotate")
+def staged(rw: Rewriter) -> bool:
     """A copy of an input, for all operators that compute with it as it is."""
-    for tensor in list(node.inputs):
-        if not any(tensor is source for source in graph.inputs) or not _is_short(tensor):
+    for tensor in rw.node.inputs:
+        if not any(tensor is source for source in rw.graph.inputs) or not _is_short(tensor):
             continue
         readers = [reader for reader in tensor.outputs if build.lowered(reader) and reader.op not in VIEWS]
-        if len(readers) < READERS:
-            continue
-        copy = build.variable(f"{tensor.name} (staged)", tensor.dtype, tensor.shape)
-        for reader in readers:
-            reader.inputs = [copy if t is tensor else t for t in reader.inputs]
-        build.add(graph, MATERIALISE, [tensor], copy, f"{tensor.name} (copy)")
-        return True
+        if len(readers) >= READERS:
+            rw.let_read(readers, tensor, rw.create(MATERIALISE, tensor))
+            return True
     return False
 
 

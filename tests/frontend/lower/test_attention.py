@@ -9,12 +9,13 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.frontend.lower import build, fuse, packing, rotations, siblings
+from deeploy.frontend.lower import fuse, packing, rotations, siblings
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.graph.rewrite import Pass
 from deeploy.midend.assemble import assemble
 from deeploy.simulate.interpreter import outputs
 from deeploy.target import load
+from tests.frontend.lower import lowered as build
 
 KERNELS = load("generic").kernels
 Build = Callable[[np.random.Generator], gs.Graph]

@@ -10,7 +10,8 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import deeploy
-from deeploy.frontend.lower import build, layout, resize
+from deeploy.frontend.lower import layout, resize
+from tests.frontend.lower import lowered as build
 from tests.frontend.lower.nets import CONSTRUCTS, Net
 
 
