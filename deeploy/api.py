@@ -29,8 +29,8 @@ from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, shared
-from deeploy.midend.managed import plan_managed
-from deeploy.midend.plan import LevelUse, Machine, Plan, plan_flat
+from deeploy.midend.plan import LevelUse, Machine, Plan
+from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.midend.share import groups, known_states, share
 from deeploy.prefixes import check_files, check_prefixes, own_dims, own_file
@@ -71,7 +71,7 @@ class Network:
         """One inference as predicted, where the target says how long things take."""
         from deeploy.simulate.walk import walk
 
-        return walk(self.plan) if self.plan.machine is not None and self.plan.target.timing is not None else None
+        return walk(self.plan) if not self.plan.target.is_flat and self.plan.target.timing is not None else None
 
 
 def port_entries(port: Port) -> dict[str, Any]:
@@ -309,9 +309,7 @@ def lowered(clock: Clock, model: Path, target: Target, wanted: Wanted) -> Lowere
     return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
 
 
-def _with_fallback(
-    clock: Clock, model: Path, target: Target, wanted: Wanted, how: tuple[Machine | None, bool | str]
-) -> tuple[Lowered, Target]:
+def _with_fallback(clock: Clock, model: Path, target: Target, wanted: Wanted, how: tuple[Machine, bool | str]) -> tuple[Lowered, Target]:
     """As ``lowered``, with generated kernels for what the target refuses; and the target with these kernels.
 
     Args:
@@ -361,11 +359,11 @@ def _fallback_engine(target: Target, chosen: bool | str) -> str:
     return chosen if isinstance(chosen, str) else able[0]
 
 
-def _resources(target: Target, options: Options, networks: int) -> Machine | None:
+def _resources(target: Target, options: Options, networks: int) -> Machine:
     """The machine that plans may use, without what several networks cannot share."""
     check_code(target)
     resources = machine_of(target, options)
-    return shared(resources, target) if resources is not None and networks > 1 else resources
+    return shared(resources, target) if networks > 1 else resources
 
 
 def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], Plan]) -> dict[str, Network]:
@@ -381,7 +379,7 @@ def _together(networks: Mapping[str, Network], again: Callable[[str, Machine], P
 
 
 def _bind_and_plan(
-    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine | None, options: Options, may_fill: bool = False
+    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine, options: Options, may_fill: bool = False
 ) -> Plan:
     on, off = kernels_of(target, machine)
     try:
@@ -394,13 +392,11 @@ def _bind_and_plan(
     return result
 
 
-def plan_program(program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
-    """The plan of one program on the part of a target that it may use, or on its one flat memory."""
-    if machine is not None:
-        return plan_managed(program, target, machine, options.seconds)
-    plan = plan_flat(program, target)
+def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
+    """The plan of one program on the part of a target that it may use."""
+    plan = make_plan(program, target, machine, options.seconds)
     peak = max(use.peak for use in plan.memory.values())
-    if peak > MOST_BYTES:
+    if target.is_flat and peak > MOST_BYTES:
         raise FitError(
             f"the arena takes {peak} bytes, addresses in the generated code go up to {MOST_BYTES}",
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",

@@ -33,8 +33,8 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
 from deeploy.midend.cost import fork, once, overhead
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
-from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.schemas import PLAN
@@ -113,7 +113,7 @@ class Distributed:
     @cached_property
     def predicted(self) -> SystemRun | None:
         """One inference as predicted, where the target says how long things take."""
-        is_timed = self.plans[0].machine is not None and self.target.timing is not None
+        is_timed = not self.target.is_flat and self.target.timing is not None
         return walk_system(self.plans, self.topology) if is_timed else None
 
     @cached_property
@@ -169,7 +169,7 @@ class Distributed:
             "name": "network",
             "model": self.model,
             "target": self.target.name,
-            "machine": {"mhz": self.topology.mhz} if self.plans[0].machine is not None else None,
+            "machine": {"mhz": self.topology.mhz} if not self.target.is_flat else None,
             "memory": {name: self._fullest(name) for name in self.plans[0].memory},
             "inputs": inputs,
             "outputs": outputs,
@@ -358,7 +358,7 @@ def _tensor(found: api.Lowered, cut: Cut, target: Target, topology: Topology, op
 def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
     """What a target's timing says of messages, and the planner of graphs of one call; nothing, where there is no timing."""
     timing, machine = target.timing, machine_of(target, options)
-    if timing is None or machine is None:
+    if timing is None or target.is_flat:
         return Costs()
     kernels, off = kernels_of(target, machine)
     second = topology.mhz * 1e6
@@ -369,7 +369,7 @@ def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
         key = signature(program)
         if key not in known:
             try:
-                plan = plan_managed(program, target, machine, options.seconds)
+                plan = make_plan(program, target, machine, options.seconds)
             except FitError:  # which is said of the chip that it does not fit on
                 return Effort()
             call = plan.program.calls[0]
@@ -428,7 +428,7 @@ def build(
     )
 
 
-def _planned(chip: int, program: Program, target: Target, machine: Machine | None, options: Options) -> Plan:
+def _planned(chip: int, program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     try:
         return api.plan_program(program, target, machine, options)
     except FitError as error:
@@ -442,7 +442,7 @@ def as_member(target: Target, system: System, chip: int, topology: Topology) -> 
     chips whose messages hardly differ have equally much memory left.
     """
     engines = {kernel.engine for kernel in target.kernels if kernel.link is not None}
-    levels = {engine.memory for engine in target.engines if engine.name in engines}
+    levels = {engine.memory for engine in target.engines if engine.name in engines and not target.is_flat}
     largest: dict[tuple[int, int], int] = {}
     for message in system.messages:
         ends = message.sender[0], message.receiver[0]

@@ -220,7 +220,7 @@ def differences(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Seq
 def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand, as the C computed it."""
     program = plan.program
-    if plan.machine is None:
+    if plan.target.is_flat:
         memory = _flat_snapshots(project, entry, plan, sample)
     else:
         memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)

@@ -26,7 +26,7 @@ from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import operand_names
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import plan_managed
+from deeploy.midend.planner import make_plan
 from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
-    plan = plan_managed(program, target, machine, options.seconds)
+    plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, case.name, tuple(sources), tuple(results), True, ())}, {})
 

@@ -20,8 +20,8 @@ from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Plan
+from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program, chosen
 from deeploy.target import Target
 
@@ -74,7 +74,7 @@ def compiled(
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
-    plan = plan_managed(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
+    plan = make_plan(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sweep", tuple(sources), tuple(results), True, ())}, {})
 

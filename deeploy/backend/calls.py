@@ -16,7 +16,7 @@ from mako.lookup import TemplateLookup
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product
-from deeploy.graph.nest import Map
+from deeploy.graph.nest import Map, Window
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call, Program
 
@@ -121,35 +121,19 @@ def message_number(program: Program, step: int) -> int | None:
     return sum(call.kernel.link is not None for call in program.calls[:step])
 
 
-def views(call: Call, stored: Mapping[str, DType], live: Value) -> dict[str, View | None]:
-    """The operands of a whole, untiled call, with ``live`` rows where these exist; optional ones that are absent are None."""
-    result: dict[str, View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-    for name, operand in call.operands.items():
-        shape = operand.access.shape
-        footprint = call.geometry.footprint(name) if name in _maps(call) else None
-        result[name] = View(
-            ptr=Variable(name, 0, 0),
-            extent=tuple(live if axis in live_axes(call, name) else size for axis, size in enumerate(shape)),
-            stride=steps(call, name, operand.access.strides, shape),
-            before=footprint.before if footprint else (0,) * len(shape),
-            first=(0,) * len(shape),
-            shape=shape,
-            dtype=stored[name],
-            dense=call.kernel.dense(name, len(shape)),
-        )
-    return result
-
-
-def live_axes(call: Call, name: str) -> set[int]:
-    """The axes of an operand that have as many indices as there are rows."""
-    access, shape = _maps(call).get(name), call.operands[name].access.shape
-    bare = [axis.bare() for axis in access.axes] if access is not None else []
-    return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name in call.geometry.limited and shape[axis] > 1}
-
-
-def extents(call: Call, live: Value) -> dict[str, Value]:
-    """The extents of a call's dimensions; of those that are limited, how many rows exist."""
-    return {name: live if name in call.geometry.limited else size for name, size in call.geometry.extents.items()}
+def view(call: Call, name: str, stored: DType, seen: Sequence[Window], strides: Sequence[Value]) -> View:
+    """An operand of which a call sees a window, with strides in elements; ``stored`` is the type of these."""
+    extent = tuple(window.count for window in seen)
+    return View(
+        ptr=Variable(name, 0, 0),
+        extent=extent,
+        stride=steps(call, name, strides, extent),
+        before=tuple(window.before for window in seen),
+        first=tuple(window.first for window in seen),
+        shape=call.operands[name].access.shape,
+        dtype=stored,
+        dense=call.kernel.dense(name, len(seen)),
+    )
 
 
 def steps(call: Call, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:

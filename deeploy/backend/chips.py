@@ -15,10 +15,10 @@ from mako.lookup import TemplateLookup
 
 from deeploy import __version__
 from deeploy.backend import calls as c
-from deeploy.backend import managed
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
-from deeploy.backend.emit import Project, common_files, kernel_folders, network, runtime_files
+from deeploy.backend.emit import Project, common_files, kernel_folders, runtime_files
+from deeploy.backend.network import arena_bytes, constant_files, machine, network
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
@@ -56,7 +56,7 @@ def emit(
     files |= common_files(target, instances, lookup, PREFIX)
     files |= runtime_files(resource("kernels") / "chips", "runtime/chips")
     files["Makefile"] = lookup.get_template("chips.Makefile.mako").render(
-        folders=kernel_folders(files), leads=leads, queue=queue, checked=plans[0].machine is not None, alone=lookup.has_template(CHIP)
+        folders=kernel_folders(files), leads=leads, queue=queue, checked=not target.is_flat, alone=lookup.has_template(CHIP)
     )
     if lookup.has_template(CHIP):
         files |= {f"chips/{chip}/chip.mk": _makefile(chip, plans[chip], leads[chip], files, lookup) for chip in range(len(plans))}
@@ -73,19 +73,16 @@ def _chip(
     common = replace(shared(plans, descriptions), generators={})  # a chip alone cannot write
     files: dict[str, str | bytes] = {"src/messages.c": _messages(plan)}
     if is_lead:
-        write = managed.network if plan.machine is not None else network
-        files |= write(PREFIX, plan, lookup, instances, description, __version__, common)
+        files |= network(PREFIX, plan, lookup, instances, description, __version__, common)
         files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
     else:
-        files |= managed.constant_files(PREFIX, plan, lookup, description, __version__, common)
-    if plan.machine is not None:
-        files |= managed.machine(plan, {name: managed.arena_bytes(plan, name) for name in plan.memory}, common, lookup)
-    return files
+        files |= constant_files(PREFIX, plan, lookup, description, __version__, common)
+    return files | machine(plan, {name: arena_bytes(plan, name) for name in plan.memory}, common, lookup)
 
 
 def _makefile(chip: int, plan: Plan, lead: int, files: Project, lookup: TemplateLookup) -> str:
     """How the program of one chip is built for the chip itself."""
-    arenas = {name: managed.arena_bytes(plan, name) for name in plan.memory}
+    arenas = {name: arena_bytes(plan, name) for name in plan.memory}
     values = {"chip": chip, "lead": lead, "arenas": arenas, "folders": kernel_folders(files), "target": plan.target}
     return str(lookup.get_template(CHIP).render(**values))
 

@@ -19,6 +19,7 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role
 from deeploy.midend.share import content, groups
 
+WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 ALIGNMENT = 16  # bytes, of every constant in weights.bin
 _TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deeploy.backend.managed import WEIGHTS
+from deeploy.backend.constants import WEIGHTS
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
@@ -43,6 +43,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: 
     program = plan.program
     timing = description.get("timing") or {}
     prediction = plan.prediction
+    constants = sum(buffer.bytes for buffer in program.buffers.values() if buffer.role is Role.CONSTANT)
     return {
         "name": prefix,
         "model": description["model"],
@@ -55,7 +56,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: 
                 "lower_bound": use.lower_bound,
                 "io": use.io,
                 "reserved": use.reserved,
-                "constants": use.constants,
+                "constants": use.constants or (constants if plan.target.is_flat else 0),
             }
             for name, use in plan.memory.items()
         },
@@ -72,7 +73,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: 
 
 def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
     call = plan.program.calls[step]
-    tiling = plan.tiling(step) if plan.calls else None
+    tiling = plan.tiling(step)
     return {
         "name": call.name,
         "node": call.node.name,
@@ -81,10 +82,10 @@ def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
         "generator": call.kernel.generator or None,
         "engine": call.kernel.engine,
         "macs": call.geometry.macs(),
-        "tiles": tiling.tiles if tiling is not None else 1,
-        "loops": [[loop.dim, loop.trips, loop.tile] for loop in tiling.loops] if tiling is not None else [],
-        "is_double": bool(plan.calls) and plan.calls[step].is_double,
-        "core_dim": tiling.core_dim if tiling is not None else None,
+        "tiles": tiling.tiles,
+        "loops": [[loop.dim, loop.trips, loop.tile] for loop in tiling.loops],
+        "is_double": plan.calls[step].is_double,
+        "core_dim": tiling.core_dim,
         "cycles": None,
         **(timing["calls"][step] if timing else {}),
         "operands": {name: operand.buffer for name, operand in call.operands.items()},
@@ -110,7 +111,7 @@ def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
 
 def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
-    if plan.machine is not None:
+    if not plan.target.is_flat:
         stored = buffer.memory or plan.machine.default_memory
         entry |= {"stored": stored, "read_from": plan.homes.get(buffer.name, stored)}
     if buffer.name in plan.fetched:
@@ -121,7 +122,7 @@ def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
 def _machine(weights: str, plan: Plan) -> dict[str, Any] | None:
     """What the plan could use of a machine with managed memories; None on a flat one."""
     machine, timing = plan.machine, plan.target.timing
-    if machine is None:
+    if plan.target.is_flat:
         return None
     is_far = plan.target.memory(machine.default_memory).is_far
     return {
@@ -150,7 +151,6 @@ def _growth(plan: Plan) -> dict[str, Any]:
     states = []
     for state in growth.states:
         buffer = plan.program.buffers[state.buffer]
-        level = plan.homes.get(state.buffer, plan.target.memories[0].name)
-        place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": level}
+        place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": plan.homes[state.buffer]}
         states.append({"past": state.past, "present": state.present, "shape": list(state.shape), "axis": state.axis, **place})
     return {"context": growth.context, "rows": growth.rows, "states": states}

@@ -9,7 +9,6 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,17 @@ from mako.lookup import TemplateLookup
 
 from deeploy import __version__
 from deeploy.backend import calls as c
-from deeploy.backend import generate, managed
-from deeploy.backend.constants import Shared, context, shared, symbol
+from deeploy.backend import generate
+from deeploy.backend.constants import shared
 from deeploy.backend.describe import describe
+from deeploy.backend.network import arena_bytes, machine, network
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Role
-from deeploy.schedule.build import PAST, live_rows
 
 Project = Mapping[str, str | bytes]
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One call as the source template sees it."""
-
-    name: str
-    header: tuple[str, ...]
-    pointers: tuple[str, ...]
-    body: str
 
 
 def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Project:
@@ -54,13 +42,11 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     instances: dict[str, c.Instance] = {}
     common = shared(plans, descriptions)
     for prefix, plan in plans.items():
-        write = managed.network if plan.machine is not None else network
-        files |= write(prefix, plan, lookup, instances, descriptions[prefix], __version__, common)
-    arenas = {name: max(managed.arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
+        files |= network(prefix, plan, lookup, instances, descriptions[prefix], __version__, common)
+    arenas = {name: max(arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
     for generator in common.generators.values():
         files |= generate.files(generator, lookup)
-    if first.machine is not None:
-        files |= managed.machine(first, arenas, common, lookup)
+    files |= machine(first, arenas, common, lookup)
     files |= common_files(target, instances, lookup, common.project)
     files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     files["Makefile"] = lookup.get_template(target.build).render(
@@ -101,64 +87,6 @@ def runtime_files(entry: Path, folder: str = "runtime") -> dict[str, str | bytes
 def kernel_folders(files: Project) -> list[str]:
     """The folders of a project that compilers search for headers of kernels."""
     return sorted({str(Path(name).parent) for name in files if name.startswith("kernels/")})
-
-
-def network(
-    prefix: str,
-    plan: Plan,
-    lookup: TemplateLookup,
-    instances: dict[str, c.Instance],
-    description: Mapping[str, Any],
-    version: str,
-    common: Shared,
-) -> dict[str, str | bytes]:
-    """The files of one network of a flat machine; kernel instances it needs are added to ``instances``."""
-    use = plan.memory[plan.target.memories[0].name]
-    values = context(prefix, plan, description, version, common) | {
-        "layers": [_layer(prefix, plan, step, lookup, instances, common.project) for step in range(len(plan.program.calls))],
-        "arena_bytes": common.arenas[prefix],
-        "alignment": use.alignment,
-        "offsets": sorted((offset, f"AT_{name.upper()}") for name, offset in plan.offsets.items()),
-    }
-    render = {
-        f"include/{prefix}.h": "network.h.mako",
-        f"src/{prefix}.c": "network.c.mako",
-    }
-    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
-    return files | managed.constant_files(prefix, plan, lookup, description, version, common)
-
-
-def _layer(prefix: str, plan: Plan, step: int, lookup: TemplateLookup, instances: dict[str, c.Instance], project: str) -> Layer:
-    program = plan.program
-    call = program.calls[step]
-    stored = {name: program.buffers[operand.buffer].dtype for name, operand in call.operands.items()}
-    function = c.called(call, stored, instances, project)
-    scratch = {key: f"(void *)(arena + AT_{name.upper()})" for key, name in call.scratch.items()}
-    live = live_rows(program)
-    text = c.render(call, function, c.views(call, stored, live), scratch, c.extents(call, live), lookup, c.message_number(program, step))
-    pointers = tuple(_pointer(prefix, plan, call, name) for name in call.operands)
-    return Layer(call.name, c.header(call), pointers, text)
-
-
-def _pointer(prefix: str, plan: Plan, call: Call, name: str) -> str:
-    """The declaration of the local variable through which a call sees one operand."""
-    program = plan.program
-    operand = call.operands[name]
-    buffer = program.buffers[operand.buffer]
-    const = "" if name in call.writes else "const "
-    if buffer.role is Role.CONSTANT:
-        base = symbol(prefix, buffer.name)
-    elif program.growth is not None and buffer.name == program.growth.position:
-        base = f"&{c.POSITION}"
-    elif buffer.role is Role.INPUT:
-        base = f"(const {buffer.dtype.c} *)inputs[{program.inputs.index(buffer.name)}]"
-    elif buffer.role is Role.OUTPUT:
-        base = f"({const}{buffer.dtype.c} *)outputs[{program.outputs.index(buffer.name)}]"
-    else:
-        base = f"({const}{buffer.dtype.c} *)(void *)(arena + AT_{buffer.name.upper()})"
-    offset = f" + {operand.access.offset}" if operand.access.offset else ""
-    offset += f" + {PAST} * {operand.step}" if operand.step else ""
-    return f"{const}{buffer.dtype.c} *{name} = {base}{offset};"
 
 
 def _instance_source(instance: c.Instance) -> str:

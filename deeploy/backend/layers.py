@@ -26,21 +26,31 @@ def macro(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """What lies in no arena, as C: a pointer, or the address of something that only transfers reach."""
+
+    text: str
+    is_pointer: bool = True
+
+
+@dataclass(frozen=True)
 class Printer:
     """Prints the layers of one network.
 
     Attributes:
         schedule: of the network, and ``program`` what it was built from.
-        addresses: C expressions of type ``rt_address`` for what lies in no arena.
+        outside: what lies in no arena, by its block.
         engine_levels: the memory of every engine.
+        is_flat: there is one memory, and no runtime that has to know of it.
         instances: the kernel instances of the project, to which those of the network are added.
         project: what their names begin with.
     """
 
     schedule: Schedule
     program: Program
-    addresses: Mapping[str, str]
+    outside: Mapping[str, Outside]
     engine_levels: Mapping[str, str]
+    is_flat: bool
     lookup: TemplateLookup
     instances: dict[str, c.Instance]
     project: str
@@ -56,8 +66,10 @@ class Printer:
             parameter = "void" if name == "early" else tile
             unused = [] if parameter == "void" or TILE in noted.names() else [f"(void){TILE};"]
             lines += [f"static void {name}_{layer.call.name}({parameter}) {{", *_indented(unused + statements), "}"]
-        lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._body(layer)), "}"]
-        lines += [f"TILED_LAYER layer_{layer.call.name}(void) {{", f"    RT_STEP(blocks, BLOCKS, {step});"]
+        if _is_forked(layer):
+            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._body(layer)), "}"]
+        kind = "static void" if self.is_flat else "TILED_LAYER"
+        lines += [f"{kind} layer_{layer.call.name}(void) {{", *([] if self.is_flat else [f"    RT_STEP(blocks, BLOCKS, {step});"])]
         return "\n".join([*lines, *_indented(self._statements(layer, layer.body)), "}", ""])
 
     def initialise(self) -> list[str]:
@@ -90,11 +102,19 @@ class Printer:
         if isinstance(node, Finish):
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         assert isinstance(node, Compute) and layer is not None
+        if not _is_forked(layer):
+            return self._body(layer) if layer.body == (node,) else ["{", *_indented(self._body(layer)), "}"]
+        if layer.tiling.tiles == 1:
+            return [f"rt_fork({layer.work.cores}, body_{layer.call.name}, 0);"]
         closure = f"{self.engine_levels[layer.call.kernel.engine].lower()} + {macro(layer.call.name + '.closure')}"
         return [f"team({layer.work.cores}, body_{layer.call.name}, {closure}, {node.tile});"]
 
     def _address(self, address: Address) -> str:
-        base = f"{address.level.lower()} + {macro(address.block)}" if address.level else self.addresses[address.block]
+        if address.level:
+            base = f"{address.level.lower()} + {macro(address.block)}"
+        else:
+            outside = self.outside[address.block]
+            base = f"(rt_address){outside.text}" if outside.is_pointer else outside.text
         if isinstance(address.offset, int):
             sign = "-" if address.offset < 0 else "+"
             return f"{base} {sign} {abs(address.offset)}" if address.offset else base
@@ -121,24 +141,12 @@ class Printer:
     # ---- what a core computes
 
     def _body(self, layer: Layer) -> list[str]:
-        """All that a core does for a tile: where it lies, where its operands are, and the call of the kernel."""
+        """All that a core does for a tile: where it lies, where its operands are, and the call of the kernel"""
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
         function = c.called(call, stored, self.instances, self.project)
         views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-        views |= {
-            name: c.View(
-                ptr=Variable(name, 0, 0),
-                extent=tuple(window.count for window in operand.axes),
-                stride=c.steps(call, name, operand.strides, [window.count for window in operand.axes]),
-                before=tuple(window.before for window in operand.axes),
-                first=tuple(window.first for window in operand.axes),
-                shape=call.operands[name].access.shape,
-                dtype=stored[name],
-                dense=call.kernel.dense(name, len(operand.axes)),
-            )
-            for name, operand in work.operands.items()
-        }
+        views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
         level = self.engine_levels[call.kernel.engine].lower()
         scratch = {key: f"(void *)({level} + {macro(name)})" for key, name in call.scratch.items()}
         extent: dict[str, Value] = {**call.geometry.extents}
@@ -150,6 +158,8 @@ class Printer:
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
         lines = declarations(first.parts()) + empty
         lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
+        if not _is_forked(layer):
+            return lines
         is_tiled = TILE in first.names() | noted.names()
         return [f"const int32_t {TILE} = *(const int32_t *)argument;" if is_tiled else "(void)argument;", *lines]
 
@@ -161,8 +171,16 @@ class Printer:
         operand = layer.work.operands[name]
         const = "" if name in layer.call.writes else "const "
         kind = f"{const}{self._dtype(layer.call.operands[name].buffer).c} *"
+        outside = self.outside.get(operand.address.block) if not operand.address.level else None
         begin = f"({kind})({self._address(operand.address)})"
+        if outside is not None and outside.is_pointer:  # C converts one of unknown type, but does not add to it
+            begin = outside.text if operand.element == 0 else f"({kind}){outside.text}"
         return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + ({operand.element});"
+
+
+def _is_forked(layer: Layer) -> bool:
+    """Whether what cores compute is a function: for a team, for several tiles, or where it may have nothing to do."""
+    return layer.work.cores > 1 or layer.tiling.tiles > 1 or bool(layer.work.empty)
 
 
 def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:

@@ -292,7 +292,7 @@ def _body(
     live = Variable(ROWS, 0, given.geometry.extents.get(form.growing, 0))
     for name, array in given.arrays.items():
         part, before = _part(given.geometry, name, box, array.shape)
-        grown = calls.live_axes(call, name)
+        grown = _grown(given, form, name)
         origin = [w.start for w in whole[name]] if name in form.copied else [0] * len(part)
         access, kind = accesses[name], given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
@@ -310,11 +310,20 @@ def _body(
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
     pointers = {n: f"(void *)m_{n}" for n in given.kernel.scratch}
-    text = calls.render(call, function, views, pointers, calls.extents(call, live), lookup)
+    extents = {name: live if name == form.growing else size for name, size in given.geometry.extents.items()}
+    text = calls.render(call, function, views, pointers, extents, lookup)
     if _names(ROWS, text):
         lines.append(f"const int32_t {ROWS} = {box[form.growing][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
     return ["{", *used, *text.splitlines(), "}"]
+
+
+def _grown(given: Subject, form: Form, name: str) -> set[int]:
+    """The axes of an operand that have as many indices as there are rows."""
+    access = given.geometry.nest.maps().get(name)
+    bare = [axis.bare() for axis in access.axes] if access is not None else []
+    shape = given.geometry.shapes.get(name, ())
+    return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name == form.growing and shape[axis] > 1}
 
 
 def _names(name: str, text: str) -> bool:

@@ -206,7 +206,7 @@ class Target:
         runtime: folders whose files are copied into every project, and single files.
         build: Mako template of the project's Makefile, looked up as call templates are.
         paths: transfer engines between the memories; none where there is one flat memory.
-        engines: by the name that kernels carry.
+        engines: by the name that kernels carry; on a flat machine all that kernels name, each a core in its memory.
         timing: None where nothing is known.
         default_memory: where constants and the caller's arrays lie unless told otherwise.
         topology: how several chips are joined; None where there is only ever one.
@@ -235,6 +235,9 @@ class Target:
         if self.engines and all(engine.name != CORE for engine in self.engines):
             named = (replace(kernel, engine=self.engines[0].name) if kernel.engine == CORE else kernel for kernel in self.kernels)
             object.__setattr__(self, "kernels", tuple(named))
+        if self.is_flat and self.memories:
+            engines = {**{k.engine: Engine(k.engine, "") for k in self.kernels}, **{engine.name: engine for engine in self.engines}}
+            object.__setattr__(self, "engines", tuple(replace(engine, memory=self.memories[0].name) for engine in engines.values()))
 
     @property
     def computing(self) -> tuple[Kernel, ...]:
@@ -244,6 +247,11 @@ class Target:
     def kernel(self, name: str) -> Kernel:
         """The first kernel of that name."""
         return next(kernel for kernel in self.kernels if kernel.name == name)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether there is one memory and nothing is transferred: constants are part of the program, an arena is the caller's."""
+        return not self.paths
 
     def memory(self, name: str) -> Memory:
         """The memory of that name."""

@@ -79,13 +79,13 @@ class Tiler:
         self.levels = (self.engine.memory, *(path.far for path in self.paths))
         self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
         self.windows = {name: Windows(call.geometry, name, operand) for name, operand in call.operands.items()}
-        self.dims = cut_dims(call)
-        self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited))
+        self.dims = {} if target.is_flat else cut_dims(call)
+        self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited)) if cores > 1 else ()
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
         self.fork = cost.fork(call, target)
-        self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values()) + self._aligned(CLOSURE_BYTES, 0)
+        self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values())
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
         self._moved: dict[tuple[str, tuple[str, ...]], cost.Windows] = {}
@@ -137,17 +137,11 @@ class Tiler:
             self.call.geometry.extents != other.call.geometry.extents
             or self.windows.keys() != other.windows.keys()
             or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
-            or any(other.never_in_place[name] and not never for name, never in self.never_in_place.items())
             or any(other.stored[memory] > size for memory, size in self.stored.items())
         ):
             return False
         theirs, near = other._compute(self.size, self.tiles)[0], mine <= FAR_OFF * mine.min()
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
-
-    @cached_property
-    def never_in_place(self) -> Mapping[str, bool]:
-        """Per operand, whether the kernel can never use it as it lies."""
-        return {name: in_place(self.call, windows) is None for name, windows in self.windows.items()}
 
     @cached_property
     def stored(self) -> Mapping[str, int]:
@@ -285,17 +279,20 @@ class Tiler:
             if hops[name] > 1:
                 around = around + self._aligned(self.volumes[name][0], 1) * slots
             whole = in_place(self.call, self.windows[name]) if hops[name] == 0 else frozenset()
-            fits = fits & (whole is not None) & np.all([self.trips[d] == 1 for d in (whole or ()) if d in self.dims], axis=0)
-        return used, around, np.flatnonzero(fits & (used <= self.capacities[self.levels[0]]) & (around <= self.capacities[self.levels[1]]))
+            fits = fits & np.all([self.trips[d] == 1 for d in whole if d in self.dims], axis=0)
+        used = used + np.where(self.tiles > 1, self._aligned(CLOSURE_BYTES, 0), 0)
+        for level, taken in zip(self.levels if self.paths else (), (used, around), strict=False):
+            fits = fits & (taken <= self.capacities[level])
+        return used, around, np.flatnonzero(fits)
 
     def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[Cell]:
         """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
         windows = [self._transfers(name, order) for name in self.moving if hops[name]]
         issue: Any = sum(w.issue for w in windows)
-        load = cost.load(windows, self.target, self.paths[0].name)
-        early: Any = load.early + np.zeros(len(self.tiles))
+        loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
+        early: Any = sum(load.early for load in loads.values()) + np.zeros(len(self.tiles))
         alone, beside = self._accelerated(self.tiles, windows)
-        cycles = cost.total(compute, self.tiles, issue, {"": load}, depth > 1, alone, beside) + np.zeros(len(self.tiles))
+        cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside) + np.zeros(len(self.tiles))
         ranked = fits[np.lexsort((used[fits], cycles[fits]))]
         keep, smallest = [], math.inf
         for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
@@ -354,7 +351,7 @@ class Tiler:
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
-        used[0] = self.scratch
+        used[0] = self.scratch + (self._aligned(CLOSURE_BYTES, 0) if tiling.tiles > 1 else 0)
         windows: dict[str, list[cost.Windows]] = {}
         issue = early_issue = 0.0
         early_bytes = 0

@@ -1,8 +1,6 @@
 """Choose: one candidate for every call and a home for every buffer, so that the network takes the fewest cycles.
 
-Problem. A call has candidates for every combination of homes of its operands, and for every kernel that may run it. A home is a
-memory by its number: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are
-own memories of other engines. The bytes of all homes, windows and scratch alive in one step may not exceed a memory's capacity,
+Problem (``deeploy.midend.problem``). The bytes of all homes, windows and scratch alive in one step may not exceed a memory's capacity,
 together with the constants that only the chosen kernels need.
 
 Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
@@ -18,7 +16,7 @@ Bound. The solver's own; addresses are not in the model: what cannot be packed c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from ortools.sat.python import cp_model
@@ -27,95 +25,9 @@ from deeploy.errors import FitError
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.dominance import undominated
+from deeploy.midend.problem import SEARCH, Choice, Home, Problem, Search, Users, evaluate
 
-DETERMINISTIC_SECONDS = 20.0
 MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
-
-
-Users = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Share:
-    """Bytes that a memory holds for ever if one of some (step, alternative) is chosen: constants that only these need."""
-
-    hop: int
-    size: int
-    users: Users
-
-
-@dataclass(frozen=True)
-class Home:
-    """A buffer (or several that share an address) whose home is to be chosen.
-
-    Attributes:
-        members: the buffers, where they are several: constants that are fetched together.
-        steps: first and last step in which it is alive.
-        hops: the homes to choose from.
-        fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
-        users: (step, alternative) of the calls that need it, where it is there only if one of them is chosen.
-    """
-
-    name: str
-    size: int
-    steps: tuple[int, int]
-    hops: tuple[int, ...]
-    fetch: int | None = None
-    members: tuple[str, ...] = ()
-    users: Users = ()
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        return self.members or (self.name,)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What there is to choose: per call its candidates, and per alternative and operand the name of the home, or None."""
-
-    candidates: Sequence[Sequence[Candidate]]
-    operands: Sequence[Sequence[Sequence[str | None]]]
-    homes: Sequence[Home]
-    capacities: Sequence[int]  # per hop
-    shares: Sequence[Share] = ()
-    weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
-    equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
-    equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
-    codes: Sequence[Sequence[Code]] = ()  # per call and alternative; where there are none, nothing is saved by cached instructions
-    warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
-    ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
-
-    def start(self, step: int) -> int:
-        """The step in which early windows of a call set out."""
-        return step - (self.ahead[step] if self.ahead else 1)
-
-    def chosen(self, picks: Sequence[int]) -> list[Candidate]:
-        """The candidates of these numbers, one for every call."""
-        return [row[pick] for row, pick in zip(self.candidates, picks, strict=True)]
-
-    def executed(self, chosen: Sequence[Candidate]) -> list[Code]:
-        """The code of every call when these candidates are chosen."""
-        return [self.code(step, candidate) for step, candidate in enumerate(chosen)]
-
-    def code(self, step: int, candidate: Candidate) -> Code:
-        """The code of a call that runs in a certain way."""
-        return self.codes[step][candidate.alternative] if self.codes else Code("")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen: per call the number of its candidate, per buffer its home, and which constants are kept or prefetched.
-
-    ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
-    the objective and what no choice can go below. Homes that nobody needs are left out.
-    """
-
-    picks: tuple[int, ...]
-    early: tuple[bool, ...]
-    homes: Mapping[str, int]
-    fetched: Mapping[str, int]
-    cycles: int
-    bound: int
 
 
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
@@ -297,7 +209,7 @@ class _Model:
             most = max(c.early + c.early_issue for c in candidates)
             late = self.model.new_int_var(0, most, f"late {step}")
             self.model.add(late >= _sum(saved) + begun - _sum(hidden) + sum(w.tail * w.holds for w in self.warm[start]))
-            self.waits.append((late, self._weight(step)))
+            self.waits.append((late, self.problem.weight(step)))
 
     def _equalities(self) -> None:
         """What has to be chosen alike (``deeploy.midend.repeat``)."""
@@ -314,9 +226,6 @@ class _Model:
                         self.model.add(a == (0 if b is None else b))
             for j in other.values():
                 self.model.add(self.pick[second_step][j] == 0)
-
-    def _weight(self, step: int) -> int:
-        return self.problem.weights[step] if self.problem.weights else 1
 
     def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[Sequence[str | None]]) -> None:
         """A candidate implies the homes that it assumes; where every alternative has a home among its operands, the converse holds too."""
@@ -352,7 +261,7 @@ class _Model:
             wait = self.model.new_int_var(0, most, f"wait {step}")
             self.model.add(wait >= _sum(total) - most * ahead)
             self.model.add(wait >= _sum(total) - (self._free(step - 1) if step else 0))
-            self.waits.append((wait, self._weight(step)))
+            self.waits.append((wait, self.problem.weight(step)))
 
     def _free(self, step: int) -> cp_model.LinearExpr | int:
         """Cycles of a call in which the path from the far memory is free for what the next one needs."""
@@ -384,10 +293,9 @@ class _Model:
                     self.model.add(_sum(terms) + self.shares[hop] <= capacity)
 
     def minimise_cycles(self) -> None:
-        terms = [(literal, count * self._weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
-        weights = self.problem.warm_weights or [self._weight(step) for step in range(len(self.warm))]
-        saved = sum(w.cycles * weight * w.holds for weight, row in zip(weights, self.warm, strict=True) for w in row)
-        begun = sum(cycles * self._weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
+        terms = [(literal, count * self.problem.weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
+        saved = sum(w.cycles * self.problem.warm_weight(step) * w.holds for step, row in enumerate(self.warm) for w in row)
+        begun = sum(cycles * self.problem.weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
         self.model.minimize(_sum(terms) + _sum(self.waits) - saved - begun)
 
     def minimise_load(self, hop: int) -> None:
@@ -402,15 +310,6 @@ def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | 
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
 
 
-@dataclass(frozen=True)
-class Search:
-    """How hard to search: deterministic seconds, the relative gap that is good enough, and whether to probe before."""
-
-    seconds: float = DETERMINISTIC_SECONDS
-    gap: float = 1e-4
-    probes: bool = True
-
-
 def _solver(problem: Problem, search: Search) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -423,9 +322,10 @@ def _solver(problem: Problem, search: Search) -> cp_model.CpSolver:
     return solver
 
 
-def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = Search()) -> Choice | None:
+def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = SEARCH) -> Choice | None:
     """The cheapest choice that fits every capacity and is none of ``forbidden``; None where there is none."""
     # Once addresses count, smaller candidates may be what fits: then all of them are there.
+    whole = problem
     numbers = [list(range(len(c))) for c in problem.candidates] if forbidden else undominated(problem)
     problem = replace(problem, candidates=[[c[n] for n in row] for c, row in zip(problem.candidates, numbers, strict=True)])
     model = _Model(problem)
@@ -451,7 +351,8 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
-    return Choice(picks, early, homes, fetched, round(solver.objective_value), round(solver.best_objective_bound))
+    found = Choice(picks, early, homes, fetched, 0, round(solver.best_objective_bound))
+    return replace(found, cycles=evaluate(whole, found))
 
 
 def _forbid(model: _Model, choice: Choice) -> None:
@@ -462,7 +363,7 @@ def _forbid(model: _Model, choice: Choice) -> None:
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: Problem, hop: int, search: Search = Search()) -> int | None:
+def smallest(problem: Problem, hop: int, search: Search = SEARCH) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
     model = _Model(problem)
     model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])

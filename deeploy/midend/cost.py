@@ -16,7 +16,7 @@ from typing import Any
 
 from deeploy.graph.loops import from_geometry, slots
 from deeploy.graph.nest import Kind
-from deeploy.graph.target import Rate, Target
+from deeploy.graph.target import Rate, Target, Timing
 from deeploy.midend.program import Call
 
 
@@ -78,8 +78,7 @@ def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, An
     """
     if not windows:
         return 0.0, 0.0
-    assert target.timing is not None
-    timing, loops = target.timing.paths[path], target.timing.loops
+    timing, loops = timing_of(target).paths[path], timing_of(target).loops
     most = windows[0].moves
     for w in windows[1:]:
         most = larger(most, w.moves)
@@ -88,6 +87,11 @@ def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, An
     hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
     latency = timing.latency[windows[0].is_output]
     return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
+
+
+def timing_of(target: Target) -> Timing:
+    """The figures of a target; where it has none, nothing takes any time."""
+    return target.timing or _NONE
 
 
 def larger(a: Any, b: Any) -> Any:
@@ -113,10 +117,10 @@ def words(call: Call) -> frozenset[str]:
 
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs."""
-    assert target.timing is not None
-    return target.timing.kernel(call.kernel.name, words(call), call.kernel.engine)
+    return timing_of(target).kernel(call.kernel.name, words(call), call.kernel.engine)
 
 
+_NONE = Timing(0.0, {}, 0.0, {}, {}, {"default": Rate(0.0, 0.0, 0.0)})
 Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
 Count = Callable[[str, int], Any]
 
@@ -227,20 +231,17 @@ def active(size: Any, cores: int) -> Any:
 
 def overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
-    assert target.timing is not None
-    return target.timing.tile + rate(call, target).call
+    return timing_of(target).tile + rate(call, target).call
 
 
 def once(call: Call, is_cached: bool, target: Target) -> float:
     """Cycles that a call costs once: more where its kernel's instructions are not cached (``deeploy.midend.cached``)."""
-    assert target.timing is not None
-    return target.timing.loops.layer + (0.0 if is_cached else rate(call, target).cold)
+    return timing_of(target).loops.layer + (0.0 if is_cached else rate(call, target).cold)
 
 
 def moves(count: Any, target: Target) -> Any:
     """Cycles to work out a window that moves ``count`` times."""
-    assert target.timing is not None
-    loops = target.timing.loops
+    loops = timing_of(target).loops
     return loops.first_window + (count - 1) * loops.window
 
 
@@ -251,8 +252,7 @@ def later(windows: Sequence[Windows]) -> Any:
 
 def fork(call: Call, target: Target) -> float:
     """Cycles to start a team for a tile and to join it."""
-    assert target.timing is not None
-    return target.timing.fork.get(call.kernel.engine, 0.0)
+    return timing_of(target).fork.get(call.kernel.engine, 0.0)
 
 
 def total(compute: Any, tiles: Any, issue: Any, loads: Mapping[str, Load], is_double: bool, alone: Any = 0.0, beside: Any = 0.0) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from deeploy.midend.candidates import Candidate
 
 if TYPE_CHECKING:
-    from deeploy.midend.choose import Problem
+    from deeploy.midend.problem import Problem
 
 
 def undominated(problem: Problem) -> list[list[int]]:

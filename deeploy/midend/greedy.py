@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeploy.midend.cached import saved
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Home, Problem, Share
+from deeploy.midend.problem import Home, Problem, Share
 
 
 def greedy_cycles(problem: Problem) -> int | None:

@@ -38,8 +38,6 @@ def keep(plan: Plan, measured: Measure) -> Plan:
     """The plan with copies of constants above everything else in the first engine's memory."""
     level = plan.target.engines[0].memory
     use = plan.memory[level]
-    if plan.machine is None or not is_near(plan.target, plan.machine):
-        return plan
     groups = _affordable(plan, use)
     kept = tuple(name for names in groups for name in names)
     pairs = zip(plan.program.calls, plan.calls, strict=True)
@@ -67,7 +65,7 @@ def keep(plan: Plan, measured: Measure) -> Plan:
 
 def is_near(target: Target, machine: Machine) -> bool:
     """Whether constants lie in the memory around the first engine's: then they may be kept nearer."""
-    return machine.default_memory == target.outward(target.engines[0].memory)[0].far
+    return not target.is_flat and machine.default_memory == target.outward(target.engines[0].memory)[0].far
 
 
 def likely(program: Program, capacity: int, alignment: int) -> int:
@@ -120,7 +118,7 @@ def reserve(plan: Plan) -> int:
     """
     level, program = plan.target.engines[0].memory, plan.program
     path, use, timing = plan.target.outward(level)[0], plan.memory[level], plan.target.timing
-    if plan.machine is None or timing is None or plan.prediction is None or not is_near(plan.target, plan.machine):
+    if timing is None or plan.prediction is None:
         return 0
     uses = _uses(plan)
     short = [b for b in program.buffers.values() if b.name in uses and b.bytes <= SHORT and not b.memory]

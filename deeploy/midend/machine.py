@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from deeploy.errors import UsageError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
-from deeploy.midend.choose import DETERMINISTIC_SECONDS
 from deeploy.midend.plan import Buffering, Machine
+from deeploy.midend.problem import DETERMINISTIC_SECONDS
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,15 @@ def levels_of(target: Target) -> tuple[str, ...]:
     return tuple(dict.fromkeys((first, *outer, *(engine.memory for engine in target.engines), *(m.name for m in target.memories))))
 
 
-def machine_of(target: Target, options: Options) -> Machine | None:
-    """The machine that a plan may use, or None where the target has one flat memory.
+def machine_of(target: Target, options: Options) -> Machine:
+    """The machine that a plan may use.
 
     Raises:
         UsageError: an option that the target does not have, or that is out of range.
     """
-    if not target.paths:
-        if options.capacities or options.cores is not None or options.default_memory or options.buffering != "auto" or options.engines:
-            raise UsageError(
-                f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --engines, --buffering."
-            )
-        return None
+    given = (options.capacities, options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
+    if target.is_flat and any(given):
+        raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --engines, --buffering.")
     names = {memory.name.lower(): memory for memory in target.memories}
     capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
     resident = {name for kernel in target.kernels for name in kernel.resident.values()}
@@ -82,8 +79,8 @@ def machine_of(target: Target, options: Options) -> Machine | None:
     if options.buffering not in ("auto", "double", "single"):
         raise UsageError(f"--buffering {options.buffering} is unknown", "Use --buffering double, single or auto.")
     outer = [path.far for path in target.outward(target.engines[0].memory)]
-    default = options.default_memory or target.default_memory
-    if default.upper() not in outer:
+    default = "" if target.is_flat else options.default_memory or target.default_memory
+    if outer and default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
     return Machine(capacities, cores, options.buffering, default.upper(), _engines(target, options))
 
@@ -111,10 +108,8 @@ def _engines(target: Target, options: Options) -> tuple[str, ...]:
     return tuple(name for name in known if name in wanted)
 
 
-def kernels_of(target: Target, machine: Machine | None) -> tuple[list[Kernel], list[Kernel]]:
+def kernels_of(target: Target, machine: Machine) -> tuple[list[Kernel], list[Kernel]]:
     """The kernels that a plan may choose from, and those of engines that are not to be used."""
-    if machine is None:
-        return list(target.kernels), []
 
     def is_on(kernel: Kernel) -> bool:
         is_wanted = not machine.engines or kernel.engine in machine.engines or kernel.link is not None

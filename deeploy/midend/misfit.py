@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from deeploy.errors import FitError, shorten
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate, Tiler
-from deeploy.midend.choose import Problem, smallest
 from deeploy.midend.plan import Machine
+from deeploy.midend.problem import Problem
 from deeploy.midend.program import Call, Program, Role
 
 _ENOUGH = 2**40
@@ -98,6 +98,8 @@ def _network_too_large(case: Misfit) -> FitError:
 
 def _least(case: Misfit, hop: int) -> int | None:
     """The smallest arena with which a choice exists, the other memories as they are; None where they are too small."""
+    from deeploy.midend.choose import smallest
+
     return smallest(_unlimited(case.at(hop, _ENOUGH)), hop)
 
 

@@ -16,7 +16,7 @@ from deeploy.midend.pack import Block, PackError, Packing, pack
 from deeploy.midend.program import Program, ahead
 from deeploy.midend.tiling import Tiling
 
-SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway
+SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway; on a flat machine the peak is what counts
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ def tenants(
             first = step - ahead(program.calls, step) if stream.is_early else step
             result.append(Tenant(level, stream.bytes * stream.depth, first, step, (name,)))
         result += [Tenant(inner, program.buffers[name].bytes, step, step, (name,)) for name in call.scratch.values()]
-        result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
+        if tiling.tiles > 1:
+            result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
     return result
 
 
@@ -89,11 +90,11 @@ def place(everything: Sequence[Tenant], target: Target, capacities: Mapping[str,
     """
     placements: list[Placement] = []
     packings: dict[str, Packing] = {}
-    for memory in target.memories:
+    for memory in target.memories[:1] if target.is_flat else target.memories:
         inside = [t for t in everything if t.level == memory.name]
         blocks = [Block(t.buffers[0], t.first, t.last, t.size) for t in inside]
         try:
-            packing = _lowest(blocks, memory.alignment, capacities[memory.name])
+            packing = _lowest(blocks, memory.alignment, capacities[memory.name], 1.0 if target.is_flat else SHORT)
         except PackError as error:
             raise Overfull(memory.name, error) from error
         packings[memory.name] = packing
@@ -101,9 +102,9 @@ def place(everything: Sequence[Tenant], target: Target, capacities: Mapping[str,
     return tuple(placements), packings
 
 
-def _lowest(blocks: Sequence[Block], alignment: int, capacity: int) -> Packing:
-    """A packing within the capacity, and as low as a short search finds."""
-    packing = pack(blocks, alignment, effort=SHORT)
+def _lowest(blocks: Sequence[Block], alignment: int, capacity: int, effort: float) -> Packing:
+    """A packing within the capacity, and as low as a search finds."""
+    packing = pack(blocks, alignment, effort=effort)
     return packing if packing.peak <= capacity else pack(blocks, alignment, capacity)
 
 

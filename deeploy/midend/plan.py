@@ -1,8 +1,7 @@
 """The Plan: where every buffer lies, at which level, and for how long, and how every call is tiled.
 
-For a machine with one flat memory, the plan is a static arena: local buffers and scratch are packed by lifetime and
-address (``deeploy.midend.pack``), constants are read-only data, inputs and outputs belong to the caller. A machine with
-several memories is planned by ``deeploy.midend.managed``.
+Local buffers, windows and scratch are packed by lifetime and address (``deeploy.midend.pack``); inputs and outputs belong to the caller.
+``deeploy.midend.planner`` makes plans.
 """
 
 from __future__ import annotations
@@ -12,16 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.lifetime import FOR_EVER, Lifetime, lifetimes
-from deeploy.midend.pack import Block, pack
+from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
-from deeploy.midend.program import Call, Program, Role, ahead, chosen
+from deeploy.midend.program import Call, Program, ahead
 from deeploy.midend.tiling import Tiling
-
-__all__ = ["LevelUse", "Machine", "Placement", "Plan", "Prediction", "plan_flat"]
 
 Buffering = Literal["auto", "double", "single"]
 
@@ -33,7 +28,7 @@ class Machine:
     Attributes:
         capacities: bytes of every level's arena; constants that live beside it are counted in it.
         cores: of every engine's team, at most.
-        default_memory: where constants lie.
+        default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
         homes: levels of states by buffer, where another network of the project says so.
     """
@@ -50,7 +45,7 @@ class Machine:
 class LevelUse:
     """Bytes of one memory level: the arena's peak and its lower bound, the caller's arrays, constants, reserved.
 
-    ``peak`` counts the constants of a level with a capacity.
+    ``peak`` counts the constants that lie in the memory.
     """
 
     capacity: int | None
@@ -75,19 +70,23 @@ class Prediction:
 class Plan:
     """Everything needed to emit a program for a target.
 
-    On a machine with several memories also: ``calls``, the candidate of every call; ``homes``, the level of every buffer;
-    ``fetched``, the step in which the fetch of a far constant begins (-1: once, before the first inference); ``offered``, the
-    candidates that every call could choose from, and ``ways``, the calls that their numbers of alternatives mean.
+    Attributes:
+        calls: the candidate of every call.
+        homes: the level of every buffer.
+        fetched: the step in which the fetch of a far constant begins (-1: once, before the first inference).
+        prediction: None where the target has no timing.
+        offered: the candidates that every call could choose from, where the target has a timing.
+        ways: the calls that their numbers of alternatives mean.
     """
 
     program: Program
     target: Target
     placements: tuple[Placement, ...]
     memory: Mapping[str, LevelUse]
-    machine: Machine | None = None
-    calls: tuple[Candidate, ...] = ()
-    homes: Mapping[str, str] = field(default_factory=dict)
-    fetched: Mapping[str, int] = field(default_factory=dict)
+    machine: Machine
+    calls: tuple[Candidate, ...]
+    homes: Mapping[str, str]
+    fetched: Mapping[str, int]
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
     ways: tuple[tuple[Call, ...], ...] = ()
@@ -118,8 +117,9 @@ class Plan:
     @cached_property
     def load_tickets(self) -> Mapping[int, int]:
         """The ticket of the whole constants that are first used in a step: behind those of windows in and out, each in its turn."""
-        path = self.target.outward(self.target.engines[0].memory)[-1]
-        return {step: 2 + number % (path.tickets - 2) for number, step in enumerate(sorted(set(self.first_uses.values())))}
+        steps = sorted(set(self.first_uses.values()))
+        tickets = self.target.outward(self.target.engines[0].memory)[-1].tickets if steps else 0
+        return {step: 2 + number % (tickets - 2) for number, step in enumerate(steps)}
 
     @cached_property
     def followers(self) -> Mapping[int, int]:
@@ -131,41 +131,10 @@ class Plan:
         rows = [f"plan {self.program.name} for {self.target.name}"]
         for name, use in self.memory.items():
             rows.append(f"  {name}: peak {use.peak} of lower bound {use.lower_bound}, io {use.io}, constants {use.constants}")
-        for call, candidate in zip(self.program.calls, self.calls, strict=False):
+        for call, candidate in zip(self.program.calls, self.calls, strict=True):
             loops = ", ".join(f"{loop.dim} {loop.trips} x {loop.tile}" for loop in candidate.tiling.loops) or "one tile"
             streams = ", ".join(f"{s.operand} {s.path} {s.depth} x {s.bytes}{' early' * s.is_early}" for s in candidate.tiling.streams)
             rows.append(f"  {call.name}: {loops}; {streams}; {candidate.cycles} cycles")
         for p in sorted(self.placements, key=lambda p: (p.first, p.level, p.offset)):
             rows.append(f"  {p.level}+{p.offset}: {'='.join(p.buffers)} {p.size} bytes, steps {p.first}..{p.last}")
         return "\n".join(rows)
-
-
-def plan_flat(program: Program, target: Target) -> Plan:
-    """Place every buffer of ``program`` in the one memory of ``target``; kernels without scratch memory run where others do not fit.
-
-    Raises:
-        FitError: the arena does not fit the level's capacity.
-    """
-    ways = [program.ways(step) for step in range(len(program.calls))]
-    lean = [next((number for number, call in enumerate(calls) if not call.scratch), 0) for calls in ways]
-    try:
-        return _flat(chosen(program, [0] * len(ways)), target)
-    except FitError:
-        if not any(lean):
-            raise
-    return _flat(chosen(program, lean), target)
-
-
-def _flat(program: Program, target: Target) -> Plan:
-    level = target.memories[0]
-    blocks = lifetimes(program)
-    packing = pack([_block(b) for b in blocks], level.alignment, level.capacity)
-    placements = tuple(Placement(level.name, packing.offsets[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks)
-    io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
-    constants = sum(b.bytes for b in program.buffers.values() if b.role is Role.CONSTANT)
-    use = LevelUse(level.capacity, level.alignment, packing.peak, packing.lower_bound, io, constants)
-    return Plan(program, target, placements, {level.name: use})
-
-
-def _block(lifetime: Lifetime) -> Block:
-    return Block(lifetime.buffers[0], lifetime.first, lifetime.last, lifetime.size)

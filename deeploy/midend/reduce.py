@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem, Users
+from deeploy.midend.problem import Choice, Home, Problem, Users
 
 FEW = 2  # candidates per combination of sources
 

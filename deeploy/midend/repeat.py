@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.midend.cached import saved
-from deeploy.midend.choose import Choice, Home, Problem, Share, Users
-from deeploy.midend.load import loads
+from deeploy.midend.problem import Choice, Home, Problem, Share, Users, evaluate, fits
 
 LEAST = 4  # blocks that are worth it
 
@@ -159,29 +157,4 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
                 return None
             homes[home.name] = choice.homes[twin]
     result = replace(choice, picks=tuple(picks), early=tuple(early), homes=homes)
-    return replace(result, cycles=_cycles(problem, result)) if _fits(problem, result) else None
-
-
-def _cycles(problem: Problem, choice: Choice) -> int:
-    """Predicted cycles of a choice that fetches no constants whole."""
-    chosen = problem.chosen(choice.picks)
-    codes = problem.executed(chosen)
-    warm = saved(codes, chosen)
-    total = sum(candidate.cycles for candidate in chosen) - sum(warm)
-    for step, candidate in enumerate(chosen):
-        if choice.early[step]:
-            start = problem.start(step)
-            hidden = chosen[start].tail - (chosen[start].warm_tail if warm[start] else 0)
-            gain = candidate.early + (candidate.early_issue if codes[start].is_accelerated else 0)
-            total += max(0, gain - hidden) - gain
-    return total
-
-
-def _fits(problem: Problem, choice: Choice) -> bool:
-    """Whether candidates agree with the homes and every memory holds what it should at every step."""
-    for step, candidate in enumerate(problem.chosen(choice.picks)):
-        names = problem.operands[step][candidate.alternative]
-        if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
-            return False
-    rows = zip(loads(problem, choice), problem.capacities, strict=True)
-    return all(count <= capacity for row, capacity in rows for count in row)
+    return replace(result, cycles=evaluate(problem, result)) if fits(problem, result) else None

@@ -107,7 +107,7 @@ def share(plans: Mapping[str, Plan], again: Again) -> dict[str, Plan]:
     """
     leads = groups({name: plan.program for name, plan in plans.items()})
     first = next(iter(plans.values()))
-    if first.machine is None:
+    if first.target.is_flat:
         return _on_flat_memory(plans, leads)
     rooms = {name: {level: use.capacity or 0 for level, use in plan.memory.items()} for name, plan in plans.items()}
     together = _Together(dict(plans), leads, rooms)
@@ -200,13 +200,12 @@ class _Together:
         result: dict[str, Machine] = {}
         for name, plan in self.plans.items():
             homes = self._homes(name)
-            if plan.machine is not None and any(plan.homes[buffer] != level for buffer, level in homes.items()):
+            if any(plan.homes[buffer] != level for buffer, level in homes.items()):
                 result[name] = replace(plan.machine, homes=homes)
         if result:
             return result
         for name, level, _ in self.misfits():
             machine = result.get(name, self.plans[name].machine)
-            assert machine is not None
             room = max(1, self.rooms[name][level] - self.foreign(name, level))
             result[name] = replace(machine, capacities={**machine.capacities, level: room}, homes=self._homes(name))
         return result
@@ -256,11 +255,9 @@ class _Together:
     def _use(self, name: str, placements: tuple[Placement, ...], level: str) -> LevelUse:
         """What is used of a level when all networks are there."""
         plan = self.plans[name]
-        use, is_flat = plan.memory[level], plan.machine is None
-        constants = use.constants if is_flat else self.beside(level)
+        use, constants = plan.memory[level], self.beside(level)
         own = max((p.offset + p.size for p in plan.placements if p.level == level), default=0)
         peak = max((p.offset + p.size for p in placements if p.level == level), default=0)
-        bound = use.lower_bound - (0 if is_flat else use.constants) + max(0, peak - own)
-        beside = 0 if is_flat else constants
-        room = use.capacity if is_flat else self.rooms[name][level]
-        return replace(use, capacity=room, peak=peak + beside, lower_bound=bound + beside, constants=constants)
+        bound = use.lower_bound - use.constants + max(0, peak - own)
+        room = use.capacity if plan.target.is_flat else self.rooms[name][level]
+        return replace(use, capacity=room, peak=peak + constants, lower_bound=bound + constants, constants=constants)

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, quotient, remainder
+from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
 from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
 from deeploy.midend.program import Call, Operand
 
@@ -172,6 +172,13 @@ class Windows:
         size = self.shape[axis]
         return self.geometry.window(self.name, axis, size, at, name) if self.is_mapped else Window(0, size, 0, 0)
 
+    def in_place(self, at: Mapping[str, Part], name: str) -> tuple[Window, ...]:
+        """What is seen of an operand that is used where it lies: along an axis that ``at`` does not narrow, all that there is."""
+        seen = [self.window(axis, at, f"{name}_{axis}") for axis in range(len(self.shape))]
+        free = [not any(d.name in at for access in self.maps for d in access.axes[axis].dims()) for axis in range(len(self.shape))]
+        whole = zip(seen, self.shape, free, strict=True)
+        return tuple(Window(w.first, plain(size - w.first), w.before, w.after) if is_free else w for w, size, is_free in whole)
+
     @cache  # noqa: B019  (lives as long as the planning of one class of calls)
     def cut(self, axis: int, size: int) -> AxisCut:
         """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
@@ -239,14 +246,9 @@ def _within(call: Call, windows: Windows) -> list[int]:
     return [axis for axis in range(outermost, rank) if any(windows.shape[a] > 1 for a in range(outermost, axis))]
 
 
-def in_place(call: Call, windows: Windows) -> frozenset[str] | None:
-    """The dimensions that are not cut where a kernel uses an operand as it lies, without a copy of its window.
-
-    None where the kernel never can, since the window of the whole call is not packed as the kernel wants it.
-    """
+def in_place(call: Call, windows: Windows) -> frozenset[str]:
+    """The dimensions that are not cut where a kernel uses an operand as it lies, without a copy of its window."""
     axes = _within(call, windows) if windows.is_mapped else []
-    if any(windows.window(axis, {}).count != windows.shape[axis] for axis in axes):
-        return None
     return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)
 
 

@@ -105,8 +105,11 @@ class _Explanation:
         others = [name for name in able if name not in {way.kernel.engine for way in self.ways}]
         only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
         dim = self.chosen.tiling.core_dim
-        cores = self.plan.machine.cores if self.plan.machine is not None else 1
-        team = f"{min(cores, target.engine(call.kernel.engine).cores)} cores share {dim}" if dim is not None else "one core does the work"
+        team = (
+            f"{min(self.plan.machine.cores, target.engine(call.kernel.engine).cores)} cores share {dim}"
+            if dim is not None
+            else "one core does the work"
+        )
         compared = [f" {self.by(best)}: {self.verdict(best)}." for best in self.rivals()]
         why = "" if compared else ", the only kernel that fits the node"
         if call.kernel.generator:
@@ -201,7 +204,7 @@ class _Explanation:
         """Where an operand lives, and what of it moves."""
         plan, buffer = self.plan, self.plan.program.buffers[self.call.operands[name].buffer]
         home = plan.homes.get(buffer.name)
-        if buffer.role is Role.CONSTANT and plan.machine is not None:
+        if buffer.role is Role.CONSTANT:
             stored = plan.machine.default_memory
             first = plan.fetched.get(buffer.name)
             copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"

@@ -129,8 +129,7 @@ class _Builder:
         self.paths = plan.target.outward(self.engine.memory)
         self.windows = {name: Windows(self.geometry, name, operand) for name, operand in self.call.operands.items()}
         self.live = live_rows(plan.program)
-        most = plan.machine.cores if plan.machine is not None else 1
-        self.cores = min(most, self.engine.cores) if self.tiling.core_dim is not None else 1
+        self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.core_dim is not None else 1
 
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
@@ -243,16 +242,16 @@ class _Builder:
     def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
         stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
-        part = self._shown(name, mine, f"{name}_part")
+        label = f"{name}_part"
         if stream is None:
+            part = self.windows[name].in_place(mine, label)
             operand = self.call.operands[name]
             strides: Sequence[Value] = operand.access.strides
             element = operand.access.offset + past_rows(self.plan.program) * operand.step
             address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
         else:
             whole = self._shown(name, tile, name)
-            if mine == tile:
-                part = whole
+            part = whole if mine == tile else self._shown(name, mine, label)
             strides, address, element = _packed(whole, self.windows[name].order), self._slot(stream, self.tiling.index), 0
             firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)

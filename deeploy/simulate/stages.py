@@ -26,9 +26,9 @@ from deeploy.graph.topology import Topology
 from deeploy.midend.assemble import assemble
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.managed import Far, Planner
 from deeploy.midend.misfit import Misfit
 from deeploy.midend.plan import Plan
+from deeploy.midend.planner import Far, Planner
 from deeploy.midend.program import Role
 from deeploy.simulate.walk import walk
 
@@ -125,7 +125,6 @@ class PlannedStages:
             machine = machine_of(target, options)
         except UsageError as error:  # less memory is left than an option asks for
             raise FitError(error.what, error.remedy) from error
-        assert machine is not None
         program = assemble("stage", part(self.graph, self.levels, first, end), *kernels_of(target, machine))
         return _Planner(program, target, machine, options.seconds)
 

@@ -210,7 +210,7 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], hops: Sequence[Hop], top
     paths: dict[str, float] = {}
     for plan, run in zip(plans, runs, strict=True):
         timing, machine = plan.target.timing, plan.machine
-        assert timing is not None and machine is not None
+        assert timing is not None
         engines = sorted({call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys())
         power = sum(timing.core_mw[name] * min(machine.cores, plan.target.engine(name).cores) for name in engines) / 1e3
         busy = sum(run.shares[name] for name in ("compute", "overhead", "issue"))

@@ -142,7 +142,7 @@ def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
     per byte. Links between chips have no part in one chip's plan.
     """
     timing = plan.target.timing
-    assert timing is not None and plan.machine is not None
+    assert timing is not None
     microseconds = cycles / timing.mhz
     engines = {call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys()
     milliwatt = sum(timing.core_mw[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))

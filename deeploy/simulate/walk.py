@@ -83,7 +83,7 @@ class Walk:
     """The walk over a plan, call by call, from cycle ``now`` on."""
 
     def __init__(self, plan: Plan, now: float = 0.0, past: int | None = None) -> None:
-        assert plan.machine is not None and plan.target.timing is not None
+        assert plan.target.timing is not None
         self.plan = plan
         self.unrolled = Unrolled(build(plan), rows(plan.program, past))
         self.calls = plan.program.calls

@@ -10,7 +10,7 @@ import pytest
 from mako.lookup import TemplateLookup
 
 from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store, stored_bytes
-from deeploy.backend.managed import LAST, _blocks, loaded, machine
+from deeploy.backend.network import LAST, _blocks, loaded, machine
 from deeploy.graph.types import DType
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem
+from deeploy.midend.problem import Choice, Home, Problem
 
 State = dict[str, tuple[int, bool]]  # per home: hop, and whether its constants are fetched at every inference
 

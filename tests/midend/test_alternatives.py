@@ -16,12 +16,12 @@ from deeploy.errors import FitError
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.kernel import Kernel, Tiling
 from deeploy.graph.target import Rate, Target
-from deeploy.midend import cost, managed
+from deeploy.midend import cost, planner
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import select, view_node
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import Planner
 from deeploy.midend.plan import Plan
+from deeploy.midend.planner import Planner
 from deeploy.midend.program import Program, Role, chosen
 from deeploy.target import load
 from tests.e2e import test_pipeline
@@ -79,7 +79,7 @@ def test_no_better_plan_is_lost(l1: int, tmp_path: Path, monkeypatch: pytest.Mon
     path = test_pipeline.residual(tmp_path)
     options = Options({"l1": l1})
     few = deeploy.compile(path, "siracusa", options=options).plan
-    monkeypatch.setattr(managed, "offered", lambda program, *_: program)
+    monkeypatch.setattr(planner, "offered", lambda program, *_: program)
     every = deeploy.compile(path, "siracusa", options=options).plan
     assert few.prediction is not None and every.prediction is not None
     assert few.prediction.cycles <= 1.01 * every.prediction.cycles

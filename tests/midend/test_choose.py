@@ -11,8 +11,9 @@ import pytest
 
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem, Search, Share, choose, smallest
+from deeploy.midend.choose import choose, smallest
 from deeploy.midend.dominance import undominated
+from deeploy.midend.problem import Choice, Home, Problem, Search, Share
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
 

@@ -13,8 +13,8 @@ from deeploy.backend import project
 from deeploy.midend.keep import SHARE, keep, likely
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
-from deeploy.midend.managed import Planner
 from deeploy.midend.plan import Plan
+from deeploy.midend.planner import Planner
 from deeploy.runners import host
 from deeploy.simulate.walk import walk
 from tests.simulate.nets import compiled, node

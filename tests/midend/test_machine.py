@@ -49,7 +49,7 @@ def test_what_the_target_does_not_have_is_refused(options: Options, words: tuple
 
 def test_a_flat_target_takes_no_options() -> None:
     generic = load("generic")
-    assert machine_of(generic, Options()) is None
+    assert machine_of(generic, Options()).default_memory == ""
     with pytest.raises(UsageError):
         machine_of(generic, Options({"l1": 1000}))
 

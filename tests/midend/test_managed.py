@@ -12,11 +12,11 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.cached import code_of, saved
-from deeploy.midend.choose import Choice, Problem
 from deeploy.midend.machine import Options
-from deeploy.midend.managed import Far, Planner, plan_managed
 from deeploy.midend.place import Overfull
 from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.planner import Far, Planner, make_plan
+from deeploy.midend.problem import Choice, Problem
 from deeploy.midend.program import Program
 from tests.midend import exhaustive
 from tests.simulate.nets import compiled, node
@@ -157,9 +157,9 @@ def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patc
 
     def recorded(program: Program, *others: Any) -> Plan:
         seen.append(program)
-        return plan_managed(program, *others)
+        return make_plan(program, *others)
 
-    patch.setattr("deeploy.api.plan_managed", recorded)
+    patch.setattr("deeploy.api.make_plan", recorded)
     return build(folder, Options()), seen[0]
 
 

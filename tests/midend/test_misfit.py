@@ -13,8 +13,8 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.midend.machine import Options
-from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Buffering, Machine, Plan
+from deeploy.midend.planner import make_plan
 from deeploy.target import load
 from tests.simulate import nets
 
@@ -29,7 +29,7 @@ def replan(whole: deeploy.Compiled, l1: int, l2: int | None = None, buffering: B
     machine = whole.plan.machine
     assert machine is not None
     capacities = {**machine.capacities, "L1": l1} | ({} if l2 is None else {"L2": l2})
-    return plan_managed(whole.network.program, whole.plan.target, Machine(capacities, machine.cores, buffering, machine.default_memory))
+    return make_plan(whole.network.program, whole.plan.target, Machine(capacities, machine.cores, buffering, machine.default_memory))
 
 
 def stated(error: FitError, level: str) -> int:

@@ -14,10 +14,9 @@ import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Choice, Home, Problem
-from deeploy.midend.load import loads
 from deeploy.midend.machine import Options
 from deeploy.midend.prefetch import prefetched
+from deeploy.midend.problem import Choice, Home, Problem, loads
 from deeploy.midend.tiling import Tiling
 from deeploy.runners import host
 

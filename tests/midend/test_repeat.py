@@ -8,7 +8,8 @@ import numpy as np
 
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.choose import Home, Problem, Share, choose
+from deeploy.midend.choose import choose
+from deeploy.midend.problem import Home, Problem, Share
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive

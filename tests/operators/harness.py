@@ -31,6 +31,7 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.midend.program import Call, Operand
+from deeploy.midend.tiling import Windows
 from deeploy.operators.views import Access
 from deeploy.resources import resource
 
@@ -211,7 +212,11 @@ def _main(
     call: Call, instance: calls.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
     scratch = {name: f"(void *){name}" for name in call.scratch}
-    body = calls.render(call, instance.name, calls.views(call, types, 0), scratch, calls.extents(call, 0), _lookup)
+    views: dict[str, calls.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
+    for name, operand in call.operands.items():
+        seen = Windows(call.geometry, name, operand).in_place({}, name)
+        views[name] = calls.view(call, name, types[name], seen, operand.access.strides)
+    body = calls.render(call, instance.name, views, scratch, call.geometry.extents, _lookup)
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']
     lines += [f"void {instance.name}(const struct {instance.struct} *k);"]
     lines += ["int main(int argc, char **argv) {", "    if (argc != 3) return 2;", '    FILE *in = fopen(argv[1], "rb");']

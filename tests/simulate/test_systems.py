@@ -16,8 +16,8 @@ from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.target import Loops, Rate
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, kernels_of, machine_of
-from deeploy.midend.managed import plan_managed
 from deeploy.midend.plan import Plan
+from deeploy.midend.planner import make_plan
 from deeploy.operators.link import receive, send
 from deeploy.simulate.systems import LINK, SystemRun, stream, walk_system
 from deeploy.simulate.walk import walk
@@ -50,7 +50,7 @@ def planned(system: System) -> list[Plan]:
     plans = []
     for graph in system.chips:
         program = assemble("chip", graph, *kernels_of(TARGET, machine))
-        plans.append(plan_managed(program, TARGET, machine, 0.1))
+        plans.append(make_plan(program, TARGET, machine, 0.1))
     return plans
 
 

@@ -19,7 +19,7 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import plan_managed
+from deeploy.midend.planner import make_plan
 from deeploy.midend.program import chosen
 from deeploy.operators import conv, matmul
 from deeploy.runners import host
@@ -74,7 +74,7 @@ def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compi
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, target.kernels)
-    plan = plan_managed(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
+    plan = make_plan(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "layers", tuple(sources), tuple(results), True, ())}, {})
 

@@ -16,7 +16,7 @@ from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import plan_managed
+from deeploy.midend.planner import make_plan
 from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
@@ -143,7 +143,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
-    plan = plan_managed(program, target, machine, options.seconds)
+    plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "moves", tuple(sources), tuple(results), True, ())}, {}), arrays
 

@@ -20,7 +20,7 @@ from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
-from deeploy.midend.managed import plan_managed
+from deeploy.midend.planner import make_plan
 from deeploy.operators import requantise
 from deeploy.runners import host
 from deeploy.target import Kernel, load
@@ -156,7 +156,7 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
     target, options = load("siracusa"), Options({"l1": l1}, cores=cores)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
-    plan = plan_managed(assemble("network", graph, target.kernels), target, machine, options.seconds)
+    plan = make_plan(assemble("network", graph, target.kernels), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sums", tuple(sources), tuple(results), True, ())}, {}), arrays, wanted
 

@@ -1,6 +1,7 @@
-"""Planning for a machine with several memories: Choose and Place, joined by cuts.
+"""Planning: Choose and Place, joined by cuts.
 
-First the constants are all kept in the memory around the engines' own, where reading them costs least. Only when that does not
+On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where there are several
+memories, the constants are first all kept in the one around the engines' own, where reading them costs least. Only when that does not
 fit, further homes enter the problem: activations and constants that stay far away and are streamed through, and constants
 that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
 cannot be packed is forbidden and the problem solved again.
@@ -16,9 +17,8 @@ from enum import IntEnum
 
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
-from deeploy.midend.cached import Code, code_of
+from deeploy.midend.cached import code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
-from deeploy.midend.choose import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, choose
 from deeploy.midend.greedy import greedy_cycles
 from deeploy.midend.keep import expected, is_near, keep, likely, reserve
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
@@ -29,6 +29,7 @@ from deeploy.midend.pack import Packing
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
+from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, least, obvious
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
 from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
@@ -63,22 +64,25 @@ class Planner:
             engine.name: tuple(self.levels.index(level) for level in (engine.memory, *(path.far for path in target.outward(engine.memory))))
             for engine in target.engines
         }
+        self.around = 0 if target.is_flat else 1  # the memory in which buffers and constants lie that are nowhere else
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
         self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
-        self.program = program = offered(program, lambda call: self._tiler(call, program), lambda call: _kind(call, program))
+        if target.timing is not None:
+            program = offered(program, lambda call: self._tiler(call, program), lambda call: _kind(call, program))
+        self.program = program
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
-        self.is_far = target.memory(machine.default_memory).is_far
+        self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = _users(program)
 
     def _room(self, hop: int, level: str) -> int:
         """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
         memory = self.target.memory(level)
-        if memory.capacity is None or hop != 1:
+        if memory.capacity is None or hop != 1 or self.target.is_flat:
             return self.machine.capacities[level]
         return min(self.machine.capacities[level], memory.capacity - memory.reserved - self.io)
 
@@ -94,6 +98,8 @@ class Planner:
 
     def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
         """The memories that hold a constant for ever: where it lies, and with ``Far.NONE`` also where a far one is copied to."""
+        if self.target.is_flat:
+            return ()
         if buffer.memory:
             return (self.levels.index(buffer.memory),)
         return ((1, 2) if far is Far.NONE else (2,)) if self.is_far else (1,)
@@ -122,7 +128,8 @@ class Planner:
                 steps_of.setdefault(operand.buffer, []).append(step)
         for block in self.blocks:
             may_leave = self.is_far and self._may_leave(block.size, far)
-            hops = [hop for hop in range(3 if may_leave else 2) if block.size <= self.room[self.levels[hop]]]
+            common = self.reach[self.target.engines[0].name][: 3 if may_leave else 2]
+            hops = [hop for hop in common if self.target.is_flat or block.size <= self.room[self.levels[hop]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
             uses = sorted({step for name in block.buffers for step in steps_of.get(name, ())})
             if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
@@ -130,7 +137,7 @@ class Planner:
             hops += [hop for hop in self._private(uses) if block.size <= self.room[self.levels[hop]]]
             wanted = self.machine.homes.get(block.buffers[0])
             hops = [hop for hop in hops if wanted in (None, self.levels[hop])]
-            result.append(Home(block.buffers[0], self.aligned(block.size, 1), steps, tuple(hops)))
+            result.append(Home(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(hops)))
         return result + (self._far_constants(far) if far and self.is_far else [])
 
     def _private(self, steps: Sequence[int]) -> list[int]:
@@ -181,7 +188,7 @@ class Planner:
                 reach = self.reach[call.kernel.engine]
                 for hops in itertools.product(*([hop for hop in homes[home].hops if hop in reach] for home in distinct)):
                     given = dict(zip(distinct, hops, strict=True))
-                    unchosen = {name: reach[0] if self.program.buffers[o.buffer].memory else 1 for name, o in call.operands.items()}
+                    unchosen = {n: reach[0] if self.program.buffers[o.buffer].memory else self.around for n, o in call.operands.items()}
                     found += self._candidates(call, number, {n: unchosen[n] if home is None else given[home] for n, home in names.items()})
                 named.append(list(names.values()))
             candidates.append(found)
@@ -202,7 +209,7 @@ class Planner:
             tiler = self._tiler(call, self.program)
             found = tiler.candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
             numbered = [self._numbered(candidate, number, reach) for candidate in found]
-            self._found[wanted] = expected(call, numbered, self.program.buffers, self.short, self.measured)
+            self._found[wanted] = expected(call, numbered, self.program.buffers, self.short, self.measured) if self.short else numbered
         return self._found[wanted]
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
@@ -214,11 +221,15 @@ class Planner:
         return self._tilers[key]
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
-        """A candidate that counts memories as all engines do, and not from its own engine outwards."""
+        """A candidate that counts memories as all engines do, and not from its own engine outwards.
+
+        Where nothing is known of time, what comes earlier in the order of preference is taken for faster.
+        """
         sizes = dict(zip(reach, candidate.bytes, strict=True))
         every = tuple(sizes.get(hop, 0) for hop in range(len(self.levels)))
         hops = tuple(reach[hop] for hop in candidate.hops)
-        return replace(candidate, hops=hops, bytes=every, alternative=number, own=reach[0])
+        cycles = candidate.cycles if self.target.timing is not None else number
+        return replace(candidate, hops=hops, bytes=every, cycles=cycles, alternative=number, own=reach[0])
 
     def plan(self) -> Plan:
         """The plan with the fewest predicted cycles.
@@ -233,8 +244,18 @@ class Planner:
                 problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None:
-            raise misfit(self._misfit())
+            raise self._overfull(problem) if self.target.is_flat else misfit(self._misfit())
         return self._finish(*solved)
+
+    def _overfull(self, problem: Problem) -> FitError:
+        """Why the only memory does not hold the kernels that need the least of it."""
+        picks = tuple(min(range(len(row)), key=[c.bytes for c in row].__getitem__) for row in problem.candidates)
+        choice = Choice(picks, (False,) * len(picks), {home.name: home.hops[0] for home in problem.homes}, {}, 0, 0)
+        try:
+            self._place(problem, choice)
+        except Overfull as overfull:
+            return overfull.error
+        return FitError("no plan was found within the solver's budget, and none was ruled out", "Give the network more time: --seconds.")
 
     def _misfit(self) -> Misfit:
         def at(hop: int, capacity: int) -> Problem:
@@ -260,7 +281,7 @@ class Planner:
         ]
         blocks = repetition(signatures)
         short = shortened(problem, blocks) if blocks is not None else None
-        first = choose(short, (), replace(self.search, gap=LARGE_GAP)) if short is not None else None
+        first = _cheapest(short, replace(self.search, gap=LARGE_GAP)) if short is not None else None
         choice = expanded(problem, blocks, first) if blocks is not None and first is not None else None
         if choice is None:
             return self._solve(problem)
@@ -268,25 +289,25 @@ class Planner:
             placements, packings = self._place(problem, choice)
         except Overfull:
             return self._solve(problem)
-        return replace(choice, bound=_least(problem)), placements, packings, problem
+        return replace(choice, bound=least(problem)), placements, packings, problem
 
     def _solve_large(self, problem: Problem) -> Solved | None:
         """A problem whose far homes are settled first, by a few candidates of each call."""
-        first = choose(coarse(problem), (), replace(self.search, gap=LARGE_GAP, probes=False))
+        first = _cheapest(coarse(problem), replace(self.search, gap=LARGE_GAP, probes=False))
         if first is None:
             return self._solve(problem)
         solved = self._solve(settled(problem, first), replace(self.search, gap=LARGE_GAP))
         if solved is None:
             return self._solve(problem)
         choice, placements, packings, reduced = solved
-        return replace(choice, bound=_least(problem)), placements, packings, reduced
+        return replace(choice, bound=least(problem)), placements, packings, reduced
 
     def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""
         search = search or self.search
         forbidden: list[Choice] = []
         while True:
-            choice = choose(problem, forbidden, search)
+            choice = _cheapest(problem, search, forbidden)
             if choice is None:
                 return None
             try:
@@ -301,7 +322,7 @@ class Planner:
         """The choice with addresses; its fetches begin as early as there is room, unless that cannot be packed."""
         earlier = prefetched(problem, choice)
         if earlier is not choice:
-            earlier = replace(earlier, bound=min(choice.bound, _least(problem)))
+            earlier = replace(earlier, bound=min(choice.bound, least(problem)))
             with suppress(Overfull):
                 return earlier, *self._place(problem, earlier)
         return choice, *self._place(problem, choice)
@@ -322,7 +343,7 @@ class Planner:
 
     def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
         """The level where every buffer is at home."""
-        levels = {b.name: b.memory or self.levels[1] for b in program.buffers.values() if b.role is Role.CONSTANT}
+        levels = {b.name: b.memory or self.levels[self.around] for b in program.buffers.values() if b.role is Role.CONSTANT}
         for home in problem.homes:
             if home.name in choice.homes:
                 levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
@@ -345,7 +366,7 @@ class Planner:
         homes = self._levels_of(problem, choice, program)
         level = homes | {name: homes[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
-        prediction = Prediction(choice.cycles, choice.bound, greedy_cycles(problem))
+        is_timed = self.target.timing is not None
         return Plan(
             program,
             self.target,
@@ -355,8 +376,8 @@ class Planner:
             tuple(self._chosen(problem, choice)),
             level,
             fetched,
-            prediction,
-            tuple(tuple(candidates) for candidates in problem.candidates),
+            Prediction(choice.cycles, choice.bound, greedy_cycles(problem)) if is_timed else None,
+            tuple(tuple(candidates) for candidates in problem.candidates) if is_timed else (),
             tuple(self.program.ways(step) for step in range(len(program.calls))),
         )
 
@@ -369,15 +390,15 @@ class Planner:
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
-        for hop, level in enumerate(self.levels):
+        for hop, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
             memory, packing = self.target.memory(level), packings[level]
             beside = self.beside(hop, program)
             result[level] = LevelUse(
-                self.room[level],
+                self.room[level] if memory.capacity is not None else None,
                 memory.alignment,
                 packing.peak + beside,
                 packing.lower_bound + beside,
-                self.io if hop == 1 else 0,
+                self.io if hop == self.around else 0,
                 beside,
                 memory.reserved,
             )
@@ -397,16 +418,14 @@ def _users(program: Program) -> dict[str, Users]:
     return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}
 
 
-def _least(problem: Problem) -> int:
-    """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
-    total, cores, last = 0, set[Code](), set[Code]()  # what may have run there, and may have run last
-    for step, candidates in enumerate(problem.candidates):
-        codes = [problem.code(step, c) for c in candidates]
-        warm = [c.warm if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
-        total += min(c.cycles - c.early - c.early_issue - less for c, less in zip(candidates, warm, strict=True))
-        last = set(codes)
-        cores = {code for code in codes if not code.is_short} | (cores if any(code.is_short for code in codes) else set())
-    return total
+def _cheapest(problem: Problem, search: Search, forbidden: Sequence[Choice] = ()) -> Choice | None:
+    """The cheapest choice that fits; None where there is none."""
+    found = None if forbidden else obvious(problem)
+    if found is not None:
+        return found
+    from deeploy.midend.choose import choose  # importing the solver takes a third of a second, which flat machines need not pay
+
+    return choose(problem, forbidden, search)
 
 
 def _tightened(problem: Problem, hop: int, needed: int) -> Problem:
@@ -427,15 +446,17 @@ def _kind(call: Call, program: Program) -> tuple[object, ...]:
     return id(call.kernel), call.node.epilogue, attrs, operands, scratch, call.geometry.limited
 
 
-def plan_managed(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
-    """Plan a network for a machine with several memories.
+def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:
+    """Plan a network.
 
     Raises:
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
     planner = Planner(program, target, machine, seconds)
+    if not is_near(target, machine):
+        return planner.plan()
     level = planner.levels[0]
-    short = likely(planner.program, planner.room[level], target.memory(level).alignment) if is_near(target, machine) else 0
+    short = likely(planner.program, planner.room[level], target.memory(level).alignment)
     planner.short = short
     first = planner.plan()
     plan = keep(first, planner.measured)

@@ -1,7 +1,8 @@
-"""Plans for machines with several memories as C: loops over tiles that fetch, compute and store.
+"""One network as C: its schedule printed, the numbers of its plan, and its constants.
 
-Every call becomes a few functions: what moves for tile ``t``, what every core computes in it, and the loop that keeps
-transfers and computing side by side. Where a tile lies follows from ``t`` by division; there are no tables.
+Where there are transfers, every call becomes a few functions: what moves for tile ``t``, what every core computes in it, and the loop that
+keeps transfers and computing side by side. Where a tile lies follows from ``t`` by division; there are no tables. Where there are none, a
+call is a call.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
-from deeploy.backend.constants import Shared, blob, constants, context, stored_bytes, symbol
-from deeploy.backend.layers import Printer, macro
+from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
+from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.graph import names
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
@@ -23,7 +24,6 @@ from deeploy.schedule.build import far_name
 from deeploy.schedule.check import check
 from deeploy.schedule.ir import Move
 
-WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 LAST = 2**31 - 1
 
 
@@ -38,52 +38,55 @@ def network(
 ) -> dict[str, str | bytes]:
     """The files of one network; kernel instances it needs are added to ``instances``."""
     program, target = plan.program, plan.target
-    is_far = plan.machine is not None and target.memory(plan.machine.default_memory).is_far
+    is_far, is_flat = _is_far(plan), target.is_flat
     resident = {m.name: constants(prefix, program.buffers.values(), m.name) for m in target.memories}
     stored = (common.store.constants[prefix], *resident.values())
-    addresses = _addresses(prefix, plan, {k.name: k.far for kept in stored for k in kept}, is_far)
+    outside = _outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
     schedule = build(plan)
     check(plan, schedule)
     levels = {engine.name: engine.memory for engine in target.engines}
-    printer = Printer(schedule, program, addresses, levels, lookup, instances, common.project)
+    printer = Printer(schedule, program, outside, levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [(call.name, printer.layer(step)) for step, call in enumerate(program.calls)],
         "is_far": is_far,
+        "is_flat": is_flat,
         "resident": [name for name, kept in resident.items() if kept],
-        "outer": target.outward(target.engines[0].memory)[0].far,
-        "default": plan.machine.default_memory if plan.machine else "",
-        "levels": [memory.name for memory in target.memories],
+        "outer": "" if is_flat else target.outward(target.engines[0].memory)[0].far,
+        "default": plan.machine.default_memory,
+        "levels": list(plan.memory),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
+        "has_tiles": any(layer.tiling.tiles > 1 for layer in schedule.layers),
         "initialise": printer.initialise(),
         "kept_near": [] if is_far else [symbol(prefix, name) for name in kept],
-        "arena_bytes": 0,
-        "alignment": 1,
+        "arena_bytes": common.arenas[prefix] if is_flat else 0,
+        "alignment": target.memories[0].alignment if is_flat else 1,
         "offsets": sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
         "blocks": _blocks(plan),
         "steps": len(program.calls),
     }
-    render = {
-        f"include/{prefix}.h": "network.h.mako",
-        f"src/{prefix}.c": "managed_network.c.mako",
-        f"src/{prefix}_checks.h": "checks.h.mako",
-    }
-    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in render.items()}
+    templates = {f"include/{prefix}.h": "network.h.mako", f"src/{prefix}.c": "network.c.mako"}
+    templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
+    files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in templates.items()}
     return files | constant_files(prefix, plan, lookup, description, version, common)
+
+
+def _is_far(plan: Plan) -> bool:
+    """Whether constants lie where only transfers reach them."""
+    return not plan.target.is_flat and plan.target.memory(plan.machine.default_memory).is_far
 
 
 def constant_files(
     prefix: str, plan: Plan, lookup: TemplateLookup, description: Mapping[str, Any], version: str, common: Shared
 ) -> dict[str, str | bytes]:
     """Those of the files of one network that hold its constants."""
-    is_far = plan.machine is not None and plan.target.memory(plan.machine.default_memory).is_far
     files: dict[str, str | bytes] = {}
-    if not is_far:
+    if not _is_far(plan):
         values = context(prefix, plan, description, version, common)
         for kind in ("h", "c"):
             files[f"src/{prefix}_weights.{kind}"] = lookup.get_template(f"weights.{kind}.mako").render(**values)
     files[f"{prefix}_weights.bin"] = loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]
-    if is_far and len(common.store.blobs) > 1:
+    if _is_far(plan) and len(common.store.blobs) > 1:
         files[WEIGHTS] = common.store.blob
     return files
 
@@ -93,28 +96,27 @@ def loaded(plan: Plan, movable: bytes) -> bytes:
 
     ``movable`` are those that lie in no memory for good, but in the default one.
     """
-    buffers, default = plan.program.buffers.values(), plan.machine.default_memory if plan.machine is not None else ""
+    buffers, default = plan.program.buffers.values(), plan.machine.default_memory
     far = {memory.name: movable if memory.is_far and memory.name == default else b"" for memory in plan.target.memories}
     return b"".join(own + blob(buffers, name) for name, own in far.items())
 
 
-def _addresses(prefix: str, plan: Plan, offsets: Mapping[str, int], is_far: bool) -> dict[str, str]:
-    """Where every buffer begins, as a C expression."""
-    program = plan.program
+def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, Outside]:
+    """Where every buffer begins that lies in no arena."""
+    program, is_far = plan.program, _is_far(plan)
     result = {}
     for name, buffer in program.buffers.items():
         if program.growth is not None and name == program.growth.position:
-            result[name] = f"(rt_address)&{c.POSITION}"
+            result[name] = Outside(f"&{c.POSITION}")
         elif buffer.role is Role.INPUT:
-            result[name] = f"(rt_address)inputs[{program.inputs.index(name)}]"
+            result[name] = Outside(f"inputs[{program.inputs.index(name)}]")
         elif buffer.role is Role.OUTPUT:
-            result[name] = f"(rt_address)outputs[{program.outputs.index(name)}]"
+            result[name] = Outside(f"outputs[{program.outputs.index(name)}]")
         elif buffer.memory:
-            result[name] = f"{buffer.memory.lower()} + {offsets[symbol(prefix, name)]}"
-        elif buffer.role is Role.CONSTANT and name not in plan.fetched:
-            result[name] = f"constants + {offsets[symbol(prefix, name)]}" if is_far else f"(rt_address){symbol(prefix, name)}"
-    for name in plan.fetched:
-        result[far_name(name)] = f"constants + {offsets[symbol(prefix, name)]}" if is_far else f"(rt_address){symbol(prefix, name)}"
+            result[name] = Outside(f"{buffer.memory.lower()} + {offsets[symbol(prefix, name)]}", False)
+        elif buffer.role is Role.CONSTANT:
+            block = far_name(name) if name in plan.fetched else name
+            result[block] = Outside(f"constants + {offsets[symbol(prefix, name)]}" if is_far else symbol(prefix, name), not is_far)
     return result
 
 
@@ -135,8 +137,13 @@ def arena_bytes(plan: Plan, level: str) -> int:
 
 
 def machine(plan: Plan, arenas: Mapping[str, int], common: Shared, lookup: TemplateLookup) -> dict[str, str | bytes]:
-    """The machine's table and the numbers of its memories and transfer engines; ``arenas`` are bytes by memory."""
-    assert plan.machine is not None
+    """The machine's table and the numbers of its memories and transfer engines; none where there are no transfers.
+
+    Args:
+        arenas: bytes by memory.
+    """
+    if plan.target.is_flat:
+        return {}
     buffers = plan.program.buffers.values()
     beside = {memory.name: stored_bytes(buffers, memory.name) for memory in plan.target.memories if memory.is_far}
     if plan.machine.default_memory in beside:

@@ -1,0 +1,237 @@
+"""What there is to choose for a network, a choice, and what that costs: the one place that adds up cycles and bytes of choices.
+
+A call has candidates for every combination of homes of its operands, and for every kernel that may run it. A home is a memory by its
+number: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are own memories of
+other engines. Addresses come later (``deeploy.midend.place``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deeploy.midend.cached import Code, saved
+from deeploy.midend.candidates import Candidate
+
+DETERMINISTIC_SECONDS = 20.0
+
+Users = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard to search: deterministic seconds, the relative gap that is good enough, and whether to probe before."""
+
+    seconds: float = DETERMINISTIC_SECONDS
+    gap: float = 1e-4
+    probes: bool = True
+
+
+SEARCH = Search()
+
+
+@dataclass(frozen=True)
+class Share:
+    """Bytes that a memory holds for ever if one of some (step, alternative) is chosen: constants that only these need."""
+
+    hop: int
+    size: int
+    users: Users
+
+
+@dataclass(frozen=True)
+class Home:
+    """A buffer (or several that share an address) whose home is to be chosen.
+
+    Attributes:
+        members: the buffers, where they are several: constants that are fetched together.
+        steps: first and last step in which it is alive.
+        hops: the homes to choose from.
+        fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
+        users: (step, alternative) of the calls that need it, where it is there only if one of them is chosen.
+    """
+
+    name: str
+    size: int
+    steps: tuple[int, int]
+    hops: tuple[int, ...]
+    fetch: int | None = None
+    members: tuple[str, ...] = ()
+    users: Users = ()
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        return self.members or (self.name,)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What there is to choose: per call its candidates, and per alternative and operand the name of the home, or None."""
+
+    candidates: Sequence[Sequence[Candidate]]
+    operands: Sequence[Sequence[Sequence[str | None]]]
+    homes: Sequence[Home]
+    capacities: Sequence[int]  # per hop
+    shares: Sequence[Share] = ()
+    weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
+    equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
+    equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
+    codes: Sequence[Sequence[Code]] = ()  # per call and alternative; where there are none, nothing is saved by cached instructions
+    warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
+    ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
+
+    def start(self, step: int) -> int:
+        """The step in which early windows of a call set out."""
+        return step - (self.ahead[step] if self.ahead else 1)
+
+    def weight(self, step: int) -> int:
+        """How often the cycles of a call count."""
+        return self.weights[step] if self.weights else 1
+
+    def warm_weight(self, step: int) -> int:
+        """How often what cached instructions save counts."""
+        return self.warm_weights[step] if self.warm_weights else self.weight(step)
+
+    def chosen(self, picks: Sequence[int]) -> list[Candidate]:
+        """The candidates of these numbers, one for every call."""
+        return [row[pick] for row, pick in zip(self.candidates, picks, strict=True)]
+
+    def executed(self, chosen: Sequence[Candidate]) -> list[Code]:
+        """The code of every call when these candidates are chosen."""
+        return [self.code(step, candidate) for step, candidate in enumerate(chosen)]
+
+    def code(self, step: int, candidate: Candidate) -> Code:
+        """The code of a call that runs in a certain way."""
+        return self.codes[step][candidate.alternative] if self.codes else Code("")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen: per call the number of its candidate, per buffer its home, and which constants are kept or prefetched.
+
+    ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
+    the objective and what no choice can go below. Homes that nobody needs are left out.
+    """
+
+    picks: tuple[int, ...]
+    early: tuple[bool, ...]
+    homes: Mapping[str, int]
+    fetched: Mapping[str, int]
+    cycles: int
+    bound: int
+
+
+def loads(problem: Problem, choice: Choice) -> list[list[int]]:
+    """Bytes per memory, by its number, and step: homes, constants that are fetched or pinned, windows and scratch."""
+    count = len(problem.candidates)
+    load = [[0] * count for _ in problem.capacities]
+    for home in problem.homes:
+        hop = choice.homes.get(home.name)
+        if hop is None or (home.fetch is not None and hop != 1):
+            continue
+        is_pinned = home.fetch is not None and home.name not in choice.fetched
+        first, last = (0, count - 1) if is_pinned else (choice.fetched.get(home.name, home.steps[0]), home.steps[1])
+        for step in range(first, last + 1):
+            load[hop][step] += home.size
+    chosen = problem.chosen(choice.picks)
+    for share in problem.shares:
+        if any(chosen[step].alternative == way for step, way in share.users):
+            load[share.hop] = [taken + share.size for taken in load[share.hop]]
+    for step, candidate in enumerate(chosen):
+        for hop, size in enumerate(candidate.bytes):
+            load[hop][step] += size
+        if choice.early[step]:
+            for earlier in range(problem.start(step), step):
+                load[candidate.own][earlier] += candidate.early_bytes
+    return load
+
+
+def fits(problem: Problem, choice: Choice) -> bool:
+    """Whether candidates agree with the homes and every memory holds what it should at every step."""
+    for step, candidate in enumerate(problem.chosen(choice.picks)):
+        names = problem.operands[step][candidate.alternative]
+        if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
+            return False
+    rows = zip(loads(problem, choice), problem.capacities, strict=True)
+    return all(count <= capacity for row, capacity in rows for count in row)
+
+
+def evaluate(problem: Problem, choice: Choice) -> int:
+    """Predicted cycles of a choice.
+
+    A call takes less where its instructions are cached, and where its early windows are there. These are waited for as long as they take
+    more than the last tile of the call in which they set out; where an accelerator computes that, the first core starts them meanwhile.
+    Constants that are fetched are waited for too.
+    """
+    chosen = problem.chosen(choice.picks)
+    codes = problem.executed(chosen)
+    warm = saved(codes, chosen)
+    total = 0
+    for step, candidate in enumerate(chosen):
+        total += problem.weight(step) * candidate.cycles - problem.warm_weight(step) * warm[step]
+        if choice.early[step]:
+            start = problem.start(step)
+            hidden = chosen[start].tail - (chosen[start].warm_tail if warm[start] else 0)
+            gain = candidate.early + (candidate.early_issue if codes[start].is_accelerated else 0)
+            total -= problem.weight(step) * min(gain, hidden)
+    return total + sum(problem.weight(step) * wait for step, wait in waits(problem, choice).items())
+
+
+def groups(problem: Problem, choice: Choice) -> dict[int, list[Home]]:
+    """What is fetched at every inference, by the step that first uses it."""
+    found: dict[int, list[Home]] = {}
+    for home in sorted(problem.homes, key=lambda home: home.steps[0]):
+        if home.name in choice.fetched:
+            found.setdefault(home.steps[0], []).append(home)
+    return found
+
+
+def free(problem: Problem, choice: Choice) -> list[int]:
+    """Cycles of every call in which the path from the far memory is free."""
+    chosen = problem.chosen(choice.picks)
+    return [max(0, c.cycles - less - c.far) for c, less in zip(chosen, saved(problem.executed(chosen), chosen), strict=True)]
+
+
+def waits(problem: Problem, choice: Choice) -> dict[int, int]:
+    """Cycles that calls wait for constants, by step: the path moves them in the order in which they are used, while calls leave it free."""
+    fetched = groups(problem, choice)
+    found: dict[int, int] = {}
+    now = path = 0
+    arrives: dict[int, int] = {}
+    for step, cycles in enumerate(free(problem, choice) if fetched else ()):
+        for use, homes in fetched.items():
+            if choice.fetched[homes[0].name] == step:
+                path = arrives[use] = max(path, now) + sum(home.fetch or 0 for home in homes)
+        if step in fetched:
+            found[step] = max(0, arrives[step] - now)
+            now += found[step]
+        now += cycles
+    return found
+
+
+def least(problem: Problem) -> int:
+    """Cycles below which no choice can go: the best candidate of every call, whatever else is chosen."""
+    total, cores, last = 0, set[Code](), set[Code]()  # what may have run there, and may have run last
+    for step, candidates in enumerate(problem.candidates):
+        codes = [problem.code(step, c) for c in candidates]
+        warm = [c.warm if code in (last if code.is_short else cores) else 0 for c, code in zip(candidates, codes, strict=True)]
+        early = [c.early + c.early_issue if step else 0 for c in candidates]
+        rows = zip(candidates, warm, early, strict=True)
+        total += problem.weight(step) * min((c.cycles - less - soon for c, less, soon in rows), default=0)
+        last = set(codes)
+        cores = {code for code in codes if not code.is_short} | (cores if any(code.is_short for code in codes) else set())
+    return total
+
+
+def obvious(problem: Problem) -> Choice | None:
+    """The cheapest candidate of every call, where these fit together and no choice can take fewer cycles; else None."""
+    if not all(problem.candidates) or any(home.fetch is not None or not home.hops for home in problem.homes):
+        return None
+    picks = tuple(min(range(len(row)), key=[(c.cycles, c.bytes) for c in row].__getitem__) for row in problem.candidates)
+    homes = {home.name: home.hops[0] for home in problem.homes}
+    for step, candidate in enumerate(problem.chosen(picks)):
+        names = problem.operands[step][candidate.alternative]
+        homes |= {name: hop for name, hop in zip(names, candidate.hops, strict=True) if name is not None}
+    choice = Choice(picks, (False,) * len(picks), homes, {}, 0, 0)
+    cycles = least(problem)
+    return replace(choice, cycles=cycles, bound=cycles) if fits(problem, choice) and evaluate(problem, choice) == cycles else None
