@@ -18,11 +18,13 @@ import numpy as np
 from common import print_machine
 from networks import resnet
 
-from deeploy import api, chips, target
+from deeploy import chips, target
 from deeploy.backend import project
 from deeploy.distribute.balance_levels import Cuts, segments
 from deeploy.distribute.pipeline import BALANCES, choose, cut, levels_of_graph
 from deeploy.distribute.system import alone
+from deeploy.driver.lower import Clock, Lowered, lowered
+from deeploy.driver.request import Request
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
@@ -60,9 +62,9 @@ def strategies(costs: PlannedStages, counts: list[int]) -> dict[int, Cuts]:
     return best
 
 
-def run(found: api.Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
+def run(found: Lowered, costs: PlannedStages, cuts: Cuts, settings: Options, images: np.ndarray, first: float | None) -> float:
     """Compile and run a cut, and print what a stream takes; returns cycles per input."""
-    machine, topology, clock = costs.target, costs.topology, api.Clock({}, None)
+    machine, topology, clock = costs.target, costs.topology, Clock()
     system = alone(found.graph) if not cuts else cut(found.graph, costs.levels, cuts)
     start = time.perf_counter()
     compiled = chips.build(system, found, "resnet18", machine, topology, settings, clock)
@@ -87,10 +89,10 @@ def run(found: api.Lowered, costs: PlannedStages, cuts: Cuts, settings: Options,
     return float(pace)
 
 
-def prepare(folder: Path, machine: Target, channels: int, image: int) -> api.Lowered:
+def prepare(folder: Path, machine: Target, channels: int, image: int) -> Lowered:
     """The network, lowered for a target."""
     model = resnet.build(folder, channels, image)
-    return api.lowered(api.Clock({}, None), model, machine, api.Wanted(None, {}, None, {}, {}, None, False))
+    return lowered(Clock(), model, machine, Request())
 
 
 def main() -> None:

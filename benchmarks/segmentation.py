@@ -22,8 +22,8 @@ from common import ROOT, print_machine
 from networks import fit_edgetpu, summary
 from networks.paper import BATCH, MIB, NETWORKS
 
+from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute import balance
-from deeploy.distribute.balance_device import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Cuts, levels_of, segments
 from deeploy.errors import UsageError
 from deeploy.graph.device import load_device

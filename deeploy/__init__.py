@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from deeploy.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from deeploy.api import Compiled as Compiled
     from deeploy.api import compile as compile
     from deeploy.midend.machine import Options as Options
 
 __all__ = ["Compiled", "Options", "__version__", "compile"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

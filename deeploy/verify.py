@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 
 from deeploy import layers as by_layer
-from deeploy.api import Compiled
 from deeploy.backend import project
 from deeploy.backend.project import select_network
-from deeploy.chips import Distributed
+from deeploy.driver.project import Project
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
+from deeploy.midend.program import Program
 from deeploy.report.compare import Comparison, compare
 from deeploy.runners import gvsoc, host, qemu
 from deeploy.runners.processes import SECONDS
 from deeploy.runners.runner import Runner
-from deeploy.simulate.interpreter import Rows
-from deeploy.simulate.interpreter import outputs as interpreted
 
 Samples = list[list[np.ndarray]]
 _RANDOM_SAMPLES = 4
@@ -123,7 +121,7 @@ def runner(
 
 
 def verify(
-    compiled: Compiled | Distributed,
+    compiled: Project,
     model: Path,
     inputs: Path | None = None,
     expect: Path | None = None,
@@ -139,6 +137,7 @@ def verify(
     """
     from deeploy.simulate import onnxruntime_reference as reference
 
+    network = next(iter(compiled.units.values())).network
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         compiled.write(folder)
@@ -148,7 +147,7 @@ def verify(
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
         outputs = host.Host(sanitize).run(folder, entry, samples, sequence).outputs
-        interpretation = [np.stack(arrays) for arrays in zip(*_interpretation(compiled, samples, sequence), strict=True)]
+        interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
         session, reason = reference.session(model, entry)
@@ -158,8 +157,8 @@ def verify(
             golden: list[np.ndarray | None] = list(session.run(samples, sequence))
             against = _all(entry, outputs, golden, tolerance, "onnxruntime")
             said = None
-            if tolerance is None and isinstance(compiled, Compiled) and all(c.passed for _, c in comparisons):
-                said = _rounding(compiled, entry, samples, model, golden, [c for _, c in against])
+            if tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons):
+                said = _rounding(network.program, entry, samples, model, golden, [c for _, c in against])
             if said is not None:
                 against = [(name, c if c.passed else replace(c, passed=True, rule=_ROUNDS)) for name, c in against]
                 notes.append(said)
@@ -168,15 +167,15 @@ def verify(
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
             notes += more
             comparisons += _all(entry, outputs, golden, tolerance, expect.name)
-        if layers and isinstance(compiled, Distributed):
+        if layers and "chips" in entry:
             notes.append("--layers shows nothing of several chips")
-        elif layers and isinstance(compiled, Compiled):
-            notes += by_layer.differences(folder, entry, compiled.plan, samples[0], model)
+        elif layers:
+            notes += by_layer.differences(folder, entry, network.plan, samples[0], model)
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 
 
 def _rounding(
-    compiled: Compiled,
+    program: Program,
     entry: Mapping[str, Any],
     samples: Samples,
     model: Path,
@@ -188,16 +187,8 @@ def _rounding(
     differ = [port for port in entry["outputs"] if port["name"] in names]
     if not differ or any(port["equality"] not in ("steps", "softmax") for port in differ):
         return None
-    found = by_layer.compared(compiled.network.program, entry, samples, model)
+    found = by_layer.compared(program, entry, samples, model)
     return None if isinstance(found, str) else by_layer.rounding(found, golden, sorted(names))
-
-
-def _interpretation(compiled: Compiled | Distributed, samples: Samples, sequence: bool) -> list[list[np.ndarray]]:
-    """Outputs of the interpreter, per sample."""
-    if isinstance(compiled, Distributed):
-        return compiled.interpret(samples, sequence)
-    program, rows = compiled.network.program, Rows()
-    return [interpreted(program, sample, rows if sequence else None) for sample in samples]
 
 
 def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> None:

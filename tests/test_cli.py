@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.bringup import commands
+from deeploy.cli.options import MOST_SECONDS, capacities_of, dims_of, seconds_of, tolerance_of
 from deeploy.errors import FitError, UsageError
-from deeploy.options import MOST_SECONDS, capacities_of, dims_of, seconds_of, tolerance_of
 
-SOURCES = [Path(str(module.__file__)) for module in (cli, commands)]
+SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]
 
 
 def is_command(function: ast.FunctionDef) -> bool:

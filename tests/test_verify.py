@@ -15,6 +15,7 @@ import deeploy
 from deeploy import verify
 from deeploy.api import Compiled
 from deeploy.cli import app
+from deeploy.driver import project as drivers
 from deeploy.errors import UnsupportedError, UsageError
 from deeploy.simulate.onnxruntime_reference import Session
 
@@ -61,16 +62,16 @@ def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypa
         written(compiled, folder)
         source = folder / "src/network.c"
         text = source.read_text()
-        assert text.count(f"(float *){entry}") == 1
-        source.write_text(text.replace(f"(float *){entry}", f"(float *){entry} + 1"))
+        assert text.count(f"= {entry};") == 1
+        source.write_text(text.replace(f"= {entry};", f"= {entry} + 1;"))
 
     monkeypatch.setattr(Compiled, "write", broken)
     assert differing(model) == [(against, output) for against in REFERENCES]
 
 
 def test_a_wrong_interpreter_differs_alone(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interpreted = verify.interpreted
-    monkeypatch.setattr(verify, "interpreted", lambda *given: [array + 1 for array in interpreted(*given)])
+    interpreted = drivers.outputs
+    monkeypatch.setattr(drivers, "outputs", lambda *given: [array + 1 for array in interpreted(*given)])
     assert differing(model) == [("interpreter", name) for name in "ab"]
 
 

@@ -24,7 +24,7 @@ from common import ROOT
 from networks import summary
 from networks.paper import MIB, NETWORKS, SYNTHETIC_BEST, SYNTHETIC_MEMORY
 
-from deeploy.distribute.balance_device import use
+from deeploy.devices.stages import use
 from deeploy.graph.device import Device
 
 FILE = ROOT / "targets" / "edgetpu" / "device.toml"

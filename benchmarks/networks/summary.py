@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy import target
+from deeploy.devices import layers as device_layers
+from deeploy.devices.layers import Item
 from deeploy.distribute.balance_levels import Layer
 from deeploy.frontend import import_states
 from deeploy.midend.bind import inferred_shapes
-from deeploy.simulate import device_layers
-from deeploy.simulate.device_layers import Item
 
 FOLDER = Path(__file__).parent / "summaries"
 FORMAT = 1

@@ -13,7 +13,6 @@ from typing import Any
 
 from mako.lookup import TemplateLookup
 
-from deeploy import __version__
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
@@ -22,6 +21,7 @@ from deeploy.backend.network import arena_bytes, constant_files, machine, networ
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
+from deeploy.version import VERSION
 
 PREFIX = "network"  # of all chips: each is a library of its own
 CHIP = "chip.mk.mako"  # how one chip is built for the chip itself, where a target has such a template
@@ -60,7 +60,7 @@ def emit(
     )
     if lookup.has_template(CHIP):
         files |= {f"chips/{chip}/chip.mk": _makefile(chip, plans[chip], leads[chip], files, lookup) for chip in range(len(plans))}
-    head = {"generator": GENERATOR, "version": __version__, "schema": SCHEMA, **system, "chips": entries}
+    head = {"generator": GENERATOR, "version": VERSION, "schema": SCHEMA, **system, "chips": entries}
     files["deploy.json"] = json.dumps(head, indent=1, sort_keys=False) + "\n"
     return files
 
@@ -73,10 +73,10 @@ def _chip(
     common = replace(shared(plans, descriptions), generators={})  # a chip alone cannot write
     files: dict[str, str | bytes] = {"src/messages.c": _messages(plan)}
     if is_lead:
-        files |= network(PREFIX, plan, lookup, instances, description, __version__, common)
+        files |= network(PREFIX, plan, lookup, instances, description, VERSION, common)
         files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
     else:
-        files |= constant_files(PREFIX, plan, lookup, description, __version__, common)
+        files |= constant_files(PREFIX, plan, lookup, description, VERSION, common)
     return files | machine(plan, {name: arena_bytes(plan, name) for name in plan.memory}, common, lookup)
 
 
@@ -96,7 +96,7 @@ def _messages(plan: Plan) -> str:
 
 def _entry(chip: int, plan: Plan, description: Mapping[str, Any]) -> dict[str, Any]:
     """A chip's entry in ``deploy.json``: what a project of its own would say."""
-    entry = describe({PREFIX: plan}, {PREFIX: description}, __version__)
+    entry = describe({PREFIX: plan}, {PREFIX: description}, VERSION)
     for name in ("generator", "version", "schema"):
         del entry[name]
     return {"chip": chip, **entry}

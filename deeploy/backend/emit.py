@@ -14,7 +14,6 @@ from typing import Any
 
 from mako.lookup import TemplateLookup
 
-from deeploy import __version__
 from deeploy.backend import calls as c
 from deeploy.backend import generate
 from deeploy.backend.constants import shared
@@ -23,6 +22,7 @@ from deeploy.backend.network import arena_bytes, machine, network
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
+from deeploy.version import VERSION
 
 Project = Mapping[str, str | bytes]
 
@@ -42,7 +42,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     instances: dict[str, c.Instance] = {}
     common = shared(plans, descriptions)
     for prefix, plan in plans.items():
-        files |= network(prefix, plan, lookup, instances, descriptions[prefix], __version__, common)
+        files |= network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
     arenas = {name: max(arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
     for generator in common.generators.values():
         files |= generate.files(generator, lookup)
@@ -52,7 +52,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
     files["Makefile"] = lookup.get_template(target.build).render(
         prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas
     )
-    files["deploy.json"] = json.dumps(describe(plans, descriptions, __version__), indent=1, sort_keys=False) + "\n"
+    files["deploy.json"] = json.dumps(describe(plans, descriptions, VERSION), indent=1, sort_keys=False) + "\n"
     return files
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,10 +19,12 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UsageError, shorten
 from deeploy.frontend.positions import POSITION
+from deeploy.graph.target import Memory, Target
 from deeploy.graph.topology import Topology
 from deeploy.operators.link import RECV, SEND
 
 Pair = tuple[int, int, int]  # sender, receiver, tag
+PAGE = 4096  # bytes that the memory of queues is a multiple of
 _REPORT = "Report this model and its options: partitioning keeps to this by construction."
 
 
@@ -77,6 +79,24 @@ class System:
 def alone(graph: gs.Graph) -> System:
     """The system of one chip."""
     return System((graph,), _names(graph.inputs), _names(graph.outputs))
+
+
+def with_queues(target: Target, topology: Topology, messages: Collection[int], more: int = 0) -> Target:
+    """The target with the memory reserved that a chip's queues take, and ``more`` bytes beside them.
+
+    Args:
+        messages: bytes of the largest message to each chip that this one sends to, and from each that it receives from. There is room
+            for as many as may wait, rounded up, so that chips whose messages hardly differ have equally much memory left.
+    """
+    engines = {kernel.engine for kernel in target.kernels if kernel.link is not None}
+    near = {engine.memory for engine in target.engines if engine.name in engines and not target.is_flat}
+
+    def queued(memory: Memory) -> int:
+        waiting = topology.queue * sum(-(-size // memory.alignment) * memory.alignment for size in messages)
+        return -(-(-(-waiting // PAGE) * PAGE + more) // memory.alignment) * memory.alignment
+
+    memories = (replace(m, reserved=m.reserved + (queued(m) if m.name in near else 0)) for m in target.memories)
+    return replace(target, memories=tuple(memories))
 
 
 def _names(tensors: Sequence[gs.Tensor]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from deeploy.errors import shorten
 from deeploy.report.markup import THIN, name, number, percent, row, tag, text
-from deeploy.report.page import article, document
 from deeploy.report.sections import section
 from deeploy.report.terminal import time_at
 from deeploy.report.text import number as plain
@@ -30,32 +29,17 @@ _LEGEND = {
 }
 
 
-def page(
-    manifest: Entry, rows: Sequence[Rows], timelines: Mapping[int, Mapping[str, Any]], explanations: Mapping[int, Mapping[str, Any]]
-) -> str:
-    """The page of a system.
+def system(manifest: Entry, rows: Sequence[Rows]) -> str:
+    """What the chips of a system do together.
 
     Args:
         manifest: the contents of ``deploy.json``.
         rows: of every chip, see ``deeploy.simulate.joint``; none where nothing is known of time.
-        timelines, explanations: of the first chip of each kind.
     """
-    leads = sorted(set(manifest["code"]))
     parts = [_heading(manifest), _cards(manifest), _spent(manifest)]
     if rows:
         parts.append(_joint(manifest, rows))
-    parts += [_chips(manifest), _stream(manifest)]
-    articles = [tag("article", *parts, id="system")]
-    for chip in leads:
-        entry = {**manifest["chips"][chip], "name": f"chip{chip}", "model": f"{manifest['model']}, chip {_who(manifest, chip)}"}
-        articles.append(article(entry, timelines.get(chip), explanations.get(chip)))
-    links = [("system", "system"), *((f"chip{chip}", f"chip {chip}") for chip in leads)]
-    return document(str(manifest["model"]), links, articles, str(manifest["version"]))
-
-
-def _who(manifest: Entry, lead: int) -> str:
-    same = [chip for chip, other in enumerate(manifest["code"]) if other == lead]
-    return str(lead) if len(same) == 1 else f"{lead} and {len(same) - 1} more like it"
+    return tag("article", *parts, _chips(manifest), _stream(manifest), id="system")
 
 
 def _heading(manifest: Entry) -> str:

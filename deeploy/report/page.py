@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeploy.report import sections
+from deeploy.report import chips, sections
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, name, tag, text
 from deeploy.report.memory_map import memory_map
@@ -37,19 +37,34 @@ _EVENTS = {
 
 
 def page(
-    manifest: Mapping[str, Any], timelines: Mapping[str, Mapping[str, Any] | None], explanations: Mapping[str, Mapping[str, Any] | None]
+    manifest: Mapping[str, Any],
+    timelines: Mapping[str, Mapping[str, Any]],
+    explanations: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[chips.Rows] = (),
 ) -> str:
-    """The page.
+    """The page: an article for each network; or one for the system, and one for each chip with code of its own.
 
     Args:
         manifest: the contents of ``deploy.json``.
-        timelines: per network, see ``deeploy.simulate.timeline``; None where nothing is known of time.
-        explanations: per network, see ``deeploy.report.explain``; None on a flat machine.
+        timelines: by network or ``chipK``, see ``deeploy.simulate.timeline``; none where nothing is known of time.
+        explanations: in the same way, see ``deeploy.report.explain``; none on a flat machine.
+        rows: of every chip of a system, see ``deeploy.simulate.joint``.
     """
-    entries = manifest.get("networks") or [manifest]
-    networks = [article(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
-    links = [(entry["name"], entry["name"]) for entry in entries] if len(entries) > 1 else []
-    return document(", ".join(str(e["model"]) for e in entries), links, networks, str(manifest["version"]))
+    entries, links, title = manifest.get("networks") or [manifest], list[tuple[str, str]](), str(manifest.get("model"))
+    if "chips" in manifest:
+        leads = sorted(set(manifest["code"]))
+        entries = [{**manifest["chips"][k], "name": f"chip{k}", "model": f"{title}, chip {_who(manifest['code'], k)}"} for k in leads]
+        links = [("system", "system"), *((f"chip{chip}", f"chip {chip}") for chip in leads)]
+    elif len(entries) > 1:
+        links, title = [(entry["name"], entry["name"]) for entry in entries], ", ".join(str(entry["model"]) for entry in entries)
+    articles = [chips.system(manifest, rows)] if "chips" in manifest else []
+    articles += [article(entry, timelines.get(entry["name"]), explanations.get(entry["name"])) for entry in entries]
+    return document(title, links, articles, str(manifest["version"]))
+
+
+def _who(code: Sequence[int], lead: int) -> str:
+    same = code.count(lead)
+    return str(lead) if same == 1 else f"{lead} and {same - 1} more like it"
 
 
 def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str) -> str:

@@ -20,6 +20,7 @@ from deeploy.distribute import balance
 from deeploy.distribute.balance import Table
 from deeploy.distribute.balance_levels import Cuts, Levels, segments, spans
 from deeploy.distribute.pipeline import Balance, Pipeline, levels_of_graph, nodes_of, part, pipeline
+from deeploy.distribute.system import with_queues
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
@@ -33,7 +34,6 @@ from deeploy.midend.program import Role
 from deeploy.simulate.walk import walk
 
 MOST_ROUNDS = 40  # of choosing and planning
-PAGE = 4096  # bytes that the memory of queues is a multiple of, as ``deeploy.chips`` reserves it
 
 
 class _Planner(Planner):
@@ -130,15 +130,9 @@ class PlannedStages:
 
     def _left(self, first: int, end: int) -> Target:
         """The target without the memory that a stage's queues at both ends take, and what it forwards."""
-        queued = sum(max((size for made, last, size in self._spans if made < border <= last), default=0) for border in (first, end))
+        queued = [max((size for made, last, size in self._spans if made < border <= last), default=0) for border in (first, end)]
         passed = sum(size for made, last, size in self._spans if made < first and end <= last)
-        more = -(-self.topology.queue * queued // PAGE) * PAGE + passed
-        linked = {kernel.engine for kernel in self.target.kernels if kernel.link is not None}
-        near = {engine.memory for engine in self.target.engines if engine.name in linked}
-        memories = [
-            replace(m, reserved=m.reserved + -(-more // m.alignment) * m.alignment * (m.name in near)) for m in self.target.memories
-        ]
-        return replace(self.target, memories=tuple(memories))
+        return with_queues(self.target, self.topology, queued, passed)
 
     def overflow(self, stage: int, first: int, end: int) -> int:
         """Bytes of constants that are streamed at every inference."""

@@ -18,11 +18,9 @@ from deeploy.graph.topology import Topology
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
 from deeploy.simulate.timing import Run
-from deeploy.simulate.trace import MOST_EVENTS, trace
 from deeploy.simulate.walk import Walk
 
 LINK = "link"
-FEWEST_EVENTS = 2_000  # of a chip in the trace of many
 
 
 @dataclass(frozen=True)
@@ -253,9 +251,3 @@ def _streamed(run: SystemRun, streamed: Stream) -> dict[str, Any]:
         "per_second": round(run.mhz * 1e6 / streamed.interval, 3),
         "idle": [round(part, 4) for part in streamed.idle],
     }
-
-
-def joint_trace(plans: Sequence[Plan], runs: Sequence[Run]) -> str:
-    """The contents of ``trace.json``: all chips of a system, one process each."""
-    most = max(MOST_EVENTS // len(plans), FEWEST_EVENTS)
-    return trace({f"chip {chip}": (plan, run) for chip, (plan, run) in enumerate(zip(plans, runs, strict=True))}, most)

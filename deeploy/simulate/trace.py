@@ -17,6 +17,7 @@ from deeploy.simulate.timeline import MANY, thinned
 from deeploy.simulate.timing import Interval, Run
 
 MOST_EVENTS = 50_000  # of a network; beyond that, those in the middle of a call are drawn as one
+FEWEST_EVENTS = 2_000  # of a chip in the trace of many
 CALLS = 1  # the thread that shows which call runs
 _KINDS = {"in": "fetch", "out": "store"}
 

@@ -60,7 +60,7 @@ def test_a_far_memory_holds_what_is_loaded_into_it(staying: int, tmp_path: Path)
     for name in [name for name, buffer in buffers.items() if buffer.role is Role.CONSTANT][:staying]:
         buffers[name] = replace(buffers[name], memory="L3")
     plan = replace(compiled.plan, program=replace(compiled.plan.program, buffers=buffers))
-    common = shared({"net": plan}, {"net": compiled.network.description()})
+    common = shared({"net": plan}, {"net": compiled.units["network"].description()})
     lookup = TemplateLookup([str(folder) for folder in plan.target.template_folders], strict_undefined=True)
     text = str(machine(plan, dict.fromkeys(plan.memory, 0), common, lookup)["src/machine.c"])
     (row,) = (line for line in text.splitlines() if '{"L3"' in line)

@@ -8,9 +8,11 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy import api
 from deeploy.distribute.system import System
-from deeploy.frontend import import_model, import_states
+from deeploy.driver.lower import Clock
+from deeploy.driver.lower import lowered as imported
+from deeploy.driver.request import Dialect, Request
+from deeploy.frontend import import_model
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.target import Target
 from deeploy.operators.link import receive, send
@@ -28,11 +30,10 @@ def lowered(model: onnx.ModelProto, folder: Path, target: Target | None = None) 
 
 
 def lowered_file(
-    path: Path, target: Target, *, inputs: Path | None = None, dialect: api.Dialect | None = None, context: int | None = None, **dims: int
+    path: Path, target: Target, *, inputs: Path | None = None, dialect: Dialect | None = None, context: int | None = None, **dims: int
 ) -> gs.Graph:
     """A file as the passes of a target leave it; ``dims`` are its symbolic dimensions."""
-    source = import_states(path, dims, None, None, context)
-    return api._lower(source.graph, source, target, inputs, {}, dialect, None)[0]
+    return imported(Clock(), path, target, Request(inputs=inputs, dialect=dialect, dims=dims, context=context)).graph
 
 
 def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.networks import paper, summary
+from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute import balance
-from deeploy.distribute.balance_device import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Layer, levels_of, sizes
 from deeploy.errors import TargetError
 from deeploy.graph.device import Device, load_device

@@ -16,13 +16,13 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from benchmarks.transformer_models import Shape, decoder, encoder
-from deeploy.chips import costs_of
 from deeploy.distribute import collectives
 from deeploy.distribute.collectives import Costs, Effort, Way
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.distribute.ties import ties
+from deeploy.driver.partition import costs_of
 from deeploy.errors import ModelError, UsageError
 from deeploy.graph.nodes import Node
 from deeploy.midend.bind import declarations

@@ -10,8 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from deeploy import api, chips
+from deeploy import chips
 from deeploy.distribute.system import System, ordered
+from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.request import Request
 from deeploy.midend.machine import Options
 from deeploy.target import load
 from tests.distribute.cuts import cut
@@ -60,8 +62,8 @@ def distributed(
     """Compile a model with node i, by its number and operator, on a chip of one's choice."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    machine, clock = load(target), api.Clock({}, None)
-    found = api.lowered(clock, path, machine, api.Wanted(None, {}, None, {}, {}, None, False))
+    machine, clock = load(target), Clock()
+    found = lowered(clock, path, machine, Request())
     nodes = list(found.graph.nodes)
     system: System = ordered(cut(found.graph, lambda number: chip_of(number, nodes[number].op), count))
     assert machine.topology is not None

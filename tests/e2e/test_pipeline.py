@@ -12,10 +12,12 @@ import numpy as np
 import onnx
 import pytest
 
-from deeploy import api, chips
+from deeploy import chips
 from deeploy.backend import project
 from deeploy.distribute.pipeline import Balance
 from deeploy.distribute.system import alone
+from deeploy.driver.lower import Clock, Lowered, lowered
+from deeploy.driver.request import Request
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
@@ -44,14 +46,12 @@ def residual(folder: Path) -> Path:
     return folder / "int8.onnx"
 
 
-def compiled(
-    folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None
-) -> tuple[chips.Distributed, api.Lowered]:
+def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, Member] | None = None) -> tuple[chips.Distributed, Lowered]:
     """The pipeline, and the network that it was cut from."""
-    machine, clock = load("siracusa"), api.Clock({}, None)
+    machine, clock = load("siracusa"), Clock()
     assert machine.topology is not None
     topology = replace(machine.topology, members=members or {})
-    found = api.lowered(clock, residual(folder), machine, api.Wanted(None, {}, None, {}, {}, None, False))
+    found = lowered(clock, residual(folder), machine, Request())
     cut = pipelined(found.graph, machine, count, strategy, topology, LITTLE)
     return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
 

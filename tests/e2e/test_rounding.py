@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy import layers, verify
+from deeploy.driver import project as drivers
 from deeploy.layers import Agreement, Compared, Difference, growing, rounding
 from deeploy.simulate import onnxruntime_reference, onnxruntime_tensors
 from tests.e2e.test_bad_input import deeploy_cli
@@ -87,8 +88,8 @@ def test_the_tensors_are_those_of_the_run_that_is_judged(tmp_path: Path) -> None
 def test_what_the_interpreter_does_not_confirm_is_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same differences from onnxruntime, of C that is not what the specification says."""
     model = ties(tmp_path / "m.onnx", 1)
-    original = verify.interpreted
-    monkeypatch.setattr(verify, "interpreted", lambda *given: [array + np.float32(6 / 255) for array in original(*given)])
+    original = drivers.outputs
+    monkeypatch.setattr(drivers, "outputs", lambda *given: [array + np.float32(6 / 255) for array in original(*given)])
     verdict = verify.verify(deeploy.compile(model), model)
     assert [(against, c.passed) for against, c in verdict.comparisons] == [("interpreter", False), ("onnxruntime", False)]
     assert not any("specification" in note for note in verdict.notes)

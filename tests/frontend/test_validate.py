@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.defs import OpSchema
 
 from deeploy import api
+from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, ModelError
 from deeploy.frontend.schemas import DIALECT_OPS
 from deeploy.frontend.validate import CHOICES, OWN
@@ -38,7 +40,7 @@ FEW = 8  # damaged models of a sample in the fast tests
 def compiled(model: onnx.ModelProto, folder: Path) -> None:
     target = load("generic")
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    found = api.lowered(api.Clock({}, None), folder / "model.onnx", target, api.Wanted(None, {}, None, {}, {}, None, False))
+    found = lowered(Clock(), folder / "model.onnx", target, Request())
     assemble("network", found.graph, target.kernels, {})
 
 

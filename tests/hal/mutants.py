@@ -27,9 +27,9 @@ from typing import Any
 from deeploy import api, verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.cli.options import dims_of
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
-from deeploy.options import dims_of
 from deeploy.report.compare import compare
 from deeploy.runners.runner import split
 from tests.hal.equivalent import Equivalence
@@ -136,7 +136,7 @@ def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None)
     samples = verify._load(inputs, entry["inputs"])[0] if inputs is not None else None
     subject = Subject.of(folder, samples)
     outputs = split(subject.outputs, entry["outputs"], len(subject.samples))
-    expected = verify._interpretation(compiled, [list(sample) for sample in subject.samples], "context" in entry)
+    expected = compiled.references([list(sample) for sample in subject.samples], "context" in entry)
     for index, port in enumerate(entry["outputs"]):
         for sample, arrays in enumerate(expected):
             comparison = compare(verify._exactly(port), outputs[index][sample], arrays[index])

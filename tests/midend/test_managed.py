@@ -159,7 +159,7 @@ def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patc
         seen.append(program)
         return make_plan(program, *others)
 
-    patch.setattr("deeploy.api.make_plan", recorded)
+    patch.setattr("deeploy.driver.plan.make_plan", recorded)
     return build(folder, Options()), seen[0]
 
 

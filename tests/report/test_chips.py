@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.cli import app
 from deeploy.errors import UsageError
-from deeploy.report.chips import breakdown, page, report, summary
+from deeploy.report.chips import breakdown, report, summary
+from deeploy.report.page import page
 from deeploy.report.why import find
 from deeploy.verify import run_project
 from tests.e2e.systems import star, towers
@@ -74,7 +75,7 @@ def test_bytes_are_sent_by_one_chip_and_received_by_the_other(folder: Path) -> N
     wanted = [(711, 0), (0, 0), (322, 711), (0, 322)]
     lines = [line for line in report(manifest).splitlines() if re.match(r"^ +[0-3] +[01] ", line)]
     assert all(re.search(f" {sent} +{received} ", line) for line, (sent, received) in zip(lines, wanted, strict=True))
-    table = Document(page(manifest, (), {}, {})).find("table", "id", "chips")[0]
+    table = Document(page(manifest, {}, {})).find("table", "id", "chips")[0]
     heads, *rows = table.all("tr")
     columns = [[cell.text for cell in heads.children].index(name) for name in ("sent", "received")]
     assert [tuple(int(row.children[column].text) for column in columns) for row in rows] == wanted

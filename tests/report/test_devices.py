@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deeploy.report.devices import report
+from deeploy.devices.report import report
 
 FIELDS = ("levels", "first", "layers", "held", "host", "memory", "given", "returned", "ms", "idle")
 STAGES = [

@@ -12,14 +12,14 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 
+from deeploy.devices.layers import read
+from deeploy.devices.plan import plan_devices
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
 from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
-from deeploy.simulate.device_layers import read
-from deeploy.simulate.devices import plan_devices
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from deeploy.distribute.balance_device import DeviceStages, throughput
+from deeploy.devices.layers import Item, read
+from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Cuts, Layer, Levels, levels_of, segments
 from deeploy.distribute.pipeline import Balance, check_states, choose, smallest
 from deeploy.errors import UsageError, shorten
@@ -14,7 +15,6 @@ from deeploy.graph.device import Device
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options, machine_of
-from deeploy.simulate.device_layers import Item, read
 
 BATCH = 15  # inputs that a throughput is given for: the study's
 USUAL = -1  # in place of a stage: a device as the target says

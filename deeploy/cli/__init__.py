@@ -1,0 +1,70 @@
+"""The command line. Heavy packages are imported inside the commands, so that ``deeploy --help`` stays instant."""
+
+from __future__ import annotations
+
+import gc
+import io
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from deeploy.bringup import commands as bringup
+from deeploy.cli import beside, compiling, showing
+from deeploy.cli.options import show
+from deeploy.errors import DeeployError, shorten
+from deeploy.version import VERSION
+
+_STATUS = (
+    "Exit status: 0 done, and equal where compared; 1 outputs differ; 2 wrong usage or a model that cannot be compiled; 3 it does not fit."
+)
+
+app = typer.Typer(
+    help="Compile quantised ONNX networks to C for machines whose memories software manages itself.",
+    epilog=_STATUS,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for commands in (compiling, showing, beside, bringup):
+    app.add_typer(commands.app)
+
+
+def _version(value: bool) -> None:
+    if value:
+        show(f"deeploy {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
+
+
+def main() -> None:
+    """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding does not have
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that unfinished files are removed
+    gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
+    try:
+        app(args=arguments, prog_name="deeploy")
+    except DeeployError as error:
+        if "--debug" in sys.argv:
+            raise
+        show(f"error: {error.what}\n{error.remedy}", to_errors=True)
+        sys.exit(error.exit_status)
+    except OSError as error:  # what the system refuses: a path that cannot be, a full disk, a program that cannot be started
+        if "--debug" in sys.argv:
+            raise
+        path = f"{shorten(str(error.filename), 160)}: " if error.filename else ""
+        remedy = "Check paths, permissions and disks; --debug shows what was attempted."
+        show(f"error: {path}{error.strerror or error}\n{remedy}", to_errors=True)
+        sys.exit(2)

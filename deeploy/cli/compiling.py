@@ -1,0 +1,230 @@
+"""The commands that compile and run: ``compile``, ``run``, ``verify``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deeploy.cli.options import (
+    Choices,
+    ExpectOption,
+    JsonOption,
+    Model,
+    NetworkOption,
+    Project,
+    SanitizeOption,
+    SequenceOption,
+    ToleranceOption,
+    seconds_of,
+    show,
+    takes_choices,
+    tolerance_of,
+    words,
+)
+from deeploy.errors import UsageError, shorten
+
+if TYPE_CHECKING:
+    from deeploy.devices.compile import Planned
+    from deeploy.driver.project import Compiled, Distributed
+    from deeploy.driver.request import Cut, Request
+    from deeploy.graph.target import Target
+    from deeploy.verify import Verdict
+
+app = typer.Typer()
+
+
+class _Progress:
+    """One line on a terminal that names the running stage; silent where stderr is no terminal."""
+
+    def __enter__(self) -> _Progress:
+        self._live = sys.stderr.isatty()
+        return self
+
+    def __call__(self, stage: str) -> None:
+        if self._live:
+            print(f"\r\x1b[K{stage} ...", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _notify(notes: Iterable[str]) -> None:
+    for note in dict.fromkeys(notes):
+        show(f"note: {note}", to_errors=True)
+
+
+def _models(texts: list[str]) -> dict[str, Path]:
+    """The models by the prefixes of their names in C."""
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).exists()):
+        return {"network": Path(texts[0])}
+    models: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not path or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or name in models:
+            raise UsageError(
+                f"{shorten(text, 60)} is not of the form NAME=MODEL.onnx with a name of its own",
+                "For example: prompt=prompt.onnx step=step.onnx",
+            )
+        models[name] = Path(path)
+    return models
+
+
+def _compiled(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> Compiled | Distributed:
+    from deeploy.driver.compile import compile_chips, compile_networks
+
+    return compile_networks(models, target, request) if cut is None else compile_chips(_single(models, request), target, cut, request)
+
+
+def _single(models: dict[str, Path], request: Request) -> Path:
+    """The model that is cut.
+
+    Raises:
+        UsageError: there are several, or operators without a kernel are to be generated.
+    """
+    if request.fallback is not False:
+        raise UsageError("--fallback with --chips: generated kernels are not cut over chips", "Leave one of them out.")
+    if len(models) > 1:
+        raise UsageError("--chips: several networks cannot be cut together", "Give one model.")
+    return next(iter(models.values()))
+
+
+@app.command()
+@takes_choices
+def compile(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="The ONNX file; several as NAME=MODEL.onnx, into one project.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
+    choices: Choices,
+    save_after: Annotated[
+        str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a model, or several that share weights and caches, into a folder of C that builds on its own."""
+    from deeploy.backend import project
+
+    project.check_destination(output)
+    saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
+    given, cut = _models(models), choices.cut()
+    with _Progress() as progress:
+        from deeploy.driver.compile import loaded
+
+        request, target = choices.request(saved, progress), loaded(choices.target)
+        made: Compiled | Distributed | Planned
+        if target.device is None:
+            made = _compiled(given, target, cut, request)
+        else:
+            from deeploy.devices.compile import plan_pipeline
+            from deeploy.driver.request import Cut
+
+            made = plan_pipeline(_single(given, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+    _notify(made.notes)
+    made.write(output)
+    from deeploy.devices import report as devices
+    from deeploy.report import chips as together
+    from deeploy.report import text
+
+    if (plan := project.read_plan(output)) is not None:
+        show(json.dumps(plan, indent=1) if as_json else devices.report(plan, output))
+        return
+    manifest = project.read_manifest(output)
+    summary = together.summary if "chips" in manifest else text.summary
+    show(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
+
+
+@app.command()
+@takes_choices
+def verify(
+    model: Model,
+    choices: Choices,
+    expect: ExpectOption = None,
+    tolerance: ToleranceOption = None,
+    layers: Annotated[
+        bool,
+        typer.Option(
+            "--layers", help="Show the first layer that differs from the interpreter, and where differences from onnxruntime grow."
+        ),
+    ] = False,
+    sanitize: SanitizeOption = False,
+    sequence: SequenceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
+    tolerance_of(tolerance)
+    cut = choices.cut()
+    with _Progress() as progress:
+        from deeploy import verify as checks
+        from deeploy.driver.compile import loaded
+
+        request = choices.request(None, progress)
+        compiled = _compiled({"network": model}, loaded(choices.target), cut, request)
+    _notify(compiled.notes)
+    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence)
+    _notify(result.notes)
+    _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
+
+
+@app.command()
+def run(
+    project: Project,
+    inputs: Annotated[
+        Path, typer.Option("--inputs", help="npz with the inputs of one sample, or of several stacked ones.", show_default=False)
+    ],
+    expect: ExpectOption = None,
+    tolerance: ToleranceOption = None,
+    save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
+    on: Annotated[
+        str, typer.Option("--on", metavar="host|gvsoc|qemu|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "mpi"))
+    ] = "host",
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a silent chip is taken for lost.")
+    ] = None,
+    hostfile: Annotated[Path | None, typer.Option("--hostfile", help="Machines for --on mpi, as mpirun reads them.")] = None,
+    sanitize: SanitizeOption = False,
+    network: NetworkOption = None,
+    sequence: SequenceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Build a project, run it on inputs, and compare the outputs."""
+    from deeploy import verify as checks
+    from deeploy.backend import project as files
+
+    if on not in ("host", "gvsoc", "qemu", "mpi"):
+        raise UsageError(f"--on {on}: projects run on host, gvsoc, qemu or mpi", "Leave --on out, or name one of them.")
+    if on != "host" and sanitize:
+        raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
+    if hostfile is not None and on != "mpi":
+        raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
+    tolerance_of(tolerance)
+    seconds_of(time_limit, "--time-limit")
+    if save is not None:
+        files.check_file(save, "--save")
+    with _Progress() as progress:
+        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile)
+    _notify(result.notes)
+    if save is not None:
+        result.save(save)
+    from deeploy.report import text
+
+    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {'the host' if on == 'host' else on}"]
+    _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
+
+
+def _finish(verdict: Verdict, as_json: bool, headline: str) -> None:
+    """Print what was compared and leave with status 1 where something differs."""
+    if as_json:
+        show(json.dumps(verdict.contents(), indent=1))
+    else:
+        show(headline)
+        for against, comparison in verdict.comparisons:
+            show(f"  against {against}: {comparison}")
+    if not verdict.passed:
+        raise typer.Exit(1)

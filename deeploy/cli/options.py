@@ -1,0 +1,254 @@
+"""The options that several commands have in common, as typer wants them declared, and what they mean."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+
+import typer
+
+from deeploy.errors import UsageError, printable, shorten
+
+if TYPE_CHECKING:
+    from deeploy.driver.request import Cut, Request
+
+MOST_EXTENT, MOST_BYTES, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 2**50, 1024, 366 * 24 * 3600
+
+
+def words(*choices: str) -> Any:
+    """What a shell may complete an option with; these are not all the values that it takes."""
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+def target_names(incomplete: str) -> list[str]:
+    from deeploy.target import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
+Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
+DimOption = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
+]
+SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
+ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
+ToleranceOption = Annotated[
+    float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal; without it, the rule of each output.")
+]
+SanitizeOption = Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")]
+NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project, or chipK of several chips.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The options of every command that compiles, as they are given."""
+
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            help="Name or folder of the target (see: deeploy targets). Of a folder, the Python in it is run.",
+            autocompletion=target_names,
+        ),
+    ] = "generic"
+    inputs: Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")] = None
+    input_type: Annotated[
+        list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
+    ] = None
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            "--dialect",
+            metavar="integer|standard",
+            help="What the graph is, where its operators do not say.",
+            autocompletion=words("integer", "standard"),
+        ),
+    ] = None
+    dim: DimOption = None
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
+    ] = None
+    context: Annotated[int | None, typer.Option("--context", metavar="ROWS", help="Rows that states hold at most.")] = None
+    quantised_io: Annotated[
+        bool, typer.Option("--quantised-io", help="Use integer inputs and outputs: skip the conversions from and to float at the edges.")
+    ] = False
+    l1: Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")] = None
+    l2: Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")] = None
+    memory: Annotated[
+        list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of any memory; 0: constants do not live there.")
+    ] = None
+    cores: Annotated[int | None, typer.Option("--cores", help="Cores of a team.")] = None
+    engines: Annotated[
+        str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")
+    ] = None
+    buffering: Annotated[
+        str,
+        typer.Option(
+            "--buffering",
+            metavar="auto|double|single",
+            help="Whether the next tile is fetched while one is computed.",
+            autocompletion=words("auto", "double", "single"),
+        ),
+    ] = "auto"
+    default_memory: Annotated[
+        str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=words("L2", "L3"))
+    ] = None
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")] = (
+        None
+    )
+    chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Cut the model over several chips.")] = None
+    partition: Annotated[
+        str,
+        typer.Option(
+            "--partition",
+            metavar="tensor|pipeline",
+            help="Cut every layer over all chips, or the network by depth.",
+            autocompletion=words("tensor", "pipeline"),
+        ),
+    ] = "tensor"
+    balance: Annotated[
+        str,
+        typer.Option(
+            "--balance",
+            metavar="layers|profile|parameters|cycles",
+            help="What a pipeline's stages have in equal parts.",
+            autocompletion=words("layers", "profile", "parameters", "cycles"),
+        ),
+    ] = "cycles"
+    topology: Annotated[Path | None, typer.Option("--topology", help="TOML file that says how chips are joined (docs/chips.md).")] = None
+    fallback: Annotated[bool, typer.Option("--fallback", help="Take generated C for operators without a kernel (docs/fallback.md).")] = (
+        False
+    )
+    fallback_engine: Annotated[
+        str | None,
+        typer.Option("--fallback-engine", metavar="NAME", help="Engine of that C; the first one by default. Implies --fallback."),
+    ] = None
+
+    def request(self, save_after: tuple[str, Path] | None = None, on_stage: Callable[[str], None] | None = None) -> Request:
+        """What is asked of the compiler.
+
+        Raises:
+            UsageError: the text of an option is not what it has to be.
+        """
+        from deeploy.driver.request import Request
+        from deeploy.midend.machine import Options
+
+        if self.dialect not in (None, "integer", "standard"):
+            raise UsageError(f"--dialect {self.dialect} is unknown", "Use --dialect integer or --dialect standard.")
+        named = {level: size for level, size in (("l1", self.l1), ("l2", self.l2)) if size is not None}
+        seconds_of(self.seconds, "--seconds")
+        engines = None if self.engines is None else tuple(self.engines.split(","))
+        machine = {"cores": self.cores, "engines": engines, "buffering": self.buffering, "default_memory": self.default_memory}
+        options: Any = {name: value for name, value in {**machine, "seconds": self.seconds}.items() if value is not None}
+        return Request(
+            inputs=self.inputs,
+            input_types=pairs(self.input_type, "--input-type"),
+            dialect=cast(Any, self.dialect),
+            dims=dims_of(self.dim),
+            states=pairs(self.state, "--state"),
+            context=context_of(self.context),
+            quantised_io=self.quantised_io,
+            save_after=save_after,
+            options=Options(named | capacities_of(self.memory), **options),
+            fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
+            on_stage=on_stage,
+        )
+
+    def cut(self) -> Cut | None:
+        """How the model is to be cut; None where it is not.
+
+        Raises:
+            UsageError: there are no chips, and something is said of them.
+        """
+        from deeploy.driver.request import Cut
+
+        if self.chips is not None:
+            return Cut(chips_of(self.chips), self.partition, self.balance, self.topology)
+        if self.topology is not None:
+            raise UsageError("--topology without --chips", "Say over how many chips the model is cut: --chips N.")
+        return None
+
+
+def takes_choices(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter ``choices`` is spelled as the options of ``Choices``: typer reads them from the signature."""
+    hints = get_type_hints(Choices, include_extras=True)
+    own = [inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]) for f in fields(Choices)]
+    given = inspect.signature(command, eval_str=True).parameters
+
+    def called(**values: Any) -> None:
+        command(choices=Choices(**{p.name: values.pop(p.name) for p in own}), **values)
+
+    spelled = [p.replace(kind=p.KEYWORD_ONLY) for name, p in given.items() if name != "choices"]
+    place = list(given).index("choices")
+    called.__signature__ = inspect.Signature([*spelled[:place], *own, *spelled[place:]])  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in (*spelled, *own)}
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    return called
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Parse repeated NAME=VALUE options; the name may itself hold an equals sign."""
+    result = {}
+    for text in texts or []:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise UsageError(f"{option} {shorten(text, 60)} is not of the form NAME=VALUE", f"For example: {option} input=VALUE")
+        result[name] = value
+    return result
+
+
+def whole(text: str, option: str, least: int, most: int, example: str) -> int:
+    """A whole number from ``least`` to ``most`` that an option gives.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    if not is_number or not least <= int(text) <= most:
+        raise UsageError(f"{option}{shorten(text, 60)}: that is not a whole number from {least} to {most}", f"For example: {example}")
+    return int(text)
+
+
+def dims_of(texts: list[str] | None) -> dict[str, int]:
+    found = pairs(texts, "--dim")
+    return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in found.items()}
+
+
+def capacities_of(memory: list[str] | None) -> dict[str, int]:
+    found = pairs(memory, "--memory")
+    return {
+        name.lower(): whole(value, f"--memory {shorten(name, 60)}=", 0, MOST_BYTES, "--memory L1=128000") for name, value in found.items()
+    }
+
+
+def chips_of(text: str) -> int | Literal["auto"]:
+    """The number of chips, or ``auto``."""
+    return "auto" if text == "auto" else whole(text, "--chips ", 1, MOST_CHIPS, "--chips 4, or --chips auto")
+
+
+def context_of(rows: int | None) -> int | None:
+    return None if rows is None else whole(str(rows), "--context ", 2, MOST_EXTENT, "--context 256")
+
+
+def seconds_of(value: float | None, option: str) -> None:
+    """Refuse what is no time: no number, infinite, not above 0 or longer than a year."""
+    if value is not None and not 0 < value <= MOST_SECONDS:
+        raise UsageError(f"{option} {value:g} is not a number above 0, up to {MOST_SECONDS}", f"For example: {option} 10")
+
+
+def tolerance_of(value: float | None) -> None:
+    """Refuse a tolerance that is no number, or below 0."""
+    if value is not None and not value >= 0:
+        raise UsageError(f"--tolerance {value:g} is not a number from 0 on", "For example: --tolerance 0.001")
+
+
+def show(text: str, *, to_errors: bool = False) -> None:
+    """Print what may hold names and other texts of files."""
+    print(printable(text), file=sys.stderr if to_errors else sys.stdout)

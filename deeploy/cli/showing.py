@@ -1,0 +1,74 @@
+"""The commands that show: ``report``, ``explain``, ``inspect``, ``targets``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, Project, dims_of, show, target_names
+
+app = typer.Typer()
+
+
+@app.command()
+def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
+    """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
+    from deeploy.backend.project import read_manifest, read_plan, select_network
+    from deeploy.devices import report as devices
+    from deeploy.report import chips, terminal
+
+    if (plan := read_plan(project)) is not None:
+        show(json.dumps(plan, indent=1) if as_json else devices.report(plan))
+        return
+    manifest = read_manifest(project)
+    shown = chips.report if "chips" in manifest and network is None else terminal.report
+    show(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))
+
+
+@app.command()
+def explain(
+    project: Project,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="A layer, by the name of its node or of its function in C.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+    network: NetworkOption = None,
+) -> None:
+    """Say why a layer has its tile, its engine and the homes of its operands, and what else there was."""
+    from deeploy.backend.project import read_manifest, select_network
+    from deeploy.report import why
+
+    manifest = read_manifest(project)
+    found = why.find(project, select_network(manifest, network or ("chip0" if "chips" in manifest else None)), node)
+    show(json.dumps(found, indent=1) if as_json else "\n\n".join(why.describe(one) for one in found))
+
+
+@app.command()
+def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) -> None:
+    """Show what a model holds: operators, inputs and outputs, quantisation, and what needs to be said to compile it."""
+    from deeploy.frontend import import_model
+    from deeploy.report import text
+
+    contents = text.contents(import_model(model, dims_of(dim)))
+    show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
+
+
+@app.command()
+def targets(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show one target in detail; of a folder, the Python in it is run.", autocompletion=target_names
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the targets, or show the memories, kernels and passes of one."""
+    from deeploy import target as registry
+    from deeploy.report import text
+
+    found = [registry.load(n) for n in ([name] if name else registry.names())]
+    entries = [text.target_contents(t, detailed=name is not None) for t in found]
+    show(json.dumps(entries, indent=1) if as_json else "\n".join(text.describe_target(e) for e in entries))

@@ -1,0 +1,58 @@
+"""Models planned for targets without code: pipelines of devices, with what each stage holds and how long it takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeploy.backend import project
+from deeploy.backend.describe import GENERATOR
+from deeploy.devices.plan import DevicePlan, plan_devices
+from deeploy.driver.lower import Clock, lowered
+from deeploy.driver.partition import balance_of, check_count
+from deeploy.driver.request import Cut, Request
+from deeploy.errors import UsageError
+from deeploy.graph.target import Target
+from deeploy.graph.topology import load_members
+from deeploy.schemas import PLAN
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A pipeline of a target for which no code is made: memory and times only."""
+
+    plan: DevicePlan
+    model: str
+    target: str
+    notes: tuple[str, ...]
+
+    def contents(self) -> dict[str, Any]:
+        """What ``plan.json`` says."""
+        why = f"target {self.target} is for planning only: no code is made"
+        return {"generator": GENERATOR, "model": self.model, "target": self.target, "planning": why, **self.plan.contents()}
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``plan.json``, in place of an older project of ours; see ``deeploy.backend.project``."""
+        project.write(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n"})
+
+
+def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Planned:
+    """Plan a pipeline for a target with a ``device``.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    if cut.partition != "pipeline":
+        raise UsageError(f"target {target.name} is for planning pipelines only", "Say --partition pipeline.")
+    if target.device is None:
+        raise UsageError(f"target {target.name} has no figures of devices to plan with", "Compile for it: deeploy.chips.compile.")
+    request.check()
+    check_count(cut)
+    balance = balance_of(cut)
+    members = load_members(cut.topology) if cut.topology is not None else {}
+    clock = Clock(request.on_stage)
+    found = lowered(clock, model, target, request)
+    result = clock("partition", plan_devices, found.graph, target, cut.chips, balance, request.options, members)
+    return Planned(result, model.name, target.name, (*found.notes, *result.notes))

@@ -1,0 +1,112 @@
+"""From models to projects: the stages of a compilation, one after the other, for one chip and for several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from deeploy import target as targets
+from deeploy.distribute.system import System, check
+from deeploy.driver.lower import Clock, Lowered, filled, lowered
+from deeploy.driver.partition import check_count, partitioned, topology_of
+from deeploy.driver.plan import bind_and_plan, plan_chips, resources, together
+from deeploy.driver.prefixes import check_prefixes
+from deeploy.driver.project import Compiled, Distributed, Network
+from deeploy.driver.request import Cut, Request
+from deeploy.frontend import readers_first
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
+from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.share import known_states
+
+Models = Mapping[str, str | Path]  # by the prefixes of their names in C
+
+
+def loaded(target: str | Path | Target) -> Target:
+    """The target itself, or that of a name or folder."""
+    return target if isinstance(target, Target) else targets.load(target)
+
+
+def compile_networks(models: Models, target: Target, request: Request) -> Compiled:
+    """One or several networks for one chip.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    request.check()
+    check_prefixes(models)
+    machine = resources(target, request.options, len(models))
+    clock = Clock(request.on_stage)
+    networks: dict[str, Network] = {}
+    found: dict[str, Lowered] = {}
+    own = {prefix: request.of(prefix, models) for prefix in models}
+    for prefix in readers_first(models, {prefix: wanted.dims for prefix, wanted in own.items()}, request.states):
+        path, known = Path(models[prefix]), known_states(network.program for network in networks.values())
+        if request.fallback is False:
+            graph = lowered(clock, path, target, own[prefix], known)
+        else:
+            graph, target = filled(clock, path, target, own[prefix], known, machine)
+        may_fill = request.fallback is False and not graph.dialect
+        plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill)
+        graph.check(plan.program)
+        found[prefix] = graph
+        networks[prefix] = Network(plan, path.name, graph.inputs, graph.outputs, graph.dialect, graph.notes)
+
+    def again(prefix: str, given: Machine) -> Plan:
+        return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)
+
+    plans, notes = {prefix: networks[prefix].plan for prefix in models}, dict[str, str]()
+    if len(models) > 1:
+        plans, notes = together(plans, again)
+    told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
+    return Compiled({prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}, clock.seconds)
+
+
+def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:
+    """One network, cut over several chips.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    check_code(target)
+    request.check()
+    topology = topology_of(target, cut.topology, request.options)
+    check_count(cut)
+    clock = Clock(request.on_stage)
+    found = lowered(clock, model, target, request)
+    if found.shorter is not None:
+        machine = machine_of(target, request.options)
+        found.check(clock("bind", assemble, "network", found.graph, *kernels_of(target, machine)))
+    system = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
+    return build(system, found, model.name, target, topology, request.options, clock)
+
+
+def build(
+    system: System, found: Lowered, model: str, target: Target, topology: Topology, options: Options, clock: Clock | None = None
+) -> Distributed:
+    """Plan every chip of a system; chips that differ in the values of constants and in their peers are planned once.
+
+    Args:
+        found: the network that was cut, and ``model`` its name.
+
+    Raises:
+        ModelError, UsageError: the system does not do what it has to.
+        FitError: a chip's part does not fit.
+    """
+    clock = clock or Clock()
+    clock("check", check, system, topology)
+    plans, leads = plan_chips(clock, system, target, topology, options)
+    notes = (*found.notes, *system.notes, *_clocks(target, topology))
+    ports = found.inputs, found.outputs
+    return Distributed(system, topology, target, tuple(plans), tuple(leads), model, *ports, found.dialect, notes, clock.seconds)
+
+
+def _clocks(target: Target, topology: Topology) -> tuple[str, ...]:
+    """What to mind where chips of a system run at another clock than a chip alone."""
+    if target.timing is None or target.timing.mhz == topology.mhz:
+        return ()
+    clocks = f"the topology's chips run at {topology.mhz:g} MHz, {target.name} alone at {target.timing.mhz:g} MHz"
+    return (f"{clocks}: compare cycles, or times with those of --chips 1",)

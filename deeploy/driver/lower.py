@@ -1,0 +1,184 @@
+"""The first stages: a model is imported and lowered, with generated kernels for what the target has none for where that is wanted."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import onnx
+import onnx_graphsurgeon as gs
+
+from deeploy.backend import project
+from deeploy.driver.request import Request, Stage
+from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend import Growing, import_states
+from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.growing import check_shapes
+from deeploy.frontend.io import Port, ports, strip_quantisation
+from deeploy.frontend.lower import assign_types
+from deeploy.frontend.positions import POSITION
+from deeploy.frontend.states import Known, append, begin
+from deeploy.graph.target import Target
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import custom_type, inferred_shapes
+from deeploy.midend.machine import kernels_of
+from deeploy.midend.plan import Machine
+from deeploy.midend.program import Program
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Clock:
+    """Runs stages and adds up their wall time."""
+
+    def __init__(self, on_stage: Stage | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self.on_stage = on_stage
+
+    def __call__(self, name: str, stage: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """What a stage returns."""
+        if self.on_stage is not None:
+            self.on_stage(name)
+        start = time.perf_counter()
+        result = stage(*arguments, **named)
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A model as the target's passes leave it.
+
+    Attributes:
+        dialect: whether it is in the integer dialect.
+        notes: what the user is told.
+        shorter: the same one step of its states before, where that is a check.
+    """
+
+    graph: gs.Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+    shorter: gs.Graph | None
+
+    def check(self, program: Program) -> None:
+        """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
+        if self.shorter is not None:
+            check_shapes(self.graph, self.shorter, program.live)
+
+
+def lowered(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known] = ()) -> Lowered:
+    """Import a model and run the target's passes.
+
+    Args:
+        known: states of other networks of the project.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+
+    def shapes(node: gs.Node) -> list[list[int]] | None:  # of operators that only the target knows
+        return inferred_shapes(target.kernels, node)
+
+    source = clock("import", import_states, model, dict(request.dims), shapes, request.states, request.context, tuple(known))
+    graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
+    stripped = strip_quantisation(graph) if request.quantised_io else {}
+    sources, results = ports(graph, is_integer, stripped)
+    shorter = None
+    if source.shorter is not None:
+        shorter, _, _ = clock("lower", _lower, source.shorter, source, target, replace(request, inputs=None, save_after=None))
+        if request.quantised_io:
+            strip_quantisation(shorter)
+    inputs = tuple(port for port in sources if port.name != POSITION)
+    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
+
+
+def _lower(graph: gs.Graph, model: Growing, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
+    """Assign element types and run the target's passes; returns the graph, whether it is in the dialect, and notices."""
+    saved, path = request.save_after or (None, Path())
+    if saved is not None and saved not in [p.name for p in target.passes]:
+        raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
+    integer = is_dialect(graph) if request.dialect is None else request.dialect == "integer"
+    samples = None
+    if request.inputs is not None and integer:
+        samples = load_arrays(Path(request.inputs), [Expected(t.name, tuple(t.shape)) for t in graph.inputs], "input").samples
+    resolved, notes = resolve_input_types(graph, request.types, integer, samples)
+    if integer:
+        assign_types(graph, resolved, lambda node: custom_type(target.kernels, node))
+    for step in target.passes:
+        step(graph)
+        if step.name == saved:
+            _save(graph, path)
+    if model.pairs:
+        append(graph, model.pairs)
+    if model.begun:
+        begin(graph, model.begun)
+    return graph, integer, notes
+
+
+def _save(graph: gs.Graph, path: Path) -> None:
+    """Save a graph between two passes for a viewer; open limits and empty lists have no ONNX attribute and are left out."""
+    copy = graph.copy()
+    for node in copy.nodes:
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in node.attrs.items()}
+        node.attrs = {name: int(v) if isinstance(v, bool) else v for name, v in plain.items() if v is not None and v != []}
+    project.write_file(path, gs.export_onnx(copy, do_type_check=False).SerializeToString(), "--save-after")
+
+
+def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> tuple[Lowered, Target]:
+    """As ``lowered``, with generated kernels for what the target refuses; and the target with these kernels.
+
+    Args:
+        machine: that plans may use.
+
+    Raises:
+        DeeployError: a subclass says what is wrong and what to do.
+    """
+    from deeploy.fallback import fill
+
+    engine = _fallback_engine(target, request.fallback)
+
+    def refusal(path: Path, given: Target, wanted: Request) -> tuple[Lowered | None, UnsupportedError | ModelError | None]:
+        try:
+            found = lowered(clock, path, given, wanted, known if wanted is request else ())
+            assemble("probe", found.graph.copy(), *kernels_of(given, machine))
+        except (UnsupportedError, ModelError) as error:
+            return None, error
+        return found, None
+
+    found, error = refusal(model, target, request)
+    if found is not None:
+        return found, target
+    with tempfile.TemporaryDirectory() as scratch:
+        probe = Path(scratch) / "probe.onnx"
+
+        def why(alone: onnx.ModelProto) -> str:
+            probe.write_bytes(alone.SerializeToString())
+            _, error = refusal(probe, target, Request(dialect="standard"))
+            return "" if error is None else error.what
+
+        generated = clock("fallback", fill, model, request.dims, engine, why)
+        (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
+        target = replace(target, kernels=(*target.kernels, *generated.kernels))
+        found, error = refusal(Path(scratch) / model.name, target, request) if generated.kernels else (None, error)
+    if found is None:
+        assert error is not None  # or there would be a graph
+        raise type(error)("\n  ".join([error.what, *generated.reasons]), error.remedy) from error
+    return replace(found, notes=(*found.notes, *generated.notes)), target
+
+
+def _fallback_engine(target: Target, chosen: bool | str) -> str:
+    """The engine that generated kernels run on: the one that was named, or the first; cores compute there."""
+    links = {kernel.engine for kernel in target.kernels if kernel.link is not None}
+    able = [engine.name for engine in target.engines if not engine.accelerator and engine.name not in links]
+    able = able or [kernel.engine for kernel in target.kernels[:1]]
+    if isinstance(chosen, str) and chosen not in able:
+        raise UsageError(f"--fallback-engine {shorten(chosen)}: C runs on {' or '.join(able)} of target {target.name}", "Name one of them.")
+    return chosen if isinstance(chosen, str) else able[0]

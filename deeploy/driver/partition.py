@@ -1,0 +1,108 @@
+"""A lowered graph is cut over the chips of a topology: every layer over all of them, or the network by its depth."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.collectives import Costs, Effort
+from deeploy.distribute.joins import joined
+from deeploy.distribute.pipeline import BALANCES, Balance
+from deeploy.distribute.proof import prove
+from deeploy.distribute.system import System
+from deeploy.distribute.tensor import partition
+from deeploy.distribute.ties import Declare
+from deeploy.driver.request import Cut
+from deeploy.errors import FitError, UsageError, shorten
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology, load_topology
+from deeploy.midend.alike import signature
+from deeploy.midend.assemble import assemble
+from deeploy.midend.bind import declarations
+from deeploy.midend.cost import fork, once, overhead
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.planner import make_plan
+from deeploy.simulate.stages import own_options, pipelined
+from deeploy.simulate.walk import walk
+
+
+def check_count(cut: Cut) -> None:
+    """Raise UsageError for fewer chips than one."""
+    if cut.chips != "auto" and cut.chips < 1:
+        raise UsageError(f"--chips {cut.chips}: a system has at least one chip", "For example: --chips 4")
+
+
+def balance_of(cut: Cut) -> Balance:
+    """What the stages of a pipeline have in equal parts.
+
+    Raises:
+        UsageError: there is no such balance.
+    """
+    if cut.balance not in BALANCES:
+        raise UsageError(f"--balance {shorten(cut.balance)} is unknown", f"Use one of {', '.join(BALANCES)}.")
+    return next(name for name in BALANCES if name == cut.balance)
+
+
+def topology_of(target: Target, file: Path | None, options: Options) -> Topology:
+    """The topology of a file, else the target's.
+
+    Raises:
+        UsageError: there is none, or it says of a chip what the target does not have.
+    """
+    if file is None and target.topology is None:
+        raise UsageError(f"target {target.name} does not say how its chips are joined", "Name a file: --topology FILE (docs/chips.md).")
+    topology = load_topology(file, target.topology) if file is not None else target.topology
+    assert topology is not None
+    for chip in sorted(topology.members):
+        try:
+            machine_of(target, own_options(options, topology, chip))
+        except UsageError as error:
+            raise UsageError(f"chip {chip} of the topology: {error.what}", error.remedy) from error
+    return topology
+
+
+def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
+    """Cut a lowered graph.
+
+    Raises:
+        UsageError, FitError, UnsupportedError: it cannot be cut so.
+    """
+    if cut.partition == "pipeline":
+        return pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system
+    if cut.partition != "tensor":
+        raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
+    if cut.chips == "auto":
+        raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
+    kernels, _ = kernels_of(target, machine_of(target, options))
+    declare: Declare = partial(declarations, kernels)
+    result = partition(graph, cut.chips, topology, declare, costs_of(target, topology, options))
+    prove(graph, declare, result)
+    return joined(result.system, lambda node: any(declare(node)))
+
+
+def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
+    """What a target's timing says of messages, and the planner of graphs of one call; nothing, where there is no timing."""
+    timing, machine = target.timing, machine_of(target, options)
+    if timing is None or target.is_flat:
+        return Costs()
+    kernels, off = kernels_of(target, machine)
+    second = topology.mhz * 1e6
+    known: dict[object, Effort] = {}
+
+    def effort(graph: gs.Graph) -> Effort:
+        program = assemble("probe", graph, kernels, off)
+        key = signature(program)
+        if key not in known:
+            try:
+                plan = make_plan(program, target, machine, options.seconds)
+            except FitError:  # which is said of the chip that it does not fit on
+                return Effort()
+            call = plan.program.calls[0]
+            least = overhead(call, target) + once(call, False, target) + fork(call, target)
+            known[key] = Effort(walk(plan).cycles / second, least / second)
+        return known[key]
+
+    link = next((kernel.name for kernel in kernels if kernel.link is not None), "default")
+    return Costs((timing.loops.layer + timing.tile + timing.kernel(link).call) / second, effort)

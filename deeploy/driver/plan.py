@@ -1,0 +1,126 @@
+"""From lowered graphs to plans: of the networks of one chip, which may share what outlives inferences, and of all chips of a system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import onnx_graphsurgeon as gs
+
+from deeploy.distribute.system import System, with_queues
+from deeploy.driver.lower import Clock
+from deeploy.errors import FitError, NoKernelError
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology
+from deeploy.midend.alike import carried, signature, wording
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, shared
+from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.planner import make_plan
+from deeploy.midend.program import Program
+from deeploy.midend.share import groups, share
+from deeploy.simulate.stages import own_options
+
+MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
+
+
+def resources(target: Target, options: Options, networks: int = 1) -> Machine:
+    """The machine that plans may use, without what several networks cannot share.
+
+    Raises:
+        UsageError: the target makes no code, or does not have what an option says.
+    """
+    check_code(target)
+    machine = machine_of(target, options)
+    return shared(machine, target) if networks > 1 else machine
+
+
+def bind_and_plan(
+    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine, options: Options, may_fill: bool = False
+) -> Plan:
+    """The plan of a network on the part of a target that it may use.
+
+    Args:
+        may_fill: whether the remedy for a missing kernel is ``--fallback``.
+
+    Raises:
+        NoKernelError, FitError: there is none.
+    """
+    try:
+        program = clock("bind", assemble, prefix, graph, *kernels_of(target, machine))
+    except NoKernelError as error:
+        if not may_fill:
+            raise
+        raise error.also("try --fallback") from error
+    return clock("plan", plan_program, program, target, machine, options)
+
+
+def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
+    """The plan of one program on the part of a target that it may use."""
+    plan = make_plan(program, target, machine, options.seconds)
+    peak = max(use.peak for use in plan.memory.values())
+    if target.is_flat and peak > MOST_BYTES:
+        raise FitError(
+            f"the arena takes {peak} bytes, addresses in the generated code go up to {MOST_BYTES}",
+            "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
+        )
+    return plan
+
+
+def together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -> tuple[dict[str, Plan], dict[str, str]]:
+    """Plans of networks of one chip that share what outlives inferences, and what the user is told of each.
+
+    Args:
+        again: plans a network on another machine.
+    """
+    shared_plans = share(plans, again)
+    leads = groups({name: plan.program for name, plan in shared_plans.items()})
+    notes = {name: f"network {name} shares the caches of network {lead}" for name, lead in leads.items() if lead != name}
+    return dict(shared_plans), notes
+
+
+def plan_chips(clock: Clock, system: System, target: Target, topology: Topology, options: Options) -> tuple[list[Plan], list[int]]:
+    """The plan of every chip, and the first chip with the same code; what differs in constants and peers alone is planned once.
+
+    Raises:
+        FitError, UnsupportedError: a chip's part cannot be planned; the chip is named.
+    """
+    plans: list[Plan] = []
+    leads: list[int] = []
+    known: dict[object, tuple[int, Program]] = {}
+    written: dict[object, int] = {}
+    for chip, graph in enumerate(system.chips):
+        own = as_member(target, system, chip, topology)
+        limits = own_options(options, topology, chip)
+        machine = machine_of(own, limits)
+        program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
+        key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
+        if key in known:
+            first, planned = known[key]
+            plans.append(clock("plan", carried, plans[first], planned, program))
+        else:
+            known[key] = chip, program
+            plans.append(clock("plan", _planned, chip, program, own, machine, limits))
+        leads.append(written.setdefault((key, wording(plans[chip])), chip))
+    return plans, leads
+
+
+def _planned(chip: int, program: Program, target: Target, machine: Machine, options: Options) -> Plan:
+    try:
+        return plan_program(program, target, machine, options)
+    except FitError as error:
+        raise FitError(f"chip {chip}: {error.what}", error.remedy) from error
+
+
+def as_member(target: Target, system: System, chip: int, topology: Topology) -> Target:
+    """The target at the clock of the system, with the memory reserved that queues take at both ends.
+
+    For each chip that it sends to, and for each that it receives from, there is room for as many messages as may wait.
+    """
+    largest: dict[tuple[int, int], int] = {}
+    for message in system.messages:
+        ends = message.sender[0], message.receiver[0]
+        if chip in ends:
+            largest[ends] = max(largest.get(ends, 0), message.bytes)
+    timing = target.timing if target.timing is None else replace(target.timing, mhz=topology.mhz)
+    return replace(with_queues(target, topology, largest.values()), timing=timing)

@@ -1,0 +1,336 @@
+"""Projects: units, each a network on a chip with its plan, and what is emitted, predicted and shown of them.
+
+A chip alone may hold several networks; a network that is cut over several chips has a unit on each. What both have in common is here:
+C, reports, files on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from deeploy.backend import chips, project
+from deeploy.backend.emit import emit
+from deeploy.distribute.system import System
+from deeploy.driver.prefixes import check_files
+from deeploy.errors import UsageError, shorten
+from deeploy.frontend.io import Port
+from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology
+from deeploy.graph.types import DType
+from deeploy.midend.plan import LevelUse, Plan
+from deeploy.midend.program import Program
+from deeploy.report.explain import explanations
+from deeploy.report.page import page
+from deeploy.runners.host import Host
+from deeploy.simulate import chips as golden
+from deeploy.simulate.interpreter import Rows, outputs
+from deeploy.simulate.joint import strips
+from deeploy.simulate.systems import LINK, Stream, SystemRun, stream, system_summary, walk_system
+from deeploy.simulate.timeline import timeline
+from deeploy.simulate.timing import Run, summary
+from deeploy.simulate.trace import FEWEST_EVENTS, MOST_EVENTS, trace
+from deeploy.simulate.walk import walk
+
+STREAMED = 6  # inferences that are predicted beyond those that fill a pipeline
+Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]  # one per input, in order or by name
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """One compiled network of a project."""
+
+    plan: Plan
+    model: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+
+    @property
+    def program(self) -> Program:
+        return self.plan.program
+
+    @cached_property
+    def predicted(self) -> Run | None:
+        """One inference as predicted, where the target says how long things take."""
+        return walk(self.plan) if not self.plan.target.is_flat and self.plan.target.timing is not None else None
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """A network on a chip.
+
+    Attributes:
+        title: for people, in the trace.
+        run: one inference as predicted, where that is known.
+        is_lead: whether it is the first unit with its code, of which pages show all.
+    """
+
+    title: str
+    network: Network
+    run: Run | None
+    is_lead: bool = True
+
+    def description(self) -> dict[str, Any]:
+        """What is known of the network beyond its plan, for ``deploy.json``."""
+        ports = {"inputs": self.network.inputs, "outputs": self.network.outputs}
+        timing = summary(self.run) if self.run is not None else None
+        return {"model": self.network.model, **{side: [_entries(p) for p in found] for side, found in ports.items()}, "timing": timing}
+
+
+def _entries(port: Port) -> dict[str, Any]:
+    """What ``deploy.json`` says of an input or output beyond its buffer."""
+    entries = asdict(port)
+    del entries["name"]
+    return {**entries, "equality": port.equality.value}
+
+
+class Project(ABC):
+    """What is written, shown and run of the units of a project."""
+
+    seconds: Mapping[str, float]  # of the stages that made it
+
+    @property
+    @abstractmethod
+    def units(self) -> Mapping[str, Unit]:
+        """The units, by the names that reports call them."""
+
+    @abstractmethod
+    def sources(self) -> Mapping[str, str | bytes]:
+        """The emitted files without those for people."""
+
+    @abstractmethod
+    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
+        """Outputs by the kernels' NumPy references, per sample; with ``sequence``, samples are steps of one."""
+
+    def files(self) -> Mapping[str, str | bytes]:
+        """The emitted project: relative paths and contents."""
+        sources = self.sources()
+        return {**sources, **self._reports(json.loads(sources["deploy.json"]))}
+
+    def _reports(self, manifest: Mapping[str, Any]) -> Mapping[str, str]:
+        """The files of the project that are made for people."""
+        is_system = "chips" in manifest
+        entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
+        shown = {name: (unit, entry) for (name, unit), entry in zip(self.units.items(), entries, strict=True) if unit.is_lead}
+        reasons = {name: explanations(unit.network.plan, entry) for name, (unit, entry) in shown.items() if unit.network.plan.offered}
+        timelines = {name: timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
+        runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
+        rows = strips([run for _, run in runs.values()], LINK) if is_system else ()
+        files = {"report.html": page(manifest, timelines, reasons, rows)}
+        if runs:
+            files["trace.json"] = trace(runs, max(MOST_EVENTS // len(runs), FEWEST_EVENTS) if is_system else MOST_EVENTS)
+        if reasons:
+            files["explain.json"] = json.dumps({"networks": reasons}, separators=(",", ":")) + "\n"
+        return files
+
+    def write(self, folder: str | Path) -> None:
+        """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""
+        folder = Path(folder)
+        project.check_destination(folder)
+        start = time.perf_counter()
+        files = dict(self.files())
+        seconds = {**self.seconds, "emit": time.perf_counter() - start}
+        files["timings.json"] = json.dumps({"total": sum(seconds.values()), **seconds}, indent=1) + "\n"
+        project.write(folder, files)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled(Project):
+    """The result of ``deeploy.compile``: one or several networks, planned for one chip."""
+
+    networks: Mapping[str, Network]
+    seconds: Mapping[str, float]
+
+    @property
+    def network(self) -> Network:
+        """The only network, or the first one."""
+        return next(iter(self.networks.values()))
+
+    @property
+    def plan(self) -> Plan:
+        return self.network.plan
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user is told."""
+        return tuple(note for network in self.networks.values() for note in network.notes)
+
+    @property
+    def memory(self) -> Mapping[str, LevelUse]:
+        """Bytes used of every memory level."""
+        return self.plan.memory
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        return {name: Unit(name, network, network.predicted) for name, network in self.networks.items()}
+
+    def sources(self) -> Mapping[str, str | bytes]:
+        plans = {name: network.plan for name, network in self.networks.items()}
+        files = emit(plans, {name: unit.description() for name, unit in self.units.items()})
+        check_files(self.networks, files)
+        return files
+
+    def run(self, inputs: Arrays, sanitize: bool = False) -> list[np.ndarray]:
+        """Build the C for this machine and run one inference; returns the outputs in order."""
+        sample = self._sample(inputs)
+        with TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "project"
+            self.write(folder)
+            entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
+            return [stack[0] for stack in Host(sanitize).run(folder, entry, [sample]).outputs]
+
+    def interpret(self, inputs: Arrays) -> list[np.ndarray]:
+        """One inference by the kernels' NumPy references."""
+        return outputs(self.network.program, self._sample(inputs))
+
+    def interpret_sequence(self, steps: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """Consecutive inferences of one sequence by the kernels' NumPy references; the states begin empty."""
+        return self.references([self._sample(step) for step in steps], sequence=True)
+
+    def references(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool) -> list[list[np.ndarray]]:
+        rows = Rows() if sequence else None
+        return [outputs(self.network.program, sample, rows) for sample in samples]
+
+    def _sample(self, inputs: Arrays) -> list[np.ndarray]:
+        if isinstance(inputs, Mapping):
+            missing = [p.name for p in self.network.inputs if p.name not in inputs]
+            if missing:
+                raise UsageError(f"input {shorten(missing[0])} is missing", "Pass an array for every input of the model.")
+            inputs = [inputs[p.name] for p in self.network.inputs]
+        program = self.network.program
+        if len(inputs) != len(program.inputs):
+            raise UsageError(f"{len(inputs)} arrays were passed for {len(program.inputs)} inputs", "Pass one array per input.")
+        result = []
+        for array, name in zip(inputs, program.inputs, strict=True):
+            buffer = program.buffers[name]
+            if tuple(np.shape(array)) != buffer.shape:
+                raise UsageError(
+                    f"input {shorten(buffer.tensor)} has shape {list(np.shape(array))} instead of {list(buffer.shape)}",
+                    "Pass arrays of the model's own shapes.",
+                )
+            result.append(np.asarray(array, buffer.dtype.numpy))
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Distributed(Project):
+    """A model compiled for several chips.
+
+    Attributes:
+        plans: of every chip; ``leads`` the first chip with the same code.
+        inputs, outputs: of the model.
+        target: without what a chip's queues take of it.
+    """
+
+    system: System
+    topology: Topology
+    target: Target
+    plans: tuple[Plan, ...]
+    leads: tuple[int, ...]
+    model: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dialect: bool
+    notes: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        ports = {port.name: port for port in (*self.inputs, *self.outputs)}
+        result = {}
+        for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
+            inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
+            network = Network(plan, self.model, inputs, outputs, self.dialect, ())
+            run = self.predicted.chips[chip] if self.predicted is not None else None
+            result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
+        return result
+
+    def sources(self) -> Mapping[str, str | bytes]:
+        descriptions = [unit.description() for unit in self.units.values()]
+        return chips.emit(self.plans, self.leads, descriptions, self.target, self.topology.queue, self._head())
+
+    @cached_property
+    def predicted(self) -> SystemRun | None:
+        """One inference as predicted, where the target says how long things take."""
+        is_timed = not self.target.is_flat and self.target.timing is not None
+        return walk_system(self.plans, self.topology) if is_timed else None
+
+    @cached_property
+    def stream(self) -> Stream | None:
+        """Inferences one behind the other, where messages go from chip to chip in one direction: there stages work at a time."""
+        is_pipeline = all(message.sender[0] < message.receiver[0] for message in self.system.messages)
+        if self.predicted is None or not is_pipeline or len(self.plans) == 1:
+            return None
+        return stream(self.plans, self.topology, len(self.plans) + STREAMED)
+
+    def interpret(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[list[np.ndarray]]:
+        """Outputs of the model by the kernels' NumPy references, per sample."""
+        states = golden.States()
+        programs = [plan.program for plan in self.plans]
+        return [golden.outputs(self.system, programs, sample, states if sequence else None) for sample in samples]
+
+    references = interpret
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[DType, tuple[int, ...]]]:
+        """Element types and shapes of the model's inputs and outputs."""
+        found = {}
+        for plan in self.plans:
+            for name in (*plan.program.inputs, *plan.program.outputs):
+                buffer = plan.program.buffers[name]
+                found[buffer.tensor] = buffer.dtype, buffer.shape
+        return found
+
+    def _head(self) -> dict[str, Any]:
+        """What ``deploy.json`` says of the system as a whole."""
+        inputs = [{**self._port(port), "chips": list(self.system.given(port.name))} for port in self.inputs]
+        outputs = [{**self._port(port), "chip": self.system.holder(port.name)} for port in self.outputs]
+        growth = self.plans[0].program.growth
+        return {
+            "name": "network",
+            "model": self.model,
+            "target": self.target.name,
+            "machine": {"mhz": self.topology.mhz} if not self.target.is_flat else None,
+            "memory": {name: self._fullest(name) for name in self.plans[0].memory},
+            "inputs": inputs,
+            "outputs": outputs,
+            **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
+            "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
+            "buffers": [],
+            **system_summary(self.predicted, self.stream),
+            "code": list(self.leads),
+            "queue": self.topology.queue,
+            "messages": [
+                {"from": m.sender[0], "to": m.receiver[0], "tag": m.tag, "bytes": m.bytes, "type": DType.of(m.dtype).value}
+                for m in self.system.messages
+            ],
+            "notes": list(self.system.notes),
+        }
+
+    def _fullest(self, level: str) -> dict[str, Any]:
+        """A memory level of the chip that uses most of it."""
+        chip = max(range(len(self.plans)), key=lambda c: self.plans[c].memory[level].peak)
+        return {"chip": chip, **asdict(self.plans[chip].memory[level])}
+
+    def _call(self, chip: int, step: int) -> dict[str, Any]:
+        """A call of a chip in short; the entry of the chip says more."""
+        call, plan = self.plans[chip].program.calls[step], self.plans[chip]
+        head = {"chip": chip, "name": call.name, "op": call.node.op, "kernel": call.kernel.name, "engine": call.kernel.engine}
+        tiles = plan.tiling(step).tiles if plan.calls else 1
+        cycles = round(self.predicted.chips[chip].calls[step].cycles) if self.predicted is not None else None
+        return {**head, "macs": call.geometry.macs(), "tiles": tiles, "cycles": cycles}
+
+    def _port(self, port: Port) -> dict[str, Any]:
+        dtype, shape = self.shapes[port.name]
+        return {"name": port.name, "type": dtype.value, "shape": list(shape), **_entries(port)}

@@ -1,0 +1,83 @@
+"""What the user wants of a compilation: one set of options for one chip and for several, from Python and from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from deeploy.driver.prefixes import own_dims, own_file
+from deeploy.errors import UsageError, shorten
+from deeploy.graph.types import DType
+from deeploy.midend.machine import Options
+
+Dialect = Literal["integer", "standard"]
+Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a model is cut: over how many chips, by what, and how they are joined (None: as the target says)."""
+
+    chips: int | Literal["auto"]
+    partition: str = "tensor"
+    balance: str = "cycles"
+    topology: Path | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of a compilation.
+
+    Attributes:
+        inputs: npz with a sample, which decides undeclared input types of dialect graphs.
+        input_types: element types of inputs by name, for dialect graphs.
+        dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
+        states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
+        context: rows that states hold at most, where the model leaves it open.
+        quantised_io: make the integer tensors at the edges the network's inputs and outputs.
+        save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
+        options: how much of the target may be used.
+        fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
+        on_stage: called with the name of each stage as it begins.
+    """
+
+    inputs: str | Path | None = None
+    input_types: Mapping[str, DType | str] = field(default_factory=dict)
+    dialect: Dialect | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    context: int | None = None
+    quantised_io: bool = False
+    save_after: tuple[str, Path] | None = None
+    options: Options = field(default_factory=Options)
+    fallback: bool | str = False
+    on_stage: Stage | None = None
+
+    def check(self) -> None:
+        """Raise UsageError unless the file of a sample, where one is named, is there, and element types are known."""
+        if self.inputs is not None and not Path(self.inputs).is_file():
+            raise UsageError(f"there is no file {shorten(str(self.inputs))}", "Give the path of an npz file.")
+        list(self.types)
+
+    @property
+    def types(self) -> dict[str, DType]:
+        """Element types of inputs by name.
+
+        Raises:
+            UsageError: there is no such type.
+        """
+        return {name: given if isinstance(given, DType) else _type(given) for name, given in self.input_types.items()}
+
+    def of(self, prefix: str, models: Mapping[str, str | Path]) -> Request:
+        """The request for one of several networks."""
+        saved = self.save_after if len(models) == 1 or self.save_after is None else own_file(self.save_after, prefix)
+        return replace(self, dims=own_dims(self.dims, prefix, models), save_after=saved)
+
+
+def _type(name: str) -> DType:
+    for dtype in DType:
+        if name in (dtype.value, dtype.name.lower()):
+            return dtype
+    raise UsageError(f"{name} is no element type", f"Use one of {', '.join(t.name.lower() for t in DType)}.")
