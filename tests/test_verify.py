@@ -63,7 +63,7 @@ def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypa
         source = folder / "src/network.c"
         text = source.read_text()
         assert text.count(f"= {entry};") == 1
-        source.write_text(text.replace(f"= {entry};", f"= {entry} + 1;"))
+        source.write_text(text.replace(f"= {entry};", f"= (float *){entry} + 1;"))
 
     monkeypatch.setattr(Compiled, "write", broken)
     assert differing(model) == [(against, output) for against in REFERENCES]
