@@ -25,6 +25,7 @@ from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
+PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
 GROWING = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
@@ -91,6 +92,7 @@ class Tiler:
         self._moved: dict[tuple[str, tuple[str, ...]], cost.Windows] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
+        self._known: dict[object, float] = {}
         self._grid()
 
     def _aligned(self, count: Any, level: int) -> Any:
@@ -125,13 +127,14 @@ class Tiler:
     def is_never_better(self, other: Tiler) -> bool:
         """Whether another way to run the call on the same engine needs no more scratch memory, and is better in any plan that matters.
 
-        The other one is better if it is ``FAR_OFF`` times as fast. It is also better if it may be cut wherever this one may, stores no more
-        constants, and takes no more cycles. Tiles by which this one takes more than ``FAR_OFF`` times its best are not looked at.
+        The other one is better if it is ``FAR_OFF`` times as fast, and finds room for a tile where this one does. It is also better if it
+        may be cut wherever this one may, stores no more constants, and takes no more cycles. Tiles by which this one takes more than
+        ``FAR_OFF`` times its best are not looked at.
         """
         if self.engine is not other.engine or other.scratch > self.scratch or self.stored.keys() != other.stored.keys():
             return False
-        mine = self._compute(self.size, self.tiles)[0]
-        if other._compute(other.size, other.tiles)[0].min() * FAR_OFF <= mine.min():
+        mine = self.computed[0]
+        if other.computed[0].min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
             return True
         if (
             self.call.geometry.extents != other.call.geometry.extents
@@ -142,6 +145,17 @@ class Tiler:
             return False
         theirs, near = other._compute(self.size, self.tiles)[0], mine <= FAR_OFF * mine.min()
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
+
+    @cached_property
+    def least(self) -> int:
+        """The fewest bytes of the engine's memory for a tile whose operands all come from elsewhere."""
+        used: Any = self._used(dict.fromkeys(self.call.operands, 1), 1)[0]
+        return int(used.min())
+
+    @property
+    def plenty(self) -> int:
+        """Bytes for which there is room in any plan."""
+        return self.capacities[self.levels[0]] // PLENTY
 
     @cached_property
     def stored(self) -> Mapping[str, int]:
@@ -231,6 +245,11 @@ class Tiler:
             self._moved[name, order] = cost.Windows(cycles, issue, commands * rounds, moves, is_output, self.is_constant(name))
         return self._moved[name, order]
 
+    @cached_property
+    def computed(self) -> tuple[Any, Any]:
+        """Per combination of tile sizes what ``_compute`` says."""
+        return self._compute(self.size, self.tiles)
+
     def _compute(self, size: Mapping[str, Any], tiles: Any) -> tuple[Any, Any]:
         """Per combination of tile sizes: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
         best = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
@@ -254,7 +273,7 @@ class Tiler:
 
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
-        compute, which = self._compute(self.size, self.tiles)
+        compute, which = self.computed
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(hops, depth)
@@ -401,13 +420,17 @@ class Tiler:
 
     def _compute_of(self, tiling: Tiling) -> float:
         core, extents = tiling.core_dim, self.call.geometry.extents
+        key = core, frozenset((loop.dim, loop.tile) for loop in tiling.loops)
+        if key in self._known:
+            return self._known[key]
         active = cost.active(tiling.tile(core, extents[core]), self.cores) if core is not None else 1
 
         def count(name: str, step: int) -> int:
             return int(_steps(extents[name], tiling.tile(name, extents[name]), step, self.cores if name == core else 1))
 
         fork = self.fork if core is not None else 0.0
-        return float(self.work.cycles(count, active)) + tiling.tiles * (self.overhead + fork) + self.once
+        self._known[key] = float(self.work.cycles(count, active)) + tiling.tiles * (self.overhead + fork) + self.once
+        return self._known[key]
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""

@@ -19,13 +19,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ortools.sat.python import cp_model
-
 from deeploy.errors import FitError
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import SEARCH, Choice, Home, Problem, Search, Users, evaluate
+from deeploy.midend.solver import cp_model
 
 MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
 

@@ -145,10 +145,14 @@ class Work:
         Numbers, or arrays of them.
         """
         total: Any = 0.0
+        known: dict[tuple[str, int], Any] = {}
         for each, factors in self.terms:
             value: Any = each
             for dim in self.dims:
-                value = value * count(dim, factors.get(dim, 0))
+                step = factors.get(dim, 0)
+                if (dim, step) not in known:
+                    known[dim, step] = count(dim, step)
+                value = value * known[dim, step]
             total = total + value
         return total * (1 + self.shared * (cores - 1))
 

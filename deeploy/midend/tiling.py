@@ -190,10 +190,15 @@ class Windows:
         trips = -(-extent // size)
         if all(_is_bare(access.axes[axis], dim) for access in self.maps):
             return AxisCut(min(size, extent), extent, trips)
-        start = Variable("start", 0, extent - 1)
-        widths = evaluate(self.window(axis, {dim: (start, minimum(size, extent - start))}).count, {"start": np.arange(0, extent, size)})
-        widths = np.broadcast_to(widths, trips)
+        widths = np.broadcast_to(evaluate(self._width(axis, dim), {"start": np.arange(0, extent, size), "size": size}), trips)
         return AxisCut(int(widths.max()), int(widths.sum()), trips)
+
+    @cache  # noqa: B019
+    def _width(self, axis: int, dim: str) -> Value:
+        """How many indices a tile of ``size`` iterations from ``start`` on needs."""
+        extent = self.geometry.extents[dim]
+        start, size = Variable("start", 0, extent - 1), Variable("size", 1, extent)
+        return self.window(axis, {dim: (start, minimum(size, extent - start))}).count
 
 
 def _is_bare(axis: Affine, dim: str) -> bool:
