@@ -21,7 +21,7 @@ from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
 from deeploy.midend.front import Cell, beats, best_cells, cheapest, thinned
 from deeploy.midend.program import Buffer, Call, Role
-from deeploy.midend.tiling import Loop, Stream, Tiling, Windows, core_dims, cut_dims, in_place, period, sizes
+from deeploy.midend.tiling import AxisCut, Loop, Stream, Tiling, Volume, Windows, core_dims, cut_dims, in_place, period, sizes
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
@@ -120,8 +120,8 @@ class Tiler:
             self.tiles = self.tiles * trips
 
     @cached_property
-    def volumes(self) -> Mapping[str, tuple[Any, Any, Any, Any]]:
-        """Per operand what its windows take (``_volume``)."""
+    def volumes(self) -> Mapping[str, Volume]:
+        """Per operand what its windows take."""
         return {name: self._volume(name) for name in self.moving}
 
     def is_never_better(self, other: Tiler) -> bool:
@@ -171,45 +171,21 @@ class Tiler:
         """The cut dimensions that an operand's window depends on."""
         return self._relevant[name]
 
-    def _volume(self, name: str) -> tuple[Any, Any, Any, Any]:
-        """Of an operand's windows, per combination: widest bytes; and summed over one round: bytes, rows, transfers."""
-        windows = self.windows[name]
-        unit = self.buffers[self.call.operands[name].buffer].dtype.bytes
-        widest: Any = unit
-        total: Any = unit
-        rows: Any = 1
-        commands: Any = 1
-        merged: Any = True
-        expected = 1
-        paired: Any = False
-        for axis in reversed(windows.order):
-            dim = windows.dims[axis]
-            dim = dim if dim in self.dims else None
-            wide: Any
-            sums: Any
-            trips: Any
-            if dim is None:
-                cut = windows.cut(axis, self.call.geometry.extents.get(windows.dims[axis] or "", 1))
-                wide, sums, trips = cut.widest, cut.total, 1
-                whole: Any = True
-            else:
-                table = [windows.cut(axis, size) for size in self.choices[dim]]
-                at = self.index[dim]
-                wide = np.array([c.widest for c in table])[at]
-                sums = np.array([c.total for c in table])[at]
-                trips = np.array([c.trips for c in table])[at]
-                whole = trips == 1
-            widest, total = widest * wide, total * sums
-            size, stride = windows.shape[axis], windows.strides[axis]
-            if size > 1 and stride != expected:
-                merged = merged & False  # a gap in memory: this axis and those around it are rows
-            rows = rows * np.where(merged, trips, sums)
-            first = ~np.asarray(merged) & ~np.asarray(paired)
-            commands = commands * np.where(np.asarray(merged) | first, trips, sums)
-            paired = paired | ~np.asarray(merged)
-            merged = merged & whole
-            expected = stride * size if size > 1 else expected
-        return widest, total, rows, commands
+    def _volume(self, name: str) -> Volume:
+        """What an operand's windows take, per combination."""
+        windows, cuts = self.windows[name], []
+        for axis, dim in enumerate(windows.dims):
+            if dim is None or dim not in self.dims:
+                cuts.append(windows.cut(axis, self.call.geometry.extents.get(dim or "", 1)))
+                continue
+            table = [windows.cut(axis, size) for size in self.choices[dim]]
+            at = self.index[dim]
+            cuts.append(AxisCut(*(np.array([getattr(c, figure) for c in table])[at] for figure in ("widest", "total", "trips"))))
+        return windows.volume(self._unit(name), cuts)
+
+    def _unit(self, name: str) -> int:
+        """Bytes of an element of an operand."""
+        return self.buffers[self.call.operands[name].buffer].dtype.bytes
 
     def _orders(self) -> Iterator[tuple[str, ...]]:
         names = tuple(self.dims)
@@ -237,12 +213,13 @@ class Tiler:
         """Per combination: an operand's windows on the nearest path."""
         if (name, order) not in self._moved:
             timing = self._timing(0)
-            _, total, rows, commands = self.volumes[name]
+            volume = self.volumes[name]
             moves, rounds = self._moves(name, order)
             is_output = name in self.call.writes
-            cycles = timing.data(total * rounds, rows * rounds, is_output)
-            issue = commands * rounds * timing.issue + cost.moves(moves, self.target)
-            self._moved[name, order] = cost.Windows(cycles, issue, commands * rounds, moves, is_output, self.is_constant(name))
+            cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
+            commands = volume.transfers * rounds
+            issue = commands * timing.issue + cost.moves(moves, self.target)
+            self._moved[name, order] = cost.Windows(cycles, issue, commands, moves, is_output, self.is_constant(name))
         return self._moved[name, order]
 
     @cached_property
@@ -255,8 +232,7 @@ class Tiler:
         best = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
         which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
-            active = cost.active(size.get(name, self.call.geometry.extents[name]), self.cores)
-            cycles = self.work.cycles(self._count(size, name), active) + tiles * self.fork
+            cycles = self.work.cycles(self._count(size, name)) + tiles * self.fork
             cycles = cycles * (GROWING if name in self.call.geometry.limited and number else 1)
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
@@ -264,12 +240,20 @@ class Tiler:
 
     def _count(self, size: Mapping[str, Any], core: str | None) -> cost.Count:
         """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps."""
-        return lambda name, step: _steps(
-            self.call.geometry.extents[name],
-            size.get(name, self.call.geometry.extents[name]),
-            step,
-            self.cores if name == core else 1,
-        )
+        extents = self.call.geometry.extents
+        return lambda name, step: self._steps(extents[name], size.get(name, extents[name]), step, self.cores if name == core else 1)
+
+    def _steps(self, extent: int, size: Any, step: int, cores: int) -> Any:
+        """The largest parts of ``cores`` of all tiles of ``size`` along a dimension, in whole steps; the tiles for step 0.
+
+        A tile in which several cores have a part counts for more, as they meet in one memory.
+        """
+        trips = -(-extent // size)
+        last = extent - (trips - 1) * size
+        whole, rest = (cost.steps(-(-n // cores), step) if step else 1 for n in (size, last))
+        if cores > 1:
+            whole, rest = (steps * self.work.slower(cost.active(n, cores)) for n, steps in ((size, whole), (last, rest)))
+        return (trips - 1) * whole + rest
 
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
@@ -294,9 +278,9 @@ class Tiler:
             for dim in self.relevant(name):
                 slots = np.where(self.trips[dim] > 1, depth, slots)
             if hops[name]:
-                used = used + self._aligned(self.volumes[name][0], 0) * slots
+                used = used + self._aligned(self.volumes[name].widest, 0) * slots
             if hops[name] > 1:
-                around = around + self._aligned(self.volumes[name][0], 1) * slots
+                around = around + self._aligned(self.volumes[name].widest, 1) * slots
             whole = in_place(self.call, self.windows[name]) if hops[name] == 0 else frozenset()
             fits = fits & np.all([self.trips[d] == 1 for d in whole if d in self.dims], axis=0)
         used = used + np.where(self.tiles > 1, self._aligned(CLOSURE_BYTES, 0), 0)
@@ -358,14 +342,8 @@ class Tiler:
         return Stream(name, self.paths[hop].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
 
     def _slot(self, name: str, loops: Sequence[Loop], hop: int) -> int:
-        windows = self.windows[name]
-        tile = {loop.dim: loop.tile for loop in loops}
-        elements = 1
-        for axis, dim in enumerate(windows.dims):
-            extent = self.call.geometry.extents[dim] if dim is not None else 1
-            elements *= windows.cut(axis, tile.get(dim, extent) if dim is not None else 1).widest
-        result: int = self._aligned(elements * self.buffers[self.call.operands[name].buffer].dtype.bytes, hop)
-        return result
+        size: int = self._aligned(self._volume_of(name, loops).widest, hop)
+        return size
 
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
@@ -423,13 +401,10 @@ class Tiler:
         key = core, frozenset((loop.dim, loop.tile) for loop in tiling.loops)
         if key in self._known:
             return self._known[key]
-        active = cost.active(tiling.tile(core, extents[core]), self.cores) if core is not None else 1
 
-        def count(name: str, step: int) -> int:
-            return int(_steps(extents[name], tiling.tile(name, extents[name]), step, self.cores if name == core else 1))
-
+        tile = {name: tiling.tile(name, extent) for name, extent in extents.items()}
         fork = self.fork if core is not None else 0.0
-        self._known[key] = float(self.work.cycles(count, active)) + tiling.tiles * (self.overhead + fork) + self.once
+        self._known[key] = float(self.work.cycles(self._count(tile, core))) + tiling.tiles * (self.overhead + fork) + self.once
         return self._known[key]
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
@@ -441,24 +416,17 @@ class Tiler:
         return self._traffics[key]
 
     def _new_traffic(self, stream: Stream, loops: tuple[Loop, ...]) -> tuple[int, int, int]:
-        windows = self.windows[stream.operand]
+        volume = self._volume_of(stream.operand, loops)
+        rounds = stream.moves // volume.windows if volume.windows <= stream.moves else 1
+        return volume.total * rounds, volume.rows * rounds, volume.transfers * rounds
+
+    def _volume_of(self, name: str, loops: Sequence[Loop]) -> Volume:
+        """What an operand's windows take in tiles of these loops."""
+        windows, extents = self.windows[name], self.call.geometry.extents
         tile = {loop.dim: loop.tile for loop in loops}
-        total: int = self.buffers[self.call.operands[stream.operand].buffer].dtype.bytes
-        rows, commands, expected, positions = 1, 1, 1, 1
-        merged, paired = True, False
-        for axis in reversed(windows.order):
-            dim = windows.dims[axis]
-            cut = windows.cut(axis, 1 if dim is None else tile.get(dim, self.call.geometry.extents[dim]))
-            size, stride = windows.shape[axis], windows.strides[axis]
-            merged = merged and not (size > 1 and stride != expected)
-            total, positions = total * cut.total, positions * cut.trips
-            rows *= cut.trips if merged else cut.total
-            commands *= cut.trips if merged or not paired else cut.total
-            paired = paired or not merged
-            merged = merged and cut.trips == 1
-            expected = stride * size if size > 1 else expected
-        rounds = stream.moves // positions if positions <= stream.moves else 1
-        return total * rounds, rows * rounds, commands * rounds
+        return windows.volume(
+            self._unit(name), [windows.cut(a, 1 if d is None else tile.get(d, extents[d])) for a, d in enumerate(windows.dims)]
+        )
 
     def _staged(self, hops: Hops, depths: Sequence[int], front: Sequence[Cell], which: Any) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
@@ -489,15 +457,6 @@ class Tiler:
                 cells = (Cell(0, 0, 0, int(i), order, depth) for order in self._orders())
                 found.append(min((self._candidate(hops, cell, int(which[i])) for cell in cells), key=lambda c: c.cycles))
         return found
-
-
-def _steps(extent: int, size: Any, step: int, cores: int) -> Any:
-    """The largest parts of ``cores`` of all tiles of ``size`` along a dimension, in whole steps; the tiles for step 0."""
-    trips = -(-extent // size)
-    if not step:
-        return trips
-    share, rest = -(-size // cores), -(-(extent - (trips - 1) * size) // cores)
-    return (trips - 1) * cost.steps(share, step) + cost.steps(rest, step)
 
 
 def _divisors(count: int) -> list[int]:

@@ -138,11 +138,15 @@ class Work:
     dims: tuple[str, ...]
     shared: float
 
-    def cycles(self, count: Count, cores: Any = 1) -> Any:
-        """Cycles of the core with the largest part where ``cores`` work at once; of one tile, or of all added up.
+    def slower(self, cores: Any) -> Any:
+        """By which factor a core takes longer where so many work at once."""
+        return 1 + self.shared * (cores - 1)
 
-        ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those.
-        Numbers, or arrays of them.
+    def cycles(self, count: Count) -> Any:
+        """Cycles of the core with the largest part; of one tile, or of all added up.
+
+        ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those; where
+        the dimension is divided over cores, each times ``slower``. Numbers, or arrays of them.
         """
         total: Any = 0.0
         known: dict[tuple[str, int], Any] = {}
@@ -154,7 +158,7 @@ class Work:
                     known[dim, step] = count(dim, step)
                 value = value * known[dim, step]
             total = total + value
-        return total * (1 + self.shared * (cores - 1))
+        return total
 
 
 def work(call: Call, target: Target) -> Work:

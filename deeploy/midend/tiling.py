@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -129,11 +130,28 @@ def sizes(extent: int, multiple: int = 1, growth: float = 0.25) -> list[int]:
 
 @dataclass(frozen=True)
 class AxisCut:
-    """What tiles of one size along one dimension do to one axis of an operand: widest window, and the sum of all."""
+    """What tiles of one size along one dimension do to one axis of an operand: widest window, the sum of all, and how many there are.
 
-    widest: int
-    total: int
-    trips: int
+    Numbers, or arrays of them.
+    """
+
+    widest: Any
+    total: Any
+    trips: Any
+
+
+@dataclass(frozen=True)
+class Volume:
+    """What an operand's windows take: bytes of the widest; summed over one round: bytes, rows, transfers, and how many windows there are.
+
+    Numbers, or arrays of them.
+    """
+
+    widest: Any
+    total: Any
+    rows: Any
+    transfers: Any
+    windows: Any
 
 
 class Windows:
@@ -178,6 +196,25 @@ class Windows:
         free = [not any(d.name in at for access in self.maps for d in access.axes[axis].dims()) for axis in range(len(self.shape))]
         whole = zip(seen, self.shape, free, strict=True)
         return tuple(Window(w.first, plain(size - w.first), w.before, w.after) if is_free else w for w, size, is_free in whole)
+
+    def volume(self, unit: int, cuts: Sequence[AxisCut]) -> Volume:
+        """What the windows take whose axes are cut so, in elements of ``unit`` bytes; numbers, or arrays of them.
+
+        Axes that follow each other in memory without a gap are one run; a transfer has rows along one further axis.
+        """
+        widest, total = unit, unit
+        rows, transfers, windows, merged, single, expected = 1, 1, 1, 1, 1, 1
+        for axis in reversed(self.order):
+            cut, size, stride = cuts[axis], self.shape[axis], self.strides[axis]
+            if size > 1 and stride != expected:
+                merged = merged * 0
+            free = merged + (1 - merged) * single  # the transfer takes this axis as well
+            widest, total, windows = widest * cut.widest, total * cut.total, windows * cut.trips
+            rows = rows * (cut.trips * merged + cut.total * (1 - merged))
+            transfers = transfers * (cut.trips * free + cut.total * (1 - free))
+            single, merged = single * merged, merged * (cut.trips == 1)
+            expected = stride * size if size > 1 else expected
+        return Volume(widest, total, rows, transfers, windows)
 
     @cache  # noqa: B019  (lives as long as the planning of one class of calls)
     def cut(self, axis: int, size: int) -> AxisCut:

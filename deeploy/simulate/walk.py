@@ -210,7 +210,7 @@ def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
         dim = work.share[0]
         active = cost.active(sizes[dim], work.cores)
         sizes = {**sizes, dim: -(-sizes[dim] // work.cores)}
-    return float(rate.cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1, active))
+    return float(rate.cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1) * rate.slower(active))
 
 
 class _LayerWalk:

@@ -109,12 +109,12 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
     tiling, extents = candidate.tiling, tiler.call.geometry.extents
     dim = tiling.core_dim
     total = tiler.once
-    whole = tiling.tile(dim, extents[dim]) if dim is not None else 1
-    active = sum(begin < whole for begin in range(0, CORES * -(-whole // CORES), -(-whole // CORES))) if dim is not None else 1
     for t in range(tiling.tiles):
         sizes = extents | {name: last - first + 1 for name, (first, last) in spans(tiling, extents, t).items()}
-        sizes |= {dim: -(-sizes[dim] // CORES)} if dim is not None else {}
-        work = tiler.work.cycles(functools.partial(_steps, sizes), active)
+        rows = sizes[dim] if dim is not None else 1
+        active = sum(begin < rows for begin in range(0, CORES * -(-rows // CORES), -(-rows // CORES))) if dim is not None else 1
+        sizes |= {dim: -(-rows // CORES)} if dim is not None else {}
+        work = tiler.work.cycles(functools.partial(_steps, sizes)) * (1 + tiler.work.shared * (active - 1))
         total += work + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
     return total
 
@@ -166,7 +166,7 @@ def besides(inside: float, tiles: int, cycles_of: dict[str, list[tuple[float, fl
 def check(tiler: Tiler, candidate: Candidate) -> None:
     levels, depth = tiler.levels, 2 if candidate.is_double else 1
     used = [0] * len(levels)
-    used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES
+    used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES * (candidate.tiling.tiles > 1)
     ways = {path.name: (Way(path.name, False), Way(path.name, True)) for path in tiler.paths}
     late = {path.name: Way(path.name, False) for path in tiler.paths}  # what still comes in when constants are there early
     early_bytes = 0

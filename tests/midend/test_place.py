@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deeploy.midend.place import tenants
-from deeploy.midend.tiling import Stream, Tiling
+from deeploy.midend.tiling import Loop, Stream, Tiling
 from deeploy.target import load
 
 
@@ -25,7 +25,7 @@ def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple
     calls = [SimpleNamespace(name=f"c{i}", kernel=SimpleNamespace(engine="cluster", link=link), scratch={}) for i, link in enumerate(links)]
     program: Any = SimpleNamespace(calls=calls, buffers={})
     early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_early=depth == 2) for name, depth in (("w", 2), ("x", 1)))
-    found = tenants(program, load("siracusa"), [Tiling((), (early, late), None)] * 4, {}, [], {})
+    found = tenants(program, load("siracusa"), [Tiling((Loop("k", 2, 1),), (early, late), None)] * 4, {}, [], {})
     for step in range(4):
         windows = {t.buffers[0]: t for t in found if t.last == step}
         assert set(windows) == {f"c{step}.w", f"c{step}.x", f"c{step}.closure"} and {t.level for t in windows.values()} == {"L1"}
