@@ -15,10 +15,10 @@ import onnx_graphsurgeon as gs
 from deeploy.backend import project
 from deeploy.driver.request import Request, Stage
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend import Growing, import_states
+from deeploy.frontend import Imported, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
-from deeploy.frontend.growing import check_shapes
+from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.positions import POSITION
@@ -100,7 +100,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
 
 
-def _lower(graph: gs.Graph, model: Growing, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
+def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
     """Assign element types and run the target's passes; returns the graph, whether it is in the dialect, and notices."""
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, read_inputs
-from deeploy.frontend.growing import Growing, has_caches, import_growing
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.rules import Context
@@ -18,7 +18,7 @@ from deeploy.frontend.structure import check_and_sort
 from deeploy.frontend.trace import CustomShapes, trace
 from deeploy.frontend.validate import check_model
 
-__all__ = ["CustomShapes", "Growing", "import_model", "import_states", "readers_first"]
+__all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first"]
 
 
 def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
@@ -45,10 +45,10 @@ def import_states(
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     known: Sequence[Known] = (),
-) -> Growing:
-    """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.growing``."""
+) -> Imported:
+    """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``."""
     model = _checked(path)
-    return import_growing(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context, known)
+    return import_dynamic(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context, known)
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ import onnx
 from onnx import AttributeProto, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
-from deeploy.frontend.schemas import is_dialect_op
+from deeploy.frontend.schemas import Attributes, is_dialect_op
 from deeploy.frontend.structure import describe
 
 _TENSOR_VALUED = frozenset({"Constant", "ConstantOfShape"})
@@ -32,7 +32,7 @@ def read_array(tensor: onnx.TensorProto, name: str) -> np.ndarray:
         ) from error
 
 
-def read_attributes(node: onnx.NodeProto, domain: str) -> dict[str, Any]:
+def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
     """The attributes as ints, floats, strings, lists of these, or arrays.
 
     Numbers that a file stores as tensors become plain numbers. For operators of the dialect, floats with integer values

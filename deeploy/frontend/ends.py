@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -43,7 +42,7 @@ def _check_dims(graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], d
             raise UsageError(f"--dim {shorten(name)}={extent} is negative", "give the number of elements")
 
 
-def _dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
+def _dtype(value: onnx.ValueInfoProto) -> np.dtype[np.generic]:
     if not value.type.tensor_type.elem_type:
         raise ModelError(f"input '{shorten(value.name)}' has no element type", "export the model again")
     return numpy_dtype(value.type.tensor_type.elem_type)

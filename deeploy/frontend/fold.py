@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper, version_converter
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.schemas import signature
+from deeploy.frontend.schemas import Attributes, signature
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe
 
@@ -36,7 +36,7 @@ def is_foldable(op: str, domain: str, version: int) -> bool:
     return not domain and op not in _KEPT | _RANDOM and signature(op, version, frozenset(), 1) is not None
 
 
-def evaluate(node: onnx.NodeProto, attributes: dict[str, Any], arrays: Arrays, outputs: Sequence[Value], version: int) -> list[np.ndarray]:
+def evaluate(node: onnx.NodeProto, attributes: Attributes, arrays: Arrays, outputs: Sequence[Value], version: int) -> list[np.ndarray]:
     """The node's outputs for constant inputs, in the element types of ``outputs`` where these are known.
 
     Raises:
@@ -70,7 +70,7 @@ def _of_type(result: Any, value: Value) -> np.ndarray:
     return array if value.dtype is None else array.astype(value.dtype, copy=False)
 
 
-def _by_reference(model: onnx.ModelProto, attributes: dict[str, Any], arrays: Arrays) -> Sequence[Any] | None:
+def _by_reference(model: onnx.ModelProto, attributes: Attributes, arrays: Arrays) -> Sequence[Any] | None:
     """By the reference of the onnx package in the operator's newest version: of older versions it has some, and some of these are wrong."""
     from onnx.reference import ReferenceEvaluator  # only here: its import takes longer than that of a whole small model
 
@@ -82,13 +82,13 @@ def _by_reference(model: onnx.ModelProto, attributes: dict[str, Any], arrays: Ar
     return list(ReferenceEvaluator(model).run(None, {}))
 
 
-def _by_own_definition(model: onnx.ModelProto, attributes: dict[str, Any], arrays: Arrays) -> Sequence[Any] | None:
+def _by_own_definition(model: onnx.ModelProto, attributes: Attributes, arrays: Arrays) -> Sequence[Any] | None:
     """By the definitions of this module, of operators whose references fail on valid operands."""
     own = _OWN.get(model.graph.node[0].op_type)
     return None if own is None else [own(attributes, arrays)]
 
 
-def _by_onnxruntime(model: onnx.ModelProto, attributes: dict[str, Any], arrays: Arrays) -> Sequence[Any] | None:
+def _by_onnxruntime(model: onnx.ModelProto, attributes: Attributes, arrays: Arrays) -> Sequence[Any] | None:
     if importlib.util.find_spec("onnxruntime") is None:
         return None
     import onnxruntime
@@ -99,7 +99,7 @@ def _by_onnxruntime(model: onnx.ModelProto, attributes: dict[str, Any], arrays: 
     return list(onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"]).run(None, {}))
 
 
-def _gather_elements(attributes: dict[str, Any], arrays: Arrays) -> np.ndarray:
+def _gather_elements(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     """GatherElements, whose indices may be fewer than the data along the other axes."""
     data, indices = (np.asarray(array) for array in arrays)
     axis = attributes.get("axis", 0) % data.ndim
@@ -107,7 +107,7 @@ def _gather_elements(attributes: dict[str, Any], arrays: Arrays) -> np.ndarray:
     return np.take_along_axis(part, indices, axis)
 
 
-def _pad(attributes: dict[str, Any], arrays: Arrays) -> np.ndarray:
+def _pad(attributes: Attributes, arrays: Arrays) -> np.ndarray:
     """Pad with negative pads, which cut."""
     data = np.asarray(arrays[0])
     rank = data.ndim
@@ -124,7 +124,7 @@ def _pad(attributes: dict[str, Any], arrays: Arrays) -> np.ndarray:
     return np.pad(cut, width, mode, **({"constant_values": fill} if mode == "constant" else {}))
 
 
-_OWN: dict[str, Callable[[dict[str, Any], Arrays], np.ndarray]] = {"GatherElements": _gather_elements, "Pad": _pad}
+_OWN: dict[str, Callable[[Attributes, Arrays], np.ndarray]] = {"GatherElements": _gather_elements, "Pad": _pad}
 
 
 def _alone(node: onnx.NodeProto, arrays: Arrays, outputs: Sequence[Value], version: int) -> onnx.ModelProto:

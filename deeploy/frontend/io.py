@@ -45,7 +45,7 @@ def strip_quantisation(graph: gs.Graph) -> dict[str, tuple[float, int]]:
     found: dict[str, tuple[float, int]] = {}
     for position, tensor in enumerate(graph.inputs):
         nodes = list(tensor.outputs)
-        if len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := _scalar_parameters(nodes[0])):
+        if len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
             inner = nodes[0].outputs[0]
             nodes[0].inputs.clear()
             nodes[0].outputs.clear()
@@ -54,7 +54,7 @@ def strip_quantisation(graph: gs.Graph) -> dict[str, tuple[float, int]]:
             found[inner.name] = parameters
     for position, tensor in enumerate(graph.outputs):
         node = producer(tensor, "Dequantize")
-        if node is None or tensor.outputs or not (parameters := _scalar_parameters(node)):
+        if node is None or tensor.outputs or not (parameters := scalar_parameters(node)):
             continue
         inner = node.inputs[0]
         if isinstance(inner, gs.Constant) or any(inner is t for t in (*graph.inputs, *graph.outputs)):
@@ -76,7 +76,8 @@ def _rename(graph: gs.Graph, tensor: gs.Tensor, name: str) -> None:
     tensor.name = name
 
 
-def _scalar_parameters(node: gs.Node) -> tuple[float, int] | None:
+def scalar_parameters(node: gs.Node) -> tuple[float, int] | None:
+    """Scale and zero point of a Quantize or Dequantize, where it has one of each."""
     scale, zero = constant(node.inputs[1]), constant(node.inputs[2])
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None

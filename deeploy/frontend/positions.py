@@ -6,7 +6,7 @@ constants, which are other ones at every position. The part of the model that co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -17,20 +17,28 @@ from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.rewrite import sort
 from deeploy.operators.views import SLIDE
 
+FOLLOWED = "cannot be followed"
 POSITION = "position of the first new row"  # the input that the emitted code gives itself
 Fold = Callable[[onnx.ModelProto, int], gs.Graph]  # imports a model with caches of so many rows in all
 
 
-def differing(graph: gs.Graph, shorter: gs.Graph) -> list[str]:
-    """Names of constants of one shape whose values are others when there is one row less."""
-    names: list[str] = []
+def _constants(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Constants of a model and of the same one with one row less, by the name in the first."""
     for node, other in zip(graph.nodes, shorter.nodes, strict=False):
         for a, b in zip(node.inputs, other.inputs, strict=False):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and a.name not in names:
-                x, y = np.asarray(a.values), np.asarray(b.values)
-                if x.shape == y.shape and not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
-                    names.append(a.name)
-    return names
+            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
+                yield a.name, np.asarray(a.values), np.asarray(b.values)
+
+
+def equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two constants hold the same, in which what is no number equals itself."""
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+def differing(graph: gs.Graph, shorter: gs.Graph) -> list[str]:
+    """Names of constants of one shape whose values are others when there is one row less."""
+    found = (name for name, x, y in _constants(graph, shorter) if x.shape == y.shape and not equal(x, y))
+    return list(dict.fromkeys(found))
 
 
 def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: Sequence[int]) -> dict[str, np.ndarray]:
@@ -49,7 +57,7 @@ def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: 
         for tensor in graph.outputs:
             source = tensor.inputs[0].inputs[0] if tensor.inputs else None
             if not isinstance(source, gs.Constant):
-                raise _unsupported(tensor.name)
+                raise depends(f"constant {shorten(tensor.name)}", FOLLOWED)
             rows[tensor.name].append(np.asarray(source.values))
     return {name: np.stack(values) for name, values in rows.items()}
 
@@ -59,7 +67,7 @@ def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     makers = {output: node for node in model.graph.node for output in node.output}
     for name in names:
         if name not in makers:
-            raise _unsupported(name)
+            raise depends(f"constant {shorten(name)}", FOLLOWED)
     needed, waiting = set[int](), list(names)
     while waiting:
         node = makers.get(waiting.pop())
@@ -74,41 +82,46 @@ def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     return result
 
 
-def _unsupported(name: str) -> UnsupportedError:
+def depends(what: str, how: str) -> UnsupportedError:
+    """The error for a part of a model that depends on the position in a way that is not handled."""
     return UnsupportedError(
-        f"constant {shorten(name)} depends on the position in a way that cannot be followed",
+        f"{what} depends on the position in a way that {how}",
         "Make the position (position_ids, rows of the mask) an input of the model when it is exported.",
     )
 
 
 def sliding(graph: gs.Graph, shorter: gs.Graph) -> dict[str, int]:
     """Constants that lose their first column with a row, by name, and the axis of the columns: masks of several rows."""
-    found: dict[str, int] = {}
-    for node, other in zip(graph.nodes, shorter.nodes, strict=False):
-        for a, b in zip(node.inputs, other.inputs, strict=False):
-            if isinstance(a, gs.Constant) and isinstance(b, gs.Constant):
-                x, y = np.asarray(a.values), np.asarray(b.values)
-                axis = _lost(x, y)
-                if axis is not None and not np.array_equal(np.delete(x, -1, axis), y) and np.array_equal(np.delete(x, 0, axis), y):
-                    found[a.name] = axis
-    return found
+    found = ((name, _lost(x, y), x, y) for name, x, y in _constants(graph, shorter))
+    lost = ((name, axis, [np.delete(x, place, axis) for place in (-1, 0)], y) for name, axis, x, y in found if axis is not None)
+    return {name: axis for name, axis, (without_last, without_first), y in lost if not equal(without_last, y) and equal(without_first, y)}
+
+
+def _substitute(graph: gs.Graph, names: Container[str], make: Callable[[gs.Constant], gs.Variable]) -> bool:
+    """Replace every constant with one of the names by the tensor that ``make`` computes for it; whether there is one."""
+    made: dict[str, gs.Variable] = {}
+    for node in list(graph.nodes):
+        for place, tensor in enumerate(node.inputs):
+            if isinstance(tensor, gs.Constant) and tensor.name in names:
+                if tensor.name not in made:
+                    made[tensor.name] = make(tensor)
+                node.inputs[place] = made[tensor.name]
+    if made:
+        sort(graph)
+    return bool(made)
 
 
 def slide(graph: gs.Graph, found: Mapping[str, int], rows: int) -> None:
     """Read sliding constants at the end of their columns, as many as there are rows; an inference appends ``rows``."""
-    made: dict[str, gs.Variable] = {}
-    for node in list(graph.nodes):
-        for place, tensor in enumerate(node.inputs):
-            if not isinstance(tensor, gs.Constant) or tensor.name not in found:
-                continue
-            if tensor.name not in made:
-                made[tensor.name] = gs.Variable(f"{tensor.name} (sliding)", tensor.dtype, list(tensor.shape))
-                attrs = {"axis": found[tensor.name], "start": tensor.shape[found[tensor.name]] - rows}
-                source = gs.Constant(f"{tensor.name} (full context)", np.asarray(tensor.values))
-                graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [made[tensor.name]], domain=DOMAIN))
-            node.inputs[place] = made[tensor.name]
-    if made:
-        sort(graph)
+
+    def read(tensor: gs.Constant) -> gs.Variable:
+        result, axis = gs.Variable(f"{tensor.name} (sliding)", tensor.dtype, list(tensor.shape)), found[tensor.name]
+        source = gs.Constant(f"{tensor.name} (full context)", np.asarray(tensor.values))
+        attrs = {"axis": axis, "start": tensor.shape[axis] - rows}
+        graph.nodes.append(gs.Node(SLIDE, f"{tensor.name} (slide)", attrs, [source], [result], domain=DOMAIN))
+        return result
+
+    _substitute(graph, found, read)
 
 
 def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
@@ -122,20 +135,15 @@ def _lost(x: np.ndarray, y: np.ndarray) -> int | None:
 def look_up(graph: gs.Graph, values: Mapping[str, np.ndarray]) -> None:
     """Replace constants by the rows of their tables at the position, which becomes an input of the graph."""
     position = gs.Variable(POSITION, np.int64, [1])
-    made: dict[str, gs.Variable] = {}
-    for node in list(graph.nodes):
-        for place, tensor in enumerate(node.inputs):
-            table = values.get(tensor.name) if isinstance(tensor, gs.Constant) else None
-            if table is None:
-                continue
-            if tensor.name not in made:
-                found = gs.Variable(f"{tensor.name} (row)", table.dtype, [1, *table.shape[1:]])
-                result = gs.Variable(f"{tensor.name} (at the position)", table.dtype, list(table.shape[1:]))
-                source = gs.Constant(f"{tensor.name} (every position)", table)
-                graph.nodes.append(gs.Node("Gather", f"{tensor.name} (look up)", {"axis": 0}, [source, position], [found], domain=""))
-                graph.nodes.append(gs.Node("Reshape", f"{tensor.name} (shape)", {}, [found], [result], domain=""))
-                made[tensor.name] = result
-            node.inputs[place] = made[tensor.name]
-    if made:
+
+    def row(tensor: gs.Constant) -> gs.Variable:
+        name, table = tensor.name, values[tensor.name]
+        found = gs.Variable(f"{name} (row)", table.dtype, [1, *table.shape[1:]])
+        result = gs.Variable(f"{name} (at the position)", table.dtype, list(table.shape[1:]))
+        source = gs.Constant(f"{name} (every position)", table)
+        graph.nodes.append(gs.Node("Gather", f"{name} (look up)", {"axis": 0}, [source, position], [found], domain=""))
+        graph.nodes.append(gs.Node("Reshape", f"{name} (shape)", {}, [found], [result], domain=""))
+        return result
+
+    if _substitute(graph, values, row):
         graph.inputs.append(position)
-        sort(graph)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
+from deeploy.frontend.schemas import Attributes
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Context:
         self.names.add(name)
         return name
 
-    def node(self, op: str, model: gs.Node, attributes: dict[str, Any], inputs: list[gs.Tensor], output: gs.Variable) -> gs.Node:
+    def node(self, op: str, model: gs.Node, attributes: Attributes, inputs: list[gs.Tensor], output: gs.Variable) -> gs.Node:
         """A new node that computes a part of what ``model`` does."""
         return gs.Node(op, self.fresh(f"{model.name}_{op.lower()}"), attributes, inputs, [output], domain="")
 

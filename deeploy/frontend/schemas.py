@@ -6,6 +6,7 @@ the version of an operator that fits a node best, the declared opset being only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -13,6 +14,8 @@ from typing import Any, cast
 import onnx
 from onnx import AttributeProto
 from onnx.defs import OpSchema, SchemaError
+
+Attributes = dict[str, Any]  # of a node, by name: numbers, texts, None, lists of these, arrays
 
 DIALECT_DOMAINS = frozenset({"", "PACTOps", "ai.onnx.contrib"})
 DIALECT_OPS = frozenset(
@@ -42,50 +45,6 @@ INTERNAL = frozenset(
         *("Append", "Slide"),
     ]
 )  # operators of the integer form that no file has
-
-# Operators whose first output has the shape and type of their first input.
-SAME_AS_INPUT = frozenset(
-    {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
-    | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
-    | {
-        (MICROSOFT, op)
-        for op in [
-            "QLinearSoftmax",
-            "QLinearSigmoid",
-            "QLinearLeakyRelu",
-            "Gelu",
-            "FastGelu",
-            "QuickGelu",
-            "BiasGelu",
-            "SkipLayerNormalization",
-            "SkipSimplifiedLayerNormalization",
-        ]
-    }
-)
-
-# Operators that take their shapes from a standard one: its name, and which inputs are passed to it.
-LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
-    ("", "IntegerDiv"): ("Div", (0, 1)),
-    ("", "IntegerMean"): ("ReduceMean", (0,)),
-    (MICROSOFT, "QGemm"): ("Gemm", (0, 3)),
-    (MICROSOFT, "QLinearAdd"): ("Add", (0, 3)),
-    (MICROSOFT, "QLinearMul"): ("Mul", (0, 3)),
-    (MICROSOFT, "QLinearAveragePool"): ("AveragePool", (0,)),
-    (MICROSOFT, "QLinearGlobalAveragePool"): ("GlobalAveragePool", (0,)),
-    (MICROSOFT, "QLinearReduceMean"): ("ReduceMean", (0,)),
-    (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
-    (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
-}
-
-MICROSOFT_OPS = frozenset(
-    {op for domain, op in SAME_AS_INPUT | LIKE_STANDARD.keys() if domain == MICROSOFT} | {"QLinearConcat", "FusedMatMul"}
-)
-
-# Attributes of other vendors' operators that may be absent, where no standard operator says so.
-MICROSOFT_DEFAULTS: dict[str, dict[str, int | float]] = {
-    "QLinearLeakyRelu": {"alpha": 0.01},
-    "QLinearSoftmax": {"axis": -1},
-}
 
 
 @dataclass(frozen=True)
@@ -123,6 +82,33 @@ QUANTISED: dict[str, QuantisedForm] = {
     **{f"QLinear{op}": QuantisedForm(op) for op in ("AveragePool", "GlobalAveragePool", "Softmax", "Sigmoid", "LeakyRelu", "ReduceMean")},
 }
 
+# Operators whose first output has the shape and type of their first input.
+SAME_AS_INPUT = frozenset(
+    {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
+    | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
+    | {
+        (MICROSOFT, op)
+        for op in ("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+    }
+)
+
+# Operators that take their shapes from a standard one: its name, and which inputs are passed to it; quantised ones aside.
+_LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
+    ("", "IntegerDiv"): ("Div", (0, 1)),
+    ("", "IntegerMean"): ("ReduceMean", (0,)),
+    (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
+    (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
+}
+
+MICROSOFT_OPS = frozenset(
+    {op for domain, op in SAME_AS_INPUT | _LIKE_STANDARD.keys() if domain == MICROSOFT}
+    | {op for op in QUANTISED if not onnx.defs.has(op)}
+    | {"FusedMatMul"}
+)
+
+# Attributes of other vendors' operators that may be absent, where no standard operator says so.
+_MICROSOFT_DEFAULTS: dict[str, dict[str, int | float | str]] = {"QLinearSoftmax": {"axis": -1}}
+
 # Inputs that describe the operation, not its data: they have to be constant.
 CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2),
@@ -143,6 +129,13 @@ CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
+
+
+def like_standard(domain: str, op: str, inputs: int) -> tuple[str, Sequence[int]] | None:
+    """The standard operator that another one of so many inputs is like, and which inputs it has of these; None where there is none."""
+    if domain == MICROSOFT and op in QUANTISED:
+        return QUANTISED[op].op, QUANTISED[op].operands(inputs)
+    return _LIKE_STANDARD.get((domain, op))
 
 
 def canonical_domain(domain: str, op: str) -> str:
@@ -261,10 +254,11 @@ def signature(op: str, version: int, attributes: frozenset[str], inputs: int) ->
 
 def defaults(op: str, domain: str, version: int, attributes: frozenset[str], inputs: int) -> dict[str, int | float | str]:
     """Values of the attributes that a node does not state."""
-    if domain:
-        if (domain, op) not in LIKE_STANDARD:
-            return dict(MICROSOFT_DEFAULTS.get(op, {})) if domain == MICROSOFT else {}
-        op, picks = LIKE_STANDARD[domain, op]
-        inputs = len(picks)
-    found = signature(op, version, attributes, inputs)
+    like = like_standard(domain, op, inputs)
+    if op in _MICROSOFT_DEFAULTS:
+        return dict(_MICROSOFT_DEFAULTS[op])
+    if domain and like is None:
+        return {}
+    name, count = (op, inputs) if like is None else (like[0], len(like[1]))
+    found = signature(name, version, attributes, count)
     return {} if found is None else found.defaults

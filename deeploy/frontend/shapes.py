@@ -19,7 +19,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from deeploy.errors import ModelError, shorten
-from deeploy.frontend.schemas import LIKE_STANDARD, SAME_AS_INPUT, Signature, signature
+from deeploy.frontend.schemas import SAME_AS_INPUT, Attributes, Signature, like_standard, signature
 from deeploy.frontend.structure import describe
 
 _SUM_OUTPUT = 3  # of the norms of a sum: the sum itself
@@ -31,7 +31,6 @@ _CEIL_MODE_VERSION = 22
 _BROADCAST_VERSION = 8
 _BROADCAST = frozenset({"Max", "Mean", "Min", "Sum"})
 
-Attributes = Mapping[str, Any]
 Inputs = Sequence[gs.Tensor | None]
 
 
@@ -39,7 +38,7 @@ Inputs = Sequence[gs.Tensor | None]
 class Value:
     """What is known of a tensor: element type and shape, None where unknown."""
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype[np.generic] | None = None
     shape: tuple[int | None, ...] | None = None
 
     def or_else(self, other: Value) -> Value:
@@ -76,10 +75,9 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
         return [same, *(same if i == _SUM_OUTPUT and node.op_type.startswith("Skip") else Value() for i in range(1, len(node.output)))]
     if (key == ("", "Gemm") and first is not None and len(first.shape) > 2) or key == ("com.microsoft", "FusedMatMul"):
         return [_batched_gemm(node, attributes, inputs)]
-    if key == ("com.microsoft", "QLinearConcat"):
-        return [_infer_as("Concat", node, attributes, inputs[2::3], version)[0]]
-    if key in LIKE_STANDARD:
-        op, picks = LIKE_STANDARD[key]
+    like = like_standard(domain, node.op_type, len(inputs))
+    if like is not None:
+        op, picks = like
         value = _infer_as(op, node, attributes, [inputs[i] if i < len(inputs) else None for i in picks], version)[0]
         return [Value(_qgemm_type(inputs), value.shape) if node.op_type == "QGemm" else value]
     if domain:
@@ -88,7 +86,7 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     return None if found is None else _infer_standard(found, node, attributes, inputs)
 
 
-def _qgemm_type(inputs: Inputs) -> np.dtype[Any]:
+def _qgemm_type(inputs: Inputs) -> np.dtype[np.generic]:
     """The type of the output's zero point; without one the output is float."""
     zero_point = inputs[8] if len(inputs) > 8 else None
     return np.dtype(np.float32) if zero_point is None else np.dtype(zero_point.dtype)
@@ -168,11 +166,11 @@ def _attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> Attrib
         ) from error
 
 
-def _allowed_types(found: Signature, inputs: Inputs) -> tuple[list[Any], dict[str, np.dtype[Any]]]:
+def _allowed_types(found: Signature, inputs: Inputs) -> tuple[list[Any], dict[str, np.dtype[np.generic]]]:
     """Types per input that the definition allows, and the real type of every type variable whose inputs got another one."""
     strings = (found.inputs + found.inputs[-1:] * (len(inputs) - len(found.inputs)))[: len(inputs)]
-    originals: dict[str, np.dtype[Any]] = {}
-    chosen: dict[str, np.dtype[Any]] = {}
+    originals: dict[str, np.dtype[np.generic]] = {}
+    chosen: dict[str, np.dtype[np.generic]] = {}
     for string, tensor in zip(strings, inputs, strict=True):
         if tensor is not None and string not in originals:
             originals[string] = tensor.dtype
@@ -217,7 +215,7 @@ def read_type(found: TypeProto, dims: Mapping[str, int]) -> Value:
 
 
 @cache
-def numpy_dtype(element_type: int) -> np.dtype[Any]:
+def numpy_dtype(element_type: int) -> np.dtype[np.generic]:
     """The NumPy type of an ONNX element type.
 
     Raises:
@@ -230,17 +228,17 @@ def numpy_dtype(element_type: int) -> np.dtype[Any]:
 
 
 @cache
-def _element_type(dtype: np.dtype[Any]) -> int:
+def _element_type(dtype: np.dtype[np.generic]) -> int:
     return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
-def _type_string(dtype: np.dtype[Any]) -> str:
+def _type_string(dtype: np.dtype[np.generic]) -> str:
     return f"tensor({TensorProto.DataType.Name(_element_type(dtype)).lower()})"
 
 
-def _from_type_string(string: str) -> np.dtype[Any]:
+def _from_type_string(string: str) -> np.dtype[np.generic]:
     return numpy_dtype(TensorProto.DataType.Value(string.removeprefix("tensor(").removesuffix(")").upper()))
 
 
-def _type_proto(dtype: np.dtype[Any], shape: Sequence[int]) -> TypeProto:
+def _type_proto(dtype: np.dtype[np.generic], shape: Sequence[int]) -> TypeProto:
     return helper.make_tensor_type_proto(_element_type(dtype), list(shape))

@@ -6,13 +6,14 @@ that is this input with rows behind it. In the lowered graph, the concatenation 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.io import scalar_parameters
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.rewrite import producer, sort
 from deeploy.graph.types import DType
@@ -43,6 +44,11 @@ class Known:
     dtype: DType
     scale: float | None = None
     zero_point: int | None = None
+
+
+def named(tensors: Iterable[gs.Tensor], name: str) -> gs.Tensor:
+    """The tensor of a name, which is there."""
+    return next(tensor for tensor in tensors if tensor.name == name)
 
 
 def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
@@ -84,12 +90,9 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
         ModelError: an output that is not the input followed by new rows.
     """
     for number, pair in enumerate(pairs):
-        past = next(t for t in graph.inputs if t.name == pair.past)
-        present = next(t for t in graph.outputs if t.name == pair.present)
-        chain, tensor = list[gs.Node](), present
-        while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
-            chain.insert(0, node)
-            tensor = node.inputs[0]
+        past, present = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
+        chain = list(_conversions(present))[::-1]
+        tensor = chain[0].inputs[0] if chain else present
         concat = producer(tensor, "Concat")
         if concat is None or len(concat.inputs) != 2 or not _is_alone(graph, concat.inputs[0], past):
             raise ModelError(
@@ -152,7 +155,7 @@ def begin(graph: gs.Graph, states: Sequence[Known]) -> None:
     kept = [t for t in graph.outputs if t.name not in {state.present for state in states}]
     appends = []
     for number, state in enumerate(states):
-        rows = next(t for t in graph.outputs if t.name == state.present)
+        rows = named(graph.outputs, state.present)
         full = gs.Variable(f"{state.present} (state)", state.dtype.numpy, list(state.shape))
         attrs = {"axis": state.axis, "number": number, "past": state.past, "present": state.present, "begins": True}
         attrs |= {} if state.scale is None else {"scale": state.scale, "zero_point": state.zero_point}
@@ -168,7 +171,7 @@ def _stored(graph: gs.Graph, rows: gs.Tensor, state: Known) -> gs.Tensor:
     node = producer(rows, "Dequantize")
     if state.scale is None:
         return node.inputs[0] if node is not None and state.dtype.is_integer else rows
-    if node is not None and _parameters(node) == (state.scale, state.zero_point):
+    if node is not None and scalar_parameters(node) == (state.scale, state.zero_point):
         return node.inputs[0]
     parameters = [
         gs.Constant(f"{state.present} (scale)", np.array([state.scale], np.float32)),
@@ -181,33 +184,25 @@ def _stored(graph: gs.Graph, rows: gs.Tensor, state: Known) -> gs.Tensor:
     return result
 
 
-def _parameters(node: gs.Node) -> tuple[float, int] | None:
-    """Scale and zero point of a Quantize or Dequantize, where it has one of each."""
-    if not all(isinstance(t, gs.Constant) and t.values.size == 1 for t in node.inputs[1:]):
-        return None
-    scale, zero = (np.asarray(t.values).ravel()[0] for t in node.inputs[1:])
-    return float(scale), int(zero)
+def _conversions(tensor: gs.Tensor) -> Iterator[gs.Node]:
+    """What reorders or converts the rows of a cache before they are ``tensor``, the last one first."""
+    while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
+        yield node
+        tensor = node.inputs[0]
 
 
 def _step(tensor: gs.Tensor) -> dict[str, float | int]:
     """Scale and zero point of a cache's rows, where they are quantised on the way to their append."""
-    while (node := producer(tensor)) is not None and node.op in (*_MOVERS, *_ROWWISE):
-        if node.op == "Quantize" and (parameters := _parameters(node)) is not None:
+    for node in _conversions(tensor):
+        if node.op == "Quantize" and (parameters := scalar_parameters(node)) is not None:
             return {"scale": parameters[0], "zero_point": parameters[1]}
-        tensor = node.inputs[0]
     return {}
 
 
 def _is_alone(graph: gs.Graph, tensor: gs.Tensor, past: gs.Tensor) -> bool:
     """Whether ``tensor`` is ``past``, reordered or converted, and nobody else reads it on the way."""
-    while len(tensor.outputs) == 1 and not any(tensor is t for t in graph.outputs):
-        if tensor is past:
-            return True
-        node = producer(tensor)
-        if node is None or node.op not in (*_MOVERS, *_ROWWISE):
-            return False
-        tensor = node.inputs[0]
-    return False
+    path = [tensor, *(node.inputs[0] for node in _conversions(tensor))]
+    return path[-1] is past and all(len(t.outputs) == 1 and not any(t is out for out in graph.outputs) for t in path)
 
 
 def _early(graph: gs.Graph, rows: gs.Tensor, tensor: gs.Tensor, chain: list[gs.Node], axis: int) -> tuple[gs.Tensor, gs.Tensor]:

@@ -6,8 +6,7 @@ nodes are sorted here, since not every exporter does, and nodes that no output d
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx
 from onnx import AttributeProto
@@ -116,45 +115,31 @@ def _check_inputs(graph: onnx.GraphProto, producers: dict[str, int]) -> None:
             raise ModelError(f"nothing produces the graph output '{shorten(value.name)}'", _EXPORT_AGAIN)
 
 
-def _sorted(nodes: Iterable[onnx.NodeProto], producers: dict[str, int]) -> list[int]:
-    """Indices in a topological order (Kahn's algorithm), the smallest index first among those that are ready."""
-    listed = list(nodes)
-    readers: list[list[int]] = [[] for _ in listed]
-    waiting = [0] * len(listed)
-    for index, node in enumerate(listed):
-        for source in {producers[name] for name in node.input if name} - {-1}:
-            readers[source].append(index)
-            waiting[index] += 1
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
-    if len(order) < len(listed):
-        found = [describe(listed[index]) for index in _cycle(listed, producers, set(order))]
-        more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
-        what = (
-            f"the graph has a cycle through {', '.join(found[:_MOST_SHOWN])}{more}"
-            if len(found) > 1
-            else f"{found[0]} reads its own output"
-        )
-        raise ModelError(what, _EXPORT_AGAIN)
-    return order
+def _sorted(nodes: Sequence[onnx.NodeProto], producers: dict[str, int]) -> list[int]:
+    """Indices in a topological order: that of the file, with what a node reads in front of it."""
+    done: dict[int, None] = {}
+    sources = [list(dict.fromkeys(producers[name] for name in node.input if name)) for node in nodes]
+    done[-1] = None  # inputs and initialisers
+    for root in range(len(nodes)):
+        path = {} if root in done else {root: None}
+        while path:
+            index = next(reversed(path))
+            source = next((s for s in sources[index] if s not in done), None)
+            if source is None:
+                done[index] = path.pop(index)
+            elif source in path:
+                walked = list(path)
+                raise _cycle([describe(nodes[i]) for i in walked[walked.index(source) :][::-1]])
+            else:
+                path[source] = None
+    return list(done)[1:]
 
 
-def _cycle(nodes: list[onnx.NodeProto], producers: dict[str, int], done: set[int]) -> list[int]:
-    """The nodes of a cycle, each before those that read it: walking from any unfinished node to unfinished sources ends up in one."""
-    path: dict[int, None] = {}
-    index = next(i for i in range(len(nodes)) if i not in done)
-    while index not in path:
-        path[index] = None
-        index = next(s for s in (producers[name] for name in nodes[index].input if name) if s >= 0 and s not in done)
-    walked = list(path)
-    return walked[walked.index(index) :][::-1]
+def _cycle(found: list[str]) -> ModelError:
+    """The error for nodes of a cycle, each before those that read it."""
+    more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    what = f"the graph has a cycle through {', '.join(found[:_MOST_SHOWN])}{more}" if len(found) > 1 else f"{found[0]} reads its own output"
+    return ModelError(what, _EXPORT_AGAIN)
 
 
 def _live(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -> list[onnx.NodeProto]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +16,7 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import FALLBACK, canonical_domain, constant_inputs, is_dialect_op, misplaced
+from deeploy.frontend.schemas import FALLBACK, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe
 from deeploy.frontend.validate import check_operands, check_result, check_size
@@ -113,7 +112,7 @@ def _known(tensor: gs.Tensor) -> np.ndarray:
 _VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor
 
 
-def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Mapping[str, Any], inputs: Sequence[gs.Tensor | None]) -> bool:
+def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> bool:
     """Handle nodes that compute nothing at run time; False for all others."""
     op, first = node.op_type, inputs[0] if inputs else None
     if op == "Constant":
@@ -146,7 +145,7 @@ def _trains(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> bool:
     raise UnsupportedError(f"{describe(node)} is in training mode", "export the model for inference")
 
 
-def _constant_value(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> np.ndarray:
+def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
     types = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     for name, value in attributes.items():
         if name == "value" and isinstance(value, np.ndarray):

@@ -20,7 +20,16 @@ from onnx.defs import OpSchema
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_attributes
-from deeploy.frontend.schemas import DIALECT_OPS, LIKE_STANDARD, MICROSOFT, MICROSOFT_OPS, QUANTISED, canonical_domain, signature
+from deeploy.frontend.schemas import (
+    DIALECT_OPS,
+    MICROSOFT,
+    MICROSOFT_OPS,
+    QUANTISED,
+    Attributes,
+    canonical_domain,
+    like_standard,
+    signature,
+)
 from deeploy.frontend.structure import check_and_sort, describe
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
@@ -31,14 +40,15 @@ _CORRECT = "correct the model, or export it again"
 _BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
 
 INT, FLOAT, INTS, FLOATS = AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS
-_KINDS: Mapping[int, str] = {
-    AttributeProto.INT: "a whole number",
-    AttributeProto.FLOAT: "a finite number",
-    AttributeProto.STRING: "a text",
-    AttributeProto.TENSOR: "a tensor",
-    AttributeProto.INTS: "a list of whole numbers",
-    AttributeProto.FLOATS: "a list of finite numbers",
-    AttributeProto.STRINGS: "a list of texts",
+# What an attribute has to be, as a message says it, the type of its values, and whether it is a list of these.
+_KINDS: Mapping[int, tuple[str, type | tuple[type, ...], bool]] = {
+    INT: ("a whole number", int, False),
+    FLOAT: ("a finite number", (int, float), False),
+    AttributeProto.STRING: ("a text", str, False),
+    AttributeProto.TENSOR: ("a tensor", np.ndarray, False),
+    INTS: ("a list of whole numbers", int, True),
+    FLOATS: ("a list of finite numbers", (int, float), True),
+    AttributeProto.STRINGS: ("a list of texts", str, True),
 }
 
 # What attributes of kind string may say. One that is not here is a text that nothing is named after.
@@ -100,7 +110,6 @@ class Own:
 
 
 _ANY, _WIDE, _POWER, _LEVELS = (-(2**31), 2**31 - 1), (-(2**62), 2**62), (1, 2**62), (2, 2**16)
-_WINDOW = {"kernel_shape": INTS, "strides": INTS, "pads": INTS, "dilations": INTS, "ceil_mode": INT, "count_include_pad": INT}
 _QUANTISED = Own((4, 5))
 _DIALECT: Mapping[str, Own] = {
     "RequantShift": Own((3, 3), {"div": _POWER, "n_levels": (2, 2**32)}, {"signed": INT}),
@@ -114,21 +123,21 @@ _DIALECT: Mapping[str, Own] = {
     "iHardswish": Own((1, 1), {"three": _ANY, "six": (0, 2**31 - 1), "one_over_six": _ANY}),
     "TrueIntegerDiv": Own((1, 1), dict.fromkeys(("Delta", "eps", "eta", "y"), _WIDE)),
     "IntegerDiv": Own((2, 2), dict.fromkeys(("Delta", "eps", "eta"), _WIDE)),
-    "IntegerMean": Own((1, 2), optional={"axes": INTS, "keepdims": INT}),
+    "IntegerMean": Own((1, 2), optional={"axes": INTS}),
 }
 _MICROSOFT: Mapping[str, Own] = {
     "QLinearAdd": Own((7, 8)),
     "QLinearMul": Own((7, 8)),
-    "QGemm": Own((6, 9), optional={"alpha": FLOAT, "transA": INT, "transB": INT}),
-    "QLinearConcat": Own((5, 2**31), optional={"axis": INT}),
-    "QLinearSoftmax": Own((4, 5), optional={"axis": INT, "opset": INT}, rank=1),
+    "QGemm": Own((6, 9)),
+    "QLinearConcat": Own((5, 2**31)),
+    "QLinearSoftmax": Own((4, 5), optional={"opset": INT}, rank=1),
     "QLinearSigmoid": _QUANTISED,
-    "QLinearLeakyRelu": Own((4, 5), optional={"alpha": FLOAT}),
-    "QLinearAveragePool": Own((4, 5), optional={**_WINDOW, "channels_last": INT}, rank=3),
+    "QLinearLeakyRelu": _QUANTISED,
+    "QLinearAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
     "QLinearGlobalAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
-    "QLinearReduceMean": Own((4, 5), optional={"axes": INTS, "keepdims": INT}),
-    "FusedConv": Own((2, 4), optional={**_WINDOW, "group": INT, "activation_params": FLOATS}, rank=3),
-    "FusedGemm": Own((2, 3), optional={"alpha": FLOAT, "beta": FLOAT, "transA": INT, "transB": INT, "activation_alpha": FLOAT}),
+    "QLinearReduceMean": Own((4, 5), optional={"axes": INTS}),
+    "FusedConv": Own((2, 4), optional={"activation_params": FLOATS}, rank=3),
+    "FusedGemm": Own((2, 3), optional={"activation_alpha": FLOAT}),
     "FusedMatMul": Own((2, 2), optional={"alpha": FLOAT, "transA": INT, "transB": INT, "transBatchA": INT, "transBatchB": INT}),
     "Gelu": Own((1, 1)),
     "FastGelu": Own((1, 2)),
@@ -195,7 +204,7 @@ def check_model(model: onnx.ModelProto, version: int) -> None:
         check_node(node, domain, read_attributes(node, domain), inputs, version)
 
 
-def check_node(node: onnx.NodeProto, domain: str, attributes: Mapping[str, Any], inputs: int, version: int) -> None:
+def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: int, version: int) -> None:
     """Raise ModelError where a node has not the attributes, or not as many inputs and outputs, as its operator demands.
 
     Args:
@@ -209,7 +218,7 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Mapping[str, Any],
     own = OWN.get((domain, node.op_type))
     if own is not None:
         _check_own(node, own, attributes, inputs)
-        like = LIKE_STANDARD.get((domain, node.op_type))
+        like = like_standard(domain, node.op_type, inputs)
         found = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
         _check_kinds(node, {**(found.attributes if found is not None else {}), **own.optional}, attributes)
         return
@@ -242,7 +251,7 @@ def _between(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
 
 
-def _check_own(node: onnx.NodeProto, own: Own, attributes: Mapping[str, Any], inputs: int) -> None:
+def _check_own(node: onnx.NodeProto, own: Own, attributes: Attributes, inputs: int) -> None:
     low, high = own.inputs
     if not low <= inputs <= high or (node.op_type == "QLinearConcat" and inputs % 3 != 2):
         raise ModelError(f"{describe(node)} has {inputs} inputs, {_between(low, high)} are needed", _CORRECT)
@@ -265,24 +274,14 @@ def _check_choice(node: onnx.NodeProto, name: str, value: Any) -> None:
             raise ModelError(f"{describe(node)} has {name} = '{shorten(text, 40)}', not one of {choices}", _CORRECT)
 
 
-def _check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], attributes: Mapping[str, Any]) -> None:
+def _check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], attributes: Attributes) -> None:
     for name, value in attributes.items():
-        kind = kinds.get(name)
-        if kind is not None and kind in _KINDS and not _is_of(kind, value, node.op_type == "Clip"):
-            raise ModelError(f"{describe(node)} has {name} = {shorten(str(value), 40)}, {_KINDS[kind]} is needed", _CORRECT)
-
-
-def _is_of(kind: int, value: Any, may_be_infinite: bool) -> bool:
-    if kind in (AttributeProto.INTS, AttributeProto.FLOATS):
-        inner = AttributeProto.INT if kind == AttributeProto.INTS else AttributeProto.FLOAT
-        return isinstance(value, list) and all(_is_of(inner, one, may_be_infinite) for one in value)
-    if kind == AttributeProto.INT:
-        return isinstance(value, int)
-    if kind == AttributeProto.FLOAT:
-        return isinstance(value, int | float) and (math.isfinite(value) or (may_be_infinite and not math.isnan(value)))
-    if kind == AttributeProto.STRINGS:
-        return isinstance(value, list) and all(isinstance(text, str) for text in value)
-    return isinstance(value, str if kind == AttributeProto.STRING else np.ndarray)
+        text, kind, is_list = _KINDS.get(kinds.get(name, -1), ("", object, False))
+        values = value if is_list else [value]
+        fits = isinstance(values, list) and all(isinstance(one, kind) for one in values)
+        numbers = [one for one in values if isinstance(one, float)] if fits and text else []
+        if not fits or any(math.isnan(one) or (math.isinf(one) and node.op_type != "Clip") for one in numbers):
+            raise ModelError(f"{describe(node)} has {name} = {shorten(str(value), 40)}, {text} is needed", _CORRECT)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:

@@ -10,7 +10,8 @@ import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.quant import Quantised, byte, half, multiplier, narrow, requant_constants, summand, ties
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter
+from deeploy.frontend.lower.rewriter import Rewriter
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import constant
 
 PLAIN: Attributes = {"a_zero_point": 0, "b_zero_point": 0}  # attributes of a product whose operands are no quantised tensors

@@ -13,10 +13,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.rewriter import Rewriter, is_float, standard
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass, constant, producer
 
 
-def kept(axes: Sequence[int]) -> dict[str, Any]:
+def kept(axes: Sequence[int]) -> Attributes:
     """Attributes of a reduction that leaves its axes, with one element each."""
     return {"axes": list(axes), "keepdims": 1}
 

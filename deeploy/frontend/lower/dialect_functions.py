@@ -10,9 +10,10 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower.call import PLAIN
+from deeploy.frontend.lower.fuse import applied
 from deeploy.frontend.lower.quant import limits, narrow
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, lowered, standard
-from deeploy.graph.epilogue import requantise
+from deeploy.frontend.lower.rewriter import Rewriter, lowered, standard
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import constant
 from deeploy.operators import integer
 
@@ -126,17 +127,19 @@ def division(rw: Rewriter) -> bool:
 @lowered("RequantShift")
 def requantised_function(rw: Rewriter) -> bool:
     """The requantisation of a table is another table, that of a product with a number another requantisation."""
-    mul, add, source = rw.value(1), rw.value(2), rw.only_source(rw.x, "Lookup", "Mul")
+    source = rw.only_source(rw.x, "Lookup", "Mul")
     values = None if source is None else constant(source.inputs[1])
-    if mul is None or add is None or mul.size != 1 or add.size != 1 or source is None or values is None:
+    if source is None or values is None:
         return False
-    x = source.inputs[0]
+    x, dtype = source.inputs[0], np.dtype(np.int64)
     if source.op == "Lookup":
-        ends = (rw.attrs[name] for name in ("shift", "low", "high"))
-        table = requantise(values, mul.reshape(()), add.reshape(()), *ends).astype(rw.y.dtype)
-        return rw.replace("Lookup", x, rw.constant(table))
-    factor = int(mul.item()) * int(values.ravel()[0]) if values.size == 1 else 2**31
-    if abs(factor) >= 2**31 or any(source.attrs[f"{name}_zero_point"] for name in "ab") or len(x.shape) != len(rw.y.shape):
+        results = applied(rw.node, values.astype(dtype), dtype)
+        return results is not None and rw.replace("Lookup", x, rw.constant(results, rw.y.dtype))
+    mul, add = rw.value(1), rw.value(2)
+    if mul is None or add is None or mul.size != 1 or add.size != 1 or values.size != 1 or len(x.shape) != len(rw.y.shape):
+        return False
+    factor = int(mul.item()) * int(values.item())
+    if abs(factor) >= 2**31 or any(source.attrs[f"{name}_zero_point"] for name in "ab"):
         return False
     return rw.replace("RequantShift", x, rw.constant([factor], np.int32), rw.node.inputs[2], **rw.attrs)
 

@@ -6,10 +6,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.quant import narrow
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, is_float, lowered, standard
+from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered, standard
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph import epilogue
 from deeploy.graph.rewrite import Pass, constant
 
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
 _ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
 _MOVING = ("Reshape", "Transpose")
@@ -31,6 +33,34 @@ def row(values: np.ndarray | None, result: gs.Tensor) -> np.ndarray | None:
     if values is not None and (values.size == 1 or values.shape[-1:] == tuple(result.shape[-1:]) == (values.size,)):
         return values.ravel()
     return None
+
+
+def scalars(node: gs.Node) -> tuple[int, int, int, int, int, int] | None:
+    """mul, add, shift, low, high and the parity of ties of a requantisation behind a body, where one value serves all."""
+    mul, add = (constant(t) for t in node.inputs[-2:])
+    if stages(node) != ("requantise",) or mul is None or add is None or mul.size != 1 or add.size != 1:
+        return None
+    attrs = node.attrs
+    return int(mul.item()), int(add.item()), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
+
+
+def applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[np.generic]) -> np.ndarray | None:
+    """The results of an elementwise function of integers with constants of one value each, for every value of type ``dtype``."""
+    constants = [constant(t) for t in node.inputs]
+    if node.op == "Lookup" and constants[1] is not None and dtype in BYTES:
+        return np.asarray(constants[1].astype(np.int64)[values - np.iinfo(dtype.name).min])
+    if any(c is not None and c.size != 1 for c in constants):
+        return None
+    numbers, attrs = [None if c is None else c.astype(np.int64).reshape(()) for c in constants], node.attrs
+    if node.op == "RequantShift" and numbers[1] is not None and numbers[2] is not None:
+        return epilogue.requantise(values, numbers[1], numbers[2], attrs["shift"], attrs["low"], attrs["high"])
+    scale = scalars(node) if node.op == "Mul" else None
+    if scale is None:
+        return None
+    a, b = (values if n is None else n for n in numbers[:2])
+    mul, add, shift, low, high, even = scale
+    product = (a - attrs["a_zero_point"]) * (b - attrs["b_zero_point"])
+    return epilogue.requantise(product, np.asarray(mul), np.asarray(add), shift, low, high, None if even < 0 else even)
 
 
 @standard("BatchNormalization")
@@ -126,20 +156,14 @@ def requantised_sum(rw: Rewriter) -> bool:
 @lowered("RequantShift", "Lookup")
 def shares(rw: Rewriter) -> bool:
     """What becomes of every result of an integer softmax is a table of the softmax."""
-    front, constants = rw.only_source(rw.x, "Softmax"), [constant(t) for t in rw.node.inputs[1:]]
-    if front is None or len(front.inputs) != 2 or any(np.dtype(t.dtype) not in (np.int8, np.uint8) for t in (rw.x, rw.y)):
+    front, dtype = rw.only_source(rw.x, "Softmax"), np.dtype(rw.x.dtype)
+    if front is None or len(front.inputs) != 2 or dtype not in BYTES or np.dtype(rw.y.dtype) not in BYTES:
         return False
-    smallest = int(np.iinfo(rw.x.dtype).min)
-    results = constants[0]
-    if rw.op == "RequantShift":
-        if any(c is None or c.size != 1 for c in constants):
-            return False
-        mul, add = (np.asarray(c).reshape(()) for c in constants)
-        ends = (rw.attrs[name] for name in ("shift", "low", "high"))
-        results = epilogue.requantise(np.arange(smallest, smallest + 256), mul, add, *ends)
+    smallest = int(np.iinfo(dtype).min)
+    results = applied(rw.node, np.arange(smallest, smallest + 256), dtype)
     if results is None:
         return False
-    front.inputs.append(rw.constant(results.astype(rw.y.dtype)))
+    front.inputs.append(rw.constant(results, rw.y.dtype))
     front.attrs["smallest"] = smallest
     return rw.give(front)
 

@@ -12,7 +12,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, inverse, lowered
+from deeploy.frontend.lower.rewriter import Rewriter, inverse, lowered
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass, constant, producer, redirect
 
 BROADCASTING = ("Add", "Sub", "Mul", "Div", "ScaledAdd", "ScaledDiv", "Binary", "Where")

@@ -9,7 +9,8 @@ from deeploy.frontend.lower import build
 from deeploy.frontend.lower.call import PLAIN, Call, Stage, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.quant import Quantised, centred, dequantised
-from deeploy.frontend.lower.rewriter import Attributes, is_float
+from deeploy.frontend.lower.rewriter import is_float
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import constant, producer
 
 

@@ -15,8 +15,9 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.lookup import ARITHMETIC, elementwise, real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, inverse, is_float, standard
+from deeploy.frontend.lower.rewriter import Rewriter, inverse, is_float, standard
 from deeploy.frontend.lower.rows import CENTRED
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass, producer
 from deeploy.operators.elementwise import FUNCTIONS
 

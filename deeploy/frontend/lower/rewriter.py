@@ -10,9 +10,8 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower import build
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Rule, constant, only_consumer, producer, redirect
-
-Attributes = dict[str, Any]  # of a node: numbers, texts, booleans, None, and lists of these
 
 _BROADCASTING = frozenset(
     [

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.fuse import stages
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, is_float, lowered
-from deeploy.graph.epilogue import requantise
-from deeploy.graph.rewrite import Pass, constant
+from deeploy.frontend.lower.fuse import BYTES, applied, scalars, stages
+from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered
+from deeploy.frontend.schemas import Attributes
+from deeploy.graph.rewrite import Pass
 
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _LONGEST = 8  # functions between a half and the concatenation
 
 
@@ -33,15 +31,6 @@ class _Product:
     constants: tuple[int, ...]
 
 
-def _scalars(node: gs.Node) -> tuple[int, int, int, int, int, int] | None:
-    """mul, add, shift, low, high and the parity of ties of a requantisation behind a body, where one value serves all."""
-    mul, add = (constant(t) for t in node.inputs[-2:])
-    if stages(node) != ("requantise",) or mul is None or add is None or mul.size != 1 or add.size != 1:
-        return None
-    attrs = node.attrs
-    return int(mul.item()), int(add.item()), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
-
-
 def _products(rw: Rewriter, tensor: gs.Tensor) -> list[_Product]:
     """What ``tensor`` is the product of, with either operand as the variable."""
     node = rw.only_source(tensor, "Mul")
@@ -50,8 +39,8 @@ def _products(rw: Rewriter, tensor: gs.Tensor) -> list[_Product]:
     a, b = node.inputs[:2]
     if is_float(tensor):
         return [] if stages(node) else [_Product(a, b, ()), _Product(b, a, ())]
-    found = _scalars(node)
-    if found is None or any(np.dtype(t.dtype) not in _BYTES for t in (a, b, tensor)):
+    found = scalars(node)
+    if found is None or any(np.dtype(t.dtype) not in BYTES for t in (a, b, tensor)):
         return []
     zeros = int(node.attrs["a_zero_point"]), int(node.attrs["b_zero_point"])
     return [_Product(a, b, (*zeros, *found)), _Product(b, a, (*zeros[::-1], *found))]
@@ -63,8 +52,8 @@ def _sum(rw: Rewriter) -> tuple[int, ...] | None:
         return (*(int(rw.attrs[name]) for name in ("mul_a", "mul_b", "add", "shift", "low", "high")), int(rw.attrs.get("even", -1)))
     if is_float(rw.y):
         return None if stages(rw.node) else ()
-    found = _scalars(rw.node)
-    return None if found is None or np.dtype(rw.y.dtype) not in _BYTES else (found[0], *found)
+    found = scalars(rw.node)
+    return None if found is None or np.dtype(rw.y.dtype) not in BYTES else (found[0], *found)
 
 
 def _half(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleaved: bool) -> np.ndarray | None:
@@ -86,8 +75,8 @@ def _half(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleav
     values: np.ndarray | None = np.arange(info.min, info.max + 1)
     dtype = np.dtype(x.dtype)
     for node in chain:
-        values, dtype = (None if values is None else _applied(node, values, dtype)), np.dtype(node.outputs[0].dtype)
-    return None if values is None or dtype not in _BYTES else values.astype(dtype)
+        values, dtype = (None if values is None else applied(node, values, dtype)), np.dtype(node.outputs[0].dtype)
+    return None if values is None or dtype not in BYTES else values.astype(dtype)
 
 
 def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:
@@ -99,25 +88,6 @@ def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:
     starts, ends, steps = (list(cut.attrs[name]) for name in ("starts", "ends", "steps"))
     is_whole = starts[:last] == [0] * last and ends[:last] == shape[:last] and set(steps[:last]) <= {1}
     return is_whole and steps[last] == step and range(starts[last], ends[last], step) == wanted
-
-
-def _applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
-    """The results of an elementwise function of integers with constants of one value each, for every value of type ``dtype``."""
-    constants = [constant(t) for t in node.inputs]
-    if node.op == "Lookup" and constants[1] is not None and dtype in _BYTES:
-        return np.asarray(constants[1].astype(np.int64)[values - np.iinfo(dtype).min])
-    if any(c is not None and c.size != 1 for c in constants):
-        return None
-    numbers, attrs = [None if c is None else c.astype(np.int64).reshape(()) for c in constants], node.attrs
-    if node.op == "RequantShift" and numbers[1] is not None and numbers[2] is not None:
-        return requantise(values, numbers[1], numbers[2], attrs["shift"], attrs["low"], attrs["high"])
-    scale = _scalars(node) if node.op == "Mul" else None
-    if scale is None:
-        return None
-    a, b = (values if n is None else n for n in numbers[:2])
-    mul, add, shift, low, high, even = scale
-    product = (a - attrs["a_zero_point"]) * (b - attrs["b_zero_point"])
-    return requantise(product, np.asarray(mul), np.asarray(add), shift, low, high, None if even < 0 else even)
 
 
 def _turned(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor) -> tuple[np.ndarray, bool] | None:

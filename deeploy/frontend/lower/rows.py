@@ -14,7 +14,8 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
-from deeploy.frontend.lower.rewriter import Attributes, inverse
+from deeploy.frontend.lower.rewriter import inverse
+from deeploy.frontend.schemas import Attributes
 from deeploy.operators.norms import MOST_COLUMNS
 
 CENTRED = {"LayerNormalization": True, "RMSNormalization": False, "SimplifiedLayerNormalization": False}

@@ -16,7 +16,8 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.fuse import stages
 from deeploy.frontend.lower.quant import narrow
-from deeploy.frontend.lower.rewriter import Attributes, Rewriter, lowered
+from deeploy.frontend.lower.rewriter import Rewriter, lowered
+from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass
 from deeploy.operators import requantise, staircase
 from deeploy.operators.views import VIEWS

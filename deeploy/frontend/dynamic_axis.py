@@ -1,4 +1,4 @@
-"""Models whose caches grow: how long every axis is when the context is full, and what else depends on that length.
+"""Models with an axis of dynamic length, along which caches grow: how long it is when the context is full, and what else depends on that.
 
 A model with an axis of unknown length on its caches is imported with the caches full. One compiled network serves every position
 only if nothing but the number of rows depends on it: the model is imported a second time, one row shorter, and compared.
@@ -15,15 +15,18 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend.positions import differing, look_up, slide, sliding, tables
-from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs
+from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
+from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
 
 Import = Callable[[Mapping[str, int]], gs.Graph]
 Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
 
 
+OTHERWISE = "is not the number of rows"
+
+
 @dataclass(frozen=True)
-class Growing:
+class Imported:
     """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
 
     ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs.
@@ -44,14 +47,14 @@ class _Lengths:
     total: frozenset[str] = field(default_factory=frozenset)
 
 
-def import_growing(
+def import_dynamic(
     model: onnx.ModelProto,
     fold: Fold,
     dims: Mapping[str, int],
     declared: Mapping[str, str],
     context: int | None,
     known: Sequence[Known] = (),
-) -> Growing:
+) -> Imported:
     """Import a model with the pairs that are declared, or found where caches have an unknown length.
 
     Args:
@@ -75,20 +78,20 @@ def import_growing(
     if not names:
         if context is not None:
             raise UsageError("--context: the model has no caches", "Declare them with --state PAST=PRESENT, or leave --context out.")
-        return Growing(load(dims))
+        return Imported(load(dims))
     hint = "say otherwise with --state, or fix its length with --dim"
     notes = tuple(f"state found: {shorten(a)} = {shorten(b)} ({hint})" for a, b in found.items())
     lengths = _lengths(model.graph, names, dims)
     if not lengths.before:
         graph = load(dims)
         pairs = check_pairs(graph, names)
-        rows = next(t for t in graph.outputs if t.name == pairs[0].present).shape[pairs[0].axis]
+        rows = named(graph.outputs, pairs[0].present).shape[pairs[0].axis]
         if context is not None and context != rows:
             raise UsageError(
                 f"--context {context}: the model was exported with caches of {rows} rows",
                 f"Use --context {rows}, or export it with an axis of unknown length.",
             )
-        return Growing(graph, tuple(pairs), notes=notes)
+        return Imported(graph, tuple(pairs), notes=notes)
     if context is None:
         listed = ", ".join(shorten(s) for s in sorted(lengths.before))
         raise UsageError(
@@ -99,7 +102,7 @@ def import_growing(
     shorter = load(_extents(lengths, dims, context - 1, rows)) if context - 1 > rows else None
     if shorter is not None:
         _follow_position(model, fold, graph, shorter, lambda total: _extents(lengths, dims, total, rows), (rows, context))
-    return Growing(graph, tuple(check_pairs(graph, names)), shorter, notes)
+    return Imported(graph, tuple(check_pairs(graph, names)), shorter, notes)
 
 
 def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mapping[str, str]) -> bool:
@@ -107,13 +110,13 @@ def has_caches(model: onnx.ModelProto, dims: Mapping[str, int], declared: Mappin
     return any(v.name in declared for v in model.graph.input) or bool(_found(model.graph, dims))
 
 
-def _beginning(graph: gs.Graph, known: Sequence[Known]) -> Growing:
+def _beginning(graph: gs.Graph, known: Sequence[Known]) -> Imported:
     """A model without caches for inputs, in a project where others have them: what it says of theirs are their first rows."""
     begun = check_begun(graph, known)
     rows = next((t.shape[begun[0].axis] for t in graph.outputs if begun and t.name == begun[0].present), 0)
     note = f"no caches for inputs: an inference begins anew and writes rows 0 to {rows - 1} of {shorten(begun[0].past)}" if begun else ""
     more = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
-    return Growing(graph, notes=(note + more,) if begun else (), begun=tuple(begun))
+    return Imported(graph, notes=(note + more,) if begun else (), begun=tuple(begun))
 
 
 def _follow_position(
@@ -151,7 +154,7 @@ def _full(
         except DeeployError as error:
             first = first or error
             continue
-        before, after = next(t for t in graph.inputs if t.name == past), next(t for t in graph.outputs if t.name == present)
+        before, after = named(graph.inputs, past), named(graph.outputs, present)
         changed = [(m, n) for m, n in zip(before.shape, after.shape, strict=False) if m != n]
         if changed == [(context - rows, context)] or len(before.shape) != len(after.shape):
             return graph, rows
@@ -211,7 +214,7 @@ def _check_names(graph: onnx.GraphProto, declared: Mapping[str, str]) -> None:
 
 def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
     """Outputs that are an input of unknown length with rows behind it, by that input; by their names where that is not seen."""
-    growing = {v.name for v in graph.input if any(True for _ in _open(v, dims))}
+    dynamic = {v.name for v in graph.input if any(True for _ in _open(v, dims))}
     makers = {name: node for node in graph.node for name in node.output}
     outputs = {v.name for v in graph.output}
 
@@ -225,9 +228,9 @@ def _found(graph: onnx.GraphProto, dims: Mapping[str, int]) -> dict[str, str]:
         node = makers.get(origin(output.name))
         if node is not None and node.op_type == "Concat" and len(node.input) == 2:
             source = origin(node.input[0])
-            if source in growing:
+            if source in dynamic:
                 result.setdefault(source, output.name)
-    for name in sorted(growing - result.keys()):
+    for name in sorted(dynamic - result.keys()):
         for part in ("past_key_values", "past"):
             for other in ("present", "present_key_values"):
                 present = name.replace(part, other)
@@ -249,7 +252,7 @@ def check_constants(graph: gs.Graph, shorter: gs.Graph, looked_up: Sequence[str]
     for node, other in _paired(graph, shorter):
         where = f"node {shorten(node.name)} ({shorten(node.op)})"
         if node.attrs != other.attrs:
-            raise _depends(f"an attribute of {where}")
+            raise depends(f"an attribute of {where}", OTHERWISE)
         for a, b in zip(node.inputs, other.inputs, strict=True):
             if isinstance(a, gs.Constant) and isinstance(b, gs.Constant) and a.name not in looked_up:
                 _check_constant(np.asarray(a.values), np.asarray(b.values), moving.get(a.name), where)
@@ -267,7 +270,7 @@ def check_shapes(graph: gs.Graph, shorter: gs.Graph, live: Mapping[str, frozense
                 continue
             changed = {i for i, (m, n) in enumerate(zip(a.shape, b.shape, strict=True)) if m != n}
             if changed != set(live.get(a.name, ())):
-                raise _depends(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),")
+                raise depends(f"the shape of {shorten(a.name)}, at node {shorten(node.name)} ({shorten(node.op)}),", OTHERWISE)
 
 
 def _paired(graph: gs.Graph, shorter: gs.Graph) -> Iterator[tuple[gs.Node, gs.Node]]:
@@ -283,12 +286,5 @@ def _check_constant(a: np.ndarray, b: np.ndarray, axis: int | None, where: str) 
     box = [slice(n) for n in b.shape]
     if axis is not None and a.ndim == b.ndim:
         box[axis] = slice(a.shape[axis] - b.shape[axis], None)
-    if a.ndim != b.ndim or not np.array_equal(a[tuple(box)], b, equal_nan=a.dtype.kind == "f"):
-        raise _depends(f"a constant of {where}")
-
-
-def _depends(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} depends on the position in a way that is not the number of rows",
-        "Make the position (position_ids, rows of the mask) an input of the model when it is exported.",
-    )
+    if a.ndim != b.ndim or not equal(a[tuple(box)], b):
+        raise depends(f"a constant of {where}", OTHERWISE)
