@@ -16,6 +16,15 @@ ${kernel}(&(struct pulp_matmul){
     .batches = 0,
 % endif
     .rows = ${y.extent[-2]}, .a_row = ${a.stride[-2]}, .y_row = ${y.stride[-2]},
+% if "sums" in scratch:
+    .zeros = &(struct pulp_zeros){
+        ${attrs["a_zero_point"]}, ${attrs["b_zero_point"]},
+        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]},
+        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]} + ${geometry.extents["m"]},
+    },
+% else:
+    .zeros = 0,
+% endif
     .product = {
         .depth = ${extent["k"]}, .filters = ${y.extent[-1]}, .w_row = ${b.stride[-2]},
         .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},

@@ -22,6 +22,15 @@ ${kernel}(&(struct pulp_matmul_columns){
     .rows = ${y.extent[-2]}, .columns = ${y.extent[-1]},
     .a_row = ${a.stride[-2]}, .b_row = ${b.stride[-2]}, .y_row = ${y.stride[-2]},
     .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
+% if "sums" in scratch:
+    .zeros = &(struct pulp_zeros){
+        ${attrs["a_zero_point"]}, ${attrs["b_zero_point"]},
+        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]},
+        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]} + ${geometry.extents["m"]},
+    },
+% else:
+    .zeros = 0,
+% endif
     .product = {
         .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
         .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},

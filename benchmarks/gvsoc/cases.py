@@ -46,14 +46,23 @@ def matmul(m: int, k: int, n: int, form: Form = "narrow", a: str = "s8") -> Case
     )
 
 
-def attention(batch: int, m: int, k: int, n: int, is_transposed: bool, a: str = "s8", form: Form = "narrow") -> Case:
-    """A product of two variables."""
+def attention(
+    batch: int, m: int, k: int, n: int, is_transposed: bool, a: str = "s8", form: Form = "narrow", zeros: tuple[int, int] = (0, 0)
+) -> Case:
+    """A product of two variables, with the zero points of both."""
     rng = np.random.default_rng(m * k + n)
     operands, attrs = requantised(rng, form, 1, 74 * 74 * k**0.5 * (2 if a == "u8" else 1), "s8")
     y = "s8" if attrs else "s32"
-    attrs |= {"trans_a": False, "trans_b": is_transposed, "a_zero_point": 0, "b_zero_point": 0}
+    attrs |= {"trans_a": False, "trans_b": is_transposed, "a_zero_point": zeros[0], "b_zero_point": zeros[1]}
     operands = {"a": draw(rng, a, batch, m, k), "b": draw(rng, "s8", batch, *((n, k) if is_transposed else (k, n))), **operands}
-    return Case(f"product {batch}x{m}x{k}x{n} {'rows' if is_transposed else 'columns'} {a}", "MatMul", ("a", "b"), operands, y, attrs)
+    return Case(
+        f"product {batch}x{m}x{k}x{n} {'rows' if is_transposed else 'columns'} {a}{' less zero points' if any(zeros) else ''}",
+        "MatMul",
+        ("a", "b"),
+        operands,
+        y,
+        attrs,
+    )
 
 
 def conv(

@@ -187,10 +187,10 @@ LARGE_POINTWISE = ((16, 16, 16, 32, 1, 1), (8, 8, 64, 64, 1, 1), (25, 5, 64, 64,
 FEW_COLUMNS = ((12, 12, 16, 1), (6, 6, 64, 2), (9, 9, 3, 1), (8, 8, 40, 1), (16, 5, 32, 2), (5, 5, 7, 1))
 
 
-def _varying(transposed: bool) -> Callable[[Sequence[int], cases.Form], Case]:
+def _varying(transposed: bool, zeros: tuple[int, int] = (0, 0)) -> Callable[[Sequence[int], cases.Form], Case]:
     def make(shape: Sequence[int], form: cases.Form) -> Case:
         batch, m, k, n = shape
-        return cases.attention(batch, m, k, n, transposed, form=form)
+        return cases.attention(batch, m, k, n, transposed, form=form, zeros=zeros)
 
     return make
 
@@ -262,6 +262,7 @@ BY_ONE = ("oh ow k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh o
 COLUMNS = ("oh k/4", "oh k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
+SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
 VARIED: tuple[cases.Form, ...] = ("narrow", "high", "plain")
 
 PULP = (
@@ -269,6 +270,8 @@ PULP = (
     Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
     Family("pulp_matmul_rows", forms(_varying(True), VARYING, VARIED), BATCHED, f"{ALL} m n/4"),
     Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), BATCHED),
+    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED), f"{ALL} m n/4"),
+    Family("pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED)),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
     Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
     Family("pulp_conv2d_small", forms(_conv, [*SMALL, *WINDOWS, *WINDOWS_WITH_REST]), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),

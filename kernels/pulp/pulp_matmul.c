@@ -4,8 +4,19 @@
 
 void KERNEL(const struct pulp_matmul *k) {
     struct batch at = {{0}, 0, 0, 0};
+#ifdef ZEROS
+    const struct pulp_product p = with_sums(k->product, k->zeros);
+#endif
     do {
-        const struct rows r = {(const A_T *)k->a + at.a, (Y_T *)k->y + at.y, k->a_row, k->y_row, k->rows};
-        product(&k->product, r, (const B_T *)k->b + at.b, 0);
+        const B_T *const b = (const B_T *)k->b + at.b;
+        struct rows r = {
+            .x = (const A_T *)k->a + at.a, .y = (Y_T *)k->y + at.y, .x_step = k->a_row, .y_step = k->y_row, .count = k->rows};
+#ifdef ZEROS
+        sum_rows(k->zeros, r, p.depth), sum_filters(&k->product, k->zeros, b, 0, p.filters);
+        r.sums = k->zeros->rows;
+        product(&p, r, b, 0);
+#else
+        product(&k->product, r, b, 0);
+#endif
     } while (k->batches && next_batch(&at, k->batches));
 }

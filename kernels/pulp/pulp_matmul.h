@@ -5,6 +5,7 @@
 
 #include "pulp_batch.h"
 #include "pulp_product.h"
+#include "pulp_zeros.h"
 
 struct pulp_matmul {
     const void *a;
@@ -13,6 +14,7 @@ struct pulp_matmul {
     const struct batches *batches; /* 0: one product */
     int rows;
     int a_row, y_row; /* strides in elements; the depth of a and the columns of y are dense */
+    const struct pulp_zeros *zeros; /* 0: none */
     struct pulp_product product;
 };
 

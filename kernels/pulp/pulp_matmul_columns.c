@@ -13,7 +13,14 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
     int32_t c0 = 0, c1 = 0, c2 = 0, c3 = 0;
     int i = k->product.depth >> 2;
     const int row = k->b_row, rest = k->product.depth & 3;
-#ifdef XPULP_INSN
+#ifdef ZEROS
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    const int32_t of_row = -k->zeros->w * sum_of_x(a, k->product.depth);
+#define SUM_COLUMNS(a, b, c, d) (s0 = dot4(ONES, a, s0), s1 = dot4(ONES, b, s1), s2 = dot4(ONES, c, s2), s3 = dot4(ONES, d, s3))
+#else
+#define SUM_COLUMNS(a, b, c, d) (void)0
+#endif
+#if defined(XPULP_INSN) && !defined(ZEROS)
 #define GET(to) ".insn r 0x0b, 7, 0x10, " to ", %[b], %[row]\n"
 #define SHUFFLE(to, other, mask) ".insn r 0x57, 1, 0x64, " to ", " other ", %[" mask "]\n"
 #define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
@@ -35,16 +42,32 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
         const uint32_t word = xp_load(a), r0 = xp_load(b), r1 = xp_load(b + row), r2 = xp_load(b + 2 * row);
         const uint32_t r3 = xp_load(b + 3 * row), t0 = xp_shuffle2(r0, r1, LOWER), t1 = xp_shuffle2(r0, r1, UPPER);
         const uint32_t t2 = xp_shuffle2(r2, r3, LOWER), t3 = xp_shuffle2(r2, r3, UPPER);
-        c0 = dot4(word, xp_pack(t2, t0), c0), c1 = dot4(word, xp_shuffle2(t0, t2, ENDS), c1);
-        c2 = dot4(word, xp_pack(t3, t1), c2), c3 = dot4(word, xp_shuffle2(t1, t3, ENDS), c3);
+        const uint32_t v0 = xp_pack(t2, t0), v1 = xp_shuffle2(t0, t2, ENDS);
+        const uint32_t v2 = xp_pack(t3, t1), v3 = xp_shuffle2(t1, t3, ENDS);
+        c0 = dot4(word, v0, c0), c1 = dot4(word, v1, c1), c2 = dot4(word, v2, c2), c3 = dot4(word, v3, c3);
+        SUM_COLUMNS(v0, v1, v2, v3);
     }
 #endif
     for (i = 0; i < rest; i++) {
         const B_T *const last = b + i * row;
         c0 = xp_mac(c0, a[i], last[0]), c1 = xp_mac(c1, a[i], last[1]);
         c2 = xp_mac(c2, a[i], last[2]), c3 = xp_mac(c3, a[i], last[3]);
+#ifdef ZEROS
+        s0 += last[0], s1 += last[1], s2 += last[2], s3 += last[3];
+#endif
     }
+#ifdef ZEROS
+    c0 += of_row, c1 += of_row, c2 += of_row, c3 += of_row;
+    int32_t *const sums = k->zeros->filters;
+    sums[first] = filter_sum(&k->product, k->zeros, first, s0);
+    sums[first + 1] = filter_sum(&k->product, k->zeros, first + 1, s1);
+    sums[first + 2] = filter_sum(&k->product, k->zeros, first + 2, s2);
+    sums[first + 3] = filter_sum(&k->product, k->zeros, first + 3, s3);
+    const struct pulp_product p = with_sums(k->product, k->zeros);
+    const struct operands s = operands_at(&p.epilogue, &p.requantisation, first);
+#else
     const struct operands s = operands_at(&k->product.epilogue, &k->product.requantisation, first);
+#endif
     c0 = finish(c0, 0, s, &k->product), c1 = finish(c1, 1, s, &k->product);
     c2 = finish(c2, 2, s, &k->product), c3 = finish(c3, 3, s, &k->product);
     y[first] = (Y_T)c0, y[first + 1] = (Y_T)c1, y[first + 2] = (Y_T)c2, y[first + 3] = (Y_T)c3;
@@ -82,19 +105,26 @@ OUT_OF_LINE void turn_few(const struct pulp_matmul_columns *k, const B_T *b, B_T
     }
 }
 
-OUT_OF_LINE void few_columns(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
-    struct pulp_product fewer = k->product;
-    fewer.filters = k->columns;
-    turn_few(k, b, (B_T *)k->turned);
-    few(&fewer, (struct rows){a, y, k->a_row, k->y_row, k->rows}, (B_T *)k->turned, 0);
+/* The product with columns that were turned, the first of which is `first`. */
+static inline void by_turned(const struct pulp_matmul_columns *k, const A_T *a, Y_T *y, int first, int count) {
+    struct rows r = {.x = a, .y = y, .x_step = k->a_row, .y_step = k->y_row, .count = k->rows};
+    const B_T *const turned = (const B_T *)k->turned;
+#ifdef ZEROS
+    struct pulp_product p = with_sums(k->product, k->zeros);
+    sum_filters(&k->product, k->zeros, turned, first, count);
+    r.sums = k->zeros->rows;
+#else
+    struct pulp_product p = k->product;
+#endif
+    p.filters = count;
+    product(&p, r, turned, first);
 }
 
 static inline void many_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
-    B_T *const turned = (B_T *)k->turned;
     for (int next = 0; next < k->columns; next += 4) {
         const int first = next + 4 <= k->columns ? next : k->columns - 4;
-        turn(k, b + first, turned);
-        product(&k->product, (struct rows){a, y + first, k->a_row, k->y_row, k->rows}, turned, first);
+        turn(k, b + first, (B_T *)k->turned);
+        by_turned(k, a, y + first, first, 4);
     }
 }
 
@@ -105,11 +135,17 @@ void KERNEL(const struct pulp_matmul_columns *k) {
         const A_T *const a = (const A_T *)k->a + at.a;
         const B_T *const b = (const B_T *)k->b + at.b;
         Y_T *const y = (Y_T *)k->y + at.y;
-        if (is_few)
+        if (is_few) {
             few_rows(k, a, b, y);
-        else if (k->columns < 4)
-            few_columns(k, a, b, y);
-        else
+            continue;
+        }
+#ifdef ZEROS
+        sum_rows(k->zeros, (struct rows){.x = a, .x_step = k->a_row, .count = k->rows}, k->product.depth);
+#endif
+        if (k->columns < 4) {
+            turn_few(k, b, (B_T *)k->turned);
+            by_turned(k, a, y, 0, k->columns);
+        } else
             many_rows(k, a, b, y);
     } while (k->batches && next_batch(&at, k->batches));
 }

@@ -4,6 +4,7 @@
 
 #include "pulp_batch.h"
 #include "pulp_product.h"
+#include "pulp_zeros.h"
 
 struct pulp_matmul_columns {
     const void *a;
@@ -13,6 +14,7 @@ struct pulp_matmul_columns {
     int rows, columns;
     int a_row, b_row, y_row;     /* strides in elements; the depth of a and the columns of b and y are dense */
     void *turned;                /* the calling core's own: room for four columns of b, product.w_row bytes apart */
+    const struct pulp_zeros *zeros; /* 0: none */
     struct pulp_product product; /* of these four columns */
 };
 

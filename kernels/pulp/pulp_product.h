@@ -3,11 +3,17 @@
  *
  * Four rows of x and four of w at a time where both lie equally far apart, in a hardware loop of 24 instructions for 64
  * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
- * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one.
+ * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one; ZEROS
+ * where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias (see
+ * pulp_zeros.h).
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
 
+#if defined(ZEROS) && !defined(EPILOGUE_BIAS)
+#define EPILOGUE_BIAS
+#define BIAS_IS_ZERO
+#endif
 #include "pulp_epilogue.h"
 
 struct pulp_product {
@@ -30,12 +36,26 @@ static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
     return SDOT == XP_SDOTUP ? xp_sdotup(x, w, acc) : SDOT == XP_SDOTUSP ? xp_sdotusp(x, w, acc) : xp_sdotsp(x, w, acc);
 }
 
-/* A group of four filters, or some rows of x: where they begin and how far apart they lie. */
+/* Some rows of x: where they begin, how far apart they lie, and with ZEROS what is added to the products of each. */
 struct rows {
     const X_T *x;
     Y_T *y;
     int x_step, y_step, count;
+#ifdef ZEROS
+    const int32_t *sums;
+#endif
 };
+
+#ifdef ZEROS
+#define SUMS(r) (r).sums
+#define SKIP(sums, rows) ((sums) += (rows))
+#define ROW_SUM(sums, row) (sums)[row]
+#else
+#define SUMS(r) (const int32_t *)0
+#define SKIP(sums, rows) (void)0
+#define ROW_SUM(sums, row) ((void)(sums), 0)
+#endif
+#define ADD_TO_4(row, sum) (row##0 += (sum), row##1 += (sum), row##2 += (sum), row##3 += (sum))
 
 /* Whether a row has whole words: only one whose depth is no multiple of 4 may have none. */
 #ifdef DEPTH_VARIES
@@ -92,7 +112,7 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
 
 /* Four rows of x and of w, all p->w_row apart; `s` are the operands of the first of four channels. */
 static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int y_step,
-                             struct operands s) {
+                             const int32_t *sums, struct operands s) {
     const int words = p->depth >> 2;
     int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
 #ifdef XPULP_INSN
@@ -121,17 +141,19 @@ static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W
         d0 = dot4(p3, v0, d0), d1 = dot4(p3, v1, d1), d2 = dot4(p3, v2, d2), d3 = dot4(p3, v3, d3);
     }
 #endif
+    ADD_TO_4(a, ROW_SUM(sums, 0)), ADD_TO_4(b, ROW_SUM(sums, 1));
+    ADD_TO_4(c, ROW_SUM(sums, 2)), ADD_TO_4(d, ROW_SUM(sums, 3));
     finish_4(a0, b0, c0, d0, y, y_step, 0, s, p), finish_4(a1, b1, c1, d1, y, y_step, 1, s, p);
     finish_4(a2, b2, c2, d2, y, y_step, 2, s, p), finish_4(a3, b3, c3, d3, y, y_step, 3, s, p);
 }
 
 /* Two rows of x at any distance. */
 static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, Y_T *y, int y_step,
-                             struct operands s) {
+                             const int32_t *sums, struct operands s) {
     const X_T *x1 = x0 + x_step;
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
     const int words = p->depth >> 2;
-    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+    int32_t a0 = ROW_SUM(sums, 0), a1 = a0, a2 = a0, a3 = a0, b0 = ROW_SUM(sums, 1), b1 = b0, b2 = b0, b3 = b0;
     if (HAS_REST(p)) {
         REST(x0, p);
         REST(x1, p);
@@ -162,10 +184,11 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
 }
 
 /* One row of x. */
-static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W_T *w0, Y_T *y, struct operands s) {
+static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W_T *w0, Y_T *y, const int32_t *sums,
+                             struct operands s) {
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
     const int words = p->depth >> 2;
-    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
+    int32_t a0 = ROW_SUM(sums, 0), a1 = a0, a2 = a0, a3 = a0;
     if (HAS_REST(p)) {
         REST(x, p);
         ADD_REST(a0, x, p, w0), ADD_REST(a1, x, p, w1), ADD_REST(a2, x, p, w2), ADD_REST(a3, x, p, w3);
@@ -193,12 +216,12 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
 
 /* Two rows of x by two filters, the same twice where there is but one: 8 instructions for 16 multiply-accumulates. */
 static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, int w_step, Y_T *y,
-                             int y_step, int channel) {
+                             int y_step, const int32_t *sums, int channel) {
     const X_T *x1 = x0 + x_step;
     const W_T *w1 = w0 + w_step;
     const int words = p->depth >> 2, next = w_step != 0;
     const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
-    int32_t a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+    int32_t a0 = ROW_SUM(sums, 0), a1 = a0, b0 = ROW_SUM(sums, x_step != 0), b1 = b0;
     if (HAS_REST(p)) {
         REST(x0, p);
         REST(x1, p);
@@ -230,16 +253,17 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
         const int w_step = j + 1 < p.filters ? p.w_row : 0;
         const X_T *x = r.x;
         Y_T *y = r.y + j;
-        for (int i = 0; i < r.count; i += 2, x += 2 * r.x_step, y += 2 * r.y_step) {
+        const int32_t *sums = SUMS(r);
+        for (int i = 0; i < r.count; i += 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2)) {
             const int is_two = i + 1 < r.count;
-            block_2x2(&p, x, is_two ? r.x_step : 0, filters + j * p.w_row, w_step, y, is_two ? r.y_step : 0,
+            block_2x2(&p, x, is_two ? r.x_step : 0, filters + j * p.w_row, w_step, y, is_two ? r.y_step : 0, sums,
                       channel + j);
         }
     }
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES) && (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
+#if defined(XP_STAGES) && !defined(ZEROS) && (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
 #include "pulp_block.h"
 #define HAS_GROUPS (sizeof(Y_T) == 1)
 #else
@@ -278,8 +302,9 @@ OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, cons
                {
                    const X_T *x = r.x;
                    Y_T *y = out;
-                   for (int i = r.count; i > 0; i -= 4, x += 4 * p.w_row, y += 4 * r.y_step)
-                       block_4x4(&p, x, w, y, r.y_step, s);
+                   const int32_t *sums = SUMS(r);
+                   for (int i = r.count; i > 0; i -= 4, x += 4 * p.w_row, y += 4 * r.y_step, SKIP(sums, 4))
+                       block_4x4(&p, x, w, y, r.y_step, sums, s);
                })}
 
 OUT_OF_LINE void rows_by_2(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
@@ -287,12 +312,13 @@ OUT_OF_LINE void rows_by_2(const struct pulp_product *given, struct rows r, cons
                {
                    const X_T *x = r.x;
                    Y_T *y = out;
-                   for (int i = r.count; i > 0; i -= 2, x += 2 * r.x_step, y += 2 * r.y_step)
-                       block_2x4(&p, x, r.x_step, w, y, r.y_step, s);
+                   const int32_t *sums = SUMS(r);
+                   for (int i = r.count; i > 0; i -= 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2))
+                       block_2x4(&p, x, r.x_step, w, y, r.y_step, sums, s);
                })}
 
 OUT_OF_LINE void one_row(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
-    EACH_GROUP(given, r, filters, channel, { block_1x4(&p, r.x, w, out, s); })
+    EACH_GROUP(given, r, filters, channel, { block_1x4(&p, r.x, w, out, SUMS(r), s); })
 }
 #undef EACH_GROUP
 
@@ -310,11 +336,13 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
             rows_by_groups(p, r, w, channel);
         else
             rows_by_4(p, r, w, channel);
+        SKIP(SUMS(r), r.count);
         r.x += r.count * r.x_step, r.y += r.count * r.y_step, rest &= 3;
     }
     r.count = rest & ~1;
     if (r.count) rows_by_2(p, r, w, channel);
     if (rest & 1) {
+        SKIP(SUMS(r), r.count);
         r.x += r.count * r.x_step, r.y += r.count * r.y_step, r.count = 1;
         one_row(p, r, w, channel);
     }

@@ -18,11 +18,16 @@ ROWS = 4  # of a product that are computed together
 FILLED = 4096  # bytes of all filters that every core copies where they are no whole words
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 SIMD = "without zero points, b signed or both unsigned"
+SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 
 
+def _has_zero_points(node: Node) -> bool:
+    return int(node.attrs["a_zero_point"]) != 0 or int(node.attrs["b_zero_point"]) != 0
+
+
 def _no_zero_points(node: Node) -> bool:
-    return int(node.attrs["a_zero_point"]) == 0 and int(node.attrs["b_zero_point"]) == 0 and not node.attrs["trans_a"]
+    return not _has_zero_points(node) and not node.attrs["trans_a"]
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -146,18 +151,29 @@ def _varying_macros(node: Node) -> dict[str, str]:
     return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
-def _has_simd(node: Node) -> bool:
-    """Whether there is an inner product for the signs of both operands."""
-    a, b = node.inputs[:2]
-    return _no_zero_points(node) and a is not None and b is not None and (a.dtype is b.dtype or b.dtype is DType.INT8)
+def _sums(geometry: Geometry) -> int:
+    """Bytes in which every core adds up the rows of a and the columns of b."""
+    return CORES * 4 * (geometry.extents["m"] + geometry.extents["n"])
 
 
-_MATMUL = GENERIC.kernel("matmul_any").variant(
+def _is_product(is_transposed: bool, has_zeros: bool) -> Callable[[Node], bool]:
+    """Whether b lies so, operands have zero points, and there is an inner product for the signs of both."""
+
+    def holds(node: Node) -> bool:
+        a, b = node.inputs[:2]
+        has_simd = a is not None and b is not None and (a.dtype is b.dtype or b.dtype is DType.INT8)
+        lies_so = not node.attrs["trans_a"] and bool(node.attrs["trans_b"]) is is_transposed
+        return has_simd and lies_so and _has_zero_points(node) is has_zeros
+
+    return holds
+
+
+_ROWS_OF_BOTH = "rows of a and of a transposed b"
+_ROWS_AND_COLUMNS = "rows of a and columns of b"
+_MATMUL_ANY = GENERIC.kernel("matmul_any")
+_MATMUL_ROWS = _MATMUL_ANY.variant(
     "pulp_matmul_rows",
-    (
-        lambda node: _has_simd(node) and node.attrs["trans_b"],
-        f"rows of a and of a transposed b, {SIMD}",
-    ),
+    (_is_product(True, False), f"{_ROWS_OF_BOTH}, {SIMD}"),
     source="pulp/pulp_matmul.c",
     types={"a": BYTES, "b": BYTES, "y": INTEGERS},
     tiling=Tiling(whole=("k",), multiple={"n": 4}),
@@ -167,6 +183,27 @@ _MATMUL = GENERIC.kernel("matmul_any").variant(
     macros=_varying_macros,
     cores=("m", "n", "b0", "b1", "b2", "b3"),
 )
+_MATMUL_COLUMNS = _MATMUL_ROWS.variant(
+    "pulp_matmul_columns",
+    accepts=_MATMUL_ANY.accepts,
+    needs=(_is_product(False, False), f"{_ROWS_AND_COLUMNS}, {SIMD}"),
+    source="pulp/pulp_matmul_columns.c",
+    scratch={"turned": _turned},
+    cores=("b0", "b1", "b2", "b3", "n", "m"),  # cores that share b would all turn it
+)
+
+
+def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
+    """The same for operands with zero points: sums of rows and columns correct the products of bytes."""
+    return kernel.variant(
+        f"{kernel.name}_zeros",
+        accepts=_MATMUL_ANY.accepts,
+        needs=(_is_product(is_transposed, True), f"{_ROWS_OF_BOTH if is_transposed else _ROWS_AND_COLUMNS}, {SIMD_WITH_ZEROS}"),
+        macros=lambda node: {"ZEROS": "zeros", **_varying_macros(node)},
+        scratch={**kernel.scratch, "sums": _sums},
+        cores=_MATMUL_COLUMNS.cores,  # cores that share b would all add it up
+    )
+
 
 PRODUCTS: tuple[Kernel, ...] = (
     GENERIC.kernel("depthwise2d").variant(
@@ -204,22 +241,14 @@ PRODUCTS: tuple[Kernel, ...] = (
         (_no_zero_points, "zero points that are constants of the epilogue"),
         source="pulp/pulp_matmul.c",
         types={"a": BYTES, "b": types("s8"), "y": INTEGERS},
-        tiling=_MATMUL.tiling,
+        tiling=_MATMUL_ROWS.tiling,
         strided={"a": 1, "b": 1, "y": 1},
         layouts=forms.PER_CHANNEL,
         settings=forms.settings,
         macros=_row_macros,
     ),
-    _MATMUL,
-    _MATMUL.variant(
-        "pulp_matmul_columns",
-        accepts=GENERIC.kernel("matmul_any").accepts,
-        needs=(
-            lambda node: _has_simd(node) and not node.attrs["trans_b"],
-            f"rows of a and columns of b, {SIMD}",
-        ),
-        source="pulp/pulp_matmul_columns.c",
-        scratch={"turned": _turned},
-        cores=("b0", "b1", "b2", "b3", "n", "m"),  # cores that share b would all turn it
-    ),
+    _MATMUL_ROWS,
+    _MATMUL_COLUMNS,
+    _with_zeros(_MATMUL_ROWS, True),
+    _with_zeros(_MATMUL_COLUMNS, False),
 )
