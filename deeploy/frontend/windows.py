@@ -140,6 +140,8 @@ def pool(node: gs.Node, context: Context) -> Result:
     pads = _explicit_pads(node, window)
     rank = len(window.sizes)
     ends = [_end(window, axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
+    if ends != pads[rank:] and not integer(node, "ceil_mode", 0):
+        raise _impossible(node, window)
     counts = integer(node, "count_include_pad", 0)
     before: list[gs.Node] = []
     if counts and node.op in _COUNTING and any(want > end for want, end in zip(ends, pads[rank:], strict=True)):
