@@ -8,6 +8,7 @@ from pathlib import Path
 from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Request, Stage
+from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.machine import Options
@@ -62,5 +63,6 @@ def compile(
         options=options or Options(),
         fallback=fallback,
         on_stage=on_stage,
+        additions=generators,
     )
     return compile_networks(models, loaded(target), request)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mako.lookup import TemplateLookup
@@ -16,8 +15,7 @@ from mako.lookup import TemplateLookup
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
-from deeploy.backend.emit import Project, common_files, kernel_folders, runtime_files
-from deeploy.backend.network import arena_bytes, constant_files, machine, network
+from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
@@ -50,7 +48,9 @@ def emit(
     instances: dict[str, c.Instance] = {}
     entries = []
     for chip, (plan, description) in enumerate(zip(plans, descriptions, strict=True)):
-        own = _chip(plan, description, lookup, instances, chip == leads[chip])
+        plans_here, descriptions_here = {PREFIX: plan}, {PREFIX: description}
+        own = chip_files(plans_here, descriptions_here, lookup, instances, shared(plans_here, descriptions_here), chip == leads[chip])
+        own["src/messages.c"] = _messages(plan)
         files |= {name if name == _NUMBERS else f"chips/{chip}/{name}": text for name, text in own.items()}
         entries.append(_entry(chip, plan, description))
     files |= common_files(target, instances, lookup, PREFIX)
@@ -65,25 +65,9 @@ def emit(
     return files
 
 
-def _chip(
-    plan: Plan, description: Mapping[str, Any], lookup: TemplateLookup, instances: dict[str, c.Instance], is_lead: bool
-) -> dict[str, str | bytes]:
-    """The files of one chip, with the names that a project of its own would have; without code where another one has it."""
-    plans, descriptions = {PREFIX: plan}, {PREFIX: description}
-    common = replace(shared(plans, descriptions), generators={})  # a chip alone cannot write
-    files: dict[str, str | bytes] = {"src/messages.c": _messages(plan)}
-    if is_lead:
-        files |= network(PREFIX, plan, lookup, instances, description, VERSION, common)
-        files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=[PREFIX])
-    else:
-        files |= constant_files(PREFIX, plan, lookup, description, VERSION, common)
-    return files | machine(plan, {name: arena_bytes(plan, name) for name in plan.memory}, common, lookup)
-
-
 def _makefile(chip: int, plan: Plan, lead: int, files: Project, lookup: TemplateLookup) -> str:
     """How the program of one chip is built for the chip itself."""
-    arenas = {name: arena_bytes(plan, name) for name in plan.memory}
-    values = {"chip": chip, "lead": lead, "arenas": arenas, "folders": kernel_folders(files), "target": plan.target}
+    values = {"chip": chip, "lead": lead, "arenas": arenas_of({PREFIX: plan}), "folders": kernel_folders(files), "target": plan.target}
     return str(lookup.get_template(CHIP).render(**values))
 
 

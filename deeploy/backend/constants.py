@@ -5,14 +5,14 @@ Equal constants of a project are stored once, with the first network that has th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from mako.lookup import TemplateLookup
 
 from deeploy.backend.calls import c_float, c_int
-from deeploy.backend.generate import Generator, generators
 from deeploy.graph import names
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
@@ -143,6 +143,17 @@ def blob(buffers: Any, memory: str) -> bytes:
     return b"".join(parts)
 
 
+class Addition(Protocol):
+    """What another package adds to a network: the template of its header knows it as ``generator``."""
+
+    def files(self, lookup: TemplateLookup) -> Mapping[str, str | bytes]:
+        """Sources of C."""
+
+
+# Of plans, descriptions and the first networks with the same states, all by network: what is added to some of them.
+Additions = Callable[[Mapping[str, Plan], Mapping[str, Mapping[str, Any]], Mapping[str, str]], Mapping[str, Addition]]
+
+
 @dataclass(frozen=True)
 class Shared:
     """What the networks of a project have in common.
@@ -151,22 +162,23 @@ class Shared:
         project: begins the C names of what all networks use: the prefix of the first one.
         leads: the first network with the same states, of every network that has states.
         arenas: bytes of the flat arena of every network: those that share states share it.
-        generators: the networks that write tokens.
+        generators: the networks that write tokens, with the function that does.
     """
 
     project: str
     store: Store
     leads: Mapping[str, str]
     arenas: Mapping[str, int]
-    generators: Mapping[str, Generator]
+    generators: Mapping[str, Addition]
 
 
-def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Shared:
+def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], add: Additions | None = None) -> Shared:
+    """What networks share; ``add`` finds those to which a function is added."""
     leads = groups({prefix: plan.program for prefix, plan in plans.items()})
     peaks = {prefix: plan.memory[plan.target.memories[0].name].peak for prefix, plan in plans.items()}
     arenas = {p: max(peaks[q] for q in plans if leads.get(q, q) == leads.get(p, p)) for p in plans}
     stored = store({prefix: plan.program for prefix, plan in plans.items()})
-    return Shared(next(iter(plans)), stored, leads, arenas, generators(plans, descriptions, leads))
+    return Shared(next(iter(plans)), stored, leads, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
 def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str, common: Shared) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from typing import Any
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
-from deeploy.backend import generate
-from deeploy.backend.constants import shared
+from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
-from deeploy.backend.network import arena_bytes, machine, network
+from deeploy.backend.network import arena_bytes, constant_files, machine, network
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
@@ -29,31 +28,57 @@ Project = Mapping[str, str | bytes]
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]]) -> Project:
+def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], add: Additions | None = None) -> Project:
     """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
 
     Args:
         descriptions: what is known of each network's tensors beyond the plan (see ``deeploy.backend.describe``).
+        add: finds the networks to which functions of other packages are added.
     """
     first = next(iter(plans.values()))
     target = first.target
     lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
-    common = shared(plans, descriptions)
-    for prefix, plan in plans.items():
-        files |= network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
-    arenas = {name: max(arena_bytes(plan, name) for plan in plans.values()) for name in first.memory}
-    for generator in common.generators.values():
-        files |= generate.files(generator, lookup)
-    files |= machine(first, arenas, common, lookup)
+    common = shared(plans, descriptions, add)
+    for addition in common.generators.values():
+        files |= addition.files(lookup)
+    files |= chip_files(plans, descriptions, lookup, instances, common)
     files |= common_files(target, instances, lookup, common.project)
-    files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     files["Makefile"] = lookup.get_template(target.build).render(
-        prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas
+        prefixes=list(plans), folders=kernel_folders(files), target=target, arenas=arenas_of(plans)
     )
     files["deploy.json"] = json.dumps(describe(plans, descriptions, VERSION), indent=1, sort_keys=False) + "\n"
     return files
+
+
+def chip_files(
+    plans: Mapping[str, Plan],
+    descriptions: Mapping[str, Mapping[str, Any]],
+    lookup: TemplateLookup,
+    instances: dict[str, c.Instance],
+    common: Shared,
+    has_code: bool = True,
+) -> dict[str, str | bytes]:
+    """The networks of a chip, and the chip's memories; kernel instances that are needed are added to ``instances``.
+
+    Args:
+        has_code: False for a chip of several that another one's code runs on, with constants of its own.
+    """
+    files: dict[str, str | bytes] = {}
+    for prefix, plan in plans.items():
+        if has_code:
+            files |= network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
+        else:
+            files |= constant_files(prefix, plan, lookup, descriptions[prefix], VERSION, common)
+    if has_code:
+        files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
+    return files | machine(next(iter(plans.values())), arenas_of(plans), common, lookup)
+
+
+def arenas_of(plans: Mapping[str, Plan]) -> dict[str, int]:
+    """Bytes of every memory's arena, which the networks of a chip share."""
+    return {name: max(arena_bytes(plan, name) for plan in plans.values()) for name in next(iter(plans.values())).memory}
 
 
 def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: TemplateLookup, project: str) -> dict[str, str | bytes]:

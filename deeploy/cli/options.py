@@ -138,6 +138,7 @@ class Choices:
             UsageError: the text of an option is not what it has to be.
         """
         from deeploy.driver.request import Request
+        from deeploy.generation.generate import generators
         from deeploy.midend.machine import Options
 
         if self.dialect not in (None, "integer", "standard"):
@@ -159,6 +160,7 @@ class Choices:
             options=Options(named | capacities_of(self.memory), **options),
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
             on_stage=on_stage,
+            additions=generators,
         )
 
     def cut(self) -> Cut | None:

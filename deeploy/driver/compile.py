@@ -62,7 +62,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     if len(models) > 1:
         plans, notes = together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
-    return Compiled({prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}, clock.seconds)
+    result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
+    return Compiled(result, clock.seconds, request.additions)
 
 
 def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.backend import chips, project
+from deeploy.backend.constants import Additions
 from deeploy.backend.emit import emit
 from deeploy.distribute.system import System
 from deeploy.driver.prefixes import check_files
@@ -151,6 +152,7 @@ class Compiled(Project):
 
     networks: Mapping[str, Network]
     seconds: Mapping[str, float]
+    additions: Additions | None = None
 
     @property
     def network(self) -> Network:
@@ -177,7 +179,7 @@ class Compiled(Project):
 
     def sources(self) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
-        files = emit(plans, {name: unit.description() for name, unit in self.units.items()})
+        files = emit(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
         check_files(self.networks, files)
         return files
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from deeploy.backend.constants import Additions
 from deeploy.driver.prefixes import own_dims, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.graph.types import DType
@@ -41,6 +42,7 @@ class Request:
         options: how much of the target may be used.
         fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
         on_stage: called with the name of each stage as it begins.
+        additions: finds networks to which packages beside the compiler add functions.
     """
 
     inputs: str | Path | None = None
@@ -54,6 +56,7 @@ class Request:
     options: Options = field(default_factory=Options)
     fallback: bool | str = False
     on_stage: Stage | None = None
+    additions: Additions | None = None
 
     def check(self) -> None:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types are known."""

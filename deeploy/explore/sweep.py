@@ -16,7 +16,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deeploy import __version__
 from deeploy.documents import read_document
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.explore.choose import Objective
@@ -24,6 +23,7 @@ from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.study import describe, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import Layer
+from deeploy.version import VERSION
 
 _MOST_POINTS = 100_000
 
@@ -85,7 +85,7 @@ def sweep(
 def digest(task: Task) -> str:
     """Everything that decides a result, in 24 hexadecimal digits."""
     layers, hardware, configs, objective, prune = task
-    decides = [__version__, [asdict(layer) for layer in layers], asdict(hardware), configs, objective, prune]
+    decides = [VERSION, [asdict(layer) for layer in layers], asdict(hardware), configs, objective, prune]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
 
 

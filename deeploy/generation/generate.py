@@ -80,6 +80,14 @@ class Generator:
     prompt: Reader | None
     worth: int
 
+    def files(self, lookup: TemplateLookup) -> dict[str, str | bytes]:
+        """The C function; its declaration is part of the network's header."""
+        step = self.step
+        values = {"prefix": step.prefix, "step": step, "prompt": self.prompt, "worth": self.worth, "fraction": _FRACTION}
+        values |= {"kinds": step.kinds, "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
+        values |= {"exponents": [round(2 ** (24 - i / 16)) for i in range(17)]}
+        return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
+
 
 def reader(prefix: str, plan: Plan, description: Mapping[str, Any], known: Mapping[str, str]) -> Reader | None:
     """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
@@ -176,12 +184,3 @@ def _worth(prompt: Reader, step: Reader) -> int:
     if prompt.cycles is None or step.cycles is None:
         return min(prompt.rows, prompt.rows // 2 + 1)
     return max(2, min(prompt.rows, -(-prompt.cycles // step.cycles)))
-
-
-def files(generator: Generator, lookup: TemplateLookup) -> dict[str, str | bytes]:
-    """The C function of one generator; its declaration is part of the network's header."""
-    step = generator.step
-    values = {"prefix": step.prefix, "step": step, "prompt": generator.prompt, "worth": generator.worth, "fraction": _FRACTION}
-    values |= {"kinds": step.kinds, "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
-    values |= {"exponents": [round(2 ** (24 - i / 16)) for i in range(17)]}
-    return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
