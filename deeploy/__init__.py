@@ -1,4 +1,4 @@
-"""deeploy: a compiler from quantised ONNX graphs to C for machines whose memories software manages itself."""
+"""deeploy: a compiler from quantised ONNX graphs to C for microcontrollers with scratchpad memories instead of caches."""
 
 from __future__ import annotations
 

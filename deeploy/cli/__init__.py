@@ -21,7 +21,7 @@ _STATUS = (
 )
 
 app = typer.Typer(
-    help="Compile quantised ONNX networks to C for machines whose memories software manages itself.",
+    help="Compile quantised ONNX networks to C for microcontrollers with scratchpad memories instead of caches.",
     epilog=_STATUS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

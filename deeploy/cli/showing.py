@@ -36,7 +36,7 @@ def explain(
     as_json: JsonOption = False,
     network: NetworkOption = None,
 ) -> None:
-    """Say why a layer has its tile, its engine and the homes of its operands, and what else there was."""
+    """Say why a layer has its tile, its engine and the memories of its operands, and what the other candidates would cost."""
     from deeploy.backend.project import read_manifest, select_network
     from deeploy.report import why
 

@@ -1,7 +1,7 @@
-"""Sums and copies over many chips as single messages, and which way is fastest on a topology.
+"""Sums and copies over many chips as single messages, and which algorithm is fastest on a topology.
 
-A *way* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
-Three ways exist: in groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from
+An *algorithm* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
+Three algorithms exist: in groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from
 neighbour to neighbour in chunks, all of which move at once (ring).
 
 In a sum, chips compute what they add chunk by chunk as well, so that links move one while cores compute the next (``script``).
@@ -20,7 +20,7 @@ from deeploy.graph.topology import Topology
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
 SMALLEST = 1024  # bytes of a chunk: the latency of shorter messages is as long as they are
 SLACK = 0.05  # of the time of a collective, for which no more messages are sent: each costs calls, and code
-LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold some messages on their way
+LARGEST = 65536  # bytes of a message, where chunks can be so small: chips hold some messages that are under way
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Way:
+class Algorithm:
     """A collective: its name, how many chunks the tensor has, and the messages in an order in which they can happen."""
 
     name: str
@@ -92,16 +92,16 @@ class Way:
         return begin, extent if chunk == self.chunks - 1 else end
 
 
-def script(way: Way) -> Iterator[Piece | Step | Total]:
+def script(algorithm: Algorithm) -> Iterator[Piece | Step | Total]:
     """A sum in an order in which it can happen: a chip that sends computes a chunk right before, one that receives is a chunk ahead, so
     that it computes while others send. What has arrived is added by one call, before it is sent on or when it is complete.
     """
     made: set[tuple[int, int]] = set()
     arrived: set[tuple[int, int]] = set()
-    sources = {step.source for step in way.steps}
-    last = {step.chunk: number for number, step in enumerate(way.steps) if step.target not in sources}
-    for number, step in enumerate(way.steps):
-        ahead = min(step.chunk + 1, way.chunks - 1)
+    sources = {step.source for step in algorithm.steps}
+    last = {step.chunk: number for number, step in enumerate(algorithm.steps) if step.target not in sources}
+    for number, step in enumerate(algorithm.steps):
+        ahead = min(step.chunk + 1, algorithm.chunks - 1)
         for place in ((step.source, step.chunk), (step.target, step.chunk), (step.target, ahead)):
             if place not in made:
                 made.add(place)
@@ -114,26 +114,26 @@ def script(way: Way) -> Iterator[Piece | Step | Total]:
             yield Total(step.target, step.chunk)
 
 
-def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
-    """Ways to add what all members have, up on the first one."""
+def reductions(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
+    """Algorithms that add what all members have, up on the first one."""
     back = list(reversed(members))
     for count in chunks:
         for steps, name in ((_up(members, group), "hierarchical"), (_up(members, max(members) + 1), "flat")):
             if name == "hierarchical" or steps != _up(members, group):
-                yield Way(name, count, tuple(Step(a, b, c) for c in range(count) for a, b in steps))
+                yield Algorithm(name, count, tuple(Step(a, b, c) for c in range(count) for a, b in steps))
         if len(members) > 2:
-            yield Way("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
+            yield Algorithm("ring", count, tuple(Step(a, b, c) for c in range(count) for a, b in pairwise(back)))
 
 
-def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Way]:
-    """Ways to give all members what the first one has."""
-    for way in reductions(members, group, chunks):
-        if way.name == "ring":
+def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterator[Algorithm]:
+    """Algorithms that give all members what the first one has."""
+    for algorithm in reductions(members, group, chunks):
+        if algorithm.name == "ring":
             pairs = list(pairwise(members))
-            yield Way("ring", way.chunks, tuple(Step(a, b, c) for c in range(way.chunks) for a, b in pairs))
+            yield Algorithm("ring", algorithm.chunks, tuple(Step(a, b, c) for c in range(algorithm.chunks) for a, b in pairs))
         else:
-            down = list(reversed(_up(members, group if way.name == "hierarchical" else max(members) + 1)))
-            yield Way(way.name, way.chunks, tuple(Step(b, a, c) for c in range(way.chunks) for a, b in down))
+            down = list(reversed(_up(members, group if algorithm.name == "hierarchical" else max(members) + 1)))
+            yield Algorithm(algorithm.name, algorithm.chunks, tuple(Step(b, a, c) for c in range(algorithm.chunks) for a, b in down))
 
 
 def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
@@ -151,7 +151,7 @@ def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
     return steps
 
 
-def seconds(way: Way, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:
+def seconds(algorithm: Algorithm, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:
     """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
 
     Args:
@@ -161,10 +161,10 @@ def seconds(way: Way, bytes_: int, topology: Topology, chips: int, work: Work, i
     receiving: dict[int, list[float]] = {}
     ready: dict[tuple[int, int], float] = {}
     free: dict[int, float] = {}
-    for event in script(way) if is_sum else way.steps:
+    for event in script(algorithm) if is_sum else algorithm.steps:
         if not isinstance(event, Step):
             effort = work.product if isinstance(event, Piece) else work.total
-            free[event.chip] = free.get(event.chip, 0.0) + effort.part(way.chunks)
+            free[event.chip] = free.get(event.chip, 0.0) + effort.part(algorithm.chunks)
             ready[event.chip, event.chunk] = free[event.chip]
             continue
         out = sending.setdefault(event.source, [0.0] * topology.ports)
@@ -172,18 +172,18 @@ def seconds(way: Way, bytes_: int, topology: Topology, chips: int, work: Work, i
         a, b = out.index(min(out)), into.index(min(into))
         free[event.source] = max(free.get(event.source, 0.0), ready.get((event.source, event.chunk), 0.0)) + work.message
         begin = max(out[a], into[b], free[event.source])
-        end = begin + topology.seconds(event.source, event.target, -(-bytes_ // way.chunks), chips)
+        end = begin + topology.seconds(event.source, event.target, -(-bytes_ // algorithm.chunks), chips)
         out[a] = into[b] = end
         free[event.target] = max(free.get(event.target, 0.0), end) + work.message
         ready[event.target, event.chunk] = free[event.target]
     return max(ready.values(), default=0.0)
 
 
-def fastest(ways: Iterator[Way], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> Way:
-    """The way with the fewest messages of those that end about first; of equals the one that comes first."""
-    timed = [(seconds(way, bytes_, topology, chips, work, is_sum), way) for way in ways]
+def fastest(algorithms: Iterator[Algorithm], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> Algorithm:
+    """The algorithm with the fewest messages of those that end about first; of equals the one that comes first."""
+    timed = [(seconds(algorithm, bytes_, topology, chips, work, is_sum), algorithm) for algorithm in algorithms]
     limit = min(end for end, _ in timed) * (1 + SLACK)
-    return min((way for end, way in timed if end <= limit), key=lambda way: len(way.steps))
+    return min((algorithm for end, algorithm in timed if end <= limit), key=lambda algorithm: len(algorithm.steps))
 
 
 def chunks_of(extent: int, bytes_: int) -> tuple[int, ...]:

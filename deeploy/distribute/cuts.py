@@ -15,8 +15,7 @@ from itertools import pairwise
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.distribute.ties import Declare, Loop, Ties, key, shape_of
-from deeploy.distribute.ties import ties as tied
+from deeploy.distribute.dependence import Declare, Dependence, Loop, key, read_dependence, shape_of
 from deeploy.errors import UsageError
 
 
@@ -31,7 +30,7 @@ class Cuts:
         whole: names of nodes with constants that are not cut and run on the first chip.
     """
 
-    ties: Ties
+    dependence: Dependence
     chips: int
     owner: np.ndarray
     chosen: Mapping[int, Loop]
@@ -47,13 +46,13 @@ class Cuts:
         """Per chip the indices of an axis that it has, in order."""
         place = (key(tensor), axis)
         if place not in self._kept:
-            owners = self.owner[self.ties.atoms(tensor, axis)]
+            owners = self.owner[self.dependence.atoms(tensor, axis)]
             self._kept[place] = tuple(np.flatnonzero(owners == chip) for chip in range(self.chips))
         return self._kept[place]
 
     def members(self, group: int) -> tuple[int, ...]:
         """The chips that have atoms of a class."""
-        return tuple(int(chip) for chip in np.unique(self.owner[self.ties.group == group]) if chip >= 0)
+        return tuple(int(chip) for chip in np.unique(self.owner[self.dependence.group == group]) if chip >= 0)
 
 
 def cuts(graph: gs.Graph, declare: Declare, chips: int) -> Cuts:
@@ -65,41 +64,41 @@ def cuts(graph: gs.Graph, declare: Declare, chips: int) -> Cuts:
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
-    ties = tied(graph, declare)
-    chosen, whole = _choices(graph, ties)
-    apart = {id(node) for node in graph.nodes if id(node) in whole or _is_late(ties, chosen.get(id(node)), chosen)}
+    dependence = read_dependence(graph, declare)
+    chosen, whole = _choices(graph, dependence)
+    apart = {id(node) for node in graph.nodes if id(node) in whole or _is_late(dependence, chosen.get(id(node)), chosen)}
     if apart:
-        ties = tied(graph, declare, frozenset(apart))
-        chosen, whole = _choices(graph, ties)
+        dependence = read_dependence(graph, declare, frozenset(apart))
+        chosen, whole = _choices(graph, dependence)
     if not chosen:
         raise UsageError(
             f"--chips {chips}: the model has nothing that can be cut across chips: no sum of products with a constant operand",
             "Use --chips 1, or cut it by depth: --partition pipeline.",
         )
-    owner = np.full(len(ties.atom), -1, np.int64)
-    seeds = _seeds(graph, ties)
+    owner = np.full(len(dependence.atom), -1, np.int64)
+    seeds = _seeds(graph, dependence)
     for group in sorted({loop.group for loop in chosen.values()}):
-        first = ties.atoms(*seeds[group])
+        first = dependence.atoms(*seeds[group])
         _distribute(owner, first, chips)
-        members = np.unique(ties.atom[ties.group[ties.atom] == group])
+        members = np.unique(dependence.atom[dependence.group[dependence.atom] == group])
         _distribute(owner, np.setdiff1d(members, first), chips)
-    _check_none_is_empty(owner, chips, ties)
-    return Cuts(ties, chips, owner, chosen, tuple(whole.values()))
+    _check_none_is_empty(owner, chips, dependence)
+    return Cuts(dependence, chips, owner, chosen, tuple(whole.values()))
 
 
-def _factors(node: gs.Node, ties: Ties) -> list[gs.Tensor]:
+def _factors(node: gs.Node, dependence: Dependence) -> list[gs.Tensor]:
     """The matrices and filters that a node sums products with."""
     constants = [t for t in node.inputs if isinstance(t, gs.Constant) and len(shape_of(t)) > 1]
-    return constants if id(node) in ties.factors else []
+    return constants if id(node) in dependence.factors else []
 
 
-def _choices(graph: gs.Graph, ties: Ties) -> tuple[dict[int, Loop], dict[int, str]]:
+def _choices(graph: gs.Graph, dependence: Dependence) -> tuple[dict[int, Loop], dict[int, str]]:
     """The dimension of every node that is cut, and the names of those that cannot be, by ``id``."""
     chosen, whole, groups = dict[int, Loop](), dict[int, str](), set[int]()
     for node in graph.nodes:
-        constants = _factors(node, ties)
+        constants = _factors(node, dependence)
         if constants:
-            loop = _choice(ties.loops[id(node)], _classes(ties, constants), groups)
+            loop = _choice(dependence.loops[id(node)], _classes(dependence, constants), groups)
             if loop is None:
                 whole[id(node)] = node.name
             else:
@@ -108,23 +107,23 @@ def _choices(graph: gs.Graph, ties: Ties) -> tuple[dict[int, Loop], dict[int, st
     return chosen, whole
 
 
-def _is_late(ties: Ties, loop: Loop | None, chosen: Mapping[int, Loop]) -> bool:
+def _is_late(dependence: Dependence, loop: Loop | None, chosen: Mapping[int, Loop]) -> bool:
     """Whether a node is cut along a reduction that nothing in front of it is cut along."""
     return loop is not None and loop.is_sum and not any(other.group == loop.group and not other.is_sum for other in chosen.values())
 
 
-def _seeds(graph: gs.Graph, ties: Ties) -> dict[int, tuple[gs.Tensor, int]]:
+def _seeds(graph: gs.Graph, dependence: Dependence) -> dict[int, tuple[gs.Tensor, int]]:
     """Of every class the first axis of a matrix or of filters: its order is the order of the atoms."""
     seeds = dict[int, tuple[gs.Tensor, int]]()
     for node in graph.nodes:
-        for tensor in _factors(node, ties):
-            for axis, group in enumerate(ties.classes(tensor)):
+        for tensor in _factors(node, dependence):
+            for axis, group in enumerate(dependence.classes(tensor)):
                 seeds.setdefault(group, (tensor, axis))
     return seeds
 
 
-def _classes(ties: Ties, constants: Sequence[gs.Tensor]) -> set[int]:
-    return {group for tensor in constants for group in ties.classes(tensor)} - {-1}
+def _classes(dependence: Dependence, constants: Sequence[gs.Tensor]) -> set[int]:
+    return {group for tensor in constants for group in dependence.classes(tensor)} - {-1}
 
 
 def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int]) -> Loop | None:
@@ -144,10 +143,10 @@ def _distribute(owner: np.ndarray, atoms: np.ndarray, chips: int) -> None:
         owner[order[begin:end]] = chip
 
 
-def _check_none_is_empty(owner: np.ndarray, chips: int, ties: Ties) -> None:
+def _check_none_is_empty(owner: np.ndarray, chips: int, dependence: Dependence) -> None:
     empty = set(range(chips)) - set(owner.tolist())
     if empty:
-        sizes = {int(g): int((ties.group[owner >= 0] == g).sum()) for g in np.unique(ties.group[owner >= 0])}
+        sizes = {int(g): int((dependence.group[owner >= 0] == g).sum()) for g in np.unique(dependence.group[owner >= 0])}
         most = max(sizes.values())
         raise UsageError(
             f"--chips {chips}: {len(empty)} chips would have nothing to do: no dimension that is cut has more than {most} parts",

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.distribute.dependence import shape_of
 from deeploy.distribute.system import System
-from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph.nodes import Node
 from deeploy.operators.reduce import REDUCE_SUM

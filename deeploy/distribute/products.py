@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.distribute.dependence import Declare, read_dependence, shape_of
 from deeploy.distribute.shards import ROOT, Box, Shards, chunked_axis, size_of
-from deeploy.distribute.ties import Declare, shape_of, ties
 from deeploy.frontend.lower import build
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.table import shared
@@ -101,7 +101,7 @@ def pieces(node: gs.Node, count: int, declare: Declare) -> Pieces | None:
     """
     output, view = node.outputs[0], build.described(node)
     variables = [t for t in node.inputs if isinstance(t, gs.Variable)]
-    own = ties(gs.Graph([node], variables, [output]), declare)
+    own = read_dependence(gs.Graph([node], variables, [output]), declare)
     found: list[tuple[int, Pieces]] = []
     for axis, extent in enumerate(shape_of(output)):
         wanted = own.atoms(output, axis)

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.distribute.dependence import Declare, Dependence, key, read_dependence
 from deeploy.distribute.shards import Shard
 from deeploy.distribute.tensor import Partition
-from deeploy.distribute.ties import Declare, Ties, key
-from deeploy.distribute.ties import ties as tied
 from deeploy.errors import ModelError, shorten
 from deeploy.operators.link import SEND
 
@@ -30,9 +29,9 @@ def prove(graph: gs.Graph, declare: Declare, partition: Partition) -> None:
     """
     if len(partition.system.chips) == 1:
         return
-    ties = tied(graph, declare)
-    _once(graph, ties, partition)
-    _known(graph, ties, partition)
+    dependence = read_dependence(graph, declare)
+    _once(graph, dependence, partition)
+    _known(graph, dependence, partition)
 
 
 def synchronisations(partition: Partition) -> Mapping[int, int]:
@@ -40,23 +39,23 @@ def synchronisations(partition: Partition) -> Mapping[int, int]:
     return Counter(c.group for c in partition.collectives if c.kind in ("reduce", "gather") and c.group is not None)
 
 
-def _mapped(graph: gs.Graph, ties: Ties) -> dict[object, gs.Constant]:
+def _mapped(graph: gs.Graph, dependence: Dependence) -> dict[object, gs.Constant]:
     """The constants that loop nests map, with more than one element."""
     found = {}
     for node in graph.nodes:
-        positions = ties.mapped.get(id(node), frozenset(range(len(node.inputs))))
+        positions = dependence.mapped.get(id(node), frozenset(range(len(node.inputs))))
         for position, tensor in enumerate(node.inputs):
             if isinstance(tensor, gs.Constant) and position in positions and np.asarray(tensor.values).size > 1:
                 found[key(tensor)] = tensor
     return found
 
 
-def _once(graph: gs.Graph, ties: Ties, partition: Partition) -> None:
+def _once(graph: gs.Graph, dependence: Dependence, partition: Partition) -> None:
     """Every element of a constant is on one chip, with its value."""
     by_constant: dict[object, list[Shard]] = {}
     for shard in partition.shards:
         by_constant.setdefault(key(shard.constant), []).append(shard)
-    for name, tensor in _mapped(graph, ties).items():
+    for name, tensor in _mapped(graph, dependence).items():
         values = np.asarray(tensor.values)
         chips = np.full(values.shape, -1)
         for shard in by_constant.get(name, ()):
@@ -70,10 +69,10 @@ def _once(graph: gs.Graph, ties: Ties, partition: Partition) -> None:
             raise ModelError(f"{int((chips == -1).sum())} elements of constant {shorten(tensor.name)} are on no chip", _REPORT)
 
 
-def _known(graph: gs.Graph, ties: Ties, partition: Partition) -> None:
+def _known(graph: gs.Graph, dependence: Dependence, partition: Partition) -> None:
     """No chip has a constant of more than one element but its shards, and tables, which nests do not map."""
     own = {(shard.chip, id(shard.values)) for shard in partition.shards}
-    tables = {node.name: ties.mapped.get(id(node), frozenset(range(len(node.inputs)))) for node in graph.nodes}
+    tables = {node.name: dependence.mapped.get(id(node), frozenset(range(len(node.inputs)))) for node in graph.nodes}
     for chip, part in enumerate(partition.system.chips):
         for node in part.nodes:
             mapped = tables.get(node.name, frozenset(range(len(node.inputs))))

@@ -15,9 +15,9 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Costs, Way, Work
+from deeploy.distribute.collectives import Algorithm, Costs, Work
 from deeploy.distribute.cuts import Cuts
-from deeploy.distribute.ties import key, shape_of
+from deeploy.distribute.dependence import key, shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph.topology import Topology
 from deeploy.operators import link
@@ -46,7 +46,7 @@ class Collective:
 
     kind: str
     tensor: str
-    way: str
+    algorithm: str
     chips: tuple[int, ...]
     bytes: int
     group: int | None
@@ -87,7 +87,7 @@ class Shards:
 
     def constant(self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool, box: Box | None = None) -> gs.Constant:
         """A constant, or a chip's part of it, or a box of that; what loop nests map is noted, so that it can be proved to exist once."""
-        axis = self.cuts.ties.axis(tensor, group) if group is not None and is_mapped else None
+        axis = self.cuts.dependence.axis(tensor, group) if group is not None and is_mapped else None
         place = (key(tensor), chip, None if axis is None else group, box)
         if place not in self._constants:
             values = np.asarray(tensor.values)
@@ -141,15 +141,15 @@ class Shards:
         output = build.variable(name, pieces[0].dtype, [len(indices) if i == axis else n for i, n in enumerate(shape_of(tensor))])
         return self.joined(chip, pieces, axis, output)
 
-    def note(self, kind: str, tensor: gs.Tensor, way: str, chips: Sequence[int], group: int | None = None) -> None:
+    def note(self, kind: str, tensor: gs.Tensor, algorithm: str, chips: Sequence[int], group: int | None = None) -> None:
         """Note a collective with all bytes that were sent since the last one."""
-        self.collectives.append(Collective(kind, tensor.name, way, tuple(chips), self._sent, group))
+        self.collectives.append(Collective(kind, tensor.name, algorithm, tuple(chips), self._sent, group))
         self._sent = 0
 
-    def choose(self, ways: Iterator[Way], count: int, work: Work | None = None) -> Way:
-        """The fastest way for so many bytes; ``work`` is what chips do for a sum, None where nothing is added."""
+    def choose(self, algorithms: Iterator[Algorithm], count: int, work: Work | None = None) -> Algorithm:
+        """The fastest algorithm for so many bytes; ``work`` is what chips do for a sum, None where nothing is added."""
         every = replace(work or Work(), message=self.costs.message)
-        return collectives.fastest(ways, count, self.topology, self.cuts.chips, every, work is not None)
+        return collectives.fastest(algorithms, count, self.topology, self.cuts.chips, every, work is not None)
 
     # ---- collectives
 
@@ -161,24 +161,24 @@ class Shards:
             return
         axis, extent = chunked_axis(tensor)
         count = size_of(tensor)
-        ways = collectives.spreads([ROOT, *missing], self.topology.group, collectives.chunks_of(extent, count))
-        way = self.choose(ways, count)
+        algorithms = collectives.spreads([ROOT, *missing], self.topology.group, collectives.chunks_of(extent, count))
+        algorithm = self.choose(algorithms, count)
         pieces: dict[tuple[int, int], gs.Tensor] = {}
-        for step in way.steps:
+        for step in algorithm.steps:
             if (step.source, step.chunk) not in pieces:
                 name = f"{tensor.name} (chunk {step.chunk})"
-                box = way.box(step.chunk, extent)
+                box = algorithm.box(step.chunk, extent)
                 pieces[step.source, step.chunk] = self.cut_out(step.source, state.whole[step.source], axis, *box, name)
-            name = tensor.name if way.chunks == 1 else f"{tensor.name} (chunk {step.chunk})"
+            name = tensor.name if algorithm.chunks == 1 else f"{tensor.name} (chunk {step.chunk})"
             pieces[step.target, step.chunk] = self.message(step.source, step.target, pieces[step.source, step.chunk], name)
         for chip in missing:
-            own = [pieces[chip, chunk] for chunk in range(way.chunks)]
+            own = [pieces[chip, chunk] for chunk in range(algorithm.chunks)]
             state.whole[chip] = own[0] if len(own) == 1 else self.joined(chip, own, axis, self.like(tensor, None, 0, ""))
-        self.note("broadcast", tensor, way.name, [ROOT, *missing])
+        self.note("broadcast", tensor, algorithm.name, [ROOT, *missing])
 
     def scatter(self, tensor: gs.Tensor, group: int) -> None:
         """Give every chip its part of a tensor that is whole on the first one."""
-        axis = self.cuts.ties.axis(tensor, group)
+        axis = self.cuts.dependence.axis(tensor, group)
         assert axis is not None
         state = self.state(tensor)
         parts: dict[int, gs.Tensor] = {}
@@ -197,7 +197,7 @@ class Shards:
 
     def gather(self, tensor: gs.Tensor, group: int) -> None:
         """Put a tensor's parts together on the first chip."""
-        axis = self.cuts.ties.axis(tensor, group)
+        axis = self.cuts.dependence.axis(tensor, group)
         assert axis is not None
         self.collect(tensor, (group, axis), self.cuts.kept(tensor, axis), self.state(tensor).parts[group])
 

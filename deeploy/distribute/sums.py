@@ -12,10 +12,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Effort, Piece, Step, Way, Work
+from deeploy.distribute.collectives import Algorithm, Effort, Piece, Step, Work
+from deeploy.distribute.dependence import shape_of
 from deeploy.distribute.products import Product, sum_of
 from deeploy.distribute.shards import ROOT
-from deeploy.distribute.ties import shape_of
 from deeploy.frontend.lower import build
 from deeploy.graph import epilogue
 from deeploy.operators.reduce import REDUCE_SUM
@@ -26,10 +26,10 @@ def reduce(product: Product, group: int) -> None:
     """Add partial sums up on the first chip, one of those that have them; the node's epilogue is computed there, once."""
     shards, tensor, members = product.shards, product.node.outputs[0], sorted(product.attrs)
     count = int(np.prod(shape_of(tensor))) * 4
-    ways = collectives.reductions(members, shards.topology.group, collectives.chunks_of(product.extent, count))
-    way = shards.choose(ways, count, _work(product, len(members)))
-    shards.state(tensor).whole[ROOT] = _Sum(product, way).run()
-    shards.note("reduce", tensor, way.name, members, group)
+    algorithms = collectives.reductions(members, shards.topology.group, collectives.chunks_of(product.extent, count))
+    algorithm = shards.choose(algorithms, count, _work(product, len(members)))
+    shards.state(tensor).whole[ROOT] = _Sum(product, algorithm).run()
+    shards.note("reduce", tensor, algorithm.name, members, group)
 
 
 def _work(product: Product, members: int) -> Work:
@@ -43,18 +43,18 @@ def _work(product: Product, members: int) -> Work:
 class _Sum:
     """One sum: chunks of it on their way to the first chip."""
 
-    def __init__(self, product: Product, way: Way) -> None:
+    def __init__(self, product: Product, algorithm: Algorithm) -> None:
         self.product = product
         self.shards = product.shards
         self.node = product.node
         self.tensor = product.node.outputs[0]
-        self.way = way
+        self.algorithm = algorithm
         self.sums: dict[tuple[int, int], gs.Tensor] = {}
         self.waiting: dict[tuple[int, int], list[gs.Tensor]] = {}  # what has arrived at a chip of a chunk, and is not added yet
 
     def run(self) -> gs.Tensor:
         """Products, messages and sums in turn; returns the result on the first chip."""
-        for event in collectives.script(self.way):
+        for event in collectives.script(self.algorithm):
             if isinstance(event, Step):
                 name = f"{self.tensor.name} (from {event.source}, chunk {event.chunk})"
                 other = self.shards.message(event.source, event.target, self.sums[event.source, event.chunk], name)
@@ -64,13 +64,13 @@ class _Sum:
             else:
                 terms = [self.sums[event.chip, event.chunk], *self.waiting.pop((event.chip, event.chunk))]
                 self.sums[event.chip, event.chunk] = self.finish(terms, event.chunk) if event.chip == ROOT else self.add(event.chip, terms)
-        whole = [self.sums[ROOT, chunk] for chunk in range(self.way.chunks)]
+        whole = [self.sums[ROOT, chunk] for chunk in range(self.algorithm.chunks)]
         if len(whole) == 1:
             return whole[0]
         return self.shards.joined(ROOT, whole, self.product.axis, self.shards.like(self.tensor, None, 0, ""))
 
     def box(self, chunk: int) -> tuple[int, int]:
-        return self.way.box(chunk, self.product.extent)
+        return self.algorithm.box(chunk, self.product.extent)
 
     def add(self, chip: int, terms: list[gs.Tensor]) -> gs.Tensor:
         """The sum of tensors on a chip that sends it on."""
@@ -92,7 +92,7 @@ class _Sum:
         operands = [self.row(t, chunk) for t in node.inputs[len(node.inputs) - len(epilogue.operands(stages)) :]]
         attrs = {name: node.attrs[name] for name in epilogue.ATTRIBUTES if stages and name in node.attrs}
         begin, end = self.box(chunk)
-        suffix = "" if self.way.chunks == 1 else f" (from {begin} to {end})"
+        suffix = "" if self.algorithm.chunks == 1 else f" (from {begin} to {end})"
         result = self.shards.like(self.tensor, self.product.axis, end - begin, suffix)
         return self.call(ROOT, terms, result, f"{node.name}{suffix}", *operands, **attrs)
 
@@ -100,5 +100,5 @@ class _Sum:
         """An operand of the epilogue; where chunks lie along its axis, the chunk's."""
         assert isinstance(tensor, gs.Constant)
         values = np.asarray(tensor.values)
-        is_whole = self.way.chunks == 1 or self.product.axis != len(shape_of(self.tensor)) - 1 or values.size == 1
+        is_whole = self.algorithm.chunks == 1 or self.product.axis != len(shape_of(self.tensor)) - 1 or values.size == 1
         return self.shards.constant(tensor, ROOT, None, True, None if is_whole else (values.ndim - 1, *self.box(chunk)))

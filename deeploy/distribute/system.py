@@ -163,7 +163,7 @@ def check(system: System, topology: Topology) -> None:
     _check_ends(system)
     messages = system.messages
     for message in messages:
-        topology.way(message.sender[0], message.receiver[0], len(system.chips))
+        topology.links_between(message.sender[0], message.receiver[0], len(system.chips))
     _check_ways(system, topology)
     stuck = deadlock(system, topology.queue)
     if stuck is not None:

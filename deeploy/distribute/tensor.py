@@ -18,11 +18,11 @@ import onnx_graphsurgeon as gs
 
 from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
+from deeploy.distribute.dependence import Declare, Loop, key, shape_of
 from deeploy.distribute.products import Product, pieces
 from deeploy.distribute.shards import ROOT, Box, Collective, Shard, Shards, size_of
 from deeploy.distribute.sums import reduce
 from deeploy.distribute.system import System, alone
-from deeploy.distribute.ties import Declare, Loop, key, shape_of
 from deeploy.errors import shorten
 from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
@@ -80,7 +80,7 @@ class _Partitioner:
         self.graph = graph
         self.declare = declare
         self.cuts = found
-        self.ties = found.ties
+        self.dependence = found.dependence
         self.shards = Shards(found, topology, costs)
         self.cut: dict[str, tuple[int, ...]] = {}
         self.free = [tensor for tensor in graph.inputs if self._is_free(tensor)]
@@ -119,7 +119,7 @@ class _Partitioner:
             tensor = waiting.pop()
             readers = [node for node in self.graph.nodes if any(t is tensor for t in node.inputs)]
             kernels = [reader for reader in readers if reader.op not in VIEWS]
-            cut = all(any(loop.group in groups for loop in self.ties.loops.get(id(reader), ())) for reader in kernels)
+            cut = all(any(loop.group in groups for loop in self.dependence.loops.get(id(reader), ())) for reader in kernels)
             if not readers or not cut:
                 return False
             waiting += (out for reader in readers if reader.op in VIEWS for out in reader.outputs)
@@ -134,8 +134,8 @@ class _Partitioner:
     def _notes(self) -> tuple[str, ...]:
         listed = []
         for kind in ("reduce", "gather", "broadcast", "scatter"):
-            ways = Counter(c.way for c in self.shards.collectives if c.kind == kind)
-            listed += [f"{ways.total()} {kind} ({', '.join(ways)})"] if ways else []
+            algorithms = Counter(c.algorithm for c in self.shards.collectives if c.kind == kind)
+            listed += [f"{algorithms.total()} {kind} ({', '.join(algorithms)})"] if algorithms else []
         notes = [f"cut over {self.cuts.chips} chips: {len(self.cut)} of {len(self.graph.nodes)} nodes; between chips: {', '.join(listed)}"]
         few = {len(self.cuts.members(group)) for group in self.cuts.groups} - {self.cuts.chips}
         if few:
@@ -226,7 +226,7 @@ class _Partitioner:
 
     def _mapped(self, node: gs.Node) -> frozenset[int]:
         """Positions of the inputs that are no tables."""
-        return self.ties.mapped.get(id(node), frozenset(range(len(node.inputs))))
+        return self.dependence.mapped.get(id(node), frozenset(range(len(node.inputs))))
 
     # ---- which chips compute a node
 
@@ -247,20 +247,20 @@ class _Partitioner:
         return None
 
     def _any_share(self, node: gs.Node, group: int) -> _Share | None:
-        loops = [loop for loop in self.ties.loops.get(id(node), ()) if loop.group == group]
+        loops = [loop for loop in self.dependence.loops.get(id(node), ()) if loop.group == group]
         return self._kernel_share(node, loops[0]) if len(loops) == 1 else None
 
     def _kernel_share(self, node: gs.Node, loop: Loop) -> _Share | None:
         """A node cut along a dimension of its nest."""
-        mapped = self.ties.mapped[id(node)]
+        mapped = self.dependence.mapped[id(node)]
         axes: list[int | None] = []
         for position, tensor in enumerate(node.inputs):
-            axes.append(self.ties.axis(tensor, loop.group) if position in mapped else None)
+            axes.append(self.dependence.axis(tensor, loop.group) if position in mapped else None)
         axes += [loop.output] + [None] * (len(node.outputs) - 1)
         if (loop.output is None) != loop.is_sum or len(node.outputs) != 1:
             return None
-        detached = id(node) in self.ties.detached
-        if not detached and not loop.is_sum and self.ties.axis(node.outputs[0], loop.group) != loop.output:
+        detached = id(node) in self.dependence.detached
+        if not detached and not loop.is_sum and self.dependence.axis(node.outputs[0], loop.group) != loop.output:
             return None
         return self._shared(node, loop, tuple(axes))
 
@@ -286,14 +286,14 @@ class _Partitioner:
 
     def _kept(self, node: gs.Node, tensor: gs.Tensor, axis: int, owned: Sequence[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
         """Per chip the indices of an operand; what is made whole at once is divided as the constant is."""
-        if id(node) in self.ties.detached and tensor is node.outputs[0]:
+        if id(node) in self.dependence.detached and tensor is node.outputs[0]:
             return next(kept for kept in owned if sum(map(len, kept)) == shape_of(tensor)[axis])
         return self.cuts.kept(tensor, axis)
 
     def _view_share(self, node: gs.Node, group: int) -> _Share | None:
         """A view, where the parts of its operands are views of each other on every chip."""
         tensors = [*node.inputs, *node.outputs]
-        axes = [self.ties.axis(tensor, group) for tensor in tensors]
+        axes = [self.dependence.axis(tensor, group) for tensor in tensors]
         if any(axis is None for axis in axes) or not self._is_closed(node, axes):
             return None
         kept = [self.cuts.kept(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True) if axis is not None]
@@ -316,7 +316,7 @@ class _Partitioner:
         container, axis = tensors[view.container[1]], own[view.container[1]]
         whole = shape_of(container)
         assert axis is not None
-        owner = self.cuts.owner[self.ties.atoms(container, axis)]
+        owner = self.cuts.owner[self.dependence.atoms(container, axis)]
         for (side, position), place in view.parts:
             part, along = sides[side][0][position], sides[side][1][position]
             access = place(Access.dense(whole))
@@ -326,7 +326,7 @@ class _Partitioner:
             for i, (size, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
                 places += (np.arange(size) * stride).reshape([-1 if i == j else 1 for j in range(len(access.shape))])
             inside = owner[np.unravel_index(places, whole)[axis]]
-            outside = self.cuts.owner[self.ties.atoms(part, along)]
+            outside = self.cuts.owner[self.dependence.atoms(part, along)]
             if not (inside == outside.reshape([-1 if i == along else 1 for i in range(len(access.shape))])).all():
                 return False
         return True
@@ -382,7 +382,7 @@ class _Partitioner:
     def _keep(self, node: gs.Node, tensor: gs.Tensor, share: _Share, parts: Mapping[int, gs.Tensor]) -> None:
         """Note where an output is; what is to be whole at once is put together."""
         axis = share.axes[len(node.inputs)]
-        if id(node) in self.ties.detached and axis is not None:
+        if id(node) in self.dependence.detached and axis is not None:
             owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
             self.shards.collect(tensor, (share.group, axis), self._kept(node, tensor, axis, owned), parts)
         else:

@@ -8,12 +8,12 @@ from pathlib import Path
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.collectives import Costs, Effort
+from deeploy.distribute.dependence import Declare
 from deeploy.distribute.joins import joined
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.distribute.proof import prove
 from deeploy.distribute.system import System
 from deeploy.distribute.tensor import partition
-from deeploy.distribute.ties import Declare
 from deeploy.driver.request import Cut
 from deeploy.errors import FitError, UsageError, shorten
 from deeploy.graph.target import Target

@@ -93,10 +93,10 @@ class Topology:
         Raises:
             UsageError: no way leads there.
         """
-        links = self.way(a, b, chips)
+        links = self.links_between(a, b, chips)
         return sum(link.latency for link in links) + count * max(1 / link.bytes_per_second for link in links)
 
-    def way(self, a: int, b: int, chips: int) -> tuple[Link, ...]:
+    def links_between(self, a: int, b: int, chips: int) -> tuple[Link, ...]:
         """The links of a message's route.
 
         Raises:

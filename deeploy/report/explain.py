@@ -1,4 +1,4 @@
-"""Why a call runs as it does: its tile, its engine, where its operands live, and what the next candidates would cost.
+"""Why a call runs as it does: its tile, its engine, where its operands lie, and what the next candidates would cost.
 
 Put together when a network is compiled, since the candidates are known only then; ``explain.json`` keeps it, and ``deeploy explain`` and
 the report read it.
@@ -99,7 +99,7 @@ class _Explanation:
     # ---- reasons
 
     def engine(self) -> str:
-        """Who computes, and what the best of each other way would cost."""
+        """Who computes, and what the best tiling of every other kernel would cost."""
         target, call = self.plan.target, self.call
         able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
         others = [name for name in able if name not in {way.kernel.engine for way in self.ways}]
@@ -117,7 +117,7 @@ class _Explanation:
         return f"Engine: {call.kernel.engine}, by {call.kernel.name}{why}{only}; {team}.{''.join(compared)}"
 
     def rivals(self) -> list[Candidate]:
-        """The fastest candidate of every other way to run the call."""
+        """The fastest candidate of every other kernel that can run the call."""
         best: dict[int, Candidate] = {}
         for candidate in sorted(self.offered, key=lambda c: (self.cycles(c), c.bytes)):
             if candidate.alternative != self.plain.alternative:
@@ -135,15 +135,15 @@ class _Explanation:
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
-            return f"{what}. None of the {len(alike)} ways with these residences is faster: not bound by memory."
+            return f"{what}. No other tiling with these residences is faster: memory does not limit this layer."
         lack = self.lack(best)
         if lack is None:
             less = spaced(self.cycles(self.plain) - self.cycles(best))
-            return f"{what}. Another way would be {less} cycles faster here, and cost more in other calls."
-        return f"{what}. The fastest way ({_loops(best)}, {spaced(self.cycles(best))} cycles) does not fit: {lack}{self.neighbours()}."
+            return f"{what}. Another tiling would be {less} cycles faster here, and cost more in other calls."
+        return f"{what}. The fastest tiling ({_loops(best)}, {spaced(self.cycles(best))} cycles) does not fit: {lack}{self.neighbours()}."
 
     def residence(self) -> str:
-        """What bound the memories that operands live in."""
+        """What bound the memories that operands lie in."""
         others = [c for c in self.offered if c.alternative == self.chosen.alternative and c.hops != self.chosen.hops]
         best = min(others, key=self.cycles, default=self.plain)
         if self.cycles(best) >= self.cycles(self.plain):
@@ -201,7 +201,7 @@ class _Explanation:
         return self.plan.program.buffers[self.call.operands[name].buffer].tensor
 
     def where(self, name: str) -> str:
-        """Where an operand lives, and what of it moves."""
+        """Where an operand lies, and what of it moves."""
         plan, buffer = self.plan, self.plan.program.buffers[self.call.operands[name].buffer]
         home = plan.homes.get(buffer.name)
         if buffer.role is Role.CONSTANT:
@@ -212,7 +212,7 @@ class _Explanation:
         elif home is None:
             text = f"the caller's, in {self.levels[1]}"
         else:
-            text = f"lives in {home}"
+            text = f"lies in {home}"
         streams = [self.stream(s) for s in self.chosen.tiling.streams if s.operand == name]
         return "; ".join([text, *streams]) if streams else f"{text}; used in place"
 
@@ -268,13 +268,13 @@ class _Explanation:
             return "chosen"
         more = self.cycles(candidate) - self.cycles(self.plain)
         cost = f"{spaced(abs(more))} cycles {'more' if more > 0 else 'fewer'}" if more else "as many cycles"
-        lack = self.lack(candidate) or self.homeless(candidate)
+        lack = self.lack(candidate) or self.without_room(candidate)
         if lack is not None:
             return f"{cost}, but {lack}" if more <= 0 else f"{cost}, and {lack}"
         return cost if more > 0 else f"{cost} here, but more in other calls, or more bytes"
 
-    def homeless(self, candidate: Candidate) -> str | None:
-        """A buffer that would have to live nearer than it does, where there is no room for it."""
+    def without_room(self, candidate: Candidate) -> str | None:
+        """A buffer that would have to lie nearer than it does, where there is no room for it."""
         now = dict(zip((operand.buffer for operand in self.call.operands.values()), self.plain.hops, strict=True))
         for (name, operand), hop in zip(self.ways[candidate.alternative].operands.items(), candidate.hops, strict=True):
             if hop == now.get(operand.buffer, hop) or (0 < hop < 3 and hop > now[operand.buffer]):

@@ -52,8 +52,8 @@ def describe(found: Mapping[str, Any]) -> str:
     lines += ["", _indented(table(("operand", "tensor", "where"), rows))]
     if not found["candidates"]:
         return "\n".join(lines)
-    levels = [(hop, level) for hop, level in enumerate(found["levels"]) if any(c["bytes"][hop] for c in found["candidates"])]
-    is_compared = len({way["kernel"] for way in found["candidates"]}) > 1
+    levels = [(place, level) for place, level in enumerate(found["levels"]) if any(c["bytes"][place] for c in found["candidates"])]
+    is_compared = len({candidate["kernel"] for candidate in found["candidates"]}) > 1
     heads = (
         "",
         *(("by",) if is_compared else ()),
@@ -64,13 +64,13 @@ def describe(found: Mapping[str, Any]) -> str:
         "cycles",
         "",
     )
-    ways = []
-    for way in found["candidates"]:
-        figures = (*(number(way["bytes"][hop]) for hop, _ in levels), number(way["cycles"]))
-        who = (f"{way['kernel']} on {way['engine']}",) if is_compared else ()
-        mark, slots = "*" if way["chosen"] else "", "two" if way["is_double"] else "one"
-        ways.append((mark, *who, way["loops"], slots, way["sources"], *figures, way["verdict"]))
-    lines += ["", f"  ways to run it, {found['considered']} were considered:", _indented(table(heads, ways))]
+    shown = []
+    for candidate in found["candidates"]:
+        figures = (*(number(candidate["bytes"][place]) for place, _ in levels), number(candidate["cycles"]))
+        who = (f"{candidate['kernel']} on {candidate['engine']}",) if is_compared else ()
+        mark, slots = "*" if candidate["chosen"] else "", "two" if candidate["is_double"] else "one"
+        shown.append((mark, *who, candidate["loops"], slots, candidate["sources"], *figures, candidate["verdict"]))
+    lines += ["", f"  candidates, of {found['considered']} that were considered:", _indented(table(heads, shown))]
     return "\n".join([*lines, "", "  schedule:", _indented(found["schedule"])])
 
 

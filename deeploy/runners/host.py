@@ -1,4 +1,4 @@
-"""Runs on this host: natively, on the model of a machine whose memories software manages, and as MPI ranks.
+"""Runs on this host: natively, on the model of a machine with scratchpad memories, and as MPI ranks.
 
 Of a machine with managed memories, a project runs once for its outputs, then again and again under an adversary: transfers land as
 early or as late as they may or in pieces in between, memory that nobody has written holds another nonsense with every seed, and cores

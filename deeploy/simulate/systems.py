@@ -24,7 +24,7 @@ LINK = "link"
 
 
 @dataclass(frozen=True)
-class Hop:
+class Delivery:
     """One message: when its first byte leaves and its last one has arrived, in cycles; picojoule on its way."""
 
     sender: int
@@ -56,11 +56,11 @@ class SystemEnergy:
 
 @dataclass(frozen=True)
 class SystemRun:
-    """One inference of a system, predicted; ``chips`` are their own runs, ``hops`` the messages in the order of their starts."""
+    """One inference of a system, predicted; ``chips`` are their own runs, ``deliveries`` the messages in the order of their starts."""
 
     cycles: float
     chips: tuple[Run, ...]
-    hops: tuple[Hop, ...]
+    deliveries: tuple[Delivery, ...]
     mhz: float
     energy: SystemEnergy
 
@@ -71,7 +71,7 @@ class SystemRun:
     @property
     def link_bytes(self) -> int:
         """Bytes of all messages."""
-        return sum(hop.bytes for hop in self.hops)
+        return sum(delivery.bytes for delivery in self.deliveries)
 
     def waited(self, chip: int) -> float:
         """Cycles that a chip waits for messages."""
@@ -86,8 +86,8 @@ class _Links:
         self.chips = chips
         self.sending = [[0.0] * topology.ports for _ in range(chips)]
         self.receiving = [[0.0] * topology.ports for _ in range(chips)]
-        self.lines: dict[tuple[int, int], deque[Hop]] = {}
-        self.hops: list[Hop] = []
+        self.lines: dict[tuple[int, int], deque[Delivery]] = {}
+        self.deliveries: list[Delivery] = []
 
     def is_full(self, sender: int, receiver: int) -> bool:
         return len(self.lines.get((sender, receiver), ())) >= self.topology.queue
@@ -102,10 +102,10 @@ class _Links:
         start = max(now, out[a], into[b])
         end = start + self.topology.seconds(sender, receiver, count, self.chips) * self.topology.mhz * 1e6
         out[a] = into[b] = end
-        way = self.topology.way(sender, receiver, self.chips)
-        hop = Hop(sender, receiver, tag, count, start, end, count * sum(link.pj_per_byte for link in way))
-        self.lines.setdefault((sender, receiver), deque()).append(hop)
-        self.hops.append(hop)
+        links = self.topology.links_between(sender, receiver, self.chips)
+        delivery = Delivery(sender, receiver, tag, count, start, end, count * sum(link.pj_per_byte for link in links))
+        self.lines.setdefault((sender, receiver), deque()).append(delivery)
+        self.deliveries.append(delivery)
 
 
 def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
@@ -113,8 +113,8 @@ def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
     events = _Events(plans, topology, 1)
     events.run()
     runs = tuple(rounds[0] for rounds in events.results)
-    hops = tuple(sorted(events.links.hops, key=lambda hop: (hop.start, hop.sender, hop.receiver)))
-    return SystemRun(max(run.cycles for run in runs), runs, hops, topology.mhz, _energy(plans, runs, hops, topology))
+    deliveries = tuple(sorted(events.links.deliveries, key=lambda delivery: (delivery.start, delivery.sender, delivery.receiver)))
+    return SystemRun(max(run.cycles for run in runs), runs, deliveries, topology.mhz, _energy(plans, runs, deliveries, topology))
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,8 @@ class _Events:
         if call.kernel.link == "send":
             self.links.send(chip, call, walk.now)
         elif call.kernel.link is not None:
-            hop = self.links.lines[int(call.node.attrs["peer"]), chip].popleft()
-            walk.wait_for(hop.end, LINK, f"from chip {hop.sender}")
+            delivery = self.links.lines[int(call.node.attrs["peer"]), chip].popleft()
+            walk.wait_for(delivery.end, LINK, f"from chip {delivery.sender}")
 
 
 def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
@@ -203,7 +203,7 @@ def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
     return not links.is_full(chip, peer) if call.kernel.link == "send" else bool(links.lines.get((peer, chip)))
 
 
-def _energy(plans: Sequence[Plan], runs: Sequence[Run], hops: Sequence[Hop], topology: Topology) -> SystemEnergy:
+def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Delivery], topology: Topology) -> SystemEnergy:
     cores = waiting = 0.0
     paths: dict[str, float] = {}
     for plan, run in zip(plans, runs, strict=True):
@@ -216,7 +216,7 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], hops: Sequence[Hop], top
         waiting += power * (run.cycles - busy) / topology.mhz
         for name, traffic in run.traffic.items():
             paths[name] = paths.get(name, 0.0) + traffic.bytes * timing.paths[name].pj_per_byte / 1e6
-    return SystemEnergy(sum(hop.picojoule for hop in hops) / 1e6, cores, paths, waiting)
+    return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)
 
 
 def system_summary(run: SystemRun | None, streamed: Stream | None) -> dict[str, Any]:

@@ -17,11 +17,11 @@ import pytest
 
 from benchmarks.transformer_models import Shape, decoder, encoder
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Costs, Effort, Way
+from deeploy.distribute.collectives import Algorithm, Costs, Effort
+from deeploy.distribute.dependence import read_dependence
 from deeploy.distribute.proof import prove, synchronisations
 from deeploy.distribute.system import alone, check, constants
 from deeploy.distribute.tensor import Partition, partition
-from deeploy.distribute.ties import ties
 from deeploy.driver.partition import costs_of
 from deeploy.errors import ModelError, UsageError
 from deeploy.graph.nodes import Node
@@ -151,7 +151,7 @@ def test_columns_that_cores_share_are_not_cut() -> None:
     x, y = (gs.Variable(name, dtype=np.int8, shape=[1, 64]) for name in "xy")
     weight = gs.Constant("weight", np.arange(64, dtype=np.int32))
     norm = gs.Node("IntegerRMSNorm", name="norm", attrs={"shift": 1}, inputs=[x, weight], outputs=[y])
-    found = ties(gs.Graph(nodes=[norm], inputs=[x], outputs=[y]), lambda node: declarations(load("siracusa").kernels, node))
+    found = read_dependence(gs.Graph(nodes=[norm], inputs=[x], outputs=[y]), lambda node: declarations(load("siracusa").kernels, node))
     assert {loop.name: loop.group for loop in found.loops[id(norm)]} == {"d0": -1, "k": -1, "c": -1}
     assert found.classes(y) == found.classes(x) == (-1, -1) and found.classes(weight) == (-1,)
 
@@ -226,7 +226,7 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
 
 
 @pytest.mark.parametrize(
-    ("topology", "ways"),
+    ("topology", "algorithms"),
     [
         (Topology({"wire": LINK}, 4, "wire"), {"hierarchical", "ring"}),
         (Topology({"wire": replace(LINK, latency=1.0)}, 4, "wire"), {"hierarchical"}),
@@ -234,11 +234,11 @@ WIRES = {(a, b): "wire" for a in range(6) for b in range(a + 1, 6)}
         (Topology({"wire": replace(LINK, bytes_per_second=1e6, latency=0.0)}, 0, "", WIRES), {"ring"}),
     ],
 )
-def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, ways: set[str]) -> None:
+def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topology, algorithms: set[str]) -> None:
     graph = transformer(tmp_path, Shape(48, 96, 6, 1, 64), False)
     found = cut(graph, 6, topology, Costs())
-    chosen = {c.way for c in found.collectives if c.kind == "reduce"}
-    assert chosen <= ways and all(re.search(rf"2 reduce \([^)]*{way}", found.system.notes[0]) for way in chosen)
+    chosen = {c.algorithm for c in found.collectives if c.kind == "reduce"}
+    assert chosen <= algorithms and all(re.search(rf"2 reduce \([^)]*{algorithm}", found.system.notes[0]) for algorithm in chosen)
     assert is_equal(graph, found)
     assert sum(c.bytes for c in found.collectives) == sum(m.bytes for m in found.system.messages)
 
@@ -246,21 +246,21 @@ def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topolog
 @pytest.mark.parametrize("count", [3, 4, 5, 16])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int) -> None:
-    """Each way in turn, in one chunk and in several, also where groups are incomplete."""
+    """Each algorithm in turn, in one chunk and in several, also where groups are incomplete."""
     graph = transformer(tmp_path, Shape(64, 96, 16, 1, rows), True)
     seen = set()
     for wanted in ("hierarchical", "flat", "ring"):
         for largest in (65536, 64):
 
-            def pick(ways: Iterator[Way], *_: object, kind: str = wanted) -> Way:
-                offered = list(ways)
-                return next((way for way in offered if way.name == kind), offered[0])
+            def pick(algorithms: Iterator[Algorithm], *_: object, kind: str = wanted) -> Algorithm:
+                offered = list(algorithms)
+                return next((algorithm for algorithm in offered if algorithm.name == kind), offered[0])
 
             monkeypatch.setattr(collectives, "LARGEST", largest)
             monkeypatch.setattr(collectives, "SMALLEST", 1)
             monkeypatch.setattr(collectives, "fastest", pick)
             found = cut(graph, count)
-            seen |= {c.way for c in found.collectives if c.kind == "reduce"}
+            seen |= {c.algorithm for c in found.collectives if c.kind == "reduce"}
             assert is_equal(graph, found)
     assert seen == {"hierarchical", "ring"} | ({"flat"} if count > 5 else set())
 
@@ -306,7 +306,7 @@ def test_partial_sums_are_sent_while_the_next_ones_are_computed(tmp_path: Path) 
     ("product", "call", "is_divided"), [(0.0, 0.0, True), (1e-4, 1e-6, True), (1e-4, 1e-4, False), (1e-2, 5e-5, False)]
 )
 def test_products_are_divided_where_that_is_faster(tmp_path: Path, product: float, call: float, is_divided: bool) -> None:
-    """The message of 6 144 bytes takes 6 microseconds, and as long again on the way up; calls that are too long are not repeated."""
+    """The message of 6 144 bytes takes 6 microseconds, and as long again on the algorithm up; calls that are too long are not repeated."""
     graph = perceptron(tmp_path, 64, 96, 512)
     wire = Topology({"wire": replace(LINK, latency=0.0)}, 4, "wire")
     found = cut(graph, 4, wire, by_hand(product, call))

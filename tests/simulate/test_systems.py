@@ -75,12 +75,12 @@ def run(system: System, joined: Topology) -> SystemRun:
 
 def test_one_message() -> None:
     found = run(sending(1, 1000), topology(links={"wire": replace(WIRE, latency=5e-7)}))
-    (hop,) = found.hops
-    assert (hop.sender, hop.receiver, hop.bytes) == (1, 0, 1000)
-    assert hop.end - hop.start == pytest.approx(50 + 1000)  # half a microsecond at 100 MHz, and a cycle for a byte
-    assert hop.start == pytest.approx(found.chips[1].cycles)
-    assert found.cycles == pytest.approx(hop.end)
-    assert found.milliseconds == pytest.approx(hop.end / 100e3)
+    (delivery,) = found.deliveries
+    assert (delivery.sender, delivery.receiver, delivery.bytes) == (1, 0, 1000)
+    assert delivery.end - delivery.start == pytest.approx(50 + 1000)  # half a microsecond at 100 MHz, and a cycle for a byte
+    assert delivery.start == pytest.approx(found.chips[1].cycles)
+    assert found.cycles == pytest.approx(delivery.end)
+    assert found.milliseconds == pytest.approx(delivery.end / 100e3)
     assert found.waited(0) > 1000 and found.waited(1) == 0
     assert found.link_bytes == 1000
 
@@ -90,7 +90,7 @@ def test_messages_share_ports(ports: int, least: float, most: float) -> None:
     found = run(sending(3, 1000), topology(ports=ports))
     assert least < found.cycles < most
     if ports == 1:
-        assert all(a.end <= b.start for a, b in zip(found.hops, found.hops[1:], strict=False))
+        assert all(a.end <= b.start for a, b in zip(found.deliveries, found.deliveries[1:], strict=False))
 
 
 def test_a_sender_waits_for_room() -> None:
@@ -112,7 +112,7 @@ def test_a_message_costs_energy_on_every_link_of_its_route() -> None:
     """Chip 2 reaches chip 0 over two links of different energy, chip 1 over one."""
     links = {"wire": WIRE, "radio": replace(WIRE, pj_per_byte=3.0)}
     found = run(sending(2, 500), topology(links=links, pairs={(0, 1): "wire", (1, 2): "radio"}))
-    assert sorted(hop.picojoule for hop in found.hops) == [500 * 10.0, 500 * (10.0 + 3.0)]
+    assert sorted(delivery.picojoule for delivery in found.deliveries) == [500 * 10.0, 500 * (10.0 + 3.0)]
     assert found.energy.links == pytest.approx(500 * 23.0 / 1e6)
 
 

@@ -1,9 +1,10 @@
 """Which indices of which tensors belong together: what has to be on one chip when a dimension is cut across chips.
 
-Every index of every axis of every tensor, and every iteration of every dimension of every loop nest, is a vertex. A nest ties an
-iteration to the indices that it touches, a view ties the indices of a container to those of its parts, and a dimension of which every
-output needs all ties all of its iterations. What is connected is an *atom*: one head, one column of a matrix. Atoms that meet on an
-axis are a *class*: heads, the inner width of a feed-forward layer, the channels of an image. A class of one atom cannot be cut.
+Every index of every axis of every tensor, and every iteration of every dimension of every loop nest, is a vertex. A nest joins an
+iteration with the indices that it touches, a view the indices of a container with those of its parts, and a dimension of which every
+output needs all joins all of its iterations. What is connected depends on each other and is an *atom*: one head, one column of a matrix.
+Atoms that meet on an axis are a *dependence class*: heads, the inner width of a feed-forward layer, the channels of an image. A class of
+one atom cannot be cut.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Loop:
 
 
 @dataclass(frozen=True, eq=False)
-class Ties:
+class Dependence:
     """Atoms and classes of a graph.
 
     Attributes:
@@ -91,7 +92,7 @@ def shape_of(tensor: gs.Tensor) -> tuple[int, ...]:
     return tuple(int(n) for n in (tensor.values.shape if isinstance(tensor, gs.Constant) else tensor.shape))
 
 
-def ties(graph: gs.Graph, declare: Declare, detached: frozenset[int] = frozenset()) -> Ties:
+def read_dependence(graph: gs.Graph, declare: Declare, detached: frozenset[int] = frozenset()) -> Dependence:
     """Read the nests and views of a lowered graph, whose nodes are in topological order."""
     collector = _Collector(detached)
     for tensor in (*graph.inputs, *graph.outputs):
@@ -128,13 +129,13 @@ class _Collector:
             self.first[name] = tuple(self.run(n) for n in shape_of(tensor))
         return self.first[name]
 
-    def tie(self, a: np.ndarray, b: np.ndarray) -> None:
+    def join(self, a: np.ndarray, b: np.ndarray) -> None:
         if len(a):
             self.edges.append(np.stack([a, b]))
 
-    def tie_all(self, begin: int, length: int) -> None:
+    def join_all(self, begin: int, length: int) -> None:
         run = np.arange(begin, begin + length)
-        self.tie(run[:-1], run[1:])
+        self.join(run[:-1], run[1:])
 
     # ---- kernels
 
@@ -149,7 +150,7 @@ class _Collector:
         else:
             for tensor in tensors:
                 for begin, length in zip(self.vertices(tensor), shape_of(tensor), strict=True):
-                    self.tie_all(begin, length)
+                    self.join_all(begin, length)
             return
         begins = {name: self.run(geometry.extents[name]) for name in geometry.dims()}
         linear = _sums_of_products(geometry.nest)
@@ -163,10 +164,10 @@ class _Collector:
             is_sum = linear and dim.kind is Kind.REDUCTION and dim.combine is SUM
             self.loops[id(node)].append((name, begins[name], geometry.extents[name], is_sum, along.get(dim)))
             if dim.kind is Kind.COUPLED or (dim.kind is Kind.REDUCTION and not is_sum) or not _is_seen(geometry.nest, dim):
-                self.tie_all(begins[name], geometry.extents[name])
+                self.join_all(begins[name], geometry.extents[name])
             if dim.whole is not None:
                 indices = np.arange(geometry.extents[name])
-                self.tie(begins[name] + indices, begins[dim.whole] + indices)
+                self.join(begins[name] + indices, begins[dim.whole] + indices)
         maps = geometry.nest.maps()
         for name, tensor in zip(names, tensors, strict=True):
             if name in geometry.nest.writes and id(node) in self.detached:
@@ -175,7 +176,7 @@ class _Collector:
                 for axis, begin in enumerate(self.vertices(tensor)):
                     place = stored[name][axis]
                     if place is None:
-                        self.tie_all(begin, shape_of(tensor)[axis])
+                        self.join_all(begin, shape_of(tensor)[axis])
                     else:
                         self._axis(geometry, maps[name].axes[place[0]], begin + place[1], begins)
             else:
@@ -188,7 +189,7 @@ class _Collector:
         if len(indices) == 1:
             return
         if bare is not None and geometry.extents[bare.name] == len(indices):
-            self.tie(begins[bare.name] + np.arange(len(indices)), indices)
+            self.join(begins[bare.name] + np.arange(len(indices)), indices)
             return
         box = geometry.box()
         for name in dict.fromkeys(dim.name for dim in expr.dims()):
@@ -196,8 +197,8 @@ class _Collector:
                 low, high = expr.span({**box, name: (value, value)})
                 touched = indices[max(0, low) : max(0, high + 1)]
                 if len(touched):
-                    self.tie(touched[:-1], touched[1:])
-                    self.tie(np.array([begins[name] + value]), touched[:1])
+                    self.join(touched[:-1], touched[1:])
+                    self.join(np.array([begins[name] + value]), touched[:1])
 
     # ---- views
 
@@ -210,7 +211,7 @@ class _Collector:
         begins = self.vertices(container)
         for axis in (declared.grows, declared.slides):
             if axis is not None:
-                self.tie_all(begins[axis], whole[axis])
+                self.join_all(begins[axis], whole[axis])
         for (side, position), place in declared.parts:
             part = sides[side][position]
             own = self.vertices(part)
@@ -220,14 +221,14 @@ class _Collector:
             chosen = {a: p for a, p in _matches(access, whole, _indexed(part))}
             for axis, p in chosen.items():
                 for index, coordinates in enumerate(_coordinates(access, whole, axis, p)):
-                    self.tie(np.full(len(coordinates), own[p] + index), begins[axis] + coordinates)
+                    self.join(np.full(len(coordinates), own[p] + index), begins[axis] + coordinates)
 
-    def finish(self) -> Ties:
+    def finish(self) -> Dependence:
         edges = np.concatenate(self.edges, axis=1) if self.edges else np.zeros((2, 0), np.int64)
         atom = components(self.count, edges)
         beside = [np.stack([atom[b : b + n - 1], atom[b + 1 : b + n]]) for b, n in self.runs if n > 1]
         group = components(len(atom), np.concatenate(beside, axis=1) if beside else np.zeros((2, 0), np.int64))
-        found = Ties(self.first, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
+        found = Dependence(self.first, atom, group, {}, self.mapped, frozenset(self.factors), self.detached)
         loops = {
             node: tuple(Loop(name, found._class(atom[begin : begin + size]), is_sum, axis) for name, begin, size, is_sum, axis in dims)
             for node, dims in self.loops.items()
