@@ -137,6 +137,12 @@ def pool(node: gs.Node, context: Context) -> Result:
     if integer(node, "channels_last", 0):
         raise UnsupportedError(f"{describe(node)} has channels_last", "export the model with channels on axis 1")
     window = _window(node, None)
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER") and any(dilation != 1 for dilation in window.dilations):
+        raise UnsupportedError(
+            f"{describe(node)} has both auto_pad '{mode}' and dilations, of which runtimes make outputs of different sizes",
+            "state its pads",
+        )
     pads = _explicit_pads(node, window)
     rank = len(window.sizes)
     ends = [_end(window, axis, pads[axis], pads[rank + axis]) for axis in range(rank)]

@@ -263,6 +263,8 @@ def envelope(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> tuple[d
             for name, array in zip(node.output, arrays, strict=True):
                 steady = name in exact or (shared and node.op_type in ("QuantizeLinear", "DequantizeLinear")) or not run
                 values[name] = array if steady else _changed(node, array, quantised, random)
+                if run and steady and node.op_type == "QuantizeLinear" and node.input[0] not in feeds and node.input[0] not in constants:
+                    values[name] = np.where(_is_tie(node, values), _changed(node, array, quantised, random), array)
                 if shared and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
                     free.add(name)
         for name, array in values.items():
@@ -282,6 +284,16 @@ def envelope(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> tuple[d
 def _is_step(node: onnx.NodeProto, array: np.ndarray) -> bool:
     """Whether a node quantises, so that its result may be one step apart."""
     return array.dtype in (np.int8, np.uint8) and (node.op_type in ("QuantizeLinear", "QGemm") or node.op_type.startswith("QLinear"))
+
+
+def _is_tie(node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Where a computed number, divided by its scale, is a middle between two steps but for the rounding of the division."""
+    x, scale = values[node.input[0]].astype(np.float64), values[node.input[1]].astype(np.float64)
+    if scale.ndim == 1 and scale.size > 1:
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
+        scale = scale.reshape([-1 if position == axis % x.ndim else 1 for position in range(x.ndim)])
+    steps = x / scale
+    return np.asarray(np.abs(steps - np.floor(steps) - 0.5) <= ROUNDING * np.maximum(1, np.abs(steps)))
 
 
 def _changed(node: onnx.NodeProto, array: np.ndarray, quantised: bool, random: np.random.Generator) -> np.ndarray:
