@@ -7,7 +7,7 @@ ${kernel}(&(struct rotate){
     .is_interleaved = 1,
 % endif
 % if not x.dtype.is_float:
-    .table = ${table.ptr}, .smallest = ${x.dtype.range[0]},
+    .table = ${context["table"].ptr}, .smallest = ${x.dtype.range[0]},
     .by_cosine = ${factors(attrs["cosine"])},
     .by_sine = ${factors(attrs["sine"])},
     .sum = {${", ".join(map(c_int, attrs["sum"][:3]))}, ${", ".join(map(str, attrs["sum"][3:]))}},
