@@ -15,7 +15,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
 from deeploy.frontend import regions, windows
-from deeploy.frontend.rules import Context, Result, Rule, axis_of, broken, describe, integer, operand
+from deeploy.frontend.rules import Context, Result, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, defaults
 
 _UNBOUNDED = float(np.finfo(np.float32).max)
@@ -85,9 +85,7 @@ def clip(node: gs.Node, context: Context) -> Result:
         if value is not None and np.isnan(value):
             raise broken(node, f"has a bound '{name}' that is not a number")
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)
-    regions.keep_first_input(node)
-    node.attrs.clear()
-    node.attrs.update(bounds)
+    restate(node, "Clip", **bounds)
     return node.inputs[0] if bounds == {"min": None, "max": None} else None
 
 
@@ -106,13 +104,8 @@ def batch_normalisation(node: gs.Node, context: Context) -> Result:
 def cast_like(node: gs.Node, context: Context) -> Result:
     """CastLike: a Cast to the type of the second input."""
     target = np.dtype(node.inputs[1].dtype)
-    regions.keep_first_input(node)
-    if target == node.inputs[0].dtype:
-        return node.inputs[0]
-    node.op = "Cast"
-    node.attrs.clear()
-    node.attrs["to"] = int(onnx.helper.np_dtype_to_tensor_dtype(target))
-    return None
+    restate(node, "Cast", to=int(onnx.helper.np_dtype_to_tensor_dtype(target)))
+    return node.inputs[0] if target == node.inputs[0].dtype else None
 
 
 def softmax(node: gs.Node, context: Context) -> Result:

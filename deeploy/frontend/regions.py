@@ -8,15 +8,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
-from deeploy.frontend.rules import Context, Result, axes_of, axis_of, broken, describe, integer, operand, setting
+from deeploy.frontend.rules import Context, Result, axes_of, axes_setting, axis_of, broken, describe, integer, operand, restate, setting
 
 # Reducing over no axis changes nothing for these; the others (ReduceL2, ReduceLogSum...) still compute.
 _PLAIN_REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
-
-
-def keep_first_input(node: gs.Node) -> None:
-    """Drop the inputs that became attributes."""
-    node.inputs = node.inputs[:1]
 
 
 def reshape(node: gs.Node, context: Context) -> Result:
@@ -26,14 +21,9 @@ def reshape(node: gs.Node, context: Context) -> Result:
         return x
     if math.prod(x.shape) != math.prod(y.shape):
         if node.op == "Expand":
-            keep_first_input(node)
-            node.attrs.clear()
-            return None
+            return restate(node)
         raise broken(node, f"turns the shape {list(x.shape)} into {list(y.shape)}, which has another number of elements")
-    keep_first_input(node)
-    node.op = "Reshape"
-    node.attrs.clear()
-    return None
+    return restate(node, "Reshape")
 
 
 def reduction(node: gs.Node, context: Context) -> Result:
@@ -44,7 +34,7 @@ def reduction(node: gs.Node, context: Context) -> Result:
     if not axes and not empty:
         axes = list(range(rank))
     if not node.domain:
-        keep_first_input(node)
+        node.inputs = node.inputs[:1]
     node.attrs.pop("noop_with_empty_axes", None)
     node.attrs.update(axes=sorted(axes_of(node, axes or [], rank)), keepdims=integer(node, "keepdims", 1))
     return node.inputs[0] if not node.attrs["axes"] and node.op in _PLAIN_REDUCTIONS else None
@@ -57,9 +47,7 @@ def split(node: gs.Node, context: Context) -> Result:
     sizes = [int(output.shape[axis]) for output in node.outputs]
     if sum(sizes) != x.shape[axis]:
         raise broken(node, f"splits {x.shape[axis]} elements into {sizes}")
-    keep_first_input(node)
-    node.attrs.clear()
-    node.attrs.update(axis=axis, split=sizes)
+    restate(node, axis=axis, split=sizes)
     return x if len(sizes) == 1 else None
 
 
@@ -72,8 +60,7 @@ def slice_(node: gs.Node, context: Context) -> Result:
     starts, ends = setting(node, "starts", 1), setting(node, "ends", 2)
     if starts is None or ends is None:
         raise broken(node, "lacks starts or ends")
-    given = setting(node, "axes", 3)
-    axes = axes_of(node, list(range(len(starts))) if given is None else given, len(x.shape))
+    axes = axes_setting(node, 3, len(starts), len(x.shape))
     steps = setting(node, "steps", 4) or [1] * len(axes)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise broken(node, f"has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
@@ -85,11 +72,9 @@ def slice_(node: gs.Node, context: Context) -> Result:
         spans[axis] = span if span else range(0)
     if [len(span) for span in spans] != list(node.outputs[0].shape):
         raise broken(node, f"takes {[len(span) for span in spans]} elements, but its output has the shape {list(node.outputs[0].shape)}")
-    keep_first_input(node)
-    node.attrs.clear()
     backwards = {axis: span for axis, span in enumerate(spans) if span.step < 0}
     spans = [range(extent) if axis in backwards else span for axis, (extent, span) in enumerate(zip(x.shape, spans, strict=True))]
-    node.attrs.update(starts=[s.start for s in spans], ends=[s.stop for s in spans], steps=[s.step for s in spans])
+    restate(node, starts=[s.start for s in spans], ends=[s.stop for s in spans], steps=[s.step for s in spans])
     is_whole = all(span == range(extent) for extent, span in zip(x.shape, spans, strict=True))
     if backwards:
         return _gathered(node, context, backwards, is_whole)
@@ -120,18 +105,14 @@ def pad(node: gs.Node, context: Context) -> Result:
     pads = setting(node, "pads", 1)
     if pads is None:
         raise broken(node, "lacks pads")
-    given = setting(node, "axes", 3)
-    axes = axes_of(node, list(range(rank)) if given is None else given, rank)
+    axes = axes_setting(node, 3, rank, rank)
     if len(pads) != 2 * len(axes):
         raise broken(node, f"has {len(pads)} pads for {len(axes)} axes")
     whole = [0] * (2 * rank)
     for i, axis in enumerate(axes):
         whole[axis], whole[rank + axis] = pads[i], pads[len(axes) + i]
     mode = node.attrs.get("mode", "constant")
-    value = _pad_value(node)
-    keep_first_input(node)
-    node.attrs.clear()
-    node.attrs.update(pads=[max(p, 0) for p in whole], mode=mode, value=value)
+    restate(node, pads=[max(p, 0) for p in whole], mode=mode, value=_pad_value(node))
     if not any(whole):
         return x
     if min(whole) >= 0:
@@ -156,10 +137,7 @@ def _crop(node: gs.Node, context: Context, x: gs.Tensor, y: gs.Variable, pads: l
         raise broken(node, f"removes more than the {list(x.shape)} elements of its input")
     attributes = {"starts": starts, "ends": ends, "steps": [1] * rank}
     if not any(node.attrs["pads"]):
-        node.op = "Slice"
-        node.attrs.clear()
-        node.attrs.update(attributes)
-        return None
+        return restate(node, "Slice", **attributes)
     cropped = context.like(x, "cropped", [end - start for start, end in zip(starts, ends, strict=True)])
     node.inputs[0] = cropped
     return [context.node("Slice", node, attributes, [x], cropped), node]
@@ -172,8 +150,7 @@ def transpose(node: gs.Node, context: Context) -> Result:
     perm = axes_of(node, setting(node, "perm", 1) or [] if given else list(range(rank))[::-1], rank)
     if len(perm) != rank:
         raise broken(node, f"permutes {len(perm)} of {rank} axes")
-    node.attrs.clear()
-    node.attrs["perm"] = perm
+    restate(node, perm=perm)
     return node.inputs[0] if perm == sorted(perm) else None
 
 

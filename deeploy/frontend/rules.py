@@ -92,6 +92,21 @@ def setting(node: gs.Node, name: str, position: int) -> list[int] | None:
     return None if found is None else _to_ints(node, name, found)
 
 
+def axes_setting(node: gs.Node, position: int, count: int, rank: int) -> list[int]:
+    """The axes that ``count`` values of a node are for: an attribute or an input; the first ones where neither is there."""
+    given = setting(node, "axes", position)
+    return axes_of(node, list(range(count)) if given is None else given, rank)
+
+
+def restate(node: gs.Node, op: str = "", **attributes: Any) -> Result:
+    """Leave a node with its first input and these attributes, perhaps as another operator; None, which is what a rule returns then."""
+    node.inputs = node.inputs[:1]
+    node.op = op or node.op
+    node.attrs.clear()
+    node.attrs.update(attributes)
+    return None
+
+
 def operand(node: gs.Node, position: int) -> np.ndarray | None:
     """The value of a constant input; None where the input is absent."""
     tensor = node.inputs[position] if position < len(node.inputs) else None
