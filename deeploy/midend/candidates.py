@@ -125,19 +125,20 @@ class Tiler:
         return {name: self._volume(name) for name in self.moving}
 
     def is_never_better(self, other: Tiler) -> bool:
-        """Whether another way to run the call on the same engine needs no more scratch memory, and is better in any plan that matters.
+        """Whether another way to run the call on the same engine is better in any plan that matters.
 
         The other one is better if it is ``FAR_OFF`` times as fast, and finds room for a tile where this one does. It is also better if it
-        may be cut wherever this one may, stores no more constants, and takes no more cycles. Tiles by which this one takes more than
-        ``FAR_OFF`` times its best are not looked at.
+        needs no more scratch memory, may be cut wherever this one may, stores no more constants, and takes no more cycles. Tiles by which
+        this one takes more than ``FAR_OFF`` times its best are not looked at.
         """
-        if self.engine is not other.engine or other.scratch > self.scratch or self.stored.keys() != other.stored.keys():
+        if self.engine is not other.engine or self.stored.keys() != other.stored.keys():
             return False
         mine = self.computed[0]
         if other.computed[0].min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
             return True
         if (
-            self.call.geometry.extents != other.call.geometry.extents
+            other.scratch > self.scratch
+            or self.call.geometry.extents != other.call.geometry.extents
             or self.windows.keys() != other.windows.keys()
             or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
             or any(other.stored[memory] > size for memory, size in self.stored.items())
