@@ -54,7 +54,17 @@ Solved = tuple[Choice, tuple[Placement, ...], dict[str, Packing], Problem]
 class Planner:
     """Builds the problems of one network and turns a choice into a Plan."""
 
-    def __init__(self, program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS, short: int = 0) -> None:
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        machine: Machine,
+        seconds: float = DETERMINISTIC_SECONDS,
+        short: int = 0,
+        every: bool = False,
+    ) -> None:
+        self.given = program
+        self.every = every or target.timing is None  # every way to run a call is offered
         self.short = short  # constants of at most so many bytes are expected to be kept in the end
         self.target = target
         self.machine = machine
@@ -70,7 +80,7 @@ class Planner:
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
-        if target.timing is not None:
+        if not self.every:
             program = offered(program, lambda call: self._tiler(call, program), lambda call: _kind(call, program))
         self.program = program
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
@@ -243,6 +253,10 @@ class Planner:
             if solved is None:
                 problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
+        if solved is None and not self.every:
+            again = type(self)(self.given, self.target, self.machine, self.search.seconds, self.short, every=True)
+            again.room, again.search = self.room, self.search
+            return again.plan()
         if solved is None:
             raise self._overfull(problem) if self.target.is_flat else misfit(self._misfit())
         return self._finish(*solved)

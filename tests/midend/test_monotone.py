@@ -37,8 +37,8 @@ def fits(whole: deeploy.Compiled, l1: int, l2: int) -> bool:
     ],
 )
 def test_more_memory_fits_what_less_did(name: str, little: tuple[int, int], plenty: tuple[int, int], tmp_path: Path) -> None:
-    """Cases in which the fastest candidates of much L1 need more L2 than there is."""
-    whole = NETWORKS[name](tmp_path, Options(default_memory="L3"))
+    """Cases in which the fastest candidates of much L1 need more L2 than there is, with kernels that run in so much L1."""
+    whole = NETWORKS[name](tmp_path, Options({"l1": plenty[0]}, default_memory="L3"))
     assert fits(whole, *little)
     assert fits(whole, *plenty)
 
