@@ -11,8 +11,8 @@ from typing import Any
 
 from deeploy.explore.pictures import bars, front, heat
 from deeploy.graph.loops import LOOPS
-from deeploy.report.markup import DASH, name, number, percent, row, tag, text
-from deeploy.report.sections import section
+from deeploy.report import markup
+from deeploy.report.markup import DASH, figures, header, name, number, percent, row, scrolled, section, table, tag, text
 
 Entry = Mapping[str, Any]
 
@@ -25,16 +25,8 @@ def page(study: Entry) -> str:
         (files("deeploy") / place).read_text(encoding="utf-8") for place in ("report/assets/report.css", "explore/assets/explore.css")
     )
     title = f"{name(study['hardware'])}: {name(', '.join(study['models']), 90)}"
-    head = tag(
-        "head",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{text(_POLICY)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        tag("title", f"{title} {DASH} deeploy explore"),
-        tag("style", style),
-    )
     main = tag("main", _heading(study), _unrollings(study), _sets(study), _utilisation(study), _tradeoff(study), _layers(study))
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", tag("nav", tag("b", "deeploy explore")), main)}</html>\n'
+    return markup.page(f"{title} {DASH} deeploy explore", style, _POLICY, tag("nav", tag("b", "deeploy explore")), main)
 
 
 def _heading(study: Entry) -> str:
@@ -48,13 +40,12 @@ def _heading(study: Entry) -> str:
         f"{number(study['pairs'])} pairs evaluated",
         f"objective {text(study['objective'])}",
     ]
-    title = tag("h1", name(", ".join(study["models"]), 90), tag("span", f" on {name(study['hardware'])}", class_="on"))
-    return tag("header", title, tag("p", " \u00b7 ".join(facts), class_="facts"), class_="head")
+    return header(", ".join(study["models"]), f" on {name(study['hardware'])}", facts)
 
 
 def _unrollings(study: Entry) -> str:
     """Every chosen unrolling, as in the paper's Table III."""
-    head = row(("set", "", *LOOPS, "layers", "innermost", "depthwise"), "th")
+    heads = ("set", "", *LOOPS, "layers", "innermost", "depthwise")
     rows = []
     for entry in study["sets"]:
         for position, unrolling in enumerate(entry["unrollings"]):
@@ -63,14 +54,13 @@ def _unrollings(study: Entry) -> str:
             ]
             inner = [f"for {loop}" if loop else DASH for loop in (unrolling["inner"]["other"], unrolling["inner"]["depthwise"])]
             label = f"{entry['configs']} unrolling{'s' * (entry['configs'] > 1)}" if position == 0 else ""
-            rows.append(row((label, f"nr {position + 1}", *factors, tag("td", str(unrolling["layers"]), class_="n"), *inner)))
+            rows.append(row((label, f"nr {position + 1}", *factors, *figures(str(unrolling["layers"])), *inner)))
     note = "Factors of the loops of every unrolling, how many layers run on it, and the innermost loop that most of these choose."
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="plain", id="unrollings")
-    return section("Chosen unrollings", tag("div", table, class_="scroll"), note=note)
+    return section("Chosen unrollings", scrolled(table(heads, rows, "unrollings", "plain")), note=note)
 
 
 def _sets(study: Entry) -> str:
-    head = row(("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "multiplexer inputs"), "th")
+    heads = ("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "multiplexer inputs")
     rows = []
     for entry in study["sets"]:
         value = {"edp": entry["edp"], "latency": entry["cycles"], "energy": entry["energy_pj"]}[study["objective"]]
@@ -82,17 +72,16 @@ def _sets(study: Entry) -> str:
             percent(max(0.0, value - entry["bound"]), value),
             number(entry["multiplexer_inputs"]),
         )
-        rows.append(row((str(entry["configs"]), *(tag("td", cell, class_="n") for cell in cells))))
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="plain wide", id="sets")
+        rows.append(row((str(entry["configs"]), *figures(*cells))))
     note = "Bars are shares of the single unrolling's latency, energy and energy-delay product; gain is its objective over the set's."
-    return section("Latency, energy, EDP", bars(study["sets"]), tag("div", table, class_="scroll"), note=note)
+    return section("Latency, energy, EDP", bars(study["sets"]), scrolled(table(heads, rows, "sets")), note=note)
 
 
 def _utilisation(study: Entry) -> str:
     note = (
         "Share of elements at work times share of cycles without a stall, per layer, from the first layer to the last. Hover for figures."
     )
-    return section("Utilisation per layer", tag("div", heat(study), class_="scroll"), note=note)
+    return section("Utilisation per layer", scrolled(heat(study)), note=note)
 
 
 def _tradeoff(study: Entry) -> str:
@@ -100,36 +89,27 @@ def _tradeoff(study: Entry) -> str:
         "A multiplexer input is a lane of a memory's word that an element's operand can come from, where there are several: a proxy for"
         " the datapath's overhead, without adder trees, control and wires. Each point is a set that no other beats with fewer inputs."
     )
-    head = row(("multiplexer inputs", "EDP, pJ cycles", "gain", "set"), "th")
     single = study["sets"][0]
     key = {"edp": "edp", "latency": "cycles", "energy": "energy_pj"}[study["objective"]]
     rows = [
         row((number(p["multiplexer_inputs"]), f"{p['edp']:.4g}", f"{single[key] / p[key]:.3f}", text(" + ".join(p["unrollings"]))))
         for p in study["tradeoff"]
     ]
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="wide", id="tradeoff")
-    return section("Gain against overhead", front(study["tradeoff"], single, key), tag("div", table, class_="scroll"), note=note)
+    shown = table(("multiplexer inputs", "EDP, pJ cycles", "gain", "set"), rows, "tradeoff", "wide")
+    return section("Gain against overhead", front(study["tradeoff"], single, key), scrolled(shown), note=note)
 
 
 def _layers(study: Entry) -> str:
     """Every layer on the largest set."""
     best = study["sets"][-1]
-    head = row(("layer", "", "loops", "MAC", "nr", "innermost", "elements", "no stall", "cycles", "energy, nJ"), "th")
+    heads = ("layer", "", "loops", "MAC", "nr", "innermost", "elements", "no stall", "cycles", "energy, nJ")
     rows = []
     for layer, use in zip(study["layers"], best["layers"], strict=True):
         loops = " ".join(f"{loop}{size}" for loop, size in layer["loops"].items() if size > 1)
-        figures = (percent(use["utilisation"], 1), percent(use["temporal"], 1), number(use["cycles"]), number(use["energy_pj"] / 1e3))
+        cells = (percent(use["utilisation"], 1), percent(use["temporal"], 1), number(use["cycles"]), number(use["energy_pj"] / 1e3))
         shown = (text(loops), number(layer["macs"]), str(use["unrolling"] + 1), f"for {use['inner']}")
         repeat = f"{layer['count']} \u00d7" if layer["count"] > 1 else ""
-        rows.append(
-            row(
-                (
-                    tag("td", name(layer["name"], 44), title=name(layer["name"], 200)),
-                    repeat,
-                    *shown,
-                    *(tag("td", f, class_="n") for f in figures),
-                )
-            )
-        )
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="wide", id="layers")
-    return section(f"Layers on {best['configs']} unrollings", tag("div", table, class_="scroll"), note="Figures of one layer of each kind.")
+        label = tag("td", name(layer["name"], 44), title=name(layer["name"], 200))
+        rows.append(row((label, repeat, *shown, *figures(*cells))))
+    note = "Figures of one layer of each kind."
+    return section(f"Layers on {best['configs']} unrollings", scrolled(table(heads, rows, "layers", "wide")), note=note)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from deeploy.errors import shorten
-from deeploy.report.markup import THIN, name, number, percent, row, tag, text
-from deeploy.report.sections import section
+from deeploy.report.markup import THIN, cards, figures, header, legend, number, percent, row, scrolled, section, shares, table, tag, text
 from deeploy.report.terminal import time_at
 from deeploy.report.text import number as plain
-from deeploy.report.text import table
+from deeploy.report.text import table as aligned
 
 _WIDTH, _LABEL, _ROW, _GAP = 1080, 74, 9, 5  # of the picture: pixels in all, for names, per row, between chips
 _MOST_ROWS = 24  # chips whose paths are drawn too
@@ -45,10 +44,8 @@ def system(manifest: Entry, rows: Sequence[Rows]) -> str:
 def _heading(manifest: Entry) -> str:
     facts = [f"{len(manifest['chips'])} chips, {len(set(manifest['code']))} of them different", f"{len(manifest['messages'])} messages"]
     facts += [f"{number(manifest['machine']['mhz'])} MHz"] if manifest["machine"] else []
-    title = tag(
-        "h1", name(manifest["model"], 90), tag("span", f" on {len(manifest['chips'])} times {text(manifest['target'])}", class_="on")
-    )
-    return tag("header", title, tag("p", " \u00b7 ".join([*facts, *map(text, manifest["notes"])]), class_="facts"), class_="head")
+    on = f" on {len(manifest['chips'])} times {text(manifest['target'])}"
+    return header(manifest["model"], on, [*facts, *map(text, manifest["notes"])])
 
 
 def _cards(manifest: Entry) -> str:
@@ -72,7 +69,7 @@ def _cards(manifest: Entry) -> str:
         if use["peak"]:
             of = f"of {number(use['capacity'])}" if use["capacity"] else "peak"
             found.append((f"{level}, bytes", number(use["peak"]), f"{of}, chip {use['chip']}"))
-    return tag("div", *(tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in found), class_="cards")
+    return cards(found)
 
 
 def breakdown(manifest: Entry) -> dict[str, float]:
@@ -88,13 +85,9 @@ def _spent(manifest: Entry) -> str:
     if not manifest["cycles"]:
         return ""
     colours = {"computing": "share-compute", "waiting for chips": "share-issue"}
-    parts, legend = [], []
-    for words, cycles in breakdown(manifest).items():
-        kind = colours.get(words, "share-wait")
-        parts.append(tag("i", class_=kind, style=f"width:{100 * cycles / manifest['cycles']:.3f}%", title=f"{words}: {number(cycles)}"))
-        legend.append(tag("li", tag("i", class_=kind), f"{text(words)} ", tag("b", percent(cycles, manifest["cycles"]))))
+    parts = [(colours.get(words, "share-wait"), words, cycles) for words, cycles in breakdown(manifest).items()]
     note = "Of the mean chip; what computing hides is not counted. Computing includes set-up and the start of transfers."
-    return section("Where the cycles go", tag("div", *parts, class_="bar"), tag("ul", *legend, class_="legend"), note=note)
+    return section("Where the cycles go", *shares(parts, manifest["cycles"]), note=note)
 
 
 def _joint(manifest: Entry, rows: Sequence[Rows]) -> str:
@@ -112,24 +105,21 @@ def _joint(manifest: Entry, rows: Sequence[Rows]) -> str:
                 drawn.append(tag("rect", title, class_=_LEGEND[kind][0], **place))
             top += _ROW
         top += _GAP
-    legend = [tag("li", tag("i", class_=colour), text(words)) for colour, words in _LEGEND.values()]
     picture = tag("svg", *drawn, viewBox=f"0 0 {_WIDTH} {top}", width="100%", id="joint", role="img")
     what = "the cores" if len(rows) > _MOST_ROWS else "the cores, then the paths " + ", ".join(list(rows[0])[1:])
     note = f"One inference. Rows of every chip: {what}. trace.json shows the same in all detail (ui.perfetto.dev)."
-    return section("All chips", tag("ul", *legend, class_="legend"), tag("div", picture, class_="scroll"), note=note)
+    return section("All chips", legend(_LEGEND.values()), scrolled(picture), note=note)
 
 
 def _chips(manifest: Entry) -> str:
     """A line per chip."""
     sent, received = _moved(manifest)
     paths = list(manifest["chips"][0]["bytes"])
-    head = row(
-        ("chip", "as chip", "layers", "MAC", "constants", *(f"{p}, bytes" for p in paths), "sent", "received", "cycles", "waits"), "th"
-    )
+    heads = ("chip", "as chip", "layers", "MAC", "constants", *(f"{p}, bytes" for p in paths), "sent", "received", "cycles", "waits")
     lines = []
     for chip, entry in enumerate(manifest["chips"]):
         cycles = entry["cycles"]
-        figures = [
+        cells = [
             number(len(entry["calls"])),
             number(sum(call["macs"] for call in entry["calls"])),
             number(sum(constant["bytes"] for constant in entry["constants"])),
@@ -140,9 +130,8 @@ def _chips(manifest: Entry) -> str:
             percent(entry["shares"].get("link", 0), cycles) if cycles else "",
         ]
         label = tag("td", tag("b", str(chip)))
-        lines.append(row((label, *(tag("td", f, class_="n") for f in [str(manifest["code"][chip]), *figures]))))
-    shown = tag("table", tag("thead", head), tag("tbody", *lines), class_="plain wide", id="chips")
-    return section("Chips", tag("div", shown, class_="scroll"), note="Waits: the share of its cycles in which a chip waits for others.")
+        lines.append(row((label, *figures(str(manifest["code"][chip]), *cells))))
+    return section("Chips", scrolled(table(heads, lines, "chips")), note="Waits: the share of its cycles in which a chip waits for others.")
 
 
 def _moved(manifest: Entry) -> tuple[list[int], list[int]]:
@@ -158,13 +147,12 @@ def _stream(manifest: Entry) -> str:
     found = manifest.get("stream")
     if not found:
         return ""
-    idle = [row((tag("td", f"chip {chip}"), tag("td", percent(part, 1), class_="n"))) for chip, part in enumerate(found["idle"])]
-    figures = (
+    idle = [row((tag("td", f"chip {chip}"), *figures(percent(part, 1)))) for chip, part in enumerate(found["idle"])]
+    pace = (
         f"An output every {number(found['interval'])} cycles, {number(found['per_second'], 1)}{THIN}a second; "
         f"one input alone takes {number(found['latency'])} cycles."
     )
-    shown = tag("table", tag("thead", row(("stage", "idle"), "th")), tag("tbody", *idle), class_="plain", id="stream")
-    return section("Streams of inputs", tag("p", figures), shown)
+    return section("Streams of inputs", tag("p", pace), table(("stage", "idle"), idle, "stream", "plain"))
 
 
 def summary(manifest: Entry, folder: Path) -> str:
@@ -206,4 +194,4 @@ def report(manifest: Entry) -> str:
         constants = plain(sum(constant["bytes"] for constant in entry["constants"]))
         figures = (plain(len(entry["calls"])), constants, plain(sent[chip]), plain(received[chip]), cycles)
         rows.append((str(chip), str(manifest["code"][chip]), *figures))
-    return "\n".join([*lines, "", table(("chip", "as", "layers", "constants", "sent", "received", "cycles"), rows)])
+    return "\n".join([*lines, "", aligned(("chip", "as", "layers", "constants", "sent", "received", "cycles"), rows)])

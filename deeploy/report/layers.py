@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deeploy.report.markup import DASH, name, number, percent, row, tag, text
-from deeploy.report.sections import Entry, section, share_class, share_names
+from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
+from deeploy.report.sections import Entry, share_class, share_names
 
 _HEADS = {
     "#": "position in the schedule",
@@ -29,11 +29,10 @@ def layers(entry: Entry) -> str:
     is_timed = entry["cycles"] is not None
     timed = {"cycles", "share", "MAC/cycle", "bound by", "bytes moved"}
     heads = {head: about for head, about in _HEADS.items() if is_timed or head not in timed}
-    top = row((_head(head, about) for head, about in heads.items()), "th")
     rows = [_row(entry, step, call, is_timed) for step, call in enumerate(entry["calls"])]
-    table = tag("table", tag("thead", top), tag("tbody", *rows), class_="layers wide", id=f"layers-{entry['name']}")
+    shown = table([_head(head, about) for head, about in heads.items()], rows, f"layers-{entry['name']}", "layers wide")
     note = "Click a heading to sort, a row to see why it is so." if is_timed else "Click a heading to sort."
-    return section("Layers", tag("div", table, class_="scroll"), note=note)
+    return section("Layers", scrolled(shown), note=note)
 
 
 def _head(head: str, about: str) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deeploy.report import chips, sections
+from deeploy.report import chips, markup, sections
 from deeploy.report.layers import layers
-from deeploy.report.markup import DASH, MINUS, data, name, tag, text
+from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
 from deeploy.report.memory_map import memory_map
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -69,24 +69,17 @@ def _who(code: Sequence[int], lead: int) -> str:
 
 def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str) -> str:
     """A page of articles; ``links`` are names of articles and what they are called."""
-    head = tag(
-        "head",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{text(_POLICY)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        tag("title", f"{name(title)} {DASH} deeploy"),
-        tag("style", (_ASSETS / "report.css").read_text(encoding="utf-8")),
-    )
     theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
     anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
     top = tag("nav", tag("b", "deeploy"), *anchors, tag("span", f"version {text(version)}"), theme)
     script = tag("script", (_ASSETS / "report.js").read_text(encoding="utf-8"))
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", top, tag("main", *articles), script)}</html>\n'
+    style = (_ASSETS / "report.css").read_text(encoding="utf-8")
+    return markup.page(f"{name(title)} {DASH} deeploy", style, _POLICY, top, tag("main", *articles), script)
 
 
 def article(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
-    parts = [sections.heading(entry), sections.cards(entry), sections.spent(entry)]
+    parts = [sections.heading(entry), sections.headline(entry), sections.spent(entry)]
     parts += [_timeline(entry), layers(entry), _memory(entry), sections.bounds(entry), sections.traffic(entry)]
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))
@@ -100,11 +93,11 @@ def _timeline(entry: Mapping[str, Any]) -> str:
     if entry["cycles"] is None:
         return ""
     buttons = [tag("button", label, type="button", data_do=do, title=title) for label, do, title in _BUTTONS]
-    legend = [tag("li", tag("i", class_=f"event-{kind}"), text(words)) for kind, words in _EVENTS.items()]
+    colours = legend((f"event-{kind}", text(words)) for kind, words in _EVENTS.items())
     tools = tag("div", *buttons, tag("output", ""), class_="tools")
     drawing = tag("div", class_="timeline", id=f"timeline-{entry['name']}", tabindex=0)
     note = "Double click on a layer to see it alone; drag or arrows to move, + and - or, after a click, the wheel to zoom."
-    return sections.section("Timeline", tools, drawing, tag("ul", *legend, class_="legend"), note=note)
+    return section("Timeline", tools, drawing, colours, note=note)
 
 
 def _memory(entry: Mapping[str, Any]) -> str:
@@ -112,11 +105,9 @@ def _memory(entry: Mapping[str, Any]) -> str:
     for level, use in entry["memory"].items():
         drawn = memory_map(level, use, entry["buffers"], entry["calls"])
         if drawn:
-            maps.append(
-                tag("figure", tag("figcaption", text(level)), tag("div", drawn, class_="scroll"), id=f"map-{entry['name']}-{level}")
-            )
+            maps.append(tag("figure", tag("figcaption", text(level)), scrolled(drawn), id=f"map-{entry['name']}-{level}"))
     kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]} | ({"constant"} if entry["machine"] else set())
     shown = {kind: words for kind, words in _KINDS.items() if kind in kinds or (kind == "scratch" and "closure" in kinds)}
-    legend = [tag("li", tag("i", class_=f"kind-{kind}"), text(words)) for kind, words in shown.items()]
+    colours = legend((f"kind-{kind}", text(words)) for kind, words in shown.items())
     note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover for name and size."
-    return sections.section("Memory", tag("ul", *legend, class_="legend"), *maps, note=note)
+    return section("Memory", colours, *maps, note=note)

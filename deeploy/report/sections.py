@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deeploy.report.markup import MINUS, THIN, name, number, percent, row, tag, text
+from deeploy.report.markup import MINUS, THIN, cards, figures, header, number, percent, row, scrolled, section, shares, table, tag, text
 
 Entry = Mapping[str, Any]
 
@@ -17,12 +17,6 @@ def macs(entry: Entry) -> int:
     return sum(call["macs"] for call in entry["calls"])
 
 
-def section(title: str, *body: str, note: str = "") -> str:
-    """A titled part of the page."""
-    about = tag("p", text(note), class_="note") if note else ""
-    return tag("section", tag("h2", text(title)), about, *body)
-
-
 def heading(entry: Entry) -> str:
     """The network's name, and what it was compiled for."""
     machine = entry["machine"]
@@ -30,11 +24,10 @@ def heading(entry: Entry) -> str:
     if machine is not None:
         facts += [f"{machine['cores']} cores", f"constants in {text(machine['default_memory'])}", f"{text(machine['buffering'])} buffering"]
         facts += [f"{number(machine['mhz'])} MHz"] if machine["mhz"] else []
-    title = tag("h1", name(entry["model"], 90), tag("span", f" on {text(entry['target'])}", class_="on"))
-    return tag("header", title, tag("p", " \u00b7 ".join(facts), class_="facts"), class_="head")
+    return header(entry["model"], f" on {text(entry['target'])}", facts)
 
 
-def cards(entry: Entry) -> str:
+def headline(entry: Entry) -> str:
     """The figures that people ask for first."""
     found: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
@@ -53,8 +46,7 @@ def cards(entry: Entry) -> str:
     if entry["cycles"] is None:
         found.append(("MAC", number(macs(entry)), f"{len(entry['calls'])} layers"))
         found.append(("Constants, bytes", number(sum(c["bytes"] for c in entry["constants"])), "read-only data"))
-    shown = [tag("div", tag("h3", text(a)), tag("b", b), tag("span", c), class_="card") for a, b, c in found]
-    return tag("div", *shown, class_="cards")
+    return cards(found)
 
 
 def _computing(entry: Entry) -> str:
@@ -76,15 +68,8 @@ def spent(entry: Entry) -> str:
     """One bar: all cycles by what they are spent on."""
     if not entry["cycles"]:
         return ""
-    parts, legend = [], []
-    for key, words in share_names(entry).items():
-        cycles = entry["shares"][key]
-        share = 100 * cycles / entry["cycles"]
-        title = f"{words}: {number(cycles)} cycles"
-        if share > 0:
-            parts.append(tag("i", class_=share_class(key), style=f"width:{share:.3f}%", title=title))
-            legend.append(tag("li", tag("i", class_=share_class(key)), f"{text(words)} ", tag("b", percent(cycles, entry["cycles"]))))
-    drawn = (tag("div", *parts, class_="bar"), tag("ul", *legend, class_="legend"))
+    parts = [(share_class(key), words, entry["shares"][key]) for key, words in share_names(entry).items() if entry["shares"][key] > 0]
+    drawn = shares(parts, entry["cycles"], " cycles")
     return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
 
 
@@ -95,11 +80,8 @@ def bounds(entry: Entry) -> str:
         if use["peak"]:
             gap = "equal" if use["peak"] == use["lower_bound"] else f"gap {percent(use['peak'] - use['lower_bound'], use['peak'])}"
             rows.append((f"peak of {text(level)}, bytes", number(use["peak"]), f"lower bound {number(use['lower_bound'])}", gap))
-    head = row(("", "reached", "against", ""), "th")
-    shown = [row((a, tag("td", b, class_="n"), c, tag("td", d, class_="n"))) for a, b, c, d in rows]
-    return section(
-        "Against the bounds", tag("table", tag("thead", head), tag("tbody", *shown), class_="plain bounds", id=f"bounds-{entry['name']}")
-    )
+    shown = [row((a, *figures(b), c, *figures(d))) for a, b, c, d in rows]
+    return section("Against the bounds", table(("", "reached", "against", ""), shown, f"bounds-{entry['name']}", "plain bounds"))
 
 
 def _cycles(entry: Entry) -> list[tuple[str, str, str, str]]:
@@ -122,12 +104,12 @@ def traffic(entry: Entry) -> str:
     """Bytes, transfers, time and energy per path."""
     if entry["cycles"] is None:
         return ""
-    head = row(("path", "bytes in", "bytes out", "transfers", "rows", "busy", "exposed", "energy"), "th")
+    heads = ("path", "bytes in", "bytes out", "transfers", "rows", "busy", "exposed", "energy")
     rows = []
     for path, moved in entry["traffic"].items():
         exposed = entry["shares"][path]
         ends = entry["machine"]["paths"][path]
-        figures = (
+        cells = (
             number(moved["in"]),
             number(moved["out"]),
             number(moved["transfers"]),
@@ -137,9 +119,8 @@ def traffic(entry: Entry) -> str:
             f"{number(entry['energy'][path], 2)}{THIN}\u00b5J",
         )
         label = tag("td", tag("b", text(path)), tag("small", f" {text(ends['far'])} to {text(ends['near'])} and back"))
-        rows.append(row((label, *(tag("td", f, class_="n") for f in figures))))
+        rows.append(row((label, *figures(*cells))))
     cores = ("", "", "", "", f"{number(entry['cycles'])} (100.0{THIN}%)", "", f"{number(entry['energy']['cores'], 2)}{THIN}\u00b5J")
-    rows.append(row((tag("td", tag("b", f"{entry['machine']['cores']} cores")), *(tag("td", f, class_="n") for f in cores))))
-    table = tag("table", tag("thead", head), tag("tbody", *rows), class_="plain wide", id=f"traffic-{entry['name']}")
+    rows.append(row((tag("td", tag("b", f"{entry['machine']['cores']} cores")), *figures(*cores))))
     note = "In: towards the engine. Busy and exposed in cycles. Energy by the bytes moved and by the time that the cores are on."
-    return section("Traffic and energy", tag("div", table, class_="scroll"), note=note)
+    return section("Traffic and energy", scrolled(table(heads, rows, f"traffic-{entry['name']}")), note=note)
