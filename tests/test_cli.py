@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 import math
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import typer
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import deeploy
 from deeploy import cli
 from deeploy.bringup import commands
-from deeploy.cli.options import MOST_SECONDS, capacities_of, dims_of, seconds_of, tolerance_of
+from deeploy.cli.options import MOST_SECONDS, Choices, capacities_of, dims_of, seconds_of, tolerance_of
 from deeploy.errors import FitError, UsageError
 
 SOURCES = [*sorted(Path(str(cli.__file__)).parent.glob("*.py")), Path(str(commands.__file__))]
@@ -38,6 +41,20 @@ def test_every_option_of_every_command_is_read() -> None:
     found = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and is_command(node)]
     assert len(found) > 10
     assert {function.name: missing for function in found if (missing := unused(function))} == {}
+
+
+def test_every_choice_is_read() -> None:
+    """Options that commands have in common are fields of one class; its methods read each of them, or a command does."""
+    text = "\n".join(path.read_text() for path in SOURCES)
+    assert len(fields(Choices)) > 20
+    assert [f.name for f in fields(Choices) if f"self.{f.name}" not in text and f"choices.{f.name}" not in text] == []
+
+
+def test_commands_that_compile_have_the_same_options() -> None:
+    group: Any = typer.main.get_command(cli.app)
+    shared = {f.name for f in fields(Choices)}
+    for command in ("compile", "verify"):
+        assert shared <= {parameter.name for parameter in group.commands[command].params}
 
 
 def test_memories_are_named_in_any_case() -> None:
