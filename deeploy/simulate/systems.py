@@ -17,7 +17,7 @@ from typing import Any
 from deeploy.graph.topology import Topology
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
-from deeploy.simulate.timing import Run
+from deeploy.simulate.timing import Run, core_milliwatt
 from deeploy.simulate.walk import Walk
 
 LINK = "link"
@@ -207,15 +207,12 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Del
     cores = waiting = 0.0
     paths: dict[str, float] = {}
     for plan, run in zip(plans, runs, strict=True):
-        timing, machine = plan.target.timing, plan.machine
-        assert timing is not None
-        engines = sorted({call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys())
-        power = sum(timing.core_mw[name] * min(machine.cores, plan.target.engine(name).cores) for name in engines) / 1e3
+        power = core_milliwatt(plan) / 1e3
         busy = sum(run.shares[name] for name in ("compute", "overhead", "issue"))
         cores += power * busy / topology.mhz
         waiting += power * (run.cycles - busy) / topology.mhz
-        for name, traffic in run.traffic.items():
-            paths[name] = paths.get(name, 0.0) + traffic.bytes * timing.paths[name].pj_per_byte / 1e6
+        for name, microjoule in run.energy.paths.items():
+            paths[name] = paths.get(name, 0.0) + microjoule
     return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)
 
 

@@ -135,6 +135,13 @@ class Run:
         return total
 
 
+def core_milliwatt(plan: Plan) -> float:
+    """The power of all cores of the teams that compute a plan."""
+    power = plan.target.timing.core_mw if plan.target.timing is not None else {}
+    engines = {call.kernel.engine for call in plan.program.calls} & power.keys()
+    return sum(power[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
+
+
 def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
     """Energy of an inference: ``E = P T + sum over paths of N E``, as in the paper on distributed inference, section V.
 
@@ -144,9 +151,9 @@ def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
     timing = plan.target.timing
     assert timing is not None
     microseconds = cycles / timing.mhz
-    engines = {call.kernel.engine for call in plan.program.calls} & timing.core_mw.keys()
-    milliwatt = sum(timing.core_mw[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
-    return Energy(milliwatt * microseconds / 1e3, {name: t.bytes * timing.paths[name].pj_per_byte / 1e6 for name, t in traffic.items()})
+    return Energy(
+        core_milliwatt(plan) * microseconds / 1e3, {name: t.bytes * timing.paths[name].pj_per_byte / 1e6 for name, t in traffic.items()}
+    )
 
 
 def summary(run: Run) -> dict[str, Any]:
