@@ -28,9 +28,9 @@ import deeploy
 from deeploy.errors import BuildError, DeeployError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.quantize import quantize
-from deeploy.report.compare import Comparison, compare
 from deeploy.runners import host
 from deeploy.runners.runner import Result
+from deeploy.verification.compare import Comparison, compare
 
 FLAGS = "-O3 -march=native"
 COMPILES = 5

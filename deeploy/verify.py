@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from deeploy import layers as by_layer
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.driver.project import Project
@@ -20,10 +19,11 @@ from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
-from deeploy.report.compare import Comparison, compare
 from deeploy.runners import gvsoc, host, qemu
 from deeploy.runners.processes import SECONDS
 from deeploy.runners.runner import Runner
+from deeploy.verification import layers as by_layer
+from deeploy.verification.compare import Comparison, compare
 
 Samples = list[list[np.ndarray]]
 _RANDOM_SAMPLES = 4
@@ -135,7 +135,7 @@ def verify(
     Without ``inputs``, seeded random ones are used, as one sequence where the network has states. Otherwise ``sequence`` says
     whether samples are steps of one sequence.
     """
-    from deeploy.simulate import onnxruntime_reference as reference
+    from deeploy.verification import onnxruntime_reference as reference
 
     network = next(iter(compiled.units.values())).network
     with tempfile.TemporaryDirectory() as scratch:

@@ -17,7 +17,7 @@ from deeploy.api import Compiled
 from deeploy.cli import app
 from deeploy.driver import project as drivers
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.simulate.onnxruntime_reference import Session
+from deeploy.verification.onnxruntime_reference import Session
 
 REFERENCES = ["interpreter", "onnxruntime", "expected.npz"]
 INPUT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

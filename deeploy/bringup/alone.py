@@ -24,8 +24,8 @@ from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import Run
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
-from deeploy.report.compare import excess
 from deeploy.resources import resource
+from deeploy.verification.compare import excess
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZE = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -19,9 +19,9 @@ from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import FitError
 from deeploy.midend.machine import Options
-from deeploy.report.compare import compare
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
+from deeploy.verification.compare import compare
 from tests.frontend.lower.nets import CONSTRUCTS, OPSET, Net
 from tests.frontend.lower.nets_transformer import OPSETS
 from tests.frontend.lower.test_constructs import FORMS, _sample, _Samples

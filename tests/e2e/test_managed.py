@@ -23,10 +23,10 @@ from deeploy.frontend.quantize import quantize
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering
-from deeploy.report.compare import compare
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.target import load
+from deeploy.verification.compare import compare
 from tests.simulate import nets
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"

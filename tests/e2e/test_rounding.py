@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy import layers, verify
+from deeploy import verify
 from deeploy.driver import project as drivers
-from deeploy.layers import Agreement, Compared, Difference, growing, rounding
-from deeploy.simulate import onnxruntime_reference, onnxruntime_tensors
+from deeploy.verification import layers, onnxruntime_reference, onnxruntime_tensors
+from deeploy.verification.layers import Agreement, Compared, Difference, growing, rounding
 from tests.e2e.test_bad_input import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")

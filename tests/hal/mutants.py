@@ -30,8 +30,8 @@ from deeploy.backend.project import select_network
 from deeploy.cli.options import dims_of
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
-from deeploy.report.compare import compare
 from deeploy.runners.runner import split
+from deeploy.verification.compare import compare
 from tests.hal.equivalent import Equivalence
 from tests.hal.mutate import Mutant, every_mutant
 from tests.hal.subject import ASAN, THREADS, Flavour, Subject

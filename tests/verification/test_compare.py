@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
-from deeploy.report.compare import compare, excess
+from deeploy.verification.compare import compare, excess
 from deeploy.verify import verify
 from tests.e2e.test_bad_input import deeploy_cli
 

@@ -22,11 +22,11 @@ import onnx
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
-from deeploy.report.compare import compare, excess
-from deeploy.report.compare import differences as far
 from deeploy.runners import host
 from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
-from deeploy.simulate.onnxruntime_tensors import inside
+from deeploy.verification.compare import compare, excess
+from deeploy.verification.compare import differences as far
+from deeploy.verification.onnxruntime_tensors import inside
 
 _SHOWN = 8  # tensors that a message lists
 

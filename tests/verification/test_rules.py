@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.report.compare import compare
+from deeploy.verification.compare import compare
 
 NAN, INF = float("nan"), float("inf")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from deeploy.simulate import onnxruntime_reference as reference
+from deeploy.verification import onnxruntime_reference as reference
 
 _SHIFT = 128  # between an int8 tensor and the uint8 tensor that stands for it
 _PLAIN = ("Relu", "Clip")  # what fusing takes into the quantisation behind it
