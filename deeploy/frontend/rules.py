@@ -79,7 +79,7 @@ def integers(node: gs.Node, name: str, length: int, default: list[int]) -> list[
 
 def _to_ints(node: gs.Node, name: str, found: Any) -> list[int]:
     array = np.atleast_1d(np.asarray(found))
-    if array.ndim != 1 or array.dtype.kind not in "iufb" or not np.array_equal(array, np.trunc(array)):
+    if array.ndim != 1 or array.dtype.kind not in "iufb" or not (np.isfinite(array) & (array == np.trunc(array))).all():
         raise broken(node, f"has no list of integers for '{name}'")
     return [int(value) for value in array]
 
