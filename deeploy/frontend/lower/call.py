@@ -63,7 +63,7 @@ class Call(Rewriter):
             return [], {}
         mul, add, shift = requant_constants(ratio, offset, self.zero)
         attributes = {"epilogue": ("requantise",), "shift": shift, "low": self.low, "high": self.high, **ties(mul, shift, self.zero)}
-        return [self.constant(mul), self.constant(add)], attributes
+        return [self.constant(mul, label="mul"), self.constant(add, label="add")], attributes
 
     def scaling(self, x: Quantised, factor: np.ndarray, plus: np.ndarray, limits: tuple[int, int] | None = None) -> Stage:
         """Constants and attributes of the RequantShift of x*factor + plus: arrays (float64, of one shape) that broadcast over x."""
@@ -71,7 +71,7 @@ class Call(Rewriter):
         mul = mul.reshape(factor.shape)
         add = summand(plus / self.step, shift) - x.z * mul.astype(np.int64) + (self.zero << shift) + half(shift)
         low, high = limits or (self.low, self.high)
-        return [self.constant(mul), self.constant(narrow(add))], {"shift": shift, "low": low, "high": high}
+        return [self.constant(mul, label="mul"), self.constant(narrow(add), label="add")], {"shift": shift, "low": low, "high": high}
 
     def image(self, x: gs.Tensor) -> gs.Tensor:
         """A channels-first tensor [N,C,W] or [N,C,H,W] as a channels-last image [N,H,W,C]."""
@@ -83,7 +83,9 @@ class Call(Rewriter):
         """As ``replace``, of an operator whose result is a channels-last image."""
         number, channels, *spatial = self.y.shape
         last = [number, *spatial, channels]
-        image = self.create(op, *inputs, shape=[number, *[1] * (2 - len(spatial)), *last[1:]], dtype=self.y.dtype, **attributes)
+        image = self.create(
+            op, *inputs, shape=[number, *[1] * (2 - len(spatial)), *last[1:]], dtype=self.y.dtype, label="channels last", **attributes
+        )
         rank = len(last)
         return self.finish(self.transpose(self.reshape(image, last), (0, rank - 1, *range(1, rank - 1))))
 

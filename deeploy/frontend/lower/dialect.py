@@ -216,7 +216,9 @@ def requant_shift(rw: Rewriter) -> bool:
     if fits and _is_identity(DType.of(x.dtype), factor, summand, shift):
         return rw.forward(x)
     factor, summand = (_broadcast(values, len(x.shape), x.shape[1] if len(x.shape) > 1 else 0) for values in (factor, summand))
-    return rw.replace("RequantShift", x, rw.constant(factor, np.int32), rw.constant(narrow(summand)), shift=shift, low=low, high=high)
+    return rw.replace(
+        "RequantShift", x, rw.constant(factor, np.int32, "mul"), rw.constant(narrow(summand), label="add"), shift=shift, low=low, high=high
+    )
 
 
 def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int) -> bool:

@@ -47,7 +47,7 @@ def _shift(rw: Rewriter) -> int:
 def softmax(rw: Rewriter) -> bool:
     levels, a, b, c, log2 = _attributes(rw, "n_levels", "coeffA", "coeffB", "coeffC", "log2")
     attrs: Attributes = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
-    return rw.replace("Softmax", rw.x, rw.constant(exponentials(a, b, c, log2)), **attrs)
+    return rw.replace("Softmax", rw.x, rw.constant(exponentials(a, b, c, log2), label="exponentials"), **attrs)
 
 
 @standard("ITAMax", "ITAPartialMax", lowers=True)
@@ -98,7 +98,7 @@ def function(rw: Rewriter) -> bool:
     first, last = limits(rw.x)
     values = np.arange(first, last + 1)
     table = integer.gelu(values, a, b) if is_gelu else integer.hard_swish(values, a, b, c)
-    return rw.replace("Lookup", rw.x, rw.constant(table, np.int32))
+    return rw.replace("Lookup", rw.x, rw.constant(table, np.int32, "table"))
 
 
 @standard("TrueIntegerDiv", lowers=True)
@@ -134,7 +134,7 @@ def requantised_function(rw: Rewriter) -> bool:
     x, dtype = source.inputs[0], np.dtype(np.int64)
     if source.op == "Lookup":
         results = applied(rw.node, values.astype(dtype), dtype)
-        return results is not None and rw.replace("Lookup", x, rw.constant(results, rw.y.dtype))
+        return results is not None and rw.replace("Lookup", x, rw.constant(results, rw.y.dtype, "table"))
     mul, add = rw.value(1), rw.value(2)
     if mul is None or add is None or mul.size != 1 or add.size != 1 or values.size != 1 or len(x.shape) != len(rw.y.shape):
         return False

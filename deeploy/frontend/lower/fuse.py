@@ -75,7 +75,11 @@ def fold_batch_norm(rw: Rewriter) -> bool:
     scale, bias, mean, variance, w, *old = (np.asarray(p, np.float64) for p in parts)
     factor = scale / np.sqrt(variance + rw.attrs.get("epsilon", 1e-5))
     shift = bias + (old[0] - mean if old else -mean) * factor
-    conv.inputs = [conv.inputs[0], rw.constant(w * factor.reshape([-1] + [1] * (w.ndim - 1))), rw.constant(shift)]
+    conv.inputs = [
+        conv.inputs[0],
+        rw.constant(w * factor.reshape([-1] + [1] * (w.ndim - 1)), label="weights"),
+        rw.constant(shift, label="bias"),
+    ]
     return rw.give(conv)
 
 
@@ -88,7 +92,7 @@ def bias(rw: Rewriter) -> bool:
         if front is None or values is None or values.dtype.kind not in "iuf" or front.op in _SUMS or stages(front):
             continue
         if list(tensor.shape) == list(rw.y.shape):
-            front.inputs.append(rw.constant(values, np.int32 if values.dtype.kind in "iu" else np.float32))
+            front.inputs.append(rw.constant(values, np.int32 if values.dtype.kind in "iu" else np.float32, "bias"))
             front.attrs["epilogue"] = ("bias",)
             return rw.give(front)
     return False
@@ -107,7 +111,7 @@ def requantise(rw: Rewriter) -> bool:
             return False
         summand = summand + values.astype(np.int64) * factor
         front.inputs = front.inputs[:-1]
-    front.inputs += [rw.constant(factor, np.int32), rw.constant(narrow(summand))]
+    front.inputs += [rw.constant(factor, np.int32, "mul"), rw.constant(narrow(summand), label="add")]
     front.attrs |= {"epilogue": ("requantise",), **{name: rw.attrs[name] for name in ("shift", "low", "high")}}
     return rw.give(front)
 
@@ -163,7 +167,7 @@ def shares(rw: Rewriter) -> bool:
     results = applied(rw.node, np.arange(smallest, smallest + 256), dtype)
     if results is None:
         return False
-    front.inputs.append(rw.constant(results, rw.y.dtype))
+    front.inputs.append(rw.constant(results, rw.y.dtype, "results"))
     front.attrs["smallest"] = smallest
     return rw.give(front)
 

@@ -31,7 +31,9 @@ def _transposed(tensor: gs.Tensor) -> tuple[gs.Tensor, tuple[int, ...] | None]:
 def _behind(rw: Rewriter, inputs: Sequence[gs.Tensor], perm: Sequence[int], attrs: Attributes) -> bool:
     """Replace the node by itself on untransposed ``inputs``, and a transpose of its result."""
     shape = [rw.y.shape[position] for position in inverse(perm)]
-    return rw.replace("Transpose", rw.create(rw.op, *inputs, shape=shape, dtype=rw.y.dtype, **attrs), perm=tuple(perm))
+    label = "channels last" if tuple(perm) == (0, len(perm) - 1, *range(1, len(perm) - 1)) else "before transpose"
+    early = rw.create(rw.op, *inputs, shape=shape, dtype=rw.y.dtype, label=label, **attrs)
+    return rw.replace("Transpose", early, perm=tuple(perm))
 
 
 def _fitted(rw: Rewriter, tensor: gs.Tensor, perm: Sequence[int]) -> gs.Tensor | None:

@@ -150,7 +150,7 @@ def _lookup(call: Call, y: Quantised) -> bool:
     first, last = limits(x.tensor)
     if np.dtype(x.tensor.dtype) == values.dtype and np.array_equal(values, np.arange(first, last + 1)):
         return call.replace("Reshape", x.tensor)
-    return call.replace("Lookup", x.tensor, call.constant(values))
+    return call.replace("Lookup", x.tensor, call.constant(values, label="table"))
 
 
 @rule(*RULES)

@@ -89,7 +89,9 @@ def batch_norm(call: Call) -> bool:
     plus = bias - mean * factor
     if call.result is not None:
         return _scaled(call, x, factor, plus)
-    return call.replace("Add", call.create("Mul", call.x, call.constant(factor), **PLAIN), call.constant(plus))
+    return call.replace(
+        "Add", call.create("Mul", call.x, call.constant(factor, label="factor"), **PLAIN), call.constant(plus, label="summand")
+    )
 
 
 def prelu(call: Call) -> bool:
@@ -208,7 +210,7 @@ def _quantised(call: Call, y: Quantised, tensor: gs.Tensor) -> gs.Tensor:
         return call.constant(values[stored.astype(np.int64) - limits(part.tensor)[0]])
     if np.dtype(part.tensor.dtype) == call.y.dtype and np.array_equal(values, np.arange(first, last + 1)):
         return part.tensor
-    return call.create("Lookup", part.tensor, call.constant(values), dtype=call.y.dtype)
+    return call.create("Lookup", part.tensor, call.constant(values, label="table"), dtype=call.y.dtype)
 
 
 def quantisation(call: Call) -> bool:
@@ -234,4 +236,6 @@ def quantisation(call: Call) -> bool:
         return not is_output
     low, high = limits(integer)
     ends = {"low": low, "high": high} if is_quantise else {}
-    return call.replace("Quantize" if is_quantise else "Dequantize", x, call.constant(scale), call.constant(zero), **ends)
+    return call.replace(
+        "Quantize" if is_quantise else "Dequantize", x, call.constant(scale, label="scale"), call.constant(zero, label="zero point"), **ends
+    )

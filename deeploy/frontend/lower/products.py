@@ -38,9 +38,9 @@ def integer_convolution(call: Call) -> bool:
     zero, weights = _zero_point(call, 2), _centred(call, 0)
     if zero is None or weights is None or not is_image(call.x):
         return False
-    bias = call.constant(-zero * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim))), np.int32)
+    bias = call.constant(-zero * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim))), np.int32, "bias")
     attrs = {**window(call.attrs), "group": call.attrs["group"], "zero_point": zero, "epilogue": ("bias",)}
-    return call.replace_image("Conv", call.image(call.x), call.constant(filters(weights)), bias, **attrs)
+    return call.replace_image("Conv", call.image(call.x), call.constant(filters(weights), label="weights"), bias, **attrs)
 
 
 def integer_product(call: Call) -> bool:
@@ -53,7 +53,7 @@ def integer_product(call: Call) -> bool:
         weights = _centred(call, len(b.shape) - 1)
         if weights is None:
             return False
-        b, weight_zero = call.constant(weights), 0
+        b, weight_zero = call.constant(weights, label="weights"), 0
     return call.replace("MatMul", a, b, trans_a=False, trans_b=False, a_zero_point=zero, b_zero_point=weight_zero)
 
 
@@ -87,7 +87,7 @@ def _filters(call: Call, x: Quantised) -> Stage | None:
     if not axis:
         offset = offset - x.z * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim)))
     constants, stage = call.requantisation(unit / call.step, offset)
-    return [call.constant(filters(weights)), *constants], stage
+    return [call.constant(filters(weights), label="weights"), *constants], stage
 
 
 def _per_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
@@ -127,7 +127,7 @@ def product(call: Call) -> bool:
     summand = _times(call, summand, beta)
     values, columns = constant(summand), call.y.shape[-1]
     if values is not None and (values.size == 1 or values.size == values.shape[-1] == columns):
-        bias = wide(call.constant(values.ravel(), values.dtype))
+        bias = wide(call.constant(values.ravel(), values.dtype, "bias"))
         return call.replace("MatMul", a, b, bias, **flags, **PLAIN, epilogue=("bias",))
     return call.replace("Add", call.create("MatMul", a, b, shape=call.y.shape, dtype=call.y.dtype, **flags, **PLAIN), summand)
 
@@ -159,7 +159,7 @@ def _quantised_product(call: Call, summand: gs.Tensor | None, flags: Attributes,
     attrs: Attributes = {**flags, "a_zero_point": a.z, "b_zero_point": b.z if b.is_scalar else 0}
     weights, factor = centred(b), b.tensor
     if weights is not None:
-        factor, attrs["b_zero_point"] = call.constant(weights), 0
+        factor, attrs["b_zero_point"] = call.constant(weights, label="weights"), 0
         if weights.ndim == 2 and a.z:
             offset = offset - a.z * weights.astype(np.int64).sum(axis=int(flags["trans_b"]))
             attrs["a_zero_point"] = 0

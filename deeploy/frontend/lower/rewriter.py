@@ -107,10 +107,10 @@ class Rewriter:
         self._names.add(name)
         return name
 
-    def constant(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> gs.Constant:
-        """A constant tensor; floats are stored in 32 bits where no type is given."""
+    def constant(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, label: str = "constant") -> gs.Constant:
+        """A constant tensor, called after the result and ``label``; floats are stored in 32 bits where no type is given."""
         array = np.asarray(values, dtype)
-        return build.const(self.name("constant"), array.astype(np.float32) if dtype is None and array.dtype.kind == "f" else array)
+        return build.const(self.name(label), array.astype(np.float32) if dtype is None and array.dtype.kind == "f" else array)
 
     def create(
         self,
@@ -118,11 +118,15 @@ class Rewriter:
         *inputs: gs.Tensor,
         shape: Sequence[int] | None = None,
         dtype: npt.DTypeLike | None = None,
+        label: str = "",
         **attributes: Any,
     ) -> gs.Tensor:
-        """The result of a new node; without ``shape`` as the operator has it, without ``dtype`` in the type of the first input."""
+        """The result of a new node, called after the result of the matched one and ``label`` or the operator.
+
+        Without ``shape`` it has that of the operator, without ``dtype`` the type of the first input.
+        """
         extents = result_shape(op, inputs, attributes) if shape is None else shape
-        result = build.variable(self.name(op.lower()), inputs[0].dtype if dtype is None else dtype, extents)
+        result = build.variable(self.name(label or op.lower()), inputs[0].dtype if dtype is None else dtype, extents)
         self._made.append(result)
         return self.into(result, op, *inputs, **attributes)
 

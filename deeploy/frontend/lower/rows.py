@@ -55,7 +55,7 @@ def reduction(call: Call) -> bool:
         if source is None or isinstance(source.tensor, gs.Constant) or not np.all(np.isfinite(reals)) or not np.any(reals):
             return False
         unit = float(np.abs(reals).max()) * count / 2**30  # of a sum, which fits 32 bits then
-        table = call.constant(np.rint(reals / unit), np.int32)
+        table = call.constant(np.rint(reals / unit), np.int32, "table")
         terms, ratio, offset = call.create("Lookup", source.tensor, table, dtype=np.int32), unit / call.step / share, 0
     constants, stage = call.requantisation(ratio, offset)
     return call.replace("ReduceSum", terms, *constants, **attrs, **stage)
@@ -64,7 +64,7 @@ def reduction(call: Call) -> bool:
 def extreme(call: Call) -> bool:
     """ArgMax, ArgMin: along the last axis, which is kept."""
     moved, _ = call.axis_last(call.x)
-    attrs = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
+    attrs: Attributes = {"smallest": call.op == "ArgMin", "last": bool(call.attrs.get("select_last_index", 0))}
     found = call.create("ArgMax", moved, shape=[*moved.shape[:-1], 1], dtype=call.y.dtype, **attrs)
     return call.replace("Reshape", found)  # the axes that remain are in the same order
 
@@ -83,7 +83,7 @@ def softmax(call: Call) -> bool:
         # What keeps sums and numerators within 32 bits, where nothing is lost by that.
         peak = (2**31 - 1) // (levels + int(call.x.shape[call.attrs["axis"]]))
         distances = np.arange(256, dtype=np.float64) * x.s
-        constants = [call.constant(np.rint(np.exp(-distances) * max(peak, 2**18)), np.uint32)]
+        constants = [call.constant(np.rint(np.exp(-distances) * max(peak, 2**18)), np.uint32, "exponentials")]
         attrs = {"levels": levels, "zero_point": call.zero, "low": call.low, "high": call.high}
     moved, perm = call.axis_last(x.tensor)
     return call.finish(call.transpose(call.create("Softmax", moved, *constants, dtype=call.y.dtype, **attrs), inverse(perm)))
@@ -105,7 +105,7 @@ def norm(call: Call) -> bool:
         row = _row(tensor, rows[-1])
         if row is None and (real_constant(tensor) is not None or math.prod(tensor.shape) != rows[-1]):
             return False
-        tensors.append(call.reshape(tensor, rows[-1:]) if row is None else call.constant(row))
+        tensors.append(call.reshape(tensor, rows[-1:]) if row is None else call.constant(row, label="row"))
     attrs: Attributes = {"centred": CENTRED[call.op], "epsilon": float(call.attrs.get("epsilon", 1e-5))}
     return call.finish(call.reshape(call.create("Normalise", call.reshape(call.x, rows), *tensors, **attrs), call.y.shape))
 
@@ -131,5 +131,5 @@ def _standardised(call: Call, x: Quantised, parameters: list[gs.Tensor], rows: l
     add = narrow(summand(bias / call.step, shift) + (call.zero << shift) + half(shift))
     attrs: Attributes = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
     stage: Attributes = {"epilogue": ("requantise",), "shift": shift, "low": call.low, "high": call.high}
-    inputs = call.reshape(x.tensor, rows), call.constant(mul), call.constant(add)
+    inputs = call.reshape(x.tensor, rows), call.constant(mul, label="mul"), call.constant(add, label="add")
     return call.finish(call.reshape(call.create("Standardise", *inputs, dtype=call.y.dtype, **attrs, **stage), call.y.shape))

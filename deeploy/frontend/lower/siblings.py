@@ -128,10 +128,10 @@ def siblings(rw: Rewriter) -> bool:
             return False
         group, own = common
         attrs |= {"shift": own.shift} | ({} if own.even is None else {"even": own.even})
-        constants = [rw.constant(own.mul, np.int32), rw.constant(narrow(own.add))]
+        constants = [rw.constant(own.mul, np.int32, "mul"), rw.constant(narrow(own.add), label="add")]
     elif stages(rw.node) == ("bias",):
         rows = [np.broadcast_to(np.asarray(n.inputs[2].values), _columns(n)) for n in group]
-        constants = [rw.constant(np.concatenate(rows))]
+        constants = [rw.constant(np.concatenate(rows), label="bias")]
     return _join(rw, group, attrs, constants)
 
 
@@ -144,7 +144,7 @@ def _join(rw: Rewriter, group: Sequence[gs.Node], attrs: Attributes, constants: 
         n.inputs.clear()
     *rows, _ = rw.y.shape
     columns = [int(t.shape[-1]) for t in results]
-    stacked = rw.constant(np.concatenate(weights))
+    stacked = rw.constant(np.concatenate(weights), label="weights")
     attrs["trans_b"] = True
     both = rw.create("MatMul", rw.x, stacked, *constants, shape=[*rows, sum(columns)], dtype=rw.y.dtype, **attrs)
     both.inputs[0].name = " and ".join(n.name for n in group)

@@ -32,7 +32,7 @@ def staged(rw: Rewriter) -> bool:
             continue
         readers = [reader for reader in tensor.outputs if build.lowered(reader) and reader.op not in VIEWS]
         if len(readers) >= READERS:
-            rw.let_read(readers, tensor, rw.create(MATERIALISE, tensor))
+            rw.let_read(readers, tensor, rw.create(MATERIALISE, tensor, label="staged"))
             return True
     return False
 
