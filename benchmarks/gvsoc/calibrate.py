@@ -40,7 +40,8 @@ HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benc
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
 """
 JOBS = FILE.with_name("npu_timing.toml")
-JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
+JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in neureka_model.py has them, which
+# benchmarks/gvsoc/neureka.py measures; terms of subtiles
 # of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
 # wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
 # (make calibrate) from layers of benchmarks/gvsoc/gathered.py. Kernels in which cores work as well: gathered_timing.toml.

@@ -3,7 +3,7 @@
     python benchmarks/gvsoc/neureka.py [--json]
 
 Every result is compared with NumPy, bit for bit. Measured is the fourth of four equal calls, from working out the registers to
-the end of the wait. ``expected`` is the closed form of targets/siracusa/npu.py. Exit status 1 when a result differs or nothing
+the end of the wait. ``expected`` is the closed form of neureka_model.py among the tests. Exit status 1 when a result differs or nothing
 can be simulated.
 """
 
@@ -24,8 +24,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from layer import BARE, SimulationError, simulate
 
 from kernels import versions
-from targets.siracusa import npu
 from targets.siracusa.npu import Layer, Mode
+from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_jobs import HAL, ROOT, SOURCES, Case, case, headers, split
 
 BYTES, ROOM = 160 * 1024, 64 * 1024  # of a job and of its result
@@ -52,8 +52,8 @@ class Job:
         """Cycles, as the planner expects them."""
         t, layer = self.case.tile, self.case.layer
         if self.is_linear:
-            return npu.linear_cycles(layer, t.height * t.width, t.channels_in, t.channels_out)
-        return npu.cycles(layer, t.height, t.width, t.channels_in, t.channels_out)
+            return model.linear_cycles(layer, t.height * t.width, t.channels_in, t.channels_out)
+        return model.cycles(layer, t.height, t.width, t.channels_in, t.channels_out)
 
 
 def convolution(mode: Mode, size: tuple[int, int], channels: int, filters: int, **layer: Any) -> Job:

@@ -139,7 +139,7 @@ def _windows(access: Map, other: Map) -> Iterator[tuple[str, str, int, int]]:
 
 def _loops(nest: Nest, operands: Mapping[str, Map], extents: Mapping[str, int]) -> Iterator[_Loop]:
     """The loops of a nest: dimensions, or their quotients and remainders where a factor sees only these."""
-    for name in nest.dims():
+    for name in (dim.name for dim in nest.iterated()):
         seen = {operand: _seen(access, name) for operand, access in operands.items()}
         radices = {radix for parts in seen.values() for part, radix in parts if part != "all"}
         size = extents[name]
@@ -157,7 +157,7 @@ def _seen(access: Map, name: str) -> set[tuple[str, int]]:
     for axis in access.axes:
         for atom, _ in axis.terms:
             if isinstance(atom, Dim):
-                if atom.name == name:
+                if name == atom.name or any(name == dim.name for dim in atom.of):
                     found.add(("all", 0))
             elif isinstance(atom, Quotient | Remainder) and any(dim.name == name for dim in atom.dims()):
                 alone = _is_alone(atom.inner, name)

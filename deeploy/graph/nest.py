@@ -32,6 +32,7 @@ class Kind(Enum):
     PARALLEL = "parallel"  # independent: may be tiled, spread over cores, cut across chips
     REDUCTION = "reduction"  # combined into one output: a cut leaves partial results
     COUPLED = "coupled"  # in the output, yet every output depends on all of it: never cut
+    ENCODED = "encoded"  # of how an operand is stored: no iterations, every one reads all of it
 
 
 class Combine(Enum):
@@ -52,6 +53,7 @@ class Dim(Atom):
 
     ``runtime`` names the run-time value that limits the loop (a position, say); the dimension is planned at its extent. ``whole``
     names another dimension over the same indices, all of which every one of these depends on: elements of a row that is read whole.
+    ``of`` are the dimensions whose elements an encoded one holds.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Dim(Atom):
     combine: Combine | None = None
     runtime: str | None = None
     whole: str | None = None
+    of: tuple[Dim, ...] = ()
 
     def span(self, box: Mapping[str, Span]) -> Span:
         return box[self.name]
@@ -71,6 +74,7 @@ class Dim(Atom):
 
     def atoms(self) -> Iterator[Atom]:
         yield self
+        yield from self.of
 
     def __str__(self) -> str:
         return self.name
@@ -89,6 +93,14 @@ def reduction(*names: str, combine: Combine = SUM, runtime: str | None = None) -
 def coupled(*names: str) -> tuple[Dim, ...]:
     """Dimensions along which every output depends on every input."""
     return tuple(Dim(name, Kind.COUPLED) for name in names)
+
+
+def encoded(*names: str, of: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Dimensions of the axes in which an operand is stored that hold, encoded, the elements of others (``of``): bits, packed bytes, blocks.
+
+    Whatever part of those is computed reads all of them. Their extents are those of the stored operand.
+    """
+    return tuple(Dim(name, Kind.ENCODED, of=tuple(of)) for name in names)
 
 
 class Map:
@@ -136,6 +148,10 @@ class Nest:
     def dims(self) -> Mapping[str, Dim]:
         """Every dimension of this phase by name, in order of first appearance in writes, then in reads."""
         return self._dims
+
+    def iterated(self) -> tuple[Dim, ...]:
+        """The dimensions that iterations run over."""
+        return tuple(dim for dim in self._dims.values() if dim.kind is not Kind.ENCODED)
 
     @cached_property
     def _dims(self) -> Mapping[str, Dim]:
@@ -286,11 +302,11 @@ class Geometry:
         box = self.box(tile)
         total = 0
         for phase in (self.nest, *self.nest.phases):
-            dims = phase.dims()
-            sums = any(d.kind is Kind.REDUCTION and d.combine is SUM for d in dims.values())
+            dims = phase.iterated()
+            sums = any(d.kind is Kind.REDUCTION and d.combine is SUM for d in dims)
             factors = [m for m in phase.reads.values() if any(d.kind is Kind.REDUCTION for d in m.dims())]
             if sums and len(factors) >= 2:
-                total += math.prod(box[name][1] - box[name][0] + 1 for name in dims)
+                total += math.prod(box[dim.name][1] - box[dim.name][0] + 1 for dim in dims)
         return total
 
     def cuttable(self, name: str) -> Kind | None:
@@ -303,7 +319,7 @@ class Geometry:
         for phase in (self.nest, *self.nest.phases):
             for name, dim in phase.dims().items():
                 kinds.setdefault(name, set()).add(dim.kind)
-        return {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and Kind.COUPLED not in found}
+        return {name: next(iter(found)) for name, found in kinds.items() if len(found) == 1 and not found & {Kind.COUPLED, Kind.ENCODED}}
 
 
 def is_broadcast(maps: Sequence[Map], size: int) -> bool:

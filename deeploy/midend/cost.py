@@ -172,7 +172,8 @@ def work_of(call: Call, found: Rate) -> Work:
     written = [access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes]
     outputs = [[dim.name for dim in access.dims()] for access in written]
     last = {dim.name for dim in written[0].axes[-1].dims()} if written else set()
-    macs = [[*dims] for dims in (p.dims() for p in (nest, *nest.phases)) if any(d.kind is Kind.REDUCTION for d in dims.values())]
+    phases = [phase.iterated() for phase in (nest, *nest.phases)]
+    macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
     mac = found.mac * _idle(call, found)
     terms = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
     groups = {"rows": [name for name in (outputs[0] if outputs else ()) if name not in last], "runs": _runs(call)}

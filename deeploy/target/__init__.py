@@ -68,7 +68,7 @@ from deeploy.graph.kernel import (
     permuted,
     types,
 )
-from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, parallel, reduction
+from deeploy.graph.nest import MAX, MIN, SUM, Combine, Dim, Geometry, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.rewrite import Pass, Rule, rule
 from deeploy.graph.target import (
@@ -135,6 +135,7 @@ __all__ = [
     "Topology",
     "Types",
     "coupled",
+    "encoded",
     "load",
     "load_array",
     "load_device",

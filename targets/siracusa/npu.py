@@ -7,7 +7,7 @@ The facts are those of GVSoC's model of the engine (revision edfcd839). A job co
 
 with 8-bit x and unsigned weights w of 2 to 8 bits, as a 1x1, a dense 3x3 or a depthwise 3x3 convolution of stride 1 (1x1:
 of any stride, by the distances of its inputs). It works on 6x6 pixels, 32 output channels and 32 (3x3: 28) input channels
-at a time; depthwise on 28 channels. ``kernels/neureka/neureka.h`` fills the registers of a tile in C; ``job`` is the same.
+at a time; depthwise on 28 channels. ``kernels/neureka/neureka.h`` fills the registers of a tile in C.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 PIXELS = 6  # outputs of a subtile, in height and in width
 GROUP = 32  # channels of a subtile; bytes of the weights of one pass
 NARROW = 28  # input channels of a 3x3 subtile: 9 taps of 28 bits fill 32 bytes
-REGISTERS = 24
 
 
 class Mode(Enum):
@@ -111,77 +110,10 @@ class Layer:
         )
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One job's part of a layer.
-
-    ``height`` and ``width`` are those of the output. Distances are in bytes, between pixels and between rows that follow each
-    other in the convolution: of stride 2, every second one. ``top`` to ``right`` count the rows and columns beyond the border.
-    Addresses: x is that of the first pixel inside.
-    """
-
-    height: int
-    width: int
-    channels_in: int
-    channels_out: int
-    x_pixel: int
-    x_row: int
-    y_pixel: int
-    y_row: int
-    top: int = 0
-    left: int = 0
-    bottom: int = 0
-    right: int = 0
-    x: int = 0
-    y: int = 0
-    weights: int = 0
-    scale: int = 0
-    bias: int = 0
-    shifts: int = 0
-
-
-def _groups(count: int, size: int) -> tuple[int, int]:
+def groups(count: int, size: int) -> tuple[int, int]:
     """How many groups of ``size`` hold ``count``, and how many are in the last one."""
     groups = -(-count // size)
     return groups, count - (groups - 1) * size
-
-
-def job(layer: Layer, tile: Tile) -> Array:
-    """The registers of a job, uint32[24], in their order; addresses are their low 32 bits."""
-    mode = layer.mode
-    nb_in, rem_in = _groups(tile.channels_in, mode.inputs)
-    nb_out, rem_out = _groups(tile.channels_out, mode.outputs)
-    nb_h, nb_w = -(-tile.height // PIXELS), -(-tile.width // PIXELS)
-    rem_h, rem_w = tile.height % PIXELS, tile.width % PIXELS
-    halo = mode.taps - 1
-    bottom = tile.bottom + (PIXELS - rem_h) % PIXELS if tile.bottom else 0
-    right = tile.right + (PIXELS - rem_w) % PIXELS if tile.right else 0
-    per_output = {
-        Mode.POINTWISE: GROUP * nb_in,
-        Mode.DENSE: GROUP * layer.bits * nb_in,
-        Mode.DEPTHWISE: 0,
-    }[mode]
-    values = [
-        tile.weights,
-        tile.x - tile.top * tile.x_row - tile.left * tile.x_pixel,
-        tile.y,
-        tile.scale,
-        tile.shifts,
-        tile.bias,
-        *(tile.x_pixel, tile.x_row, 0),
-        *(GROUP, tile.y_pixel, tile.y_row),
-        *(GROUP, per_output, 0),
-        rem_out << 16 | rem_in,
-        rem_h << 16 | rem_w,
-        (rem_h + halo if rem_h else 0) << 16 | (rem_w + halo if rem_w else 0),
-        nb_out << 16 | nb_in,
-        nb_h << 16 | nb_w,
-        tile.top << 28 | right << 24 | bottom << 20 | tile.left << 16 | layer.padding_value & 0xFF,
-        layer.weight_offset,
-        0,
-        layer.config,
-    ]
-    return np.array([value & 0xFFFFFFFF for value in values], np.uint32)
 
 
 def weight_range(weights: Array) -> tuple[int, int] | None:
@@ -207,15 +139,15 @@ def encode(weights: Array, layer: Layer) -> Array:
     if layer.mode is Mode.DEPTHWISE:
         values = values.transpose(1, 0, 2, 3)  # the channels of all kernels lie side by side
     rows, channels = values.shape[:2]
-    groups, _ = _groups(channels, layer.mode.inputs)
-    filled = np.zeros((rows, groups * layer.mode.inputs, layer.mode.taps**2), np.uint8)
+    count, _ = groups(channels, layer.mode.inputs)
+    filled = np.zeros((rows, count * layer.mode.inputs, layer.mode.taps**2), np.uint8)
     filled[:, :channels] = values.reshape(rows, channels, -1)
-    planes = filled.reshape(rows, groups, layer.mode.inputs, -1, 1) >> np.arange(8) & 1  # [K, group, channel, tap, bit]
+    planes = filled.reshape(rows, count, layer.mode.inputs, -1, 1) >> np.arange(8) & 1  # [K, group, channel, tap, bit]
     if layer.mode is Mode.POINTWISE:
-        quads = planes.reshape(rows, groups, 8, 4, 8).swapaxes(3, 4)
-        return np.packbits(quads.reshape(rows, groups, 256), axis=-1, bitorder="little")
-    bits = np.zeros((rows, groups, layer.bits, 256), np.uint8)
-    bits[..., : 9 * NARROW] = planes.transpose(0, 1, 4, 3, 2)[:, :, : layer.bits].reshape(rows, groups, layer.bits, -1)
+        quads = planes.reshape(rows, count, 8, 4, 8).swapaxes(3, 4)
+        return np.packbits(quads.reshape(rows, count, 256), axis=-1, bitorder="little")
+    bits = np.zeros((rows, count, layer.bits, 256), np.uint8)
+    bits[..., : 9 * NARROW] = planes.transpose(0, 1, 4, 3, 2)[:, :, : layer.bits].reshape(rows, count, layer.bits, -1)
     packed = np.packbits(bits, axis=-1, bitorder="little")
     return packed[0] if layer.mode is Mode.DEPTHWISE else packed
 
@@ -297,74 +229,3 @@ def _bias(scale: Array, shift: int, steps: Array, first: Array, least: Array, mo
 def _narrow(scale: Array) -> Array:
     """Scales in the smallest of the engine's types."""
     return scale.astype(next(kind for kind in (np.uint8, np.uint16, np.uint32) if scale.max() <= np.iinfo(kind).max))
-
-
-# Cycles of core 0 from working out the registers of a job to the return of the wait, beyond those of the engine, and those
-# that neureka_linear adds. GVSoC edfcd839, gcc 12 -O3, caches warm: benchmarks/gvsoc/neureka.py.
-DRIVER, LINEAR = 435, 75
-
-
-def cycles(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
-    """Cycles of a job that is waited for, while nobody else uses L1; see ``busy``."""
-    return DRIVER + busy(layer, height, width, channels_in, channels_out)
-
-
-def linear_cycles(layer: Layer, pixels: int, channels_in: int, channels_out: int) -> int:
-    """Cycles of the jobs that ``neureka_linear`` begins for so many pixels, until the last one was waited for."""
-    images = [(height, width) for height, width in ((pixels // PIXELS, PIXELS), (1, pixels % PIXELS)) if height and width]
-    return DRIVER + LINEAR + sum(busy(layer, *image, channels_in, channels_out) for image in images)
-
-
-def busy(layer: Layer, height: int, width: int, channels_in: int, channels_out: int) -> int:
-    """Cycles in which the engine works on a job, while nobody else uses L1.
-
-    For every group of output channels and every subtile of 6x6 pixels: for every group of input channels 6, its inputs (a pixel
-    a cycle; 1x1: as if there were 36, and 6 more), 6 to 34 to set up, and a pass a cycle (1x1: one for each output; dense: one for
-    each output and bit; depthwise: one for each bit), 8 more where dense; then scales (4 bytes a cycle) and 9, biases 4 and 8,
-    and a pixel a cycle out, 3 more for 1x1; int32: 8 channels of a pixel a cycle. With weights in their own memory the passes
-    hide behind the next inputs, but for those of the last subtile of a group of outputs.
-    """
-    mode = layer.mode
-    inputs, _ = _groups(channels_in, mode.inputs)
-    if mode is Mode.DEPTHWISE:
-        inputs = 1
-    total = 0
-    for outputs, groups in _parts(channels_out, mode.outputs):
-        passes = {Mode.POINTWISE: outputs, Mode.DENSE: outputs * layer.bits + 8, Mode.DEPTHWISE: layer.bits}[mode]
-        if layer.in_weight_memory and mode is Mode.DEPTHWISE:
-            passes *= outputs
-        each = 0
-        for tall, rows in _parts(height, PIXELS):
-            for wide, columns in _parts(width, PIXELS):
-                steps = rows * columns * inputs
-                fetch = PIXELS**2 + 6 if mode is Mode.POINTWISE else (tall + 2) * (wide + 2)
-                each += steps * (6 + fetch + _set_up(layer)) + rows * columns * _finish(layer, tall, wide, outputs)
-                if not layer.in_weight_memory:
-                    each += steps * passes
-                elif mode is not Mode.DEPTHWISE:
-                    is_first = tall == min(height, PIXELS) and wide == min(width, PIXELS)
-                    each += (steps - is_first) * max(0, _set_up(layer) + passes - fetch - 3)
-        total += groups * (each + (passes if layer.in_weight_memory else 0))
-    return total
-
-
-def _set_up(layer: Layer) -> int:
-    if layer.mode is Mode.POINTWISE:
-        return 7 if layer.in_weight_memory else 10
-    return 6 if layer.mode is Mode.DENSE else 34
-
-
-def _finish(layer: Layer, tall: int, wide: int, outputs: int) -> int:
-    """Cycles from the sums of a subtile to its outputs in L1."""
-    pixels = (tall - 1) * PIXELS + wide
-    streams = -(-outputs // 8)
-    extra = 3 if layer.mode is Mode.POINTWISE else 0
-    if layer.y_type == "s32":
-        return pixels * streams + extra + (PIXELS**2 * streams + 10 if layer.accumulate else 0)
-    scales = -(-outputs * layer.scale_bits // 32)
-    return int(layer.shift is None) + scales + 9 + 4 + 8 + pixels + extra
-
-
-def _parts(count: int, size: int) -> list[tuple[int, int]]:
-    """The pieces of at most ``size`` that make ``count``, as (length, how many)."""
-    return [(length, many) for length, many in ((size, count // size), (count % size, 1)) if length and many]

@@ -2,8 +2,7 @@
 
 Weights, scales and biases are encoded when a node is bound. A tile is one job or a few, so it may be cut anywhere along height
 and width, and along output channels at whole groups of them; input channels stay together, as there is one pass over them.
-Nests count multiply-accumulates by the node's own dimensions; a second phase without products says which encoded bytes a tile
-reads, and how many bits its weights have.
+Nests count multiply-accumulates by the node's own dimensions; encoded ones say in which bytes and bits weights are stored.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Unpack
 
-from deeploy.graph.expr import Expr
 from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, Kernel, Layout, Map, Nest, Node, Operator, Row, Tiling, parallel, reduction, types
+from deeploy.target import BYTES, Dim, Kernel, Layout, Map, Nest, Node, Operator, Row, Tiling, encoded, parallel, reduction, types
 
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import Lowered, lower, lower_strips, lower_thinned, lower_windows
@@ -113,47 +111,40 @@ def _layouts(form: Form, weights: str) -> Mapping[str, Layout]:
 # ---- nests
 
 
-def _encoded(nest: Nest, operand: str, *within: Expr, is_3x3: bool = False) -> Nest:
-    """The nest whose ``operand`` is encoded: ``within`` are the axes but for the 32 bytes of a pass, and the passes of 3x3 kernels.
-
-    Products are counted with one byte of the first pass; the second phase reads all of them.
-    """
-    bit, byte, fh, fw = reduction("bit", "byte", "fh", "fw")
-    phase = Nest({operand: Map(*within, *([bit] if is_3x3 else []), byte)}, {}, extents={"byte": GROUP})
-    reads = {**nest.reads, operand: Map(*within, *([(3 * fh + fw) // 9] if is_3x3 else []), 0)}
-    return Nest(reads, nest.writes, extents=nest.extents, phases=(phase,))
+def _bytes(*of: Dim) -> Dim:
+    """The axis of 32 bytes that hold elements of these dimensions."""
+    return encoded("byte", of=of)[0]
 
 
 def _pointwise_nest(node: Node) -> Nest:
     (n, oh, ow, k), (c,) = parallel("n", "oh", "ow", "k"), reduction("c")
     sh, sw = conv.window(node).strides
-    image = Nest({"x": Map(n, sh * oh, sw * ow, c)}, {"y": Map(n, oh, ow, k)})
-    return _encoded(image, "w", k, c // GROUP)
+    return Nest({"x": Map(n, sh * oh, sw * ow, c), "w": Map(k, c // GROUP, _bytes(c))}, {"y": Map(n, oh, ow, k)})
 
 
 def _dense_nest(node: Node) -> Nest:
-    (k,), (c,) = parallel("k"), reduction("c")
-    return _encoded(conv.nest(lambda *_: Map(k))(node), "w", k, c // NARROW, is_3x3=True)
+    (k,), (c, fh, fw) = parallel("k"), reduction("c", "fh", "fw")
+    (bit,) = encoded("bit", of=(fh, fw))
+    return conv.nest(lambda *_: Map(k, c // NARROW, bit, _bytes(c, fh, fw)))(node)
 
 
 def _depthwise_nest(node: Node) -> Nest:
-    (k,) = parallel("k")
-    return _encoded(conv.depthwise_nest(lambda *_: Map(k))(node), "w", k // NARROW, is_3x3=True)
+    (k,), (fh, fw) = parallel("k"), reduction("fh", "fw")
+    (bit,) = encoded("bit", of=(fh, fw))
+    return conv.depthwise_nest(lambda *_: Map(k // NARROW, bit, _bytes(fh, fw)))(node)
 
 
 def _windows_nest(node: Node) -> Nest:
-    """The weights of row after row of taps; of columns there are equally many."""
-    g = conv.window(node)
-    (k,), (fh, fw, c) = parallel("k"), reduction("fh", "fw", "c")
-    tap = (fh * g.width + fw) * g.channels + c
-    (group,), byte = reduction("group"), reduction("byte")[0]  # groups of taps: what the engine's cycles are counted by
-    nest = _encoded(conv.nest(lambda *_: Map(k))(node), "w", k, tap // GROUP)
-    return replace(nest, phases=(Nest({"w": Map(k, group, byte)}, {}, extents={"byte": GROUP}),))
+    """Weights of all taps, one after the other; ``group`` counts the engine's passes over them."""
+    (k,), taps = parallel("k"), reduction("fh", "fw", "c")
+    (group,) = encoded("group", of=taps)
+    return conv.nest(lambda *_: Map(k, group, _bytes(*taps)))(node)
 
 
 def _product_nest(node: Node) -> Nest:
     (n,), (k,) = parallel("n"), reduction("k")
-    return _encoded(matmul.nest("rows")(node), "b", n, k // GROUP)
+    nest = matmul.nest("rows")(node)
+    return replace(nest, reads={**nest.reads, "b": Map(n, k // GROUP, _bytes(k))})
 
 
 # ---- what templates see, and room

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from targets.siracusa import npu
-from targets.siracusa.npu import Layer, Mode, Tile
+from targets.siracusa.npu import Layer, Mode
+from tests.targets.siracusa.neureka_model import Tile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

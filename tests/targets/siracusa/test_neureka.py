@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from targets.siracusa import npu
-from targets.siracusa.npu import Layer, Mode, Tile
+from targets.siracusa.npu import Layer, Mode
+from tests.targets.siracusa import neureka_model as model
+from tests.targets.siracusa.neureka_model import Tile
 
 from .conftest import BARE, Simulate, build
 from .neureka_jobs import HAL, ROOT, SOURCES, case, headers, split, sweep
@@ -54,18 +56,18 @@ def test_registers_are_the_same_in_c(library: ctypes.CDLL) -> None:
     for layer, tile in cases:
         addresses = {name: int(address) for name, address in zip(ADDRESSES, random.integers(0x10000000, 0x10800000, 6), strict=True)}
         tile = replace(tile, **addresses)
-        registers = (ctypes.c_uint32 * npu.REGISTERS)()
+        registers = (ctypes.c_uint32 * model.REGISTERS)()
         c_layer = CLayer(layer.config, layer.weight_offset, layer.padding_value)
         c_tile = CTile(**{field.name: getattr(tile, field.name) for field in fields(Tile)})
         library.fill(ctypes.byref(c_layer), ctypes.byref(c_tile), registers)
-        np.testing.assert_array_equal(list(registers), npu.job(layer, tile), err_msg=f"{layer} {tile}")
+        np.testing.assert_array_equal(list(registers), model.job(layer, tile), err_msg=f"{layer} {tile}")
     assert len({astuple(tile)[:4] for _, tile in cases}) > 40
 
 
 def test_registers_of_a_known_job() -> None:
     layer = Layer(Mode.DENSE, "s8", "u8", 4, -8, 16, 12, padding_value=-3, in_weight_memory=True)
     tile = Tile(13, 6, 57, 32, 57, 400, 32, 192, 1, 1, 1, 0, x=0x10001000, y=0x10002000, weights=0x10400000, scale=8, bias=16)
-    got = npu.job(layer, tile)
+    got = model.job(layer, tile)
     assert got[:6].tolist() == [0x10400000, 0x10001000 - 400 - 57, 0x10002000, 8, 0, 16]
     assert got[6:15].tolist() == [57, 400, 0, 32, 32, 192, 32, 32 * 4 * 3, 0]
     assert got[15:20].tolist() == [32 << 16 | 1, 1 << 16 | 0, 3 << 16 | 0, 1 << 16 | 3, 3 << 16 | 1]
@@ -210,15 +212,15 @@ def test_cycles_are_those_that_the_planner_expects(application: Path, simulate: 
     assert ys == [made.expected() for made in cases]
     for made, measured in zip(cases, cycles, strict=True):
         tile = made.tile
-        expected = npu.cycles(made.layer, tile.height, tile.width, tile.channels_in, tile.channels_out)
+        expected = model.cycles(made.layer, tile.height, tile.width, tile.channels_in, tile.channels_out)
         assert abs(measured - expected) < 120 + 0.03 * measured, (made.layer, measured, expected)
 
 
 def test_cycles_of_known_jobs() -> None:
     """Counted by hand: subtiles, groups of channels and their passes."""
     near = Layer(Mode.POINTWISE, scale_bits=8)
-    assert npu.busy(near, 12, 12, 64, 64) == 2 * 4 * (2 * (6 + 42 + 10 + 32) + 8 + 9 + 4 + 8 + 36 + 3)
-    assert npu.busy(replace(near, in_weight_memory=True), 12, 12, 64, 64) == 2 * (4 * (2 * (6 + 42 + 7) + 68) + 32)
+    assert model.busy(near, 12, 12, 64, 64) == 2 * 4 * (2 * (6 + 42 + 10 + 32) + 8 + 9 + 4 + 8 + 36 + 3)
+    assert model.busy(replace(near, in_weight_memory=True), 12, 12, 64, 64) == 2 * (4 * (2 * (6 + 42 + 7) + 68) + 32)
     dense = Layer(Mode.DENSE, bits=4, y_type="s32")
-    assert npu.busy(dense, 6, 7, 28, 32) == (6 + 64 + 6 + 4 * 32 + 8 + 36 * 4) + (6 + 24 + 6 + 4 * 32 + 8 + 31 * 4)
-    assert npu.linear_cycles(near, 64, 64, 64) > npu.linear_cycles(near, 60, 64, 64) > npu.DRIVER
+    assert model.busy(dense, 6, 7, 28, 32) == (6 + 64 + 6 + 4 * 32 + 8 + 36 * 4) + (6 + 24 + 6 + 4 * 32 + 8 + 31 * 4)
+    assert model.linear_cycles(near, 64, 64, 64) > model.linear_cycles(near, 60, 64, 64) > model.DRIVER

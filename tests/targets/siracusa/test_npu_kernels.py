@@ -14,8 +14,9 @@ from deeploy.midend.bind import mismatch
 from deeploy.midend.machine import Options
 from deeploy.target import Target, load
 from targets.siracusa import npu
-from targets.siracusa.npu import Mode, busy
+from targets.siracusa.npu import Mode
 from targets.siracusa.npu_kernels import KERNELS
+from tests.targets.siracusa.neureka_model import busy
 
 from .npu_networks import Array, Layer, check, compiled, kernels_of
 
