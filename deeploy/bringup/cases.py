@@ -1,6 +1,6 @@
-"""What a kernel is tried on: nodes of its operator, fixed and random ones, that it accepts, and what its reference makes of them.
+"""What a kernel is tried on: random nodes of its operator that it accepts, and what its reference makes of them.
 
-Shapes and attributes come from the declaration's samples and from the operator (``operators/samples.py``, ``operators/draws.py``);
+Shapes and attributes come from the declaration's samples and from the operator (``operators/draws.py``);
 element types, epilogues, constants and values are drawn here, over all that the declaration accepts.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.operators import draws
-from deeploy.operators.samples import SAMPLES
 
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
 _FEW_TRIES = 6  # for a random one
@@ -48,16 +47,15 @@ class Case:
         return f"{given} -> {', '.join(map(str, self.node.outputs))}{stages}"
 
 
-def cases(kernel: Kernel, samples: int = 0, seed: int = 0, fixed: bool = True) -> list[Case]:
-    """Nodes that the kernel accepts: of every sample of its operator one (``fixed``), and ``samples`` random ones.
+def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
+    """Nodes that the kernel accepts: one of every sample of its declaration, and ``samples`` random ones.
 
     Of the random nodes those come first that need C of their own: other element types, another epilogue, other macros.
     """
     rng = random.Random(f"{seed} {kernel.name} {sorted((n, sorted(t.value for t in types)) for n, types in kernel.types.items())}")
-    given = (*kernel.samples, *SAMPLES.get(kernel.op, ()))
     seen: set[object] = set()
     found: list[Case] = []
-    for sample in given if fixed else ():
+    for sample in kernel.samples:
         case = _case(kernel, sample, rng, seen)
         if case is not None:
             found.append(case)
@@ -67,7 +65,7 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0, fixed: bool = True) -
     for attempt in range(_MOST_ATTEMPTS if samples else 0):
         if len(drawn) == samples or ((found or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
             break
-        case = _case(kernel, _drawn(kernel, given, rng), rng, seen, _FEW_TRIES)
+        case = _case(kernel, _drawn(kernel, rng), rng, seen, _FEW_TRIES)
         if case is None:
             continue
         new = _shown(kernel, case.node) - seen
@@ -76,11 +74,11 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0, fixed: bool = True) -
     return [*found, *drawn, *further[: samples - len(drawn)]]
 
 
-def _drawn(kernel: Kernel, given: Sequence[Sample], rng: random.Random) -> Sample | None:
+def _drawn(kernel: Kernel, rng: random.Random) -> Sample | None:
     """A random node of the operator, or one of the samples with other extents."""
     if kernel.op in draws.DRAWS and not (kernel.samples and rng.random() < _RANDOM):
         return draws.draw(kernel.op, rng)
-    return _stretched(kernel, rng.choice(kernel.samples or given), rng) if given else None
+    return _stretched(kernel, rng.choice(kernel.samples), rng) if kernel.samples else None
 
 
 def _stretched(kernel: Kernel, sample: Sample, rng: random.Random) -> Sample | None:

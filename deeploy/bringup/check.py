@@ -16,10 +16,10 @@ from deeploy.bringup.cases import Case, cases
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
-from deeploy.operators.samples import SAMPLES
+from deeploy.operators.draws import DRAWS
 from deeploy.resources import resource
 
-SAMPLES_PER_KERNEL = 12
+SAMPLES_PER_KERNEL = 16
 
 Status = Literal["ok", "failed", "note"]
 
@@ -69,7 +69,6 @@ def check(
     everything: bool = False,
     samples: int = SAMPLES_PER_KERNEL,
     seed: int = 0,
-    fixed: bool = True,
 ) -> Findings:
     """Check a target.
 
@@ -78,7 +77,6 @@ def check(
         everything: also the kernels whose C is the compiler's own, beside those of the target; its tests run those.
         samples: random nodes of every kernel.
         seed: of all that is random; the same one gives the same nodes and runs.
-        fixed: whether the nodes that are the same for every seed are run, too.
 
     Raises:
         BuildError: there is no C compiler with sanitizers.
@@ -95,7 +93,7 @@ def check(
         if not everything and _is_borrowed(kernel, target):
             borrowed += 1
             continue
-        rows.append(_kernel(kernel, target, compiler, lambda kernel: cases(kernel, samples, seed, fixed), seed))
+        rows.append(_kernel(kernel, target, compiler, lambda kernel: cases(kernel, samples, seed), seed))
     if borrowed:
         rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))
     return Findings(target.name, (*rows, *_timing(target), *_missing(target)), samples, seed)
@@ -139,7 +137,7 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
     except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
     if not given:
-        need = "it accepts none of the samples" if kernel.op in SAMPLES or kernel.samples else "there are no samples"
+        need = "it accepts none of the samples" if kernel.op in DRAWS or kernel.samples else "there are no samples"
         return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
     with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
         try:
@@ -175,7 +173,7 @@ def _timing(target: Target) -> Iterable[Row]:
 
 def _missing(target: Target) -> Iterable[Row]:
     """Operators of the integer form that no kernel runs; views need none."""
-    lacking = sorted(set(SAMPLES) - {kernel.op for kernel in target.kernels})
+    lacking = sorted(set(DRAWS) - {kernel.op for kernel in target.kernels})
     if lacking:
         yield Row("missing", "operators", "note", 0, f"no kernel for {', '.join(lacking)}: networks with them are refused")
     if target.engines and (alone := sorted({e.name for e in target.engines} - {k.engine for k in target.kernels})):

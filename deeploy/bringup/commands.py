@@ -31,7 +31,7 @@ def target_check(
     ],
     kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Only kernels whose names begin so.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also kernels whose C is the compiler's own.")] = False,
-    samples: Annotated[int, typer.Option("--samples", min=0, help="Random nodes of every kernel, beside the fixed ones.")] = 12,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Random nodes of every kernel.")] = 16,
     seed: Annotated[int, typer.Option("--seed", help="Of the random nodes, and of where their operands lie.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """Random nodes of every operator of the integer form, drawn over what docs/integer-form.md allows it, for the test of kernels alone.
 
 A drawn node has extents of 1, 2, odd and larger ones, broadcast axes, all attributes, borders on every side. Whether a kernel accepts
-it is not decided here. ``samples.py`` has the few nodes that are always tried.
+it is not decided here.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from deeploy.bringup import new
 from deeploy.bringup.check import Findings, Row, check
 from deeploy.errors import UsageError
-from deeploy.operators.samples import SAMPLES
+from deeploy.operators.draws import DRAWS
 from deeploy.target import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,13 +53,13 @@ MISTAKES = {
     "a nest that reads too little": ("target.py", '"b": Map(n, k)', '"b": Map(k, n)', "own_matmul", "", ""),
     "a reference of something else": (
         "target.py",
-        "elementwise.add_reference",
-        "elementwise.sub_reference",
+        "elementwise.ADD",
+        "elementwise.SUB",
         "own_add",
         "whole",
         "instead of",
     ),
-    "rows that may be apart": ("target.py", '    overwrites=(("y", "x"),)', "    strided={'x': 1, 'y': 1}", "own_clip", "strided", ""),
+    "rows that may be apart": ("target.py", "    strided={},\n)\n\nT", "    strided={'x': 1, 'y': 1},\n)\n\nT", "own_clip", "strided", ""),
     "cores that all work for the first": (
         "templates/own_add.mako",
         ".y = ${y.ptr}",
@@ -99,8 +99,8 @@ def test_operators_of_the_target_bring_samples(folder: Path) -> None:
     assert "there are no samples of Bound" in checked(folder, "own_clip").finding
     again = folder.parent / "again"
     folder.rename(again)
-    sample = "samples=(Sample({'x': (3, 5)}, {'low': -4, 'high': 5}),),\n    source=\"own/own_clip.c\""
-    change(again / "target.py", 'source="own/own_clip.c"', sample)
+    sample = "\"own/own_clip.c\",\n    samples=(Sample({'x': (3, 5)}, {'low': -4, 'high': 5}),),"
+    change(again / "target.py", '"own/own_clip.c",', sample)
     change(again / "target.py", "    Target,\n", "    Sample,\n    Target,\n")
     found = checked(again, "own_clip")
     assert (found.status, found.runs >= 5) == ("ok", True)
@@ -112,8 +112,8 @@ def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     findings = check(target, ["conv2d_dot_grouped", "average_pool2d", "quantize", "integer_rms_norm", "mul", "arg_"])
     assert findings.passed, [r for r in findings.rows if r.status == "failed"]
     assert sum(r.runs > 0 for r in findings.rows) >= 8
-    lacking = {kernel.op for kernel in target.kernels if not kernel.link and kernel.op not in SAMPLES}
-    assert lacking.isdisjoint({"Conv", "MatMul", "MaxPool", "Add", "Softmax", "ArgMax"}), "operators without samples"
+    lacking = {kernel.op for kernel in target.kernels if not kernel.link and kernel.op not in DRAWS}
+    assert lacking.isdisjoint({"Conv", "MatMul", "MaxPool", "Add", "Softmax", "ArgMax"}), "operators that are not drawn"
 
 
 def test_the_simd_kernels_of_an_example_pass() -> None:
