@@ -1,7 +1,3 @@
-<%
-# As many columns as the declaration makes room for, on each of eight cores.
-room = min(72, (2 * extent["ow"] + 1) * extent["oh"])
-%>\
 ${kernel}(&(struct pulp_depthwise){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
     .batch = ${y.extent[0]}, .height = ${x.extent[1]}, .width = ${x.extent[2]}, .channels = ${y.extent[3]},
@@ -9,6 +5,6 @@ ${kernel}(&(struct pulp_depthwise){
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
     .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
     .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
-    .columns = (uint32_t *)${scratch["columns"]} + rt_core() * ${4 * room}, .room = ${room},
+    .columns = ${scratch["columns"]}, .room = ${scratch["columns"].bytes // 16},
     .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
 });

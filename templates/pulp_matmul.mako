@@ -16,11 +16,10 @@ ${kernel}(&(struct pulp_matmul){
     .batches = 0,
 % endif
     .rows = ${y.extent[-2]}, .a_row = ${a.stride[-2]}, .y_row = ${y.stride[-2]},
-% if "sums" in scratch:
+% if "row_sums" in scratch:
     .zeros = &(struct pulp_zeros){
         ${attrs["a_zero_point"]}, ${attrs["b_zero_point"]},
-        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]},
-        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]} + ${geometry.extents["m"]},
+        ${scratch["row_sums"]}, ${scratch["column_sums"]},
     },
 % else:
     .zeros = 0,

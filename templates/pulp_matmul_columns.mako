@@ -6,10 +6,6 @@ def four(values, filler):
 def has_batches(extents):
     return any(extent != 1 for extent in extents)
 %>\
-<%
-# For the most depth that there can be, where it is the number of rows so far.
-pitch = -(-geometry.extents["k"] // 4) * 4
-%>\
 ${kernel}(&(struct pulp_matmul_columns){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
 % if has_batches(y.extent[:-2]):
@@ -21,18 +17,17 @@ ${kernel}(&(struct pulp_matmul_columns){
 % endif
     .rows = ${y.extent[-2]}, .columns = ${y.extent[-1]},
     .a_row = ${a.stride[-2]}, .b_row = ${b.stride[-2]}, .y_row = ${y.stride[-2]},
-    .turned = (uint8_t *)${scratch["turned"]} + rt_core() * ${4 * pitch},
-% if "sums" in scratch:
+    .turned = ${scratch["turned"]},
+% if "row_sums" in scratch:
     .zeros = &(struct pulp_zeros){
         ${attrs["a_zero_point"]}, ${attrs["b_zero_point"]},
-        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]},
-        (int32_t *)(void *)${scratch["sums"]} + rt_core() * ${geometry.extents["m"] + geometry.extents["n"]} + ${geometry.extents["m"]},
+        ${scratch["row_sums"]}, ${scratch["column_sums"]},
     },
 % else:
     .zeros = 0,
 % endif
     .product = {
-        .depth = ${extent["k"]}, .filters = 4, .w_row = ${pitch},
+        .depth = ${extent["k"]}, .filters = 4, .w_row = ${scratch["turned"].bytes // 4},
         .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
     },
 });

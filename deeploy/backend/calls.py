@@ -63,6 +63,24 @@ class Initialiser:
         return "{" + (", ".join(f".{name} = {value}" for name, value in self.fields.items()) or "0") + "}"
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Scratch memory as templates see it: prints as a pointer to the part of the core that runs, which has so many bytes."""
+
+    base: str
+    bytes: int
+    cores: int
+
+    def __str__(self) -> str:
+        return f"(void *)({self.base} + rt_core() * {self.bytes})" if self.cores > 1 else f"(void *)({self.base})"
+
+
+def pieces(call: Call, tile: Mapping[str, int], bases: Mapping[str, str]) -> dict[str, Piece]:
+    """The scratch memory of a call in tiles of this size, which begins at ``bases``, expressions in C of bytes."""
+    extents = {**call.geometry.extents, **tile}
+    return {n: Piece(bases[n], int(found.bytes(call.node, extents)), found.cores) for n, found in call.kernel.scratch.items()}
+
+
 def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Instance:
     """The kernel instance that the call needs.
 
@@ -189,7 +207,7 @@ def render(
     call: Call,
     kernel: str,
     views: Mapping[str, View | None],
-    scratch: Mapping[str, str],
+    scratch: Mapping[str, Piece],
     extent: Mapping[str, Value],
     lookup: TemplateLookup,
     message: int | None = None,

@@ -148,7 +148,7 @@ class Printer:
         views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
         views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
         level = self.engine_levels[call.kernel.engine].lower()
-        scratch = {key: f"(void *)({level} + {macro(name)})" for key, name in call.scratch.items()}
+        scratch = c.pieces(call, layer.tiling.sizes, {key: f"{level} + {macro(name)}" for key, name in call.scratch.items()})
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.limited if dim in work.parts}
         with mentions() as first:

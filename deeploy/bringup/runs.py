@@ -258,7 +258,7 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
     arrays = {n: a[whole[n]] if n in form.copied else a for n, a in given.arrays.items()}
-    memory: dict[str, np.ndarray] = {n: np.zeros(size(given.geometry), np.uint8) for n, size in given.kernel.scratch.items()}
+    memory: dict[str, np.ndarray] = {n: np.zeros(piece.bytes * piece.cores, np.uint8) for n, piece in _pieces(call, form).items()}
     scratch = frozenset(memory)
     for name, array in arrays.items():
         if name not in form.shared:
@@ -273,6 +273,12 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls
         wanted[name] = (owner, indices(accesses[name])[inside], arrays[name][inside])
     kinds = {n: given.types[n].c for n in memory if n not in scratch} | dict.fromkeys(scratch, "uint8_t")
     return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch), instance
+
+
+def _pieces(call: Call, form: Form) -> dict[str, calls.Piece]:
+    """The scratch memory of the form's tile."""
+    sizes = {name: last - first + 1 for name, (first, last) in form.box.items()}
+    return calls.pieces(call, sizes, {name: f"m_{name}" for name in call.kernel.scratch})
 
 
 def _body(
@@ -309,7 +315,7 @@ def _body(
         const, owner = "" if name in given.kernel.outputs else "const ", form.shared.get(name, name)
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
-    pointers = {n: f"(void *)m_{n}" for n in given.kernel.scratch}
+    pointers = _pieces(call, form)
     extents = {name: live if name == form.growing else size for name, size in given.geometry.extents.items()}
     text = calls.render(call, function, views, pointers, extents, lookup)
     if _names(ROWS, text):

@@ -19,7 +19,7 @@ from deeploy.fallback.nodes import FAILURES, Known, Single, known, single
 from deeploy.fallback.portable import HEADER, STRUCT, Code
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
-from deeploy.graph.kernel import Kernel, Operator, Tiling
+from deeploy.graph.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
@@ -125,7 +125,7 @@ def _kernel(alone: Single, code: Code, engine: str) -> Kernel:
         types=types,
         struct=STRUCT,
         settings=lambda node: {"names": inputs, "results": outputs},
-        scratch={"work": lambda geometry: code.scratch} if code.scratch else {},
+        scratch={"work": Scratch(lambda node, extents: code.scratch)} if code.scratch else {},
         tiling=Tiling(whole=tuple(dim.name for axes in dims.values() for dim in axes)),
         engine=engine,
         texts={source: code.text, f"{STRUCT}/{STRUCT}.h": HEADER},

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from deeploy.graph.nest import Geometry, Nest
+from deeploy.graph.nest import Nest
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 
@@ -79,6 +79,22 @@ class Sample:
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """Working memory of a kernel while it computes a tile.
+
+    ``bytes`` gives those of one core, for the node and the extents of the tile by dimension, ints or arrays of as many tiles; a smaller
+    tile never needs more. ``cores`` have as many each, one behind the other: a template sees where those of its core begin.
+    """
+
+    bytes: Callable[[Node, Mapping[str, Any]], Any]
+    cores: int = 1
+
+    def total(self, node: Node, extents: Mapping[str, Any]) -> Any:
+        """Bytes of all cores."""
+        return self.bytes(node, extents) * self.cores
+
+
 class Stored(TypedDict, total=False):
     """How constants are stored: the part of a row that belongs together."""
 
@@ -101,7 +117,7 @@ class Row(Stored, total=False):
     epilogues: tuple[tuple[str, ...], ...]
     overwrites: tuple[tuple[str, str], ...]
     strided: Mapping[str, int]
-    scratch: Mapping[str, Callable[[Geometry], int]]
+    scratch: Mapping[str, Scratch]
     macros: Callable[[Node], Mapping[str, str]] | None
     settings: Callable[[Node], Mapping[str, Any]] | None
     resident: Mapping[str, str]
@@ -170,7 +186,7 @@ class Kernel:
         constants: operands that must be constants; ``layouts`` says how they are stored.
         overwrites: pairs (output, input) that may share memory when the input dies in this call.
         strided: operands whose outer axes may have any stride; the number is how many trailing axes must be dense.
-        scratch: bytes of working memory per call, by name.
+        scratch: working memory, by name.
         macros: further macros of the instance that a node needs; their values become part of its name.
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
@@ -196,7 +212,7 @@ class Kernel:
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     overwrites: tuple[tuple[str, str], ...] = ()
     strided: Mapping[str, int] = field(default_factory=dict)
-    scratch: Mapping[str, Callable[[Geometry], int]] = field(default_factory=dict)
+    scratch: Mapping[str, Scratch] = field(default_factory=dict)
     macros: Callable[[Node], Mapping[str, str]] | None = None
     settings: Callable[[Node], Mapping[str, Any]] | None = None
     resident: Mapping[str, str] = field(default_factory=dict)

@@ -320,7 +320,7 @@ class _Assembler:
                 "Give the target a kernel that takes any strides (Kernel.strided), or compile with a fixed length (--dim).",
             )
         call = self.names.unique(node.name)
-        self.calls.append(Call(call, node, kernel, geometry, operands, self._scratch(call, kernel, geometry)))
+        self.calls.append(Call(call, node, kernel, geometry, operands, self._scratch(call, node, kernel, geometry)))
         self.others.append(tuple(others))
         for copy in copies:
             self._call(copy)
@@ -356,7 +356,7 @@ class _Assembler:
                 every[name] = Operand(place, Access.dense(stored[name].shape))
             elif name in moving:
                 every[name] = moving[name]
-        return replace(way, operands=every, scratch=self._scratch(call.name, kernel, geometry))
+        return replace(way, operands=every, scratch=self._scratch(call.name, node, kernel, geometry))
 
     def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
         """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.
@@ -373,12 +373,12 @@ class _Assembler:
                 return geometry, tensor
         return geometry, None
 
-    def _scratch(self, call: str, kernel: Kernel, geometry: Geometry) -> dict[str, str]:
-        """Buffers of a call's scratch memory, by the kernel's names for it."""
+    def _scratch(self, call: str, node: Node, kernel: Kernel, geometry: Geometry) -> dict[str, str]:
+        """Buffers of a call's scratch memory, for all of it as one tile, by the kernel's names for it."""
         result = {}
         for key, size in kernel.scratch.items():
             unique = self.names.unique(call, key)
-            self.buffers[unique] = Buffer(unique, f"{call}_{key}", Role.SCRATCH, DType.UINT8, (size(geometry),))
+            self.buffers[unique] = Buffer(unique, f"{call}_{key}", Role.SCRATCH, DType.UINT8, (int(size.total(node, geometry.extents)),))
             result[key] = unique
         return result
 

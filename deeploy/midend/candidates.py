@@ -86,7 +86,6 @@ class Tiler:
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
         self.fork = cost.fork(call, target)
-        self.scratch = sum(self._aligned(buffers[name].bytes, 0) for name in call.scratch.values())
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
         self._moved: dict[tuple[str, tuple[str, ...]], cost.Windows] = {}
@@ -98,6 +97,11 @@ class Tiler:
     def _aligned(self, count: Any, level: int) -> Any:
         unit = self.target.memory(self.levels[level]).alignment
         return -(-count // unit) * unit
+
+    def _scratch(self, size: Mapping[str, Any]) -> Any:
+        """Bytes of scratch memory of tiles of these sizes."""
+        extents = {**self.call.geometry.extents, **size}
+        return sum(self._aligned(piece.total(self.call.node, extents), 0) for piece in self.call.kernel.scratch.values())
 
     def _grid(self) -> None:
         """Every combination of tile sizes: per dimension one array of sizes and one of trips."""
@@ -137,11 +141,11 @@ class Tiler:
         if other.computed[0].min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
             return True
         if (
-            other.scratch > self.scratch
-            or self.call.geometry.extents != other.call.geometry.extents
+            self.call.geometry.extents != other.call.geometry.extents
             or self.windows.keys() != other.windows.keys()
             or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
             or any(other.stored[memory] > size for memory, size in self.stored.items())
+            or np.any(other._scratch(self.size) > self._scratch(self.size))
         ):
             return False
         theirs, near = other._compute(self.size, self.tiles)[0], mine <= FAR_OFF * mine.min()
@@ -271,7 +275,7 @@ class Tiler:
 
     def _used(self, hops: Hops, depth: int) -> tuple[Any, Any, Any]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Any = np.full(len(self.tiles), self.scratch)
+        used: Any = np.zeros(len(self.tiles), np.int64) + self._scratch(self.size)
         around: Any = np.zeros(len(self.tiles), np.int64)
         fits: Any = np.ones(len(self.tiles), bool)
         for name in self.moving:
@@ -349,7 +353,7 @@ class Tiler:
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
-        used[0] = self.scratch + (self._aligned(CLOSURE_BYTES, 0) if tiling.tiles > 1 else 0)
+        used[0] = int(self._scratch(tiling.sizes)) + (self._aligned(CLOSURE_BYTES, 0) if tiling.tiles > 1 else 0)
         windows: dict[str, list[cost.Windows]] = {}
         issue = early_issue = 0.0
         early_bytes = 0

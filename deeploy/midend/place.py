@@ -76,7 +76,9 @@ def tenants(
             name = window_name(call.name, stream.operand, level, inner)
             first = step - ahead(program.calls, step) if stream.is_early else step
             result.append(Tenant(level, stream.bytes * stream.depth, first, step, (name,)))
-        result += [Tenant(inner, program.buffers[name].bytes, step, step, (name,)) for name in call.scratch.values()]
+        tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
+        for key, name in call.scratch.items():
+            result.append(Tenant(inner, int(call.kernel.scratch[key].total(call.node, tile)), step, step, (name,)))
         if tiling.tiles > 1:
             result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
     return result

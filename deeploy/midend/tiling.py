@@ -80,6 +80,11 @@ class Tiling:
     def tiles(self) -> int:
         return math.prod(loop.trips for loop in self.loops)
 
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Iterations of the dimensions that are cut, within a tile."""
+        return {loop.dim: loop.tile for loop in self.loops}
+
     def tile(self, dim: str, extent: int, loops: int | None = None) -> int:
         """Iterations of a dimension within one tile of the outermost ``loops`` loops (all by default)."""
         steps = [loop.tile for loop in self.loops[:loops] if loop.dim == dim]

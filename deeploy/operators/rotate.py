@@ -75,7 +75,13 @@ def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray)
 
 _OPERANDS = ("x", "cosine", "sine")
 _USUAL = Row(accepts=accepts, strided=dict.fromkeys((*_OPERANDS, "y"), 0), overwrites=(("y", "x"),))
-ROTATE = Operator("Rotate", _OPERANDS, nest, float_reference, {**_USUAL, "types": dict.fromkeys((*_OPERANDS, "y"), FLOAT)})
+ROTATE = Operator(
+    "Rotate",
+    (*_OPERANDS, "table?"),
+    nest,
+    float_reference,
+    {**_USUAL, "types": {**dict.fromkeys((*_OPERANDS, "y"), FLOAT), "table": frozenset()}},
+)
 TABLE_ROTATE = Operator(  # the same of quantised values
     "Rotate",
     (*_OPERANDS, "table"),

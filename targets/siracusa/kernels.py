@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from deeploy.graph.nest import Geometry
+import numpy as np
+
 from deeploy.operators import conv
-from deeploy.target import BYTES, DType, Kernel, Node, Tiling, load, types
+from deeploy.target import BYTES, DType, Kernel, Node, Scratch, Tiling, load, types
 
 from . import forms
 
@@ -50,26 +51,35 @@ def _gathers_row(node: Node) -> bool:
     return _gathers(node, min(ROWS, node.outputs[0].shape[2]))
 
 
-def _pitch(geometry: Geometry) -> int:
+def _pitch(node: Node) -> int:
     """Bytes of a window, filled up to whole words."""
-    return -(-geometry.extents["fh"] * geometry.extents["fw"] * geometry.extents["c"] // 4) * 4
+    return -(-_depth(node) // 4) * 4
 
 
-def _windows(room: int) -> Callable[[Geometry], int]:
-    """Bytes in which every core gathers what the windows of at most ``room`` positions see."""
-    return lambda geometry: CORES * (min(room, geometry.extents["ow"]) * _pitch(geometry) + SKEW)
+def _is_filled(node: Node) -> bool:
+    """Whether every core copies the filters, filled up to whole words."""
+    return _pitch(node) != _depth(node) and _pitch(node) * node.outputs[0].shape[-1] <= FILLED
 
 
-def _windows_and_weights(geometry: Geometry) -> int:
+def _windows(room: int) -> Scratch:
+    """What every core gathers the windows of at most ``room`` positions in."""
+    return Scratch(lambda node, tile: np.minimum(room, tile["ow"]) * _pitch(node) + SKEW, CORES)
+
+
+def _windows_and_weights(node: Node, tile: Mapping[str, Any]) -> Any:
     """The same of four positions, and room for filters that are filled up to whole words."""
-    e, pitch = geometry.extents, _pitch(geometry)
-    is_filled = pitch != e["fh"] * e["fw"] * e["c"] and pitch * e["k"] <= FILLED
-    return CORES * (pitch * (ROWS + e["k"]) + SKEW) if is_filled else _windows(ROWS)(geometry)
+    return _pitch(node) * (ROWS + tile["k"]) + SKEW if _is_filled(node) else _windows(ROWS).bytes(node, tile)
 
 
 def _gathering(room: int, fills: bool = False) -> Callable[[Node], dict[str, Any]]:
-    """What the template is told of the windows: how many there is room for, and whether filters may be filled up."""
-    return lambda node: {**forms.settings(node), "room": room, "most_filled": FILLED if fills else 0, "skew": SKEW}
+    """What the template is told of windows: how many are computed together, how long they are, and whether filters are filled up."""
+
+    def settings(node: Node) -> dict[str, Any]:
+        is_filled = fills and _is_filled(node)
+        windows = {"room": room, "pitch": _pitch(node), "is_filled": int(is_filled), "row": _pitch(node) if is_filled else _depth(node)}
+        return {**forms.settings(node), **windows}
+
+    return settings
 
 
 def _rest(depth: int, node: Node) -> dict[str, str]:
@@ -83,8 +93,7 @@ def _window_macros(node: Node) -> dict[str, str]:
 
 def _filling_macros(node: Node) -> dict[str, str]:
     """The same where a copy of the filters is filled up."""
-    is_filled = -(-_depth(node) // 4) * 4 * node.outputs[0].shape[-1] <= FILLED
-    return forms.macros(node) if is_filled else _window_macros(node)
+    return forms.macros(node) if _pitch(node) * node.outputs[0].shape[-1] <= FILLED else _window_macros(node)
 
 
 def _row_macros(node: Node) -> dict[str, str]:
@@ -115,7 +124,7 @@ _SMALL = _SHARED.variant(
     "pulp_conv2d_small",
     (lambda node: conv.is_dense(node) and _gathers_row(node), "one group, short windows"),
     tiling=Tiling(whole=_FOUR.whole, multiple={"k": 4 * CORES}),
-    scratch={"windows": _windows_and_weights},
+    scratch={"windows": Scratch(_windows_and_weights, CORES)},
     macros=_filling_macros,
     settings=_gathering(ROWS, fills=True),
 )
@@ -136,14 +145,14 @@ def _is_3x3(node: Node) -> bool:
     return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and window.strides[1] in (1, 2)
 
 
-def _columns(geometry: Geometry) -> int:
-    """Bytes in which every core keeps columns of four channels: one word each, of all of a small image, or of some rows."""
-    return CORES * 16 * min(72, (2 * geometry.extents["ow"] + 1) * geometry.extents["oh"])
+def _columns(node: Node, tile: Mapping[str, Any]) -> Any:
+    """Bytes in which a core keeps columns of four channels: one word each, of all of a small image, or of some rows."""
+    return 16 * np.minimum(72, (2 * tile["ow"] + 1) * tile["oh"])
 
 
-def _turned(geometry: Geometry) -> int:
-    """Bytes in which every core turns four columns into rows of whole words."""
-    return CORES * ROWS * -(-geometry.extents["k"] // 4) * 4
+def _turned(node: Node, tile: Mapping[str, Any]) -> Any:
+    """Bytes in which a core turns four columns into rows of whole words."""
+    return ROWS * (-(-tile["k"] // 4) * 4)
 
 
 def _varying_macros(node: Node) -> dict[str, str]:
@@ -151,9 +160,9 @@ def _varying_macros(node: Node) -> dict[str, str]:
     return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
-def _sums(geometry: Geometry) -> int:
-    """Bytes in which every core adds up the rows of a and the columns of b."""
-    return CORES * 4 * (geometry.extents["m"] + geometry.extents["n"])
+def _sums(dim: str) -> Scratch:
+    """What every core adds up the rows of a in, or the columns of b."""
+    return Scratch(lambda node, tile: 4 * tile[dim], CORES)
 
 
 def _is_product(is_transposed: bool, has_zeros: bool) -> Callable[[Node], bool]:
@@ -188,7 +197,7 @@ _MATMUL_COLUMNS = _MATMUL_ROWS.variant(
     accepts=_MATMUL_ANY.accepts,
     needs=(_is_product(False, False), f"{_ROWS_AND_COLUMNS}, {SIMD}"),
     source="pulp/pulp_matmul_columns.c",
-    scratch={"turned": _turned},
+    scratch={"turned": Scratch(_turned, CORES)},
     cores=("b0", "b1", "b2", "b3", "n", "m"),  # cores that share b would all turn it
 )
 
@@ -200,7 +209,7 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
         accepts=_MATMUL_ANY.accepts,
         needs=(_is_product(is_transposed, True), f"{_ROWS_OF_BOTH if is_transposed else _ROWS_AND_COLUMNS}, {SIMD_WITH_ZEROS}"),
         macros=lambda node: {"ZEROS": "zeros", **_varying_macros(node)},
-        scratch={**kernel.scratch, "sums": _sums},
+        scratch={**kernel.scratch, "row_sums": _sums("m"), "column_sums": _sums("n")},
         cores=_MATMUL_COLUMNS.cores,  # cores that share b would all add it up
     )
 
@@ -215,7 +224,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         layouts={**conv.DEPTHWISE_COLUMNS["layouts"], **forms.PER_CHANNEL},
         macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **forms.macros(node)},
         cores=("oh", "ow", "k"),
-        scratch={"columns": _columns},
+        scratch={"columns": Scratch(_columns, CORES)},
         settings=forms.settings,
     ),
     _SMALL.variant(
@@ -223,6 +232,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         accepts=_ACCEPTS,
         needs=(_is_pointwise, "one group, a kernel of 1x1 and no padding"),
         scratch={},
+        settings=_gathering(ROWS),
         macros=_window_macros,
         tiling=_FOUR,
     ),

@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Unpack
 
-from deeploy.graph.nest import Geometry
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, Dim, Kernel, Layout, Map, Nest, Node, Operator, Row, Tiling, encoded, parallel, reduction, types
+from deeploy.target import BYTES, Dim, Kernel, Layout, Map, Nest, Node, Operator, Row, Scratch, Tiling, encoded, parallel, reduction, types
 
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import Lowered, lower, lower_strips, lower_thinned, lower_windows
@@ -174,12 +173,6 @@ def _band(node: Node) -> int:
     return _subtiles(outputs[1] * outputs[2], _pitch(node)) * PIXELS**2
 
 
-def _windows_room(geometry: Geometry) -> int:
-    e = geometry.extents
-    pitch = -(-e["fh"] * e["fw"] * e["c"] // 4) * 4
-    return 2 * _subtiles(e["oh"] * e["ow"], pitch) * PIXELS**2 * pitch
-
-
 def _strip(node: Node) -> int:
     """Bytes of a strip: as many columns as the windows of a row of outputs see."""
     g = conv.window(node)
@@ -189,14 +182,6 @@ def _strip(node: Node) -> int:
 def _strips(node: Node) -> int:
     """Strips that are gathered at once, by the rule of ``_rows_at_once``."""
     return _rows_at_once(node.outputs[0].shape[1], _strip(node))
-
-
-def _strips_room(geometry: Geometry) -> int:
-    e = geometry.extents
-    _, _, column, _ = geometry.nest.maps()["x"].axes
-    low, high = column.span(geometry.box())
-    strip = (high - low + 1) * e["fh"] * e["c"]
-    return 2 * _rows_at_once(e["oh"], strip) * strip
 
 
 def _row(node: Node) -> int:
@@ -216,12 +201,6 @@ def _rows(node: Node) -> int:
     x = node.inputs[0]
     assert x is not None
     return _rows_at_once(x.shape[1], _row(node))
-
-
-def _rows_room(geometry: Geometry) -> int:
-    height, width = geometry.shapes["x"][1:3]
-    row = width * geometry.extents["k"]
-    return 2 * _rows_at_once(height, row) * row
 
 
 # ---- declarations
@@ -279,7 +258,7 @@ KERNELS: tuple[Kernel, ...] = (
         source="neureka/neureka_thinned.c",
         nest=_depthwise_nest,
         tiling=_DEPTHWISE,
-        scratch={"all": _rows_room},
+        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
     ),
     *_pair(
         "strips",
@@ -289,7 +268,7 @@ KERNELS: tuple[Kernel, ...] = (
         source="neureka/neureka_strips.c",
         nest=_windows_nest,
         strided={"x": 2, "y": 1},
-        scratch={"strips": _strips_room},
+        scratch={"strips": Scratch(lambda node, tile: 2 * _strips(node) * _strip(node))},
     ),
     *_pair(
         "windows",
@@ -300,7 +279,7 @@ KERNELS: tuple[Kernel, ...] = (
         nest=_windows_nest,
         strided={"x": 1, "y": 3},
         tiling=Tiling(whole=("c", "fh", "fw", "ow"), multiple={"k": GROUP}),
-        scratch={"windows": _windows_room},
+        scratch={"windows": Scratch(lambda node, tile: 2 * _band(node) * _pitch(node))},
     ),
     *_pair(
         "dense_thinned",
@@ -309,6 +288,6 @@ KERNELS: tuple[Kernel, ...] = (
         {"band": _rows},
         source="neureka/neureka_thinned.c",
         nest=_dense_nest,
-        scratch={"all": _rows_room},
+        scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
     ),
 )

@@ -59,7 +59,14 @@ MISTAKES = {
         "whole",
         "instead of",
     ),
-    "rows that may be apart": ("target.py", "    strided={},\n)\n\nT", "    strided={'x': 1, 'y': 1},\n)\n\nT", "own_clip", "strided", ""),
+    "rows that may be apart": (
+        "target.py",
+        "    strided={},\n)\n\nT",
+        "    strided={'x': 1, 'y': 1},\n    overwrites=(),\n)\n\nT",
+        "own_clip",
+        "strided",
+        "",
+    ),
     "cores that all work for the first": (
         "templates/own_add.mako",
         ".y = ${y.ptr}",
@@ -95,7 +102,8 @@ def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> N
 
 
 def test_operators_of_the_target_bring_samples(folder: Path) -> None:
-    change(folder / "target.py", 'op="Clip"', 'op="Bound"')
+    change(folder / "target.py", "elementwise.CLIP", "replace(elementwise.CLIP, name='Bound')")
+    change(folder / "target.py", "from pathlib", "from dataclasses import replace\nfrom pathlib")
     assert "there are no samples of Bound" in checked(folder, "own_clip").finding
     again = folder.parent / "again"
     folder.rename(again)

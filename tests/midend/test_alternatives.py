@@ -14,7 +14,7 @@ import pytest
 import deeploy
 from deeploy.errors import FitError
 from deeploy.frontend.lower.build import DOMAIN
-from deeploy.graph.kernel import Kernel, Tiling
+from deeploy.graph.kernel import Kernel, Scratch, Tiling
 from deeploy.graph.target import Rate, Target
 from deeploy.midend import cost, planner
 from deeploy.midend.assemble import assemble
@@ -44,7 +44,7 @@ def kernels(*changes: dict[str, Any]) -> list[Kernel]:
     return [replace(plain, **{"name": f"add{number}", "overwrites": (), **change}) for number, change in enumerate(changes)]
 
 
-SCRATCH: dict[str, Any] = {"scratch": {"room": lambda geometry: 64}}
+SCRATCH: dict[str, Any] = {"scratch": {"room": Scratch(lambda node, extents: 64)}}
 NPU: dict[str, Any] = {"engine": "npu"}
 OVER: dict[str, Any] = {"overwrites": (("y", "a"),)}
 

@@ -166,7 +166,9 @@ def besides(inside: float, tiles: int, cycles_of: dict[str, list[tuple[float, fl
 def check(tiler: Tiler, candidate: Candidate) -> None:
     levels, depth = tiler.levels, 2 if candidate.is_double else 1
     used = [0] * len(levels)
-    used[0] = sum(-(-tiler.buffers[n].bytes // 8) * 8 for n in tiler.call.scratch.values()) + CLOSURE_BYTES * (candidate.tiling.tiles > 1)
+    tile = {**tiler.call.geometry.extents, **candidate.tiling.sizes}
+    used[0] = sum(-(-found.total(tiler.call.node, tile) // 8) * 8 for found in tiler.call.kernel.scratch.values())
+    used[0] += CLOSURE_BYTES * (candidate.tiling.tiles > 1)
     ways = {path.name: (Way(path.name, False), Way(path.name, True)) for path in tiler.paths}
     late = {path.name: Way(path.name, False) for path in tiler.paths}  # what still comes in when constants are there early
     early_bytes = 0

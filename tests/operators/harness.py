@@ -107,7 +107,7 @@ def run(kernel: Kernel, node: Node, inputs: Mapping[str, np.ndarray], strided: b
     types = {n: DType.of(a.dtype) for n, a in stored.items()} | {n: t.dtype for n, t in results.items()}
     dense = {n: kernel.strided.get(n, len(s)) if strided else len(s) for n, s in shapes.items()}
     access = {n: _access(shape, dense[n]) for n, shape in shapes.items()}
-    scratch = {n: size(geometry) for n, size in kernel.scratch.items()}
+    scratch = {n: found.total(node, geometry.extents) for n, found in kernel.scratch.items()}
     call = Call("call", node, kernel, geometry, {n: Operand(n, a) for n, a in access.items()}, {n: n for n in scratch})
     memory = {n: _spread(a, access[n]) for n, a in stored.items()}
     memory |= {n: np.full(_span(access[n]) * types[n].bytes, POISON, np.uint8).view(types[n].numpy) for n in results}
@@ -211,7 +211,7 @@ def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.nda
 def _main(
     call: Call, instance: calls.Instance, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]
 ) -> str:
-    scratch = {name: f"(void *){name}" for name in call.scratch}
+    scratch = calls.pieces(call, {}, {name: name for name in call.scratch})
     views: dict[str, calls.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
         seen = Windows(call.geometry, name, operand).in_place({}, name)
