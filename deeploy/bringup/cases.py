@@ -25,7 +25,7 @@ from deeploy.operators import draws
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
 _FEW_TRIES = 6  # for a random one
 _FEW = 300  # products of 12 bits that are added up
-_SAMPLES_PER_NODE = 12  # that are drawn for one node that is wanted
+_SAMPLES_PER_NODE = 48  # that are drawn for one node that is wanted
 _MOST_ATTEMPTS = 1500  # to draw one node at all
 _MOST_SHIFT = 38
 _RANDOM = 0.5
