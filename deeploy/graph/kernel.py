@@ -25,6 +25,7 @@ Types = frozenset[DType]
 Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tuple of arrays
 Condition = Callable[[Node], str | None]  # None, or what the kernel would need instead
 Need = tuple[Callable[[Node], bool], str]  # a condition, and what a kernel would need where it does not hold
+Count = int | np.ndarray  # a number, or an array of them for as many tiles
 Kept = Sequence[np.ndarray | None]  # per operand, inputs first: the indices that are kept along its axis, None for all
 Share = Callable[[Node, Sequence[int | None], Kept], Mapping[str, Any] | None]
 Bounds = Callable[[Node], tuple[np.ndarray, np.ndarray]]
@@ -87,10 +88,10 @@ class Scratch:
     tile never needs more. ``cores`` have as many each, one behind the other: a template sees where those of its core begin.
     """
 
-    bytes: Callable[[Node, Mapping[str, Any]], Any]
+    bytes: Callable[[Node, Mapping[str, Count]], Count]
     cores: int = 1
 
-    def total(self, node: Node, extents: Mapping[str, Any]) -> Any:
+    def total(self, node: Node, extents: Mapping[str, Count]) -> Count:
         """Bytes of all cores."""
         return self.bytes(node, extents) * self.cores
 

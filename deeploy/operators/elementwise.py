@@ -176,10 +176,22 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
+Function = Callable[[np.ndarray, float, float], np.ndarray]  # of x, alpha and beta
+
+# Those that NumPy has, by its names.
+_NUMPY = {name: name for name in ("tanh", "exp", "log", "sqrt", "abs", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh", "sign")}
+_NUMPY |= {name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")} | {"neg": "negative", "round": "rint"}
+
+
+def _of_numpy(name: str) -> Function:
+    function: Callable[[np.ndarray], np.ndarray] = getattr(np, name)
+    return lambda x, a, b: function(x)
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: _of_numpy(own) for name, own in _NUMPY.items()},
     "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
     "sigmoid": lambda x, a, b: _sigmoid(x),
-    "tanh": lambda x, a, b: np.tanh(x),
     "hard_swish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
     "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
@@ -187,12 +199,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "celu": lambda x, a, b: np.maximum(x, 0) + np.minimum(a * np.expm1(np.minimum(x, 0) / a), 0),
     "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
     "shrink": lambda x, a, b: np.where(x < -a, x + b, np.where(x > a, x - b, 0)),
-    "exp": lambda x, a, b: np.exp(x),
-    "log": lambda x, a, b: np.log(x),
-    "sqrt": lambda x, a, b: np.sqrt(x),
     "erf": lambda x, a, b: _erf(x),
-    "abs": lambda x, a, b: np.abs(x),
-    "neg": lambda x, a, b: -x,
     "reciprocal": lambda x, a, b: 1 / x,
     "softplus": lambda x, a, b: np.logaddexp(x, 0),
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
@@ -201,21 +208,6 @@ FUNCTIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "silu": lambda x, a, b: x * _sigmoid(a * x),
     "mish": lambda x, a, b: x * np.tanh(np.logaddexp(x, 0)),
     "pow": lambda x, a, b: np.power(x, a),
-    "floor": lambda x, a, b: np.floor(x),
-    "ceil": lambda x, a, b: np.ceil(x),
-    "round": lambda x, a, b: np.rint(x),
-    "sin": lambda x, a, b: np.sin(x),
-    "cos": lambda x, a, b: np.cos(x),
-    "tan": lambda x, a, b: np.tan(x),
-    "asin": lambda x, a, b: np.arcsin(x),
-    "acos": lambda x, a, b: np.arccos(x),
-    "atan": lambda x, a, b: np.arctan(x),
-    "sinh": lambda x, a, b: np.sinh(x),
-    "cosh": lambda x, a, b: np.cosh(x),
-    "asinh": lambda x, a, b: np.arcsinh(x),
-    "acosh": lambda x, a, b: np.arccosh(x),
-    "atanh": lambda x, a, b: np.arctanh(x),
-    "sign": lambda x, a, b: np.sign(x),
 }
 
 

@@ -142,7 +142,7 @@ def _checked(target: object, what: str, folder: Path) -> Target:
     if target.api != API_VERSION:
         raise TargetError(
             f"target {target.name} ({what}) was written for version {target.api} of the target interface, this compiler has {API_VERSION}",
-            "Install the compiler it was written for, or port the target.",
+            "Install the compiler it was written for, or move the target over (docs/moving-targets.md).",
         )
     found = problems(target, folder)
     if found:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import conv
-from deeploy.target import BYTES, DType, Kernel, Node, Scratch, Tiling, load, types
+from deeploy.target import BYTES, Count, DType, Kernel, Node, Scratch, Tiling, load, types
 
 from . import forms
 
@@ -66,7 +66,7 @@ def _windows(room: int) -> Scratch:
     return Scratch(lambda node, tile: np.minimum(room, tile["ow"]) * _pitch(node) + SKEW, CORES)
 
 
-def _windows_and_weights(node: Node, tile: Mapping[str, Any]) -> Any:
+def _windows_and_weights(node: Node, tile: Mapping[str, Count]) -> Count:
     """The same of four positions, and room for filters that are filled up to whole words."""
     return _pitch(node) * (ROWS + tile["k"]) + SKEW if _is_filled(node) else _windows(ROWS).bytes(node, tile)
 
@@ -145,12 +145,12 @@ def _is_3x3(node: Node) -> bool:
     return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and window.strides[1] in (1, 2)
 
 
-def _columns(node: Node, tile: Mapping[str, Any]) -> Any:
+def _columns(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes in which a core keeps columns of four channels: one word each, of all of a small image, or of some rows."""
     return 16 * np.minimum(72, (2 * tile["ow"] + 1) * tile["oh"])
 
 
-def _turned(node: Node, tile: Mapping[str, Any]) -> Any:
+def _turned(node: Node, tile: Mapping[str, Count]) -> Count:
     """Bytes in which a core turns four columns into rows of whole words."""
     return ROWS * (-(-tile["k"] // 4) * 4)
 
