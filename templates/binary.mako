@@ -1,5 +1,4 @@
 <%! from deeploy.operators.elementwise import loops %>\
-<% operation = {"Add": "BINARY_ADD", "Sub": "BINARY_SUB", "Mul": "BINARY_MUL", "Div": "BINARY_DIV"}[node.op] %>\
 ${kernel}(&(struct binary){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr}, .operation = ${operation},
     ${loops(y.extent, keep_last=bool(node.epilogue), a=a, b=b, y=y)},

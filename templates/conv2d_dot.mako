@@ -1,3 +1,4 @@
+<%namespace name="window" file="window.mako"/>\
 <% groups = attrs["group"] %>\
 ${kernel}(&(struct conv2d_dot){
     .x = ${x.ptr}, .w = ${w.ptr}, .y = ${y.ptr},
@@ -5,10 +6,8 @@ ${kernel}(&(struct conv2d_dot){
     .groups = ${groups}, .channels = ${extent["c"]}, .filters = (${y.extent[3]}) / ${groups},
     .out_height = ${y.extent[1]}, .out_width = ${y.extent[2]},
     .kernel_h = ${extent["fh"]}, .kernel_w = ${extent["fw"]},
-    .stride_h = ${attrs["strides"][0]}, .stride_w = ${attrs["strides"][1]},
-    .dilation_h = ${attrs["dilations"][0]}, .dilation_w = ${attrs["dilations"][1]},
+    ${window.steps(attrs)}
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
-    .x_batch = ${x.stride[0]}, .x_row = ${x.stride[1]}, .x_column = ${x.stride[2]},
-    .y_batch = ${y.stride[0]}, .y_row = ${y.stride[1]}, .y_column = ${y.stride[2]},
+    ${window.images(x, y)}
     .epilogue = ${epilogue},
 });

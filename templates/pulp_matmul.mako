@@ -1,29 +1,9 @@
-<%!
-def four(values, filler):
-    return "{" + ", ".join(map(str, [filler] * (4 - len(values)) + list(values))) + "}"
-
-
-def has_batches(extents):
-    return any(extent != 1 for extent in extents)
-%>\
+<%namespace name="products" file="pulp_products.mako"/>\
 ${kernel}(&(struct pulp_matmul){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
-% if has_batches(y.extent[:-2]):
-    .batches = &(struct batches){
-        ${four(y.extent[:-2], 1)}, ${four(a.stride[:-2], 0)}, ${four(b.stride[:-2], 0)}, ${four(y.stride[:-2], 0)},
-    },
-% else:
-    .batches = 0,
-% endif
+${products.batches(a, b, y)}\
     .rows = ${y.extent[-2]}, .a_row = ${a.stride[-2]}, .y_row = ${y.stride[-2]},
-% if "row_sums" in scratch:
-    .zeros = &(struct pulp_zeros){
-        ${attrs["a_zero_point"]}, ${attrs["b_zero_point"]},
-        ${scratch["row_sums"]}, ${scratch["column_sums"]},
-    },
-% else:
-    .zeros = 0,
-% endif
+${products.zeros(attrs, scratch)}\
     .product = {
         .depth = ${extent["k"]}, .filters = ${y.extent[-1]}, .w_row = ${b.stride[-2]},
         .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},

@@ -2,7 +2,7 @@
 from deeploy.operators.elementwise import loops
 %>\
 <%
-operands = {name: context[view] for name, view in ({"a": "x"} if node.op == "RequantShift" else {"a": "a", "b": "b"}).items()}
+operands = {"a": context["x"]} if "x" in context.keys() else {"a": context["a"], "b": context["b"]}
 %>\
 ${kernel}(&(struct pulp_scale){
 % for name, view in operands.items():

@@ -2,14 +2,6 @@
 rank, axes, keepdims = len(x.shape), attrs["axes"], attrs["keepdims"]
 kept = [i for i in range(rank) if i not in axes]
 result = kept if keepdims else range(len(kept))  # the axes of y that belong to them
-count = 1
-for axis in axes:
-    count *= x.shape[axis]
-shifts = count & (count - 1) == 0 and not keepdims
-operation = {
-    "ReduceSum": "REDUCE_SUM", "ReduceMax": "REDUCE_MAX", "ReduceMin": "REDUCE_MIN", "ReduceMean": "REDUCE_MEAN", "ReduceProd": "REDUCE_PRODUCT",
-    "IntegerMean": "REDUCE_SHIFT_MEAN" if shifts else "REDUCE_INTEGER_MEAN",
-}[node.op]
 
 def six(values, filler):
     return "{" + ", ".join(map(str, [filler] * (6 - len(values)) + values)) + "}"

@@ -77,6 +77,8 @@ def test_no_operator_is_named_outside_of_where_operators_are_declared_and_lowere
         if place.parts[0] == "deeploy" and place.parts[1] not in ("frontend", "operators"):
             texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
             found[str(place)] = texts & names
+    for template in (ROOT / "templates").glob("*.mako"):
+        found[str(template.relative_to(ROOT))] = set(re.findall(r"[\"'](\w+)[\"']", template.read_text())) & names
     assert {path: named for path, named in found.items() if named} == FOREIGN
 
 

@@ -96,11 +96,19 @@ def _wide(values: np.ndarray) -> np.ndarray:
     return values if values.dtype.kind == "f" else values.astype(np.int64)
 
 
+def is_shifted_mean(node: Node) -> bool:
+    """Whether an integer mean is of 2^k elements whose axes vanish: it is a shift."""
+    x = node.inputs[0]
+    assert x is not None
+    count = math.prod(x.shape[axis] for axis in node.attrs["axes"])
+    return count & (count - 1) == 0 and not node.attrs["keepdims"]
+
+
 def integer_mean_reference(node: Node, x: np.ndarray) -> np.ndarray:
     """n = 2^k and not keepdims: (S + 2^(k-1)) >> k (k = 0: S); else (S + sgn(S)*(n >> 1)) / n, truncated."""
     total = sum_reference(node, x)
     count = _rows(node, x).shape[1]
-    if count & (count - 1) == 0 and not node.attrs["keepdims"]:
+    if is_shifted_mean(node):
         return np.asarray((total + (count >> 1)) >> (count.bit_length() - 1))
     rounded = np.abs(total) + (count >> 1)  # half a count away from zero, for either sign
     return np.asarray(np.sign(total) * (rounded // count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deeploy.operators import conv, matmul, pool, reduce, residual
 from deeploy.operators.accumulate import on_floats
-from deeploy.target import BYTES, Kernel, Need, Node, Tiling, types
+from deeploy.target import BYTES, Kernel, Need, Node, Operator, Tiling, types
 
 LONG = 48  # below this, loops over neighbouring outputs were measured to be faster than inner products
 DENSE: Need = (conv.is_dense, "one group")
@@ -15,6 +15,14 @@ def _long(node: Node) -> bool:
     """Whether a window holds enough elements for inner products to pay."""
     w = node.inputs[1]
     return w is not None and w.elements // w.shape[0] >= LONG
+
+
+def _reduction(operator: Operator, name: str, operation: str) -> Kernel:
+    return operator.kernel(name, "portable/reduce.c", settings=lambda node: {"operation": f"REDUCE_{operation}"})
+
+
+def _integer_mean(node: Node) -> dict[str, str]:
+    return {"operation": "REDUCE_SHIFT_MEAN" if reduce.is_shifted_mean(node) else "REDUCE_INTEGER_MEAN"}
 
 
 def _better(node: Node) -> dict[str, str]:
@@ -42,7 +50,6 @@ _DEPTHWISE = _MULTIPLIED.variant(
     "depthwise2d", (conv.is_depthwise, "one input and one output channel per group"), tiling=Tiling(whole=("fh", "fw")), cores=("oh", "k")
 )
 _MATMUL = matmul.MATMUL.kernel("matmul_any", "portable/matmul.c", cores=("m", "n"))
-_SUM = reduce.REDUCE_SUM.kernel("reduce_sum", "portable/reduce.c")
 
 _ON_BOTH = (
     _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
@@ -54,9 +61,9 @@ _ON_BOTH = (
     _MATMUL.variant("matmul", **matmul.COLUMNS_LAST),
     _MATMUL,
     pool.AVERAGE_POOL.kernel("average_pool2d", "portable/average_pool2d.c", cores=("oh", "c")),
-    _SUM,
-    reduce.REDUCE_MAX.kernel("reduce_max", "portable/reduce.c"),
-    reduce.REDUCE_MIN.kernel("reduce_min", "portable/reduce.c"),
+    _reduction(reduce.REDUCE_SUM, "reduce_sum", "SUM"),
+    _reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
+    _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
 )
 
 KERNELS: tuple[Kernel, ...] = (
@@ -67,9 +74,9 @@ KERNELS: tuple[Kernel, ...] = (
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
     pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "c")),
-    reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c"),
+    reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
-    on_floats(reduce.REDUCE_MEAN.kernel("reduce_mean", "portable/reduce.c")),
-    on_floats(reduce.REDUCE_PRODUCT.kernel("reduce_prod", "portable/reduce.c")),
+    on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
+    on_floats(_reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.operators import elementwise as ew
 from deeploy.operators import movement
-from deeploy.target import FLOAT, Kernel, Node
+from deeploy.target import FLOAT, Kernel, Node, Operator
 
 # What unary.c calls the functions whose own names mean something else in C.
 _C_FUNCTIONS = {
@@ -45,7 +45,12 @@ def _floats(kernel: Kernel) -> Kernel:
     return kernel.variant(kernel.name, types=dict.fromkeys(("a", "b", "y"), FLOAT), epilogues=((), ("clamp",)))
 
 
-_BINARY = tuple(operator.kernel(operator.name.lower(), "portable/binary.c") for operator in (ew.ADD, ew.SUB, ew.MUL, ew.DIV))
+def _binary(operator: Operator) -> Kernel:
+    name = operator.name.lower()
+    return operator.kernel(name, "portable/binary.c", settings=lambda node: {"operation": f"BINARY_{name.upper()}"})
+
+
+_BINARY = tuple(map(_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))
 
 KERNELS: tuple[Kernel, ...] = (
     *_BINARY[:3],
