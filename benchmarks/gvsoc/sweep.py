@@ -89,7 +89,7 @@ def _by_kernels(program: Program, kernels: Sequence[str]) -> Program:
     """The program whose cases are run by the kernels of these names, and by no other one."""
     numbers = [0] * len(program.calls)
     for step, wanted in zip(writers(program, len(kernels)), kernels, strict=True):
-        names = [call.kernel.name for call in program.ways(step)]
+        names = [call.kernel.name for call in program.variants(step)]
         if wanted not in names:
             raise SimulationError(f"{program.calls[step].name}: none of {', '.join(names)} is {wanted}")
         numbers[step] = names.index(wanted)

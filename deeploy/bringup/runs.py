@@ -198,7 +198,7 @@ def _in_place(given: Subject, rng: Random) -> tuple[Box, ...]:
     """All tiles one after the other, or the parts of cores, where what is overwritten is used as it lies; else the whole."""
     dense = given.dense()
     call = given.call(dense)
-    every = [tiling.Windows(given.geometry, n, call.operands[n]) for n in dense]
+    every = [tiling.Footprints(given.geometry, n, call.operands[n]) for n in dense]
     fixed = [tiling.in_place(call, windows) if windows.is_mapped else frozenset() for windows in every]
     multiples = tiling.cut_dims(call)
     free = [n for n in sorted(multiples) if all(found is not None and n not in found for found in fixed)]
@@ -230,7 +230,7 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
             box[name] = (first, min(first + size, extent) - 1)
         copied = {}
         for name in places:
-            windows = tiling.Windows(given.geometry, name, call.operands[name])
+            windows = tiling.Footprints(given.geometry, name, call.operands[name])
             kept = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
             if rng.random() < 0.7 or kept is None or kept & sizes.keys():
                 copied[name] = windows.order

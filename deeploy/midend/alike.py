@@ -32,7 +32,7 @@ def signature(program: Program) -> Key:
         (b.role, b.dtype, b.shape, b.memory, None if b.data is None else first.setdefault(content(b), number))
         for number, b in enumerate(program.buffers.values())
     )
-    steps = tuple(tuple(_call(call, numbers) for call in program.ways(step)) for step in range(len(program.calls)))
+    steps = tuple(tuple(_call(call, numbers) for call in program.variants(step)) for step in range(len(program.calls)))
     growth = program.growth
     grown = None
     if growth is not None:
@@ -78,15 +78,15 @@ def renamed(program: Program, like: Program) -> Program:
         states = tuple(replace(state, buffer=names[state.buffer]) for state in growth.states)
         growth = replace(growth, states=states, position=None if growth.position is None else names[growth.position])
     every = tuple(
-        tuple(replace(theirs, node=own.node) for own, theirs in zip(program.ways(step), like.ways(step), strict=True))
+        tuple(replace(theirs, node=own.node) for own, theirs in zip(program.variants(step), like.variants(step), strict=True))
         for step in range(len(program.calls))
     )
     return replace(
         program,
         name=like.name,
         buffers=buffers,
-        calls=tuple(ways[0] for ways in every),
-        alternatives=tuple(ways[1:] for ways in every),
+        calls=tuple(variants[0] for variants in every),
+        further=tuple(variants[1:] for variants in every),
         inputs=like.inputs,
         outputs=like.outputs,
         tensors={name: replace(place, buffer=names[place.buffer]) for name, place in program.tensors.items()},
@@ -98,10 +98,11 @@ def carried(plan: Plan, planned: Program, program: Program) -> Plan:
     """The plan of ``planned``, for a program of the same signature."""
     own = renamed(program, planned)
     numbers = [
-        next(number for number, way in enumerate(planned.ways(step)) if way.kernel is call.kernel)
+        next(number for number, variant in enumerate(planned.variants(step)) if variant.kernel is call.kernel)
         for step, call in enumerate(plan.program.calls)
     ]
     kept = [
-        tuple(way for way in own.ways(step) if any(way.kernel is other.kernel for other in ways)) for step, ways in enumerate(plan.ways)
+        tuple(variant for variant in own.variants(step) if any(variant.kernel is other.kernel for other in variants))
+        for step, variants in enumerate(plan.variants)
     ]
-    return replace(plan, program=chosen(own, numbers), ways=tuple(kept))
+    return replace(plan, program=chosen(own, numbers), variants=tuple(kept))

@@ -3,7 +3,7 @@
 Decides where every tensor lies. Walking backwards, the parts of a container that is already placed (a graph output, a
 Concat) are placed inside it when nothing else claims them; walking forwards, the remaining views follow their source. A
 copy is inserted only where a view cannot be expressed, a caller's buffer is involved, or a kernel cannot follow strides.
-The first kernel of a node decides that; others become alternatives of its call where they can work on what was so placed.
+The first kernel of a node decides that; others become variants of its call where they can work on what was so placed.
 """
 
 from __future__ import annotations
@@ -200,9 +200,9 @@ class _Assembler:
         shared = united(program)
         found = []
         for number, (call, kernels) in enumerate(zip(self.calls, self.others, strict=True)):
-            ways = [self._alternative(program, call, kernel, shared.get(number)) for kernel in kernels]
-            found.append(tuple(way for way in ways if way is not None))
-        return replace(program, alternatives=tuple(found))
+            variants = [self._alternative(program, call, kernel, shared.get(number)) for kernel in kernels]
+            found.append(tuple(variant for variant in variants if variant is not None))
+        return replace(program, further=tuple(found))
 
     def _growth(self, appends: list[Node]) -> Growth | None:
         """What grows, where something does; all states have equally many rows (``deeploy.frontend.states``)."""
@@ -346,8 +346,8 @@ class _Assembler:
             geometry, loose = self._grown(kernel, node, names, bound_geometry(kernel, node, stored))
         except ValueError:
             return None
-        way = Call(call.name, node, kernel, geometry, moving, {})
-        if loose is not None or (shared is not None and shared not in overwrites(program, way)):
+        variant = Call(call.name, node, kernel, geometry, moving, {})
+        if loose is not None or (shared is not None and shared not in overwrites(program, variant)):
             return None
         every: dict[str, Operand] = {}
         for name, tensor, _ in operands:
@@ -356,7 +356,7 @@ class _Assembler:
                 every[name] = Operand(place, Access.dense(stored[name].shape))
             elif name in moving:
                 every[name] = moving[name]
-        return replace(way, operands=every, scratch=self._scratch(call.name, node, kernel, geometry))
+        return replace(variant, operands=every, scratch=self._scratch(call.name, node, kernel, geometry))
 
     def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
         """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.

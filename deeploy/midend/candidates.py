@@ -21,7 +21,7 @@ from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
 from deeploy.midend.front import Cell, beats, best_cells, cheapest, thinned
 from deeploy.midend.program import Buffer, Call, Role
-from deeploy.midend.tiling import AxisCut, Loop, Stream, Tiling, Volume, Windows, core_dims, cut_dims, in_place, period, sizes
+from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
 CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
@@ -34,7 +34,7 @@ Hops = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a call.
+    """One variant of a call.
 
     Attributes:
         hops: per operand, where it comes from or goes to.
@@ -45,7 +45,7 @@ class Candidate:
         early_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
         tail: cycles of computing the last tile, in which early windows of the next call arrive.
         far: cycles in which its own windows occupy the path from the far memory.
-        alternative: which way to run the call (``Program.ways``).
+        variant: which variant of the call (``Program.variants``).
         own: the engine's own memory, as the number that ``hops`` and ``bytes`` count memories by.
         warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
     """
@@ -59,7 +59,7 @@ class Candidate:
     tail: int
     far: int
     is_double: bool
-    alternative: int = 0
+    variant: int = 0
     own: int = 0
     warm: int = 0
     warm_tail: int = 0
@@ -79,7 +79,7 @@ class Tiler:
         self.paths: tuple[DmaPath, ...] = target.outward(self.engine.memory)
         self.levels = (self.engine.memory, *(path.far for path in self.paths))
         self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
-        self.windows = {name: Windows(call.geometry, name, operand) for name, operand in call.operands.items()}
+        self.windows = {name: Footprints(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = {} if target.is_flat else cut_dims(call)
         self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited)) if cores > 1 else ()
         self.work = cost.work(call, target)
@@ -88,7 +88,7 @@ class Tiler:
         self.fork = cost.fork(call, target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
-        self._moved: dict[tuple[str, tuple[str, ...]], cost.Windows] = {}
+        self._moved: dict[tuple[str, tuple[str, ...]], cost.TransferCost] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
         self._known: dict[object, float] = {}
@@ -129,7 +129,7 @@ class Tiler:
         return {name: self._volume(name) for name in self.moving}
 
     def is_never_better(self, other: Tiler) -> bool:
-        """Whether another way to run the call on the same engine is better in any plan that matters.
+        """Whether another variant of the call on the same engine is better in any plan that matters.
 
         The other one is better if it is ``FAR_OFF`` times as fast, and finds room for a tile where this one does. It is also better if it
         needs no more scratch memory, may be cut wherever this one may, stores no more constants, and takes no more cycles. Tiles by which
@@ -214,7 +214,7 @@ class Tiler:
                 rounds = np.where(seen, rounds * trips, rounds)
         return moves, rounds
 
-    def _transfers(self, name: str, order: tuple[str, ...]) -> cost.Windows:
+    def _transfers(self, name: str, order: tuple[str, ...]) -> cost.TransferCost:
         """Per combination: an operand's windows on the nearest path."""
         if (name, order) not in self._moved:
             timing = self._timing(0)
@@ -224,7 +224,7 @@ class Tiler:
             cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
             commands = volume.transfers * rounds
             issue = commands * timing.issue + cost.moves(moves, self.target)
-            self._moved[name, order] = cost.Windows(cycles, issue, commands, moves, is_output, self.is_constant(name))
+            self._moved[name, order] = cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
         return self._moved[name, order]
 
     @cached_property
@@ -354,7 +354,7 @@ class Tiler:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
         used[0] = int(self._scratch(tiling.sizes)) + (self._aligned(CLOSURE_BYTES, 0) if tiling.tiles > 1 else 0)
-        windows: dict[str, list[cost.Windows]] = {}
+        windows: dict[str, list[cost.TransferCost]] = {}
         issue = early_issue = 0.0
         early_bytes = 0
         for stream in tiling.streams:
@@ -365,7 +365,7 @@ class Tiler:
             data = timing.data(count, rows, stream.is_output)
             starts = commands * timing.issue + cost.moves(stream.moves, self.target)
             issue += starts
-            moved = cost.Windows(data, starts, commands, stream.moves, stream.is_output, stream.is_early)
+            moved = cost.TransferCost(data, starts, commands, stream.moves, stream.is_output, stream.is_early)
             windows.setdefault(stream.path, []).append(moved)
             if stream.is_early:
                 early_bytes += stream.bytes * stream.depth
@@ -395,7 +395,7 @@ class Tiler:
             early_issue=int(early_issue) if int(early) else 0,
         )
 
-    def _accelerated(self, tiles: Any, windows: Sequence[cost.Windows]) -> tuple[Any, Any]:
+    def _accelerated(self, tiles: Any, windows: Sequence[cost.TransferCost]) -> tuple[Any, Any]:
         """Cycles in which the first core sets tiles of an accelerator up, and starts transfers while it computes."""
         if not self.engine.accelerator:
             return 0.0, 0.0

@@ -102,7 +102,7 @@ class _Model:
             self.cycles.append(cycles)
 
     def _used(self, users: Users) -> cp_model.IntVar:
-        """Whether one of some (step, alternative) is chosen."""
+        """Whether one of some (step, variant) is chosen."""
         if users not in self.used:
             self.used[users] = self.model.new_bool_var(f"used {users}")
         return self.used[users]
@@ -115,7 +115,7 @@ class _Model:
         self.shares = [self._total(terms) for terms in shares]
         self.most_shares = [sum(size for _, size in terms) for terms in shares]
         for users, literal in self.used.items():
-            picks = [[p for p, c in zip(self.pick[s], self.problem.candidates[s], strict=True) if c.alternative == a] for s, a in users]
+            picks = [[p for p, c in zip(self.pick[s], self.problem.candidates[s], strict=True) if c.variant == a] for s, a in users]
             for group in picks:
                 self.model.add(sum(group) <= literal)
             self.model.add(sum(pick for group in picks for pick in group) >= literal)
@@ -137,7 +137,7 @@ class _Model:
             for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True):
                 if c.warm:
                     less = max(0, c.cycles - c.far) - max(0, c.cycles - c.warm - c.far)
-                    found.setdefault((codes[c.alternative], (c.warm, c.warm_tail, less)), []).append(pick)
+                    found.setdefault((codes[c.variant], (c.warm, c.warm_tail, less)), []).append(pick)
             for (code, figures), picks in found.items():
                 before = self._ran(step - 1).get(code, 0) if code.is_short else held.get(code.instance, 0)
                 is_cached = self._both(_sum([(pick, 1) for pick in picks]), before)
@@ -149,7 +149,7 @@ class _Model:
         """Per step the instances on cores by which a later one may be cheaper, if nothing else runs there before."""
         ahead: list[set[str]] = [set()]
         for codes, candidates in reversed(list(zip(self.problem.codes, self.problem.candidates, strict=False))[1:]):
-            kinds = {(codes[c.alternative], bool(c.warm)) for c in candidates}
+            kinds = {(codes[c.variant], bool(c.warm)) for c in candidates}
             passed = ahead[-1] if any(code.is_short for code, _ in kinds) else set()
             ahead.append(passed | {code.instance for code, is_cheaper in kinds if is_cheaper and not code.is_short})
         return ahead[::-1]
@@ -158,7 +158,7 @@ class _Model:
         """The codes that a step may run."""
         found: dict[Code, list[tuple[cp_model.IntVar, int]]] = {}
         for pick, c in zip(self.pick[step], self.problem.candidates[step], strict=True) if step >= 0 else ():
-            found.setdefault(self.problem.codes[step][c.alternative], []).append((pick, 1))
+            found.setdefault(self.problem.codes[step][c.variant], []).append((pick, 1))
         return {code: _sum(picks) if len(found) > 1 else 1 for code, picks in found.items()}
 
     def _held(self, step: int, before: Mapping[str, Held], ahead: set[str]) -> dict[str, Held]:
@@ -227,14 +227,14 @@ class _Model:
                 self.model.add(self.pick[second_step][j] == 0)
 
     def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[Sequence[str | None]]) -> None:
-        """A candidate implies the homes that it assumes; where every alternative has a home among its operands, the converse holds too."""
+        """A candidate implies the homes that it assumes; where every variant has a home among its operands, the converse holds too."""
         for name in dict.fromkeys(name for names in operands for name in names if name is not None):
             positions = [names.index(name) if name in names else None for names in operands]
             is_certain = None not in positions
             for hop, literal in self.home[name].items():
                 group = []
                 for pick, c in zip(picks, candidates, strict=True):
-                    position = positions[c.alternative]
+                    position = positions[c.variant]
                     if position is not None and c.hops[position] == hop:
                         group.append(pick)
                 if is_certain:

@@ -40,7 +40,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Windows:
+class TransferCost:
     """An operand's windows on one path; numbers, or arrays of them.
 
     Attributes:
@@ -57,7 +57,7 @@ class Windows:
     is_early: bool
 
 
-def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
+def load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
     """What a path does for all operands of a call.
 
     Constants that are early save what the first windows take longer with them than without: nothing, where the path moves them
@@ -69,7 +69,7 @@ def load(windows: Sequence[Windows], target: Target, path: str) -> Load:
     return Load(data_in, data_out, first, last, larger(first - rest, 0.0))
 
 
-def _way(windows: Sequence[Windows], target: Target, path: str) -> tuple[Any, Any]:
+def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Any, Any]:
     """Cycles until all windows in one direction have moved, and until those of one tile have.
 
     Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
@@ -254,7 +254,7 @@ def moves(count: Any, target: Target) -> Any:
     return loops.first_window + (count - 1) * loops.window
 
 
-def later(windows: Sequence[Windows]) -> Any:
+def later(windows: Sequence[TransferCost]) -> Any:
     """What of starting the windows that come in is for other tiles than the first."""
     return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
 

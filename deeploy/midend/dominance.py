@@ -31,7 +31,7 @@ def _behind(problem: Problem) -> list[int]:
     """
     result, cores = [0] * len(problem.candidates), 0
     for step in reversed(range(1, len(problem.candidates) if problem.codes else 1)):
-        rows = [(problem.codes[step][c.alternative].is_short, c.warm) for c in problem.candidates[step]]
+        rows = [(problem.codes[step][c.variant].is_short, c.warm) for c in problem.candidates[step]]
         own, other = (max((warm for is_short, warm in rows if is_short is kind), default=0) for kind in (False, True))
         cores = max(own, cores) if any(is_short for is_short, _ in rows) else own
         result[step - 1] += cores + other
@@ -45,16 +45,16 @@ def _step(problem: Problem, step: int, behind: int) -> list[int]:
     states = [((c, _cached(c)) if c.warm else (c, c)) for c in candidates]
     groups: dict[object, list[int]] = {}
     for number, candidate in enumerate(candidates):
-        pairs = zip(problem.operands[step][candidate.alternative], candidate.hops, strict=True)
+        pairs = zip(problem.operands[step][candidate.variant], candidate.hops, strict=True)
         groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
     is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
-    sharing = {alternative for share in problem.shares for used, alternative in share.users if used == step}
+    sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
     earlier = range(problem.start(step), step) if step else ()
     before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
 
     def replaces(m: int, n: int) -> bool:
         a, b, is_equal = candidates[m], candidates[n], codes[m] == codes[n]
-        if a.alternative != b.alternative and a.alternative in sharing:
+        if a.variant != b.variant and a.variant in sharing:
             return False
         pairs = zip(states[m], states[n], strict=True) if is_equal else product(states[m], states[n])
         return all(_replaces(x, y, before[a.own], is_awaited, 0 if is_equal else behind) for x, y in pairs)
@@ -74,7 +74,7 @@ def _step(problem: Problem, step: int, behind: int) -> list[int]:
 
 def _beside(problem: Problem, step: int, candidate: Candidate, own: int) -> int:
     """The most bytes that could be alive in an engine's own memory beside a candidate with these homes of operands."""
-    names = problem.operands[step][candidate.alternative]
+    names = problem.operands[step][candidate.variant]
     elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if hop != own}
     alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
     following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))

@@ -1,4 +1,4 @@
-"""Fronts: of many ways to tile a call, those that no other one beats in cycles and bytes, and of long fronts some that stand for all."""
+"""Fronts: of many tilings of a call, those that no other one beats in cycles and bytes, and of long fronts some that stand for all."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ def greedy_cycles(problem: Problem) -> int | None:
     total, chosen = 0, list[Candidate]()
     for step in range(len(problem.candidates)):
         total += _place(problem, step, None, placed, load)
-        for alternative in range(len(problem.operands[step])):
+        for variant in range(len(problem.operands[step])):
             there, taken = dict(placed), list(load)
-            needed = shared | {share for share in problem.shares if (step, alternative) in share.users}
-            fetched = _place(problem, step, alternative, there, taken)
-            fitting = _fitting(problem, step, alternative, there, taken, needed)
+            needed = shared | {share for share in problem.shares if (step, variant) in share.users}
+            fetched = _place(problem, step, variant, there, taken)
+            fitting = _fitting(problem, step, variant, there, taken, needed)
             if fitting:
                 placed, load, shared = there, taken, needed
                 total += fetched
@@ -35,19 +35,19 @@ def greedy_cycles(problem: Problem) -> int | None:
     return total + sum(c.cycles for c in chosen) - sum(saved(problem.executed(chosen), chosen))
 
 
-def _fitting(problem: Problem, step: int, alternative: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[Candidate]:
-    """The candidates of an alternative with these homes and loads of the memory around the engines' own."""
+def _fitting(problem: Problem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[Candidate]:
+    """The candidates of a variant with these homes and loads of the memory around the engines' own."""
     room = [capacity - sum(share.size for share in shared if share.hop == hop) for hop, capacity in enumerate(problem.capacities)]
-    wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][alternative])
-    alike = (c for c in problem.candidates[step] if c.alternative == alternative and c.hops == wanted and max(load) <= room[1])
+    wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][variant])
+    alike = (c for c in problem.candidates[step] if c.variant == variant and c.hops == wanted and max(load) <= room[1])
     return [c for c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
 
 
-def _place(problem: Problem, step: int, alternative: int | None, placed: dict[str, int], load: list[int]) -> int:
-    """Place what comes up with a step, or with one alternative of it; returns cycles of fetching."""
+def _place(problem: Problem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> int:
+    """Place what comes up with a step, or with one variant of it; returns cycles of fetching."""
     fetched = 0
     for home in problem.homes:
-        is_due = home.steps[0] == step and not home.users if alternative is None else (step, alternative) in home.users
+        is_due = home.steps[0] == step and not home.users if variant is None else (step, variant) in home.users
         if is_due and home.name not in placed:
             placed[home.name] = _nearest(home, load, problem.capacities[1])
             fetched += (home.fetch or 0) if placed[home.name] == 1 else 0

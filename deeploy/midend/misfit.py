@@ -46,12 +46,14 @@ def _call_too_large(program: Program, target: Target, machine: Machine, levels: 
     depths = {"auto": (1,), "double": (2,), "single": (1,)}[machine.buffering]
     worst: tuple[int, str, str] | None = None
     for step, call in enumerate(program.calls):
-        ways = [way for way in program.ways(step) if target.engine(way.kernel.engine).memory == levels[0]]
-        if len(ways) < len(program.ways(step)) and any(_fits(way, program, target, machine, depths) for way in program.ways(step)):
+        variants = [variant for variant in program.variants(step) if target.engine(variant.kernel.engine).memory == levels[0]]
+        if len(variants) < len(program.variants(step)) and any(
+            _fits(variant, program, target, machine, depths) for variant in program.variants(step)
+        ):
             continue
-        if not ways:
+        if not variants:
             continue
-        needed = min((_smallest_tile(way, program, target, machine, depths) for way in ways), key=lambda c: c.bytes[0])
+        needed = min((_smallest_tile(variant, program, target, machine, depths) for variant in variants), key=lambda c: c.bytes[0])
         if needed.bytes[0] > machine.capacities[levels[0]] and (worst is None or needed.bytes[0] > worst[0]):
             largest = max(needed.tiling.streams, key=lambda s: s.bytes)
             what = f"node {shorten(call.node.name)} ({call.node.op}) needs {needed.bytes[0]} bytes of {levels[0]} for its smallest tile"

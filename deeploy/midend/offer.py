@@ -1,4 +1,4 @@
-"""Which of the ways to run a call a plan may choose from: all but those that another one replaces whatever the plan is."""
+"""Which of the variants of a call a plan may choose from: all but those that another one replaces whatever the plan is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deeploy.midend.program import Call, Program, narrowed
 
 
 def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Call], object]) -> Program:
-    """The program without the ways to run its calls that are never better than another one; the order of preference stays.
+    """The program without the variants of its calls that are never better than another one; the order of preference stays.
 
     Args:
         kind: what calls have in common that are tiled alike.
@@ -17,19 +17,19 @@ def offered(program: Program, tiler: Callable[[Call], Tiler], kind: Callable[[Ca
     known: dict[tuple[object, ...], tuple[int, ...]] = {}
     numbers = []
     for step in range(len(program.calls)):
-        ways = program.ways(step)
-        key = tuple(map(kind, ways))
+        variants = program.variants(step)
+        key = tuple(map(kind, variants))
         if key not in known:
-            known[key] = _worth([tiler(way) for way in ways]) if len(ways) > 1 else (0,)
+            known[key] = _worth([tiler(variant) for variant in variants]) if len(variants) > 1 else (0,)
         numbers.append(known[key])
     return narrowed(program, numbers)
 
 
-def _worth(ways: Sequence[Tiler]) -> tuple[int, ...]:
-    """The numbers of the ways that no other one replaces; of several that replace each other, the first."""
-    kept = list(range(len(ways)))
-    for number in reversed(range(len(ways))):
-        rivals = [other for other in kept if other != number and ways[number].is_never_better(ways[other])]
-        if any(other < number or not ways[other].is_never_better(ways[number]) for other in rivals):
+def _worth(variants: Sequence[Tiler]) -> tuple[int, ...]:
+    """The numbers of the variants that no other one replaces; of several that replace each other, the first."""
+    kept = list(range(len(variants)))
+    for number in reversed(range(len(variants))):
+        rivals = [other for other in kept if other != number and variants[number].is_never_better(variants[other])]
+        if any(other < number or not variants[other].is_never_better(variants[number]) for other in rivals):
             kept.remove(number)
     return tuple(kept)

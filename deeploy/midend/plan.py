@@ -76,7 +76,7 @@ class Plan:
         fetched: the step in which the fetch of a far constant begins (-1: once, before the first inference).
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
-        ways: the calls that their numbers of alternatives mean.
+        variants: the calls that their numbers of variants mean.
     """
 
     program: Program
@@ -89,7 +89,7 @@ class Plan:
     fetched: Mapping[str, int]
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
-    ways: tuple[tuple[Call, ...], ...] = ()
+    variants: tuple[tuple[Call, ...], ...] = ()
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:

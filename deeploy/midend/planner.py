@@ -20,12 +20,12 @@ from deeploy.graph.target import Target
 from deeploy.midend.cached import code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
 from deeploy.midend.greedy import greedy_cycles
-from deeploy.midend.keep import expected, is_near, keep, likely, reserve
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.offer import offered
 from deeploy.midend.pack import Packing
+from deeploy.midend.pin import expected, is_near, likely, pin, reserve
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
@@ -64,8 +64,8 @@ class Planner:
         every: bool = False,
     ) -> None:
         self.given = program
-        self.every = every or target.timing is None  # every way to run a call is offered
-        self.short = short  # constants of at most so many bytes are expected to be kept in the end
+        self.every = every or target.timing is None  # every variant of a call is offered
+        self.short = short  # constants of at most so many bytes are expected to be pinned in the end
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
@@ -121,7 +121,7 @@ class Planner:
         return [self.room[level] - taken[hop] for hop, level in enumerate(self.levels)]
 
     def shares(self, far: Far) -> list[Share]:
-        """The constants that are there only if a call runs in a certain way."""
+        """The constants that are there only if a call runs by a certain variant."""
         found: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
             for hop in self._resident(buffer, far) if self.users.get(buffer.name) else ():
@@ -152,14 +152,14 @@ class Planner:
 
     def _private(self, steps: Sequence[int]) -> list[int]:
         """Own memories of further engines that could run all of these calls."""
-        able = [{self.reach[call.kernel.engine][0] for call in self.program.ways(step)} for step in steps]
+        able = [{self.reach[call.kernel.engine][0] for call in self.program.variants(step)} for step in steps]
         common = self.reach[self.target.engines[0].name]
         return [hop for hop in range(len(self.levels)) if hop not in common and all(hop in numbers for numbers in able)]
 
     def _far_constants(self, far: Far) -> list[Home]:
         uses: dict[str, list[int]] = {}
         for step in range(len(self.program.calls)):
-            for operand in (operand for call in self.program.ways(step) for operand in call.operands.values()):
+            for operand in (operand for call in self.program.variants(step) for operand in call.operands.values()):
                 uses.setdefault(operand.buffer, []).append(step)
         path = self.target.outward(self.levels[0])[1]
         assert self.target.timing is not None
@@ -182,7 +182,7 @@ class Planner:
         return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * WORTH_STREAMING)
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
-        return any(call.operands[name].buffer == buffer for call in self.program.ways(step) for name in call.geometry.nest.indirect)
+        return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
 
     def problem(self, far: Far) -> Problem:
         """What is to be chosen; see ``deeploy.midend.choose``."""
@@ -192,7 +192,7 @@ class Planner:
         for step in range(len(self.program.calls)):
             found: list[Candidate] = []
             named = []
-            for number, call in enumerate(self.program.ways(step)):
+            for number, call in enumerate(self.program.variants(step)):
                 names = {name: self._home_of(operand.buffer, homes, bundles) for name, operand in call.operands.items()}
                 distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
                 reach = self.reach[call.kernel.engine]
@@ -204,7 +204,7 @@ class Planner:
             candidates.append(found)
             operands.append(named)
         starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
-        codes = [[code_of(call, self.target) for call in self.program.ways(step)] for step in range(len(candidates))]
+        codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]
         return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
 
     def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
@@ -212,7 +212,7 @@ class Planner:
         return name if name in homes else None
 
     def _candidates(self, call: Call, number: int, hops: Mapping[str, int]) -> list[Candidate]:
-        """The candidates of a way to run a call; equal calls share them."""
+        """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
         wanted = (_kind(call, self.program), number, tuple(hops.values()))
         if wanted not in self._found:
@@ -239,7 +239,7 @@ class Planner:
         every = tuple(sizes.get(hop, 0) for hop in range(len(self.levels)))
         hops = tuple(reach[hop] for hop in candidate.hops)
         cycles = candidate.cycles if self.target.timing is not None else number
-        return replace(candidate, hops=hops, bytes=every, cycles=cycles, alternative=number, own=reach[0])
+        return replace(candidate, hops=hops, bytes=every, cycles=cycles, variant=number, own=reach[0])
 
     def plan(self) -> Plan:
         """The plan with the fewest predicted cycles.
@@ -273,7 +273,7 @@ class Planner:
 
     def _misfit(self) -> Misfit:
         def at(hop: int, capacity: int) -> Problem:
-            planner = Planner(self.program, self.target, self.machine)
+            planner = Planner(self.program, self.target, self.machine, every=True)
             planner.room[self.levels[hop]] = capacity
             return planner.problem(Far.ALL if self.is_far else Far.NONE)
 
@@ -289,7 +289,7 @@ class Planner:
         signatures = [
             tuple(
                 (_kind(call, self.program), tuple(None if name is None else hops[name] for name in names))
-                for call, names in zip(self.program.ways(step), problem.operands[step], strict=True)
+                for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
             )
             for step in range(len(problem.candidates))
         ]
@@ -350,7 +350,7 @@ class Planner:
 
     def _program(self, problem: Problem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""
-        return chosen(self.program, [candidate.alternative for candidate in problem.chosen(choice.picks)])
+        return chosen(self.program, [candidate.variant for candidate in problem.chosen(choice.picks)])
 
     def _chosen(self, problem: Problem, choice: Choice) -> list[Candidate]:
         return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
@@ -392,15 +392,15 @@ class Planner:
             fetched,
             Prediction(choice.cycles, choice.bound, greedy_cycles(problem)) if is_timed else None,
             tuple(tuple(candidates) for candidates in problem.candidates) if is_timed else (),
-            tuple(self.program.ways(step) for step in range(len(program.calls))),
+            tuple(self.program.variants(step) for step in range(len(program.calls))),
         )
 
     def measured(self, call: Call, candidate: Candidate) -> Candidate:
         """A candidate whose windows are others than when it was found."""
         reach = self.reach[call.kernel.engine]
         hops = tuple(reach.index(hop) for hop in candidate.hops)
-        found = self._tiler(call, self.program).measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
-        return self._numbered(found, candidate.alternative, reach)
+        found = self._tiler(call, self.given).measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
+        return self._numbered(found, candidate.variant, reach)
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
@@ -420,13 +420,13 @@ class Planner:
 
 
 def _users(program: Program) -> dict[str, Users]:
-    """The (step, alternative) that need each constant, for those that another choice does without."""
+    """The (step, variant) that need each constant, for those that another choice does without."""
     found: dict[str, list[tuple[int, int]]] = {}
     certain = set()
     for step in range(len(program.calls)):
-        ways = [{operand.buffer for operand in call.operands.values()} for call in program.ways(step)]
-        certain |= set.intersection(*ways)
-        for number, names in enumerate(ways):
+        variants = [{operand.buffer for operand in call.operands.values()} for call in program.variants(step)]
+        certain |= set.intersection(*variants)
+        for number, names in enumerate(variants):
             for name in sorted(names):
                 found.setdefault(name, []).append((step, number))
     return {b.name: tuple(found[b.name]) for b in program.buffers.values() if b.role is Role.CONSTANT and b.name in {*found} - certain}
@@ -473,10 +473,10 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     short = likely(planner.program, planner.room[level], target.memory(level).alignment)
     planner.short = short
     first = planner.plan()
-    plan = keep(first, planner.measured)
-    if _predicted(plan) > _predicted(first):  # some of what was expected to be kept found no room
+    plan = pin(first, planner.measured)
+    if _predicted(plan) > _predicted(first):  # some of what was expected to be pinned found no room
         plain = Planner(program, target, machine, seconds)
-        plan = min(plan, keep(plain.plan(), plain.measured), key=_predicted)
+        plan = min(plan, pin(plain.plan(), plain.measured), key=_predicted)
     needed = reserve(plan)
     if not needed:
         return plan
@@ -488,7 +488,7 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     except FitError:
         return plan
     use = {level: replace(use, capacity=planner.room[level]) for level, use in tight.memory.items()}
-    tight = keep(replace(tight, memory=use), other.measured)
+    tight = pin(replace(tight, memory=use), other.measured)
     return min(plan, tight, key=_predicted)
 
 

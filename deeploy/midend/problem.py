@@ -32,7 +32,7 @@ SEARCH = Search()
 
 @dataclass(frozen=True)
 class Share:
-    """Bytes that a memory holds for ever if one of some (step, alternative) is chosen: constants that only these need."""
+    """Bytes that a memory holds for ever if one of some (step, variant) is chosen: constants that only these need."""
 
     hop: int
     size: int
@@ -48,7 +48,7 @@ class Home:
         steps: first and last step in which it is alive.
         hops: the homes to choose from.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
-        users: (step, alternative) of the calls that need it, where it is there only if one of them is chosen.
+        users: (step, variant) of the calls that need it, where it is there only if one of them is chosen.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to choose: per call its candidates, and per alternative and operand the name of the home, or None."""
+    """What there is to choose: per call its candidates, and per variant and operand the name of the home, or None."""
 
     candidates: Sequence[Sequence[Candidate]]
     operands: Sequence[Sequence[Sequence[str | None]]]
@@ -76,7 +76,7 @@ class Problem:
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
     equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
-    codes: Sequence[Sequence[Code]] = ()  # per call and alternative; where there are none, nothing is saved by cached instructions
+    codes: Sequence[Sequence[Code]] = ()  # per call and variant; where there are none, nothing is saved by cached instructions
     warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
     ahead: tuple[int, ...] = ()  # how many calls before a call its early windows are on their way; one by default
 
@@ -101,8 +101,8 @@ class Problem:
         return [self.code(step, candidate) for step, candidate in enumerate(chosen)]
 
     def code(self, step: int, candidate: Candidate) -> Code:
-        """The code of a call that runs in a certain way."""
-        return self.codes[step][candidate.alternative] if self.codes else Code("")
+        """The code of a call that runs by a certain variant."""
+        return self.codes[step][candidate.variant] if self.codes else Code("")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
             load[hop][step] += home.size
     chosen = problem.chosen(choice.picks)
     for share in problem.shares:
-        if any(chosen[step].alternative == way for step, way in share.users):
+        if any(chosen[step].variant == variant for step, variant in share.users):
             load[share.hop] = [taken + share.size for taken in load[share.hop]]
     for step, candidate in enumerate(chosen):
         for hop, size in enumerate(candidate.bytes):
@@ -149,7 +149,7 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
 def fits(problem: Problem, choice: Choice) -> bool:
     """Whether candidates agree with the homes and every memory holds what it should at every step."""
     for step, candidate in enumerate(problem.chosen(choice.picks)):
-        names = problem.operands[step][candidate.alternative]
+        names = problem.operands[step][candidate.variant]
         if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
             return False
     rows = zip(loads(problem, choice), problem.capacities, strict=True)
@@ -230,7 +230,7 @@ def obvious(problem: Problem) -> Choice | None:
     picks = tuple(min(range(len(row)), key=[(c.cycles, c.bytes) for c in row].__getitem__) for row in problem.candidates)
     homes = {home.name: home.hops[0] for home in problem.homes}
     for step, candidate in enumerate(problem.chosen(picks)):
-        names = problem.operands[step][candidate.alternative]
+        names = problem.operands[step][candidate.variant]
         homes |= {name: hop for name, hop in zip(names, candidate.hops, strict=True) if name is not None}
     choice = Choice(picks, (False,) * len(picks), homes, {}, 0, 0)
     cycles = least(problem)

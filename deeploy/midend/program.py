@@ -115,7 +115,7 @@ class Program:
 
     ``inputs`` and ``outputs`` name buffers in the order of the graph; ``tensors`` says where the tensors of the graph lie.
     ``growth`` describes what outlives an inference, ``live`` the axes of tensors that only have as many rows as exist.
-    ``alternatives`` are further ways to run each call, by other kernels on the same activations; their constants and scratch memory
+    ``further`` are other variants of each call, by other kernels on the same activations; their constants and scratch memory
     are among the buffers until one way is chosen (``chosen``).
     """
 
@@ -127,11 +127,11 @@ class Program:
     tensors: Mapping[str, Operand]
     growth: Growth | None = None
     live: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    alternatives: tuple[tuple[Call, ...], ...] = ()
+    further: tuple[tuple[Call, ...], ...] = ()
 
-    def ways(self, step: int) -> tuple[Call, ...]:
-        """The call of a step and its alternatives, by the number that candidates carry."""
-        return (self.calls[step], *(self.alternatives[step] if self.alternatives else ()))
+    def variants(self, step: int) -> tuple[Call, ...]:
+        """The call of a step and its other variants, by the number that candidates carry."""
+        return (self.calls[step], *(self.further[step] if self.further else ()))
 
     def __str__(self) -> str:
         lines = [f"program {self.name}"]
@@ -155,19 +155,19 @@ def ahead(calls: Sequence[Call], step: int) -> int:
 
 
 def chosen(program: Program, numbers: Sequence[int]) -> Program:
-    """The program with one way to run each call, without what only the other ways need."""
+    """The program with one variant of each call, without what only the other variants need."""
     return narrowed(program, [(number,) for number in numbers])
 
 
 def narrowed(program: Program, numbers: Sequence[Sequence[int]]) -> Program:
-    """The program with some of the ways to run each call, of which the first is its own; without what only the others need."""
-    ways = [tuple(program.ways(step)[number] for number in row) for step, row in enumerate(numbers)]
-    kept = {name for row in ways for call in row for name in _named(call)}
-    offered = {name for step in range(len(ways)) for call in program.ways(step) for name in _named(call)}
+    """The program with some of the variants of each call, of which the first is its own; without what only the others need."""
+    variants = [tuple(program.variants(step)[number] for number in row) for step, row in enumerate(numbers)]
+    kept = {name for row in variants for call in row for name in _named(call)}
+    offered = {name for step in range(len(variants)) for call in program.variants(step) for name in _named(call)}
     own = (Role.CONSTANT, Role.SCRATCH)
     buffers = {n: b for n, b in program.buffers.items() if b.role not in own or n in kept or n not in offered}
-    others = tuple(row[1:] for row in ways) if any(len(row) > 1 for row in ways) else ()
-    return replace(program, calls=tuple(row[0] for row in ways), buffers=buffers, alternatives=others)
+    others = tuple(row[1:] for row in variants) if any(len(row) > 1 for row in variants) else ()
+    return replace(program, calls=tuple(row[0] for row in variants), buffers=buffers, further=others)
 
 
 def _named(call: Call) -> list[str]:

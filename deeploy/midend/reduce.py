@@ -63,9 +63,9 @@ def _possible(problem: Problem, homes: Sequence[Home], most: int | None) -> list
     for candidates, operands in zip(problem.candidates, problem.operands, strict=True):
         found: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
         for candidate in candidates:
-            names = operands[candidate.alternative]
+            names = operands[candidate.variant]
             if all(name is None or hop in hops[name] for name, hop in zip(names, candidate.hops, strict=True)):
-                found.setdefault((candidate.alternative, candidate.hops), []).append(candidate)
+                found.setdefault((candidate.variant, candidate.hops), []).append(candidate)
         result.append([c for group in found.values() for c in _few(group, most)])
     return result
 

@@ -72,13 +72,13 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     operands = []
     for step in steps:
         if step not in gap:
-            ways = [
-                [_shortened_operand(problem, homes, blocks, step, way, j) for j in range(len(names))]
-                for way, names in enumerate(problem.operands[step])
+            variants = [
+                [_shortened_operand(problem, homes, blocks, step, variant, j) for j in range(len(names))]
+                for variant, names in enumerate(problem.operands[step])
             ]
-            if any(name == "" for names in ways for name in names):
+            if any(name == "" for names in variants for name in names):
                 return None
-            operands.append(ways)
+            operands.append(variants)
     twins = []
     for step in gap[: blocks.period]:
         pairs = zip(problem.operands[step - blocks.period], problem.operands[step], strict=True)
@@ -106,7 +106,7 @@ def _shortened_shares(problem: Problem, blocks: Repetition) -> list[Share]:
     found: dict[tuple[int, Users], int] = {}
     gap = blocks.gap
     for share in problem.shares:
-        steps = [(blocks.model(s) if s in gap else s - len(gap) if s >= gap.stop else s, way) for s, way in share.users]
+        steps = [(blocks.model(s) if s in gap else s - len(gap) if s >= gap.stop else s, variant) for s, variant in share.users]
         key = share.hop, tuple(dict.fromkeys(steps))
         found[key] = found.get(key, 0) + share.size
     return [Share(hop, size, users) for (hop, users), size in found.items()]
@@ -124,15 +124,15 @@ def _shortened_last(home: Home, blocks: Repetition) -> int | None:
     return gap.start + (last - gap.start) if crosses_once else None
 
 
-def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, way: int, position: int) -> str | None:
+def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, variant: int, position: int) -> str | None:
     """The home of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
-    name, gap = problem.operands[step][way][position], blocks.gap
+    name, gap = problem.operands[step][variant][position], blocks.gap
     if name is None or homes[name].steps[0] not in gap:
         return name
     model = step - len(gap)
     if model >= gap.start + blocks.period:
         return ""
-    twin = problem.operands[model][way][position]
+    twin = problem.operands[model][variant][position]
     if twin is None or homes[twin].steps[1] != homes[name].steps[1] - len(gap) or not blocks.middle <= homes[twin].steps[0] < gap.start:
         return ""
     return twin
@@ -150,9 +150,9 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
     homes = dict(choice.homes)
     for home in problem.homes:
         if home.steps[0] in gap:
-            ways = problem.operands[home.steps[0]]
-            way = next(number for number, names in enumerate(ways) if home.name in names)
-            twin = problem.operands[blocks.model(home.steps[0])][way][list(ways[way]).index(home.name)]
+            variants = problem.operands[home.steps[0]]
+            variant = next(number for number, names in enumerate(variants) if home.name in names)
+            twin = problem.operands[blocks.model(home.steps[0])][variant][list(variants[variant]).index(home.name)]
             if twin is None:
                 return None
             homes[home.name] = choice.homes[twin]

@@ -159,7 +159,7 @@ class Volume:
     windows: Any
 
 
-class Windows:
+class Footprints:
     """The windows that tiles of a call need of one operand, axis by axis; axes are those of the operand's map."""
 
     def __init__(self, geometry: Geometry, name: str, operand: Operand) -> None:
@@ -259,7 +259,7 @@ def cut_dims(call: Call) -> dict[str, int]:
     allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL]
     tied: set[str] = set()
     for name, operand in call.operands.items():
-        windows = Windows(geometry, name, operand)
+        windows = Footprints(geometry, name, operand)
         if not windows.is_mapped:
             tied |= {d.name for access in windows.maps for d in access.dims()}
             continue
@@ -282,18 +282,18 @@ def core_dims(call: Call) -> tuple[str, ...]:
 
 def _parts_are_views(call: Call, dim: str) -> bool:
     """Whether the part of a packed window that one core gets is still laid out as the kernel wants it."""
-    every = [Windows(call.geometry, name, operand) for name, operand in call.operands.items()]
+    every = [Footprints(call.geometry, name, operand) for name, operand in call.operands.items()]
     return not any(windows.is_mapped and windows.dims[axis] == dim for windows in every for axis in _within(call, windows))
 
 
-def _within(call: Call, windows: Windows) -> list[int]:
+def _within(call: Call, windows: Footprints) -> list[int]:
     """The axes of an operand whose windows are all of the axis, if they are to be packed as the kernel wants and are no copies."""
     rank = len(windows.shape)
     outermost = rank - call.kernel.dense(windows.name, rank)
     return [axis for axis in range(outermost, rank) if any(windows.shape[a] > 1 for a in range(outermost, axis))]
 
 
-def in_place(call: Call, windows: Windows) -> frozenset[str]:
+def in_place(call: Call, windows: Footprints) -> frozenset[str]:
     """The dimensions that are not cut where a kernel uses an operand as it lies, without a copy of its window."""
     axes = _within(call, windows) if windows.is_mapped else []
     return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)

@@ -74,11 +74,11 @@ class _Explanation:
         self.entry = entry
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
-        self.ways: Sequence[Call] = plan.ways[step] if plan.ways else (self.call,)
+        self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
         self.is_beside = step > 0 and bool(codes) and codes[step - ahead(plan.program.calls, step)].is_accelerated
-        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.ways] if overview.codes else []
+        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.variants] if overview.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
         self.plain = next(c for c in self.offered if with_early(c, False) == plain)
@@ -102,7 +102,7 @@ class _Explanation:
         """Who computes, and what the best tiling of every other kernel would cost."""
         target, call = self.plan.target, self.call
         able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
-        others = [name for name in able if name not in {way.kernel.engine for way in self.ways}]
+        others = [name for name in able if name not in {way.kernel.engine for way in self.variants}]
         only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
         dim = self.chosen.tiling.core_dim
         team = (
@@ -120,18 +120,18 @@ class _Explanation:
         """The fastest candidate of every other kernel that can run the call."""
         best: dict[int, Candidate] = {}
         for candidate in sorted(self.offered, key=lambda c: (self.cycles(c), c.bytes)):
-            if candidate.alternative != self.plain.alternative:
-                best.setdefault(candidate.alternative, candidate)
+            if candidate.variant != self.plain.variant:
+                best.setdefault(candidate.variant, candidate)
         return [best[number] for number in sorted(best)]
 
     def by(self, candidate: Candidate) -> str:
         """The kernel and the engine of a candidate."""
-        kernel = self.ways[candidate.alternative].kernel
+        kernel = self.variants[candidate.variant].kernel
         return f"{kernel.name} on {kernel.engine}"
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
-        alike = [c for c in self.offered if (c.alternative, c.hops) == (self.chosen.alternative, self.chosen.hops)]
+        alike = [c for c in self.offered if (c.variant, c.hops) == (self.chosen.variant, self.chosen.hops)]
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
@@ -144,7 +144,7 @@ class _Explanation:
 
     def residence(self) -> str:
         """What bound the memories that operands lie in."""
-        others = [c for c in self.offered if c.alternative == self.chosen.alternative and c.hops != self.chosen.hops]
+        others = [c for c in self.offered if c.variant == self.chosen.variant and c.hops != self.chosen.hops]
         best = min(others, key=self.cycles, default=self.plain)
         if self.cycles(best) >= self.cycles(self.plain):
             return f"Residence: {self.sources(self.plain)}. No other is faster for this call."
@@ -227,12 +227,12 @@ class _Explanation:
 
     def cycles(self, candidate: Candidate) -> int:
         """Predicted cycles behind the calls that were chosen; with first constants fetched early where the choice has that."""
-        saved = candidate.warm if candidate.warm and self.is_warm[candidate.alternative] else 0
+        saved = candidate.warm if candidate.warm and self.is_warm[candidate.variant] else 0
         return candidate.cycles - saved - (candidate.early + candidate.early_issue * self.is_beside if self.is_early else 0)
 
     def shown(self) -> list[Candidate]:
         """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""
-        alike = (c for c in self.offered if c != self.plain and c.alternative == self.plain.alternative)
+        alike = (c for c in self.offered if c != self.plain and c.variant == self.plain.variant)
         ranked = sorted(alike, key=lambda c: (self.cycles(c), c.bytes))
         same = [c for c in ranked if c.hops == self.plain.hops][:SAME]
         others: dict[tuple[int, ...], Candidate] = {}
@@ -244,8 +244,8 @@ class _Explanation:
 
     def candidate(self, candidate: Candidate) -> dict[str, Any]:
         return {
-            "kernel": self.ways[candidate.alternative].kernel.name,
-            "engine": self.ways[candidate.alternative].kernel.engine,
+            "kernel": self.variants[candidate.variant].kernel.name,
+            "engine": self.variants[candidate.variant].kernel.engine,
             "loops": _loops(candidate),
             "is_double": candidate.is_double,
             "core_dim": candidate.tiling.core_dim,
@@ -259,7 +259,7 @@ class _Explanation:
     def sources(self, candidate: Candidate) -> str:
         """The operands by the memory that they come from or go to."""
         places: dict[int, list[str]] = {}
-        for name, hop in zip(self.ways[candidate.alternative].operands, candidate.hops, strict=True):
+        for name, hop in zip(self.variants[candidate.variant].operands, candidate.hops, strict=True):
             places.setdefault(hop, []).append(name)
         return "; ".join(f"{self.levels[hop]}: {' '.join(names)}" for hop, names in sorted(places.items()))
 
@@ -276,7 +276,7 @@ class _Explanation:
     def without_room(self, candidate: Candidate) -> str | None:
         """A buffer that would have to lie nearer than it does, where there is no room for it."""
         now = dict(zip((operand.buffer for operand in self.call.operands.values()), self.plain.hops, strict=True))
-        for (name, operand), hop in zip(self.ways[candidate.alternative].operands.items(), candidate.hops, strict=True):
+        for (name, operand), hop in zip(self.variants[candidate.variant].operands.items(), candidate.hops, strict=True):
             if hop == now.get(operand.buffer, hop) or (0 < hop < 3 and hop > now[operand.buffer]):
                 continue
             first, last, size = self.life(operand.buffer)

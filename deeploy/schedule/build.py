@@ -19,7 +19,7 @@ from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
-from deeploy.midend.tiling import Stream, Windows
+from deeploy.midend.tiling import Footprints, Stream
 from deeploy.schedule.ir import (
     CORE,
     TILE,
@@ -127,7 +127,7 @@ class _Builder:
         self.tiling = plan.tiling(step)
         self.engine = plan.target.engine(self.call.kernel.engine)
         self.paths = plan.target.outward(self.engine.memory)
-        self.windows = {name: Windows(self.geometry, name, operand) for name, operand in self.call.operands.items()}
+        self.windows = {name: Footprints(self.geometry, name, operand) for name, operand in self.call.operands.items()}
         self.live = live_rows(plan.program)
         self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.core_dim is not None else 1
 

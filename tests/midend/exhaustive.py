@@ -17,7 +17,7 @@ State = dict[str, tuple[int, bool]]  # per home: hop, and whether its constants 
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run a call, given the homes: number, candidate, early or not."""
+    """One variant of a call, given the homes: number, candidate, early or not."""
 
     number: int
     candidate: Candidate
@@ -33,7 +33,7 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
     count = len(problem.candidates)
     result = [[0] * count for _ in problem.capacities]
     for share in problem.shares:
-        if any(rows[step].candidate.alternative == way for step, way in share.users):
+        if any(rows[step].candidate.variant == way for step, way in share.users):
             result[share.hop] = [count + share.size for count in result[share.hop]]
     for home in problem.homes:
         if home.name not in state:
@@ -66,7 +66,7 @@ def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[
             before = replace(before, cycles=before.cycles - before.warm, tail=before.tail - before.warm_tail)
         if before is not None and rows[step].is_early:
             candidate = rows[step].candidate
-            is_beside = bool(problem.codes) and problem.codes[step - 1][rows[step - 1].candidate.alternative].is_accelerated
+            is_beside = bool(problem.codes) and problem.codes[step - 1][rows[step - 1].candidate.variant].is_accelerated
             begun = candidate.early_issue if is_beside else 0
             total += max(0, candidate.early + begun - before.tail) - begun
         due = (h for h in problem.homes if h.fetch is not None and h.steps[0] == step and h.name in state)
@@ -81,16 +81,16 @@ def cached(problem: Problem, rows: Sequence[Row]) -> list[bool]:
     result: list[bool] = []
     cores = last = None
     for codes, row in zip(problem.codes, rows, strict=False):
-        code = codes[row.candidate.alternative]
+        code = codes[row.candidate.variant]
         result.append(code.instance == (last if code.is_accelerated else cores))
         last = code.instance
         cores = cores if code.is_accelerated else code.instance
     return result or [False] * len(rows)
 
 
-def _states(problem: Problem, homes: Sequence[Home], ways: Sequence[int]) -> Iterator[State]:
-    """Where every home is; those that none of the calls needs, run in these ways, are nowhere."""
-    there = [h for h in homes if not h.users or any(ways[step] == way for step, way in h.users)]
+def _states(problem: Problem, homes: Sequence[Home], variants: Sequence[int]) -> Iterator[State]:
+    """Where every home is; those that none of the calls needs, run in these variants, are nowhere."""
+    there = [h for h in homes if not h.users or any(variants[step] == way for step, way in h.users)]
     options = [[(hop, False) for hop in h.hops] + [(1, True)] * (h.fetch is not None and 1 in h.hops) for h in there]
     for combination in itertools.product(*options):
         yield {home.name: option for home, option in zip(there, combination, strict=True)}
@@ -102,7 +102,7 @@ def _rows(problem: Problem, step: int, state: State, way: int) -> list[Row]:
     is_arriving = any(h.fetch is not None and h.steps[0] == step and state.get(h.name, (0, False))[1] for h in problem.homes)
     result = []
     for number, candidate in enumerate(problem.candidates[step]):
-        if candidate.alternative == way and all(
+        if candidate.variant == way and all(
             name is None or state[name][0] == hop for name, hop in zip(wanted, candidate.hops, strict=True)
         ):
             result.append(Row(number, candidate, False))
@@ -115,9 +115,9 @@ def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
     """All choices within the capacities, with their cycles."""
     count = len(problem.candidates)
     every_way = itertools.product(*(range(len(names)) for names in problem.operands))
-    for ways, state in ((chosen, state) for chosen in every_way for state in _states(problem, problem.homes, chosen)):
+    for variants, state in ((chosen, state) for chosen in every_way for state in _states(problem, problem.homes, chosen)):
         arriving = {h.steps[0] for h in problem.homes if h.fetch is not None and state.get(h.name, (0, False))[1]} - {0}
-        options = [_rows(problem, step, state, ways[step]) for step in range(count)]
+        options = [_rows(problem, step, state, variants[step]) for step in range(count)]
         for early_fetch in itertools.product(*([False, True] if step in arriving else [False] for step in range(count))):
             for rows in itertools.product(*options):
                 used = loads(problem, state, rows, early_fetch)

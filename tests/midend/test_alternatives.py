@@ -1,4 +1,4 @@
-"""Further ways to run a call: which kernels are offered, and that little memory takes slower kernels only where it has to."""
+"""Further variants of a call: which kernels are offered, and that little memory takes slower kernels only where it has to."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_every_kernel_that_fits_a_node_is_selected() -> None:
 
 
 def worth(monkeypatch: pytest.MonkeyPatch, rates: Mapping[str, float], *changes: dict[str, Any]) -> list[str]:
-    """The ways to run the first sum that a plan may choose from, where kernels take so many cycles for an output."""
+    """The variants of the first sum that a plan may choose from, where kernels take so many cycles for an output."""
     target = load("siracusa")
     machine = machine_of(target, Options())
     assert machine is not None
     rated = {name: Rate(10.0, 0.0, rate) for name, rate in rates.items()}
     monkeypatch.setattr(cost, "rate", lambda call, _: rated[call.kernel.name])
     program = assembled(*({"engine": "cluster", **change} for change in changes))
-    return [call.kernel.name for call in Planner(program, target, machine).program.ways(0)]
+    return [call.kernel.name for call in Planner(program, target, machine).program.variants(0)]
 
 
 def test_what_is_never_better_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +91,14 @@ def assembled(*changes: dict[str, Any]) -> Program:
     return assemble("network", sums(), kernels(*changes))
 
 
-def ways(program: Program) -> list[list[str]]:
-    return [[call.kernel.name for call in program.ways(step)] for step in range(len(program.calls))]
+def variants(program: Program) -> list[list[str]]:
+    return [[call.kernel.name for call in program.variants(step)] for step in range(len(program.calls))]
 
 
 def test_what_could_not_overwrite_is_no_alternative() -> None:
-    assert ways(assembled({}, NPU)) == [["add0", "add1"]] * 3
-    assert ways(assembled(OVER, {**NPU, **OVER})) == [["add0", "add1"]] * 3
-    assert ways(assembled(OVER, NPU)) == [["add0", "add1"], ["add0"], ["add0", "add1"]]
+    assert variants(assembled({}, NPU)) == [["add0", "add1"]] * 3
+    assert variants(assembled(OVER, {**NPU, **OVER})) == [["add0", "add1"]] * 3
+    assert variants(assembled(OVER, NPU)) == [["add0", "add1"], ["add0"], ["add0", "add1"]]
 
 
 def test_only_what_the_chosen_ways_need_is_left() -> None:
@@ -130,7 +130,7 @@ def test_little_memory_takes_slower_kernels_only_where_it_has_to() -> None:
 @pytest.mark.skipif(not RESIDUAL.exists(), reason="shared models are absent")
 @pytest.mark.parametrize("l1", [4_000, 16_000, 64_000])
 def test_the_stated_smallest_memory_holds_the_constants_of_some_kernels(l1: int) -> None:
-    """Beside what every way needs there are constants that only the chosen ways need."""
+    """Beside what every variant needs there are constants that only the chosen variants need."""
     with pytest.raises(FitError) as error:
         residual(l1, 100)
     least = stated(error.value, "L2")

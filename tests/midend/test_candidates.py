@@ -23,7 +23,7 @@ from deeploy.midend import cost
 from deeploy.midend.candidates import CLOSURE_BYTES, Candidate, Tiler
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
-from deeploy.midend.tiling import Stream, Windows
+from deeploy.midend.tiling import Footprints, Stream
 from deeploy.target import load
 from tests.midend.tiles import spans
 from tests.simulate import nets
@@ -86,7 +86,7 @@ def walk(tiler: Tiler, candidate: Candidate, stream: Stream) -> Moved:
     return moved
 
 
-def _rows(windows: Windows, shape: list[int], cut: set[str]) -> list[int]:
+def _rows(windows: Footprints, shape: list[int], cut: set[str]) -> list[int]:
     """Counts of the axes that are not merged into one run of bytes, innermost first."""
     rows: list[int] = []
     expected, is_run = 1, True

@@ -98,7 +98,7 @@ def with_alternatives(seed: int) -> Problem:
             sizes = [0, c.bytes[1], 0, 0]
             sizes[level] = c.bytes[0]
             hops = (*hops, *([1] if is_far else []))
-            found.append(replace(c, hops=hops, bytes=tuple(sizes), alternative=1, own=level))
+            found.append(replace(c, hops=hops, bytes=tuple(sizes), variant=1, own=level))
         operands.append([names, [*moving, *([own] if is_far else [])]])
         candidates.append(found)
     homes = [replace(h, hops=(*h.hops, 3)) if h.name in every else h for h in homes]
@@ -112,19 +112,19 @@ def test_the_cheapest_way_to_run_every_call_is_found(seeds: range) -> None:
         problem = with_alternatives(seed)
         solved += check_against_everything(problem)
         found = choose(problem, (), EXACT)
-        second += found is not None and any(row[pick].alternative for row, pick in zip(problem.candidates, found.picks, strict=True))
+        second += found is not None and any(row[pick].variant for row, pick in zip(problem.candidates, found.picks, strict=True))
     assert solved > len(seeds) // 2
     assert second > len(seeds) // 4
 
 
 def with_codes(seed: int) -> Problem:
-    """A random problem whose calls run one of few kernels, second ways mostly by an accelerator, and are cheaper behind the same one."""
+    """A random problem whose calls run one of few kernels, others mostly by an accelerator, and are cheaper behind the same one."""
     numbers = random.Random(seed)
     problem = with_alternatives(seed) if seed % 3 else random_problem(seed)
     codes = []
-    for ways in problem.operands:
+    for variants in problem.operands:
         first = Code(numbers.choice("ab"))
-        codes.append([first, Code("n", True) if numbers.random() < 0.7 else Code(numbers.choice("ab"))][: len(ways)])
+        codes.append([first, Code("n", True) if numbers.random() < 0.7 else Code(numbers.choice("ab"))][: len(variants)])
     rows = []
     for row in problem.candidates:
         warm = [numbers.choice([0, 5, 12]) for _ in row]
@@ -149,13 +149,13 @@ def test_an_accelerator_leaves_in_the_caches_what_ran_before() -> None:
     """Three calls: the second on cores or, a little slower, by an accelerator, behind which the third one is cheaper."""
     calls = [
         [candidate((1,), (1, 0, 0), 50)],
-        [candidate((1,), (1, 0, 0), 40), replace(candidate((1,), (1, 0, 0), 45), alternative=1)],
+        [candidate((1,), (1, 0, 0), 40), replace(candidate((1,), (1, 0, 0), 45), variant=1)],
         [replace(candidate((1,), (1, 0, 0), 50), warm=20, warm_tail=20)],
     ]
-    ways: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
+    variants: list[list[list[str | None]]] = [[[None]], [[None], [None]], [[None]]]
     own, other = Code("own"), Code("other")
     for code, expected in ((Code("n", True), (0, 1, 0)), (other, (0, 0, 0)), (own, (0, 1, 0))):
-        found = choose(Problem(calls, ways, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
+        found = choose(Problem(calls, variants, [], [10, 10, 10], codes=[[own], [other, code], [own]]), (), EXACT)
         assert found is not None
         assert (found.picks, found.cycles) == (expected, 140 if expected == (0, 0, 0) else 125)
 

@@ -65,8 +65,8 @@ class Exact(Planner):
         for candidates in full.candidates:
             groups: dict[object, list[object]] = {}
             for candidate in candidates:
-                groups.setdefault((candidate.alternative, candidate.hops), []).append(candidate)
-            kept.append([c for c in candidates if _is_few(groups[c.alternative, c.hops], c, self.few)])
+                groups.setdefault((candidate.variant, candidate.hops), []).append(candidate)
+            kept.append([c for c in candidates if _is_few(groups[c.variant, c.hops], c, self.few)])
         return replace(full, candidates=kept)
 
 
@@ -175,12 +175,12 @@ def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patc
     ],
 )
 def test_with_two_engines_too(l1: int, pad: int, l2: int, engines: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs each call, with which constants: as cheap as the cheapest of all ways that have addresses."""
+    """Who runs each call, with which constants: as cheap as the cheapest of all variants that have addresses."""
     whole, program = bound(tmp_path, chain, monkeypatch)
     machine = whole.plan.machine
     assert machine is not None
     planner = Exact(whole, replace(machine, capacities={**machine.capacities, "L1": l1, "PAD": pad, "L2": l2}), 2, program)
-    assert [len(planner.program.ways(step)) for step in range(len(program.calls))] == [1, 2, 2, 1]
+    assert [len(planner.program.variants(step)) for step in range(len(program.calls))] == [1, 2, 2, 1]
     best = cheapest_packed(planner, planner.problem(Far.NONE))
     assert (best is None) == (engines is None)
     if best is None:

@@ -88,8 +88,8 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
     for seed in range(12):
         problem, numbers = _chain(8, seed), np.random.default_rng(seed)
         saving = [int(n) for n in numbers.integers(10, 60, 3)]
-        kinds = [[*row, *(replace(c, cycles=c.cycles + 20, alternative=1) for c in row)] for row in problem.candidates[:3]]
-        kinds = [[replace(c, warm=saving[c.alternative]) for c in row] for row in kinds]
+        kinds = [[*row, *(replace(c, cycles=c.cycles + 20, variant=1) for c in row)] for row in problem.candidates[:3]]
+        kinds = [[replace(c, warm=saving[c.variant]) for c in row] for row in kinds]
         problem = replace(
             problem,
             candidates=[kinds[step % 3] for step in range(24)],
@@ -137,7 +137,7 @@ def test_constants_of_some_ways_are_counted_for_every_block() -> None:
     seconds: list[int] = []
     for seed in range(12):
         problem = _chain(8, seed)
-        rows = [[*row, *(replace(c, cycles=c.cycles // 2, alternative=1) for c in row)] for row in problem.candidates[:3]]
+        rows = [[*row, *(replace(c, cycles=c.cycles // 2, variant=1) for c in row)] for row in problem.candidates[:3]]
         problem = replace(
             problem,
             candidates=[rows[step % 3] for step in range(24)],
@@ -154,7 +154,7 @@ def test_constants_of_some_ways_are_counted_for_every_block() -> None:
             continue
         copied = expanded(problem, blocks, first)
         assert copied is not None, "the copies fit side by side"
-        chosen = [row[pick].alternative for row, pick in zip(problem.candidates, copied.picks, strict=True)]
+        chosen = [row[pick].variant for row, pick in zip(problem.candidates, copied.picks, strict=True)]
         assert sum(3 + step % 3 for step, way in enumerate(chosen) if way) <= 140
         seconds.append(sum(chosen))
     assert len(seconds) >= 6 and min(seconds) < 24 and max(seconds) > 6

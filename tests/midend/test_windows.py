@@ -14,7 +14,7 @@ from deeploy.graph.expr import Affine, Expr, Variable
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Dim, Geometry, Map, Nest, Part, parallel, reduction
 from deeploy.midend.program import Operand
-from deeploy.midend.tiling import Windows
+from deeploy.midend.tiling import Footprints
 from deeploy.operators.views import Access
 from deeploy.resources import resource
 
@@ -27,7 +27,7 @@ TILES = 4  # tile sizes tried per nest
 class Problem:
     """The windows of one operand, and the tile size of every cut dimension."""
 
-    windows: Windows
+    windows: Footprints
     tiles: dict[str, int]
 
     @property
@@ -77,7 +77,7 @@ def random_problem(seed: int) -> Problem:
     shape = tuple(_size(numbers, [access.axes[axis] for access in phases], extents) for axis in range(count))
     shapes = {"x": shape, "y": tuple(extents[d.name] for d in dims)}
     geometry = Geometry(nest, shapes, extents)
-    windows = Windows(geometry, "x", Operand("x", Access(shape, 0, tuple(range(count, 0, -1)))))
+    windows = Footprints(geometry, "x", Operand("x", Access(shape, 0, tuple(range(count, 0, -1)))))
     tiles = {name: numbers.randint(1, extents[name]) for name in numbers.sample(["a", "b", "c"], numbers.randint(1, 3))}
     return Problem(windows, tiles)
 

@@ -31,7 +31,7 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.midend.program import Call, Operand
-from deeploy.midend.tiling import Windows
+from deeploy.midend.tiling import Footprints
 from deeploy.operators.views import Access
 from deeploy.resources import resource
 
@@ -214,7 +214,7 @@ def _main(
     scratch = calls.pieces(call, {}, {name: name for name in call.scratch})
     views: dict[str, calls.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
     for name, operand in call.operands.items():
-        seen = Windows(call.geometry, name, operand).in_place({}, name)
+        seen = Footprints(call.geometry, name, operand).in_place({}, name)
         views[name] = calls.view(call, name, types[name], seen, operand.access.strides)
     body = calls.render(call, instance.name, views, scratch, call.geometry.extents, _lookup)
     lines = ["#include <math.h>", "#include <stdint.h>", "#include <stdio.h>", "#include <stdlib.h>", f'#include "{instance.struct}.h"']

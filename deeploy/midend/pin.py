@@ -3,7 +3,7 @@
 A window of a constant costs more to work out, to start and to wait for than its bytes do: thresholds, multipliers, tables and rows of
 norms take a few hundred bytes each, and a small network fetches hundreds of them. What is copied once, before the first inference, costs
 nothing afterwards. This is decided when all else is: tiles and homes stay as they are, so that a plan can only become faster. What is
-likely to be kept is expected before, so that kernels are compared by what they cost then.
+likely to be pinned is expected before, so that kernels are compared by what they cost then.
 
 The shortest constants come first, since a fetch that is saved is worth nearly the same for all of them. At most a share of the memory is
 taken, because several networks may want theirs at the same time.
@@ -24,7 +24,7 @@ from deeploy.midend.place import Placement, window_name
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead
 from deeploy.midend.share import content
-from deeploy.midend.tiling import Windows, in_place
+from deeploy.midend.tiling import Footprints, in_place
 
 SHARE = 4  # of the memory, one part of which at most is filled
 SHORT = 1024  # bytes of constants that are worth more room than what else wants it
@@ -34,14 +34,14 @@ Use = tuple[int, str]  # step and operand
 Measure = Callable[[Call, Candidate], Candidate]  # bytes and cycles of a candidate whose windows are others than before
 
 
-def keep(plan: Plan, measured: Measure) -> Plan:
+def pin(plan: Plan, measured: Measure) -> Plan:
     """The plan with copies of constants above everything else in the first engine's memory."""
     level = plan.target.engines[0].memory
     use = plan.memory[level]
     groups = _affordable(plan, use)
-    kept = tuple(name for names in groups for name in names)
+    pinned = tuple(name for names in groups for name in names)
     pairs = zip(plan.program.calls, plan.calls, strict=True)
-    calls = tuple(_in_place(call, candidate, frozenset(kept), measured) for call, candidate in pairs)
+    calls = tuple(_in_place(call, candidate, frozenset(pinned), measured) for call, candidate in pairs)
     offered = tuple(row if c is old else (*row, c) for row, c, old in zip(plan.offered, calls, plan.calls, strict=True))
     plan = replace(plan, prediction=_cheaper(plan, calls), offered=offered)
     if not groups:
@@ -58,48 +58,48 @@ def keep(plan: Plan, measured: Measure) -> Plan:
         placements=placements,
         memory={**plan.memory, level: replace(use, peak=top + use.constants, lower_bound=max(alive) + use.constants)},
         calls=calls,
-        homes={**plan.homes, **dict.fromkeys(kept, level)},
-        fetched={**plan.fetched, **dict.fromkeys(kept, FOR_EVER)},
+        homes={**plan.homes, **dict.fromkeys(pinned, level)},
+        fetched={**plan.fetched, **dict.fromkeys(pinned, FOR_EVER)},
     )
 
 
 def is_near(target: Target, machine: Machine) -> bool:
-    """Whether constants lie in the memory around the first engine's: then they may be kept nearer."""
+    """Whether constants lie in the memory around the first engine's: then they may be pinned nearer."""
     return not target.is_flat and machine.default_memory == target.outward(target.engines[0].memory)[0].far
 
 
 def likely(program: Program, capacity: int, alignment: int) -> int:
-    """The most bytes that a constant may have to be kept, if all that are no longer are: of every call those of its neediest way."""
+    """The most bytes that a constant may have to be pinned, if all that are no longer are: of every call those of its neediest variant."""
     seen: set[object] = set()
     steps: list[list[list[int]]] = []
     for step in range(len(program.calls)):
-        ways = [_short(program, call, capacity // SHARE, seen) for call in program.ways(step)]
-        seen |= {key for found in ways for key in found}
-        steps.append([list(found.values()) for found in ways])
+        variants = [_short(program, call, capacity // SHARE, seen) for call in program.variants(step)]
+        seen |= {key for found in variants for key in found}
+        steps.append([list(found.values()) for found in variants])
 
     def taken(most: int) -> int:
-        return sum(max(sum(-(-n // alignment) * alignment for n in way if n <= most) for way in ways) for ways in steps)
+        return sum(max(sum(-(-n // alignment) * alignment for n in variant if n <= most) for variant in variants) for variants in steps)
 
-    sizes = sorted({size for ways in steps for way in ways for size in way})
+    sizes = sorted({size for variants in steps for variant in variants for size in variant})
     fitting = bisect.bisect_right(sizes, capacity // SHARE, key=taken)
     return sizes[fitting - 1] if fitting else 0
 
 
 def _short(program: Program, call: Call, most: int, seen: set[object]) -> dict[object, int]:
-    """Bytes of the constants of a call that could be kept and are not among those ``seen``, by their contents."""
+    """Bytes of the constants of a call that could be pinned and are not among those ``seen``, by their contents."""
     buffers = (program.buffers[operand.buffer] for operand in call.operands.values())
     found = {content(b): b.bytes for b in buffers if b.role is Role.CONSTANT and not b.memory and b.bytes <= most}
     return {key: size for key, size in found.items() if key not in seen}
 
 
 def expected(call: Call, candidates: Sequence[Candidate], buffers: Mapping[str, Buffer], most: int, measured: Measure) -> list[Candidate]:
-    """Candidates with the cycles that they take when constants of at most ``most`` bytes are kept; their windows stay."""
-    short = {name: _keepable(call, name, buffers) for name, operand in call.operands.items() if buffers[operand.buffer].bytes <= most}
+    """Candidates with the cycles that they take when constants of at most ``most`` bytes are pinned; their windows stay."""
+    short = {name: _pinnable(call, name, buffers) for name, operand in call.operands.items() if buffers[operand.buffer].bytes <= most}
     found = []
     for candidate in candidates:
-        kept = frozenset(call.operands[name].buffer for name, uncut in short.items() if _is_whole(call, candidate, name, uncut))
-        if kept:
-            other = _in_place(call, candidate, kept, measured)
+        pinned = frozenset(call.operands[name].buffer for name, uncut in short.items() if _is_whole(call, candidate, name, uncut))
+        if pinned:
+            other = _in_place(call, candidate, pinned, measured)
             candidate = replace(
                 other, tiling=candidate.tiling, hops=candidate.hops, bytes=candidate.bytes, early_bytes=candidate.early_bytes
             )
@@ -112,7 +112,7 @@ def _aligned(size: int, use: LevelUse) -> int:
 
 
 def reserve(plan: Plan) -> int:
-    """Bytes of the first engine's memory with which all short constants could be kept, where that is worth another plan; else 0.
+    """Bytes of the first engine's memory with which all short constants could be pinned, where that is worth another plan; else 0.
 
     ``plan`` has what found room beside everything else.
     """
@@ -122,7 +122,7 @@ def reserve(plan: Plan) -> int:
         return 0
     uses = _uses(plan)
     short = [b for b in program.buffers.values() if b.name in uses and b.bytes <= SHORT and not b.memory]
-    left = [b.name for b in short if plan.homes[b.name] != level and _can_be_kept(plan, uses[b.name])]
+    left = [b.name for b in short if plan.homes[b.name] != level and _can_be_pinned(plan, uses[b.name])]
     cycles = sum(len(uses[name]) for name in left) * (timing.loops.first_window + timing.paths[path.name].issue)
     return min(sum(_aligned(b.bytes, use) for b in short), _most(use)) if cycles > WORTH * plan.prediction.cycles else 0
 
@@ -138,21 +138,21 @@ def _affordable(plan: Plan, use: LevelUse) -> list[tuple[str, ...]]:
     groups: dict[object, list[str]] = {}
     for buffer in program.buffers.values():
         found = uses.get(buffer.name, ())
-        if found and _can_be_kept(plan, found):
+        if found and _can_be_pinned(plan, found):
             groups.setdefault(content(buffer), []).append(buffer.name)
     left = min((use.capacity or 0) - use.peak, _most(use))
-    kept = []
+    pinned = []
     for names in sorted(groups.values(), key=lambda names: program.buffers[names[0]].bytes):
         left -= _aligned(program.buffers[names[0]].bytes, use)
         if left < 0:
             break
-        kept.append(tuple(names))
-    return kept
+        pinned.append(tuple(names))
+    return pinned
 
 
-def _in_place(call: Call, candidate: Candidate, kept: frozenset[str], measured: Measure) -> Candidate:
-    """A candidate without the windows of what is kept, as it is then, and not as it was expected to be."""
-    there = {name for name, operand in call.operands.items() if operand.buffer in kept}
+def _in_place(call: Call, candidate: Candidate, pinned: frozenset[str], measured: Measure) -> Candidate:
+    """A candidate without the windows of what is pinned, as it is then, and not as it was expected to be."""
+    there = {name for name, operand in call.operands.items() if operand.buffer in pinned}
     if not there:
         again = measured(call, candidate)
         return candidate if again.cycles == candidate.cycles else again
@@ -193,24 +193,24 @@ def _uses(plan: Plan) -> Mapping[str, list[Use]]:
     return found
 
 
-def _can_be_kept(plan: Plan, uses: Sequence[Use]) -> bool:
+def _can_be_pinned(plan: Plan, uses: Sequence[Use]) -> bool:
     """Whether all calls that read a constant see it whole."""
     calls, buffers = plan.program.calls, plan.program.buffers
-    return all(_is_whole(calls[step], plan.calls[step], name, _keepable(calls[step], name, buffers)) for step, name in uses)
+    return all(_is_whole(calls[step], plan.calls[step], name, _pinnable(calls[step], name, buffers)) for step, name in uses)
 
 
-def _keepable(call: Call, name: str, buffers: Mapping[str, Buffer]) -> frozenset[str] | None:
+def _pinnable(call: Call, name: str, buffers: Mapping[str, Buffer]) -> frozenset[str] | None:
     """The dimensions that must not be cut for a call to use a constant in its engine's memory as it lies; None where it never can."""
     operand, buffer = call.operands[name], buffers[call.operands[name].buffer]
     if buffer.role is not Role.CONSTANT or buffer.memory or name in call.geometry.nest.indirect:
         return None
     if not operand.access.is_dense or operand.access.offset or math.prod(operand.access.shape) != math.prod(buffer.shape):
         return None
-    return in_place(call, Windows(call.geometry, name, operand))
+    return in_place(call, Footprints(call.geometry, name, operand))
 
 
 def _is_whole(call: Call, candidate: Candidate, name: str, uncut: frozenset[str] | None) -> bool:
-    """Whether a candidate sees all of a constant through one window, or along its only axis; ``uncut``: as ``_keepable`` says."""
+    """Whether a candidate sees all of a constant through one window, or along its only axis; ``uncut``: as ``_pinnable`` says."""
     streams = [stream for stream in candidate.tiling.streams if stream.operand == name]
     if uncut is None or candidate.own or len(streams) != 1 or any(loop.dim in uncut for loop in candidate.tiling.loops):
         return False

@@ -10,9 +10,9 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.midend.keep import SHARE, keep, likely
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
+from deeploy.midend.pin import SHARE, likely, pin
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import Planner
 from deeploy.runners import host
@@ -67,7 +67,7 @@ def test_room_is_what_the_peak_leaves(tmp_path: Path) -> None:
     plan = planner.plan()
     top = 60_000 - 2 * 256 - 200
     high = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], peak=top)})
-    found = keep(high, planner.measured)
+    found = pin(high, planner.measured)
     assert sorted(p.offset for p in found.placements if p.level == "L1" and p.first == FOR_EVER) == [top, top + 256]
     assert found.memory["L1"].peak == top + 2 * 256
 
@@ -95,7 +95,7 @@ def test_what_will_be_kept_is_expected(tmp_path: Path) -> None:
     assert whole.plan.machine is not None
     planners = [Planner(whole.network.program, whole.plan.target, whole.plan.machine, short=short) for short in (0, 256, 16_384)]
     plans = [planner.plan() for planner in planners]
-    after = [keep(plan, planner.measured) for plan, planner in zip(plans, planners, strict=True)]
+    after = [pin(plan, planner.measured) for plan, planner in zip(plans, planners, strict=True)]
     before, found = ([plan.prediction.cycles for plan in row if plan.prediction is not None] for row in (plans, after))
     assert before[0] > found[0] >= found[1] == before[1]
     assert before[2] < found[2]
