@@ -254,7 +254,7 @@ class Planner:
                 problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None and not self.every:
-            again = type(self)(self.given, self.target, self.machine, self.search.seconds, self.short, every=True)
+            again = Planner(self.given, self.target, self.machine, self.search.seconds, self.short, every=True)
             again.room, again.search = self.room, self.search
             return again.plan()
         if solved is None:
