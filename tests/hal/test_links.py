@@ -28,7 +28,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MUTANTS = {
     "sent while a transfer still writes it": (
-        (CODE, "    rt_send(", "    rt_store_run(DMA_L2_L1, 3, l1 + AT_T12_CONSTANT, l2 + AT_T12, 128);\n    rt_send("),
+        (CODE, "    rt_send(", "    rt_store_run(DMA_L2_L1, 3, l1 + AT_T12_WEIGHTS, l2 + AT_T12, 128);\n    rt_send("),
         "What a transfer moves is left alone",
     ),
     "sent although nobody wrote it": (
@@ -40,7 +40,7 @@ MUTANTS = {
         (
             CODE,
             "int8_t *const y = (int8_t *)(l2 + AT_T8_QUANTISED);",
-            "int8_t *const y = (int8_t *)(rt_address)network_constant_t12_constant;",
+            "int8_t *const y = (int8_t *)(rt_address)network_constant_t12_weights;",
         ),
         "Constants and inputs are only read",
     ),

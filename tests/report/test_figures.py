@@ -17,7 +17,7 @@ from deeploy.report import chips, terminal
 from deeploy.report.layers import layers
 from deeploy.report.markup import data
 from deeploy.report.memory_map import memory_map
-from deeploy.report.sections import bounds, cards, traffic
+from deeploy.report.sections import bounds, headline, traffic
 from tests.e2e.systems import star
 from tests.report.browser import Document
 from tests.simulate.nets import convolutions
@@ -54,7 +54,7 @@ def milliseconds(text: str) -> list[float]:
 
 def test_times_are_cycles_by_the_clock(one: dict[str, Any], several: Path) -> None:
     wanted = one["cycles"] / one["machine"]["mhz"] / 1e3
-    for text in (cards(one), terminal.report(one)):
+    for text in (headline(one), terminal.report(one)):
         assert milliseconds(text) == [pytest.approx(wanted, abs=6e-4)]
     manifest = read_manifest(several)
     wanted = manifest["cycles"] / manifest["machine"]["mhz"] / 1e3
@@ -67,7 +67,7 @@ def test_times_are_cycles_by_the_clock(one: dict[str, Any], several: Path) -> No
 def test_shares_of_memories_are_their_peaks_by_their_capacities(one: dict[str, Any]) -> None:
     used = {level: use for level, use in one["memory"].items() if use["peak"] and use["capacity"]}
     assert len(used) > 1
-    shown = {card.all("h3")[0].text: card.all("span")[0].text for card in Document(cards(one)).find("div", "class", "card")}
+    shown = {card.all("h3")[0].text: card.all("span")[0].text for card in Document(headline(one)).find("div", "class", "card")}
     rows = {line.split()[0]: line for line in terminal.report(one).splitlines() if " % " in line and line.split()[0] in used}
     for level in used:
         assert shown[f"{level}, bytes"].startswith("14.3 % of ")

@@ -275,7 +275,7 @@ def _within(shared_models: Path, folder: Path, name: str, options: Options) -> N
     _check_sizes(folder / "project")
     found = depths(folder / "project")
     assert all(0 < needed <= there for needed, there, _ in found.values())
-    forks = any(re.search(r"\bteam\([2-8],", source.read_text()) for source in (folder / "project" / "src").glob("*.c"))
+    forks = any(re.search(r"\b(team|rt_fork)\([2-8],", source.read_text()) for source in (folder / "project" / "src").glob("*.c"))
     assert (re.search(r"cluster_worker \d+ > (body_\w+|\w+_share)\b", found["a core"][2]) is not None) == forks, "what is forked is found"
 
 
