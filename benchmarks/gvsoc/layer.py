@@ -18,6 +18,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
+from deeploy.backend import layers
 from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph import epilogue
@@ -135,13 +136,16 @@ def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, **vari
     return folder / "application.elf"
 
 
-def always_fork(source: Path) -> None:
-    """Let a team of one core be forked like any other, where main.c measures."""
-    before, after = "else body((void *)closure);", "else rt_fork(1, body, (void *)closure);"
-    text = source.read_text()
-    if text.count(before) != 1:
-        raise SimulationError(f"{source.name} has no team of one core")
-    source.write_text(text.replace(before, after))
+def write_forked(project: Compiled, folder: Path) -> None:
+    """Write a project in which a team of one core is forked like any other, where main.c measures."""
+    given = layers._is_forked
+    layers._is_forked = lambda layer: True
+    try:
+        project.write(folder)
+    finally:
+        layers._is_forked = given
+    source = folder / "src" / "network.c"
+    source.write_text(source.read_text().replace("else body((void *)closure);", "else rt_fork(1, body, (void *)closure);"))
 
 
 def launcher() -> str | None:
@@ -178,8 +182,7 @@ def check_and_measure(
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = keep or Path(scratch)
         project, work = folder / "project", folder / "work"
-        layer.write(project)
-        always_fork(project / "src" / "network.c")
+        write_forked(layer, project)
         program = build(project, work, flags, compiler)
         sample = b"".join(case.operands[name].tobytes() for name in case.variables)
         (work / "inputs.bin").write_bytes(2 * sample)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
-from layer import Case, SimulationError, always_fork, build, expected, simulate
+from layer import Case, SimulationError, build, expected, simulate, write_forked
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
@@ -121,8 +121,7 @@ def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int =
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        project.write(folder / "project")
-        always_fork(folder / "project" / "src" / "network.c")
+        write_forked(project, folder / "project")
         l2 = plan.memory["L2"].peak
         program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE", l2_bytes=l2, main="probe.c")
         (folder / "work" / "inputs.bin").write_bytes(sample_of(cases))

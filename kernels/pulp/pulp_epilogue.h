@@ -3,10 +3,11 @@
  * Beside the macros of docs/kernels.md an instance may have
  *   REQUANT_NARROW   (acc*mul + add) >> shift in 32 bits
  *   REQUANT_HIGH     (high half of (acc << left)*mul + add) >> shift
+ *   REQUANT_UPPER    the 64-bit form of docs/integer-form.md shifted by 32 or more: the upper word of acc*mul + add is enough
  *   REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not change
  *   REQUANT_ONE      all channels have the same mul and add
  *   CLIP_WHOLE       low and high are the limits of Y_T
- * and without the first two the 64-bit form of docs/integer-form.md.
+ * and without the first three the 64-bit form as it stands.
  */
 #ifndef DEEPLOY_PULP_EPILOGUE_H
 #define DEEPLOY_PULP_EPILOGUE_H
@@ -132,11 +133,21 @@ static inline int32_t requantise(int32_t acc, const struct stages *s, const stru
 #else
     (void)r;
     const int64_t sum = (int64_t)acc * s->mul + s->add;
+#ifdef REQUANT_UPPER
+    const int32_t upper = (int32_t)(sum >> 32);
+    int32_t result = upper >> (e->shift - 32);
+#ifdef EPILOGUE_EVEN
+    const uint32_t below = ((uint32_t)1 << (e->shift - 32)) - 1;
+    if ((uint32_t)sum == 0) result -= ((uint32_t)upper & below) == 0 && ((result - EPILOGUE_EVEN) & 1);
+#endif
+    return clip_output(result, e);
+#else
     int64_t wide = sum >> e->shift;
 #ifdef EPILOGUE_EVEN
     wide -= wide * ((int64_t)1 << e->shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
 #endif
     return (int32_t)(wide < e->low ? e->low : wide > e->high ? e->high : wide);
+#endif
 #endif
 }
 #endif

@@ -52,9 +52,12 @@ def _is_whole(node: Node) -> bool:
 def macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_epilogue.h``: the form of the requantisation of the output."""
     found = requantise.of_node(node)
-    if found is None or found.form == "wide":
+    if found is None:
         return {}
-    result: dict[str, str] = {f"REQUANT_{found.form.upper()}": found.form}
+    form = "upper" if found.form == "wide" and found.shift >= 32 else found.form
+    if form == "wide":
+        return {}
+    result: dict[str, str] = {f"REQUANT_{form.upper()}": form}
     if found.limit is not None:
         result["REQUANT_CLIPPED"] = "clipped"
     if _is_whole(node):
