@@ -96,9 +96,10 @@ def instance_norm(rw: Rewriter) -> bool:
 def triangle(rw: Rewriter) -> bool:
     """What lies above or below a diagonal, zeros elsewhere."""
     k = rw.value(1) if rw.input(1) is not None else np.zeros(1, np.int64)
-    if k is None:
+    if k is None or k.size != 1:
         return False
-    ones, at = np.ones(rw.x.shape[-2:], bool), int(k.ravel()[0])
+    rows, columns = rw.x.shape[-2:]
+    ones, at = np.ones((rows, columns), bool), max(-rows, min(columns, int(k.ravel()[0])))  # beyond these, all or none is kept
     kept = np.triu(ones, at) if rw.attrs.get("upper", 1) else np.tril(ones, at)
     return rw.replace("Where", rw.constant(kept), rw.x, rw.constant([0], rw.x.dtype))
 

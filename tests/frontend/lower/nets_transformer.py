@@ -293,6 +293,14 @@ for _equation, _left, _right in [
 ]:
     _add(f"einsum {_equation}", lambda n, e=_equation, a=_left, b=_right: n.Einsum(n.x(*a), n.x(*b), equation=e))
 _add("instance norm", lambda n: n.InstanceNormalization(n.x(2, 6, 5, 4), n.w(6), n.w(6)))
-_add("triangles", lambda n: n.Concat(n.Trilu(n.x(2, 5, 6), n.c(1, np.int64), upper=1), n.Trilu(n.x(2, 5, 6), upper=0), axis=2))
+_add(
+    "triangles",
+    lambda n: n.Concat(
+        n.Trilu(n.x(2, 5, 6), n.c(1, np.int64), upper=1),
+        n.Trilu(n.x(2, 5, 6), upper=0),
+        n.Trilu(n.x(2, 5, 6), n.c(2**62, np.int64), upper=0),
+        axis=2,
+    ),
+)
 _add("no NaN", lambda n: n.Where(n.IsNaN(n.Log(n.x(3, 20))), n.c(-1.0), n.x(3, 20)))
 _add("scalars", lambda n: n.Tanh(n.Mul(n.ReduceSum(n.x(3, 4), keepdims=0), n.c(0.1))))
