@@ -51,6 +51,10 @@ class DType(Enum):
         info = np.iinfo(_NUMPY[self])
         return int(info.min), int(info.max)
 
+    def holds(self, low: int, high: int) -> bool:
+        """Whether an integer type has every value from ``low`` to ``high``; a type of floats has none of them for sure."""
+        return not self.is_float and self.range[0] <= low and high <= self.range[1]
+
     @classmethod
     def of(cls, dtype: np.typing.DTypeLike) -> DType:
         """The element type of a NumPy type; KeyError where the generated code has none."""
@@ -60,7 +64,7 @@ class DType(Enum):
     def smallest(cls, low: int, high: int) -> DType:
         """The smallest of int8, uint8, int16, int32, int64 that holds ``low..high``."""
         for dtype in (cls.INT8, cls.UINT8, cls.INT16, cls.INT32, cls.INT64):
-            if dtype.range[0] <= low and high <= dtype.range[1]:
+            if dtype.holds(low, high):
                 return dtype
         raise OverflowError(f"{low}..{high} does not fit 64 bits")
 

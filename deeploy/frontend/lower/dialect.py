@@ -161,12 +161,13 @@ def _joined(node: gs.Node) -> DType:
     if len(data) == 1:
         (dtype,) = data
         stored = [constant(t) for t in node.inputs]
-        if all(v is None or not v.size or dtype.range[0] <= v.min() <= v.max() <= dtype.range[1] for v in stored[begin:]):
+        if all(v is None or not v.size or dtype.is_float or dtype.holds(v.min(), v.max()) for v in stored[begin:]):
             kept = enumerate(zip(node.inputs, stored, strict=True))
             node.inputs = [t if v is None or i < begin else build.const(t.name, v, dtype.numpy) for i, (t, v) in kept]
             return dtype
     found = {DType.of(t.dtype) for t in parts}
-    low, high = min(t.range[0] for t in found), max(t.range[1] for t in found)
+    whole = [t.range for t in found if not t.is_float]
+    low, high = min(t[0] for t in whole), max(t[1] for t in whole)
     raise UnsupportedError(
         f"node {shorten(node.name)} ({node.op}) joins {', '.join(sorted(t.name.lower() for t in found))}",
         f"Requantise its inputs to one type, or declare inputs that hold {low} to {high} (--input-type).",
@@ -211,9 +212,7 @@ def requant_shift(rw: Rewriter) -> bool:
         return False
     shift, (low, high) = _shift(rw.node), output_range(rw.node)
     factor, summand = mul.astype(np.int64), add.astype(np.int64) + half(shift)
-    first, last = DType.of(x.dtype).range
-    fits = low <= first and last <= high and np.dtype(x.dtype) == np.dtype(rw.y.dtype)
-    if fits and _is_identity(DType.of(x.dtype), factor, summand, shift):
+    if np.dtype(x.dtype) == np.dtype(rw.y.dtype) and _is_identity(DType.of(x.dtype), low, high, factor, summand, shift):
         return rw.forward(x)
     factor, summand = (_broadcast(values, len(x.shape), x.shape[1] if len(x.shape) > 1 else 0) for values in (factor, summand))
     return rw.replace(
@@ -221,8 +220,8 @@ def requant_shift(rw: Rewriter) -> bool:
     )
 
 
-def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int) -> bool:
-    """Whether every value of a type stays as it is: a factor of one, or so near to one that rounding gives the value back.
+def _is_identity(dtype: DType, least: int, most: int, mul: np.ndarray, summand: np.ndarray, shift: int) -> bool:
+    """Whether every value of a type stays as it is: a factor of one, or so near to one that rounding gives the value back, and no clip.
 
     (x*mul + summand) >> shift is x + ((x*(mul - 2^shift) + summand) >> shift), whose second part is linear before the shift: 0
     everywhere if it is at both ends.
@@ -230,10 +229,10 @@ def _is_identity(dtype: DType, mul: np.ndarray, summand: np.ndarray, shift: int)
     factor, half = mul.astype(np.int64) - (1 << shift), summand.astype(np.int64)
     if dtype.is_float or (factor.size > 1 and half.size > 1 and factor.shape != half.shape):
         return False
-    limit = max(abs(end) for end in dtype.range)
-    if np.abs(factor).max(initial=0) * limit >= 2**62 or np.abs(half).max(initial=0) >= 2**62:
+    first, last = dtype.range
+    if np.abs(factor).max(initial=0) * max(-first, last) >= 2**62 or np.abs(half).max(initial=0) >= 2**62:
         return False
-    return all(not ((end * factor + half) >> shift).any() for end in dtype.range)
+    return least <= first and last <= most and all(not ((end * factor + half) >> shift).any() for end in (first, last))
 
 
 PASS = Pass("dialect", (requant_shift, *RULES))
