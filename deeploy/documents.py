@@ -26,9 +26,11 @@ _DEEPEST = 32  # tables and lists inside each other; no schema allows more
 _MOST_PARTS = 200  # dots of a line in TOML outside of which keys are only found in generated files: reading them takes quadratic time
 
 Path_ = Sequence[str | int]
+Document = Mapping[str, Any]  # what a JSON or TOML file holds, or a table of it; its schema says what lies where
+Contents = dict[str, Any]  # a document while it is put together
 
 
-def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError) -> dict[str, Any]:
+def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError) -> Contents:
     """The contents of ``file``, which agree with the schema of ``kind`` (a key of ``deeploy.schemas.SCHEMAS``).
 
     Raises:
@@ -40,7 +42,7 @@ def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
     return check_document(data, kind, str(file), error, text)
 
 
-def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError) -> tuple[dict[str, Any], str]:
+def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError) -> tuple[Contents, str]:
     """The contents of ``file``, a table, which the schema has not seen yet; and its text.
 
     Raises:
@@ -53,7 +55,7 @@ def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
     return data, text
 
 
-def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = UsageError, text: str = "") -> dict[str, Any]:
+def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = UsageError, text: str = "") -> Contents:
     """``data``, which was read from ``file``, as the schema of ``kind`` wants it.
 
     Raises:
@@ -66,7 +68,7 @@ def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = 
     if wrong is not None:
         path, what = _explained(wrong)
         raise error(f"{_where(file, text, path)}: {what}", remedy)
-    result: dict[str, Any] = data
+    result: Contents = data
     return result
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from deeploy.backend import project
 from deeploy.backend.project import select_network
+from deeploy.documents import Contents, Document
 from deeploy.driver.project import Project
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
@@ -54,7 +54,7 @@ class Verdict:
         np.savez(data, allow_pickle=False, **arrays)
         project.write_file(path, data.getvalue(), "--save")
 
-    def contents(self) -> dict[str, Any]:
+    def contents(self) -> Contents:
         """For scripts; a difference that is no number is null."""
         compared = [{"against": against, **asdict(comparison)} for against, comparison in self.comparisons]
         for entry in compared:
@@ -176,7 +176,7 @@ def verify(
 
 def _rounding(
     program: Program,
-    entry: Mapping[str, Any],
+    entry: Document,
     samples: Samples,
     model: Path,
     golden: Sequence[np.ndarray | None],
@@ -191,7 +191,7 @@ def _rounding(
     return None if isinstance(found, str) else by_layer.rounding(found, golden, sorted(names))
 
 
-def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> None:
+def _check_sequence(entry: Document, samples: int, sequence: bool) -> None:
     """Raise where a sequence is wanted of a network without states, or is longer than the network's context."""
     if not sequence:
         return
@@ -204,14 +204,14 @@ def _check_sequence(entry: Mapping[str, Any], samples: int, sequence: bool) -> N
         )
 
 
-def _exactly(port: Mapping[str, Any]) -> dict[str, Any]:
+def _exactly(port: Document) -> Contents:
     """The rule for C against the interpreter: every bit, except where float32 sums may be added up in another order."""
     loose = DType(port["type"]).is_float and port["equality"] in ("float", "softmax")
     return {**port, "equality": "float" if loose else "exact"}
 
 
 def _all(
-    entry: Mapping[str, Any],
+    entry: Document,
     got: Sequence[np.ndarray],
     golden: Sequence[np.ndarray | None],
     tolerance: float | None,
@@ -222,13 +222,13 @@ def _all(
     return [(against, compare(port, array, expected, tolerance)) for port, array, expected in pairs if expected is not None]
 
 
-def _load(path: Path, ports: Sequence[Mapping[str, Any]]) -> tuple[Samples, bool, list[str]]:
+def _load(path: Path, ports: Sequence[Document]) -> tuple[Samples, bool, list[str]]:
     """The samples of an npz, whether they are stacked, and notices."""
     loaded = load_arrays(path, [Expected.of(port) for port in ports], "input")
     return loaded.samples, loaded.stacked, list(loaded.notes)
 
 
-def _golden(path: Path, ports: Sequence[Mapping[str, Any]], stack: int | None) -> tuple[list[np.ndarray | None], list[str]]:
+def _golden(path: Path, ports: Sequence[Document], stack: int | None) -> tuple[list[np.ndarray | None], list[str]]:
     """Golden outputs, stacked over samples; ``stack`` is how many are expected, or None for one that is not stacked."""
     loaded = load_arrays(path, [Expected.of(port) for port in ports], "output")
     if loaded.stacked != (stack is not None) or len(loaded.samples) != (stack or 1):
@@ -243,7 +243,7 @@ def _stack(samples: int | None) -> str:
     return "one sample, not stacked" if samples is None else f"a stack of {samples}"
 
 
-def _random(ports: Sequence[Mapping[str, Any]]) -> tuple[Samples, bool, list[str]]:
+def _random(ports: Sequence[Document]) -> tuple[Samples, bool, list[str]]:
     generator = np.random.default_rng(0)
     samples = []
     for _ in range(_RANDOM_SAMPLES):

@@ -17,7 +17,7 @@ import numpy as np
 
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel, Sample
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
 from deeploy.operators import draws
@@ -231,9 +231,7 @@ def _largest(values: np.ndarray) -> int:
     return max(abs(int(values.min(initial=0))), abs(int(values.max(initial=0))))
 
 
-def _node(
-    kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Mapping[str, Any], constants: set[str]
-) -> Node:
+def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]) -> Node:
     tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None) for n, a in inputs.items())
     return Node("node", kernel.op, tensors, outputs, attrs)
 

@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from deeploy.bringup.alone import try_kernel
 from deeploy.bringup.cases import Case, cases
+from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
@@ -49,7 +50,7 @@ class Findings:
     def passed(self) -> bool:
         return all(row.status != "failed" for row in self.rows)
 
-    def contents(self) -> dict[str, Any]:
+    def contents(self) -> Contents:
         """For scripts."""
         return {
             "target": self.target,

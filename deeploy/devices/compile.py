@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deeploy.backend import project
 from deeploy.backend.describe import GENERATOR
 from deeploy.devices.plan import DevicePlan, plan_devices
+from deeploy.documents import Contents
 from deeploy.driver.lower import Clock, lowered
 from deeploy.driver.partition import balance_of, check_count
 from deeploy.driver.request import Cut, Request
@@ -28,7 +28,7 @@ class Planned:
     target: str
     notes: tuple[str, ...]
 
-    def contents(self) -> dict[str, Any]:
+    def contents(self) -> Contents:
         """What ``plan.json`` says."""
         why = f"target {self.target} is for planning only: no code is made"
         return {"generator": GENERATOR, "model": self.model, "target": self.target, "planning": why, **self.plan.contents()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
@@ -117,7 +116,7 @@ class _Reader:
         self.made |= {result.name: len(self.layers) for result in node.outputs}
         self.layers.append(_Draft(node.op, reads, loops, count, sum(map(_elements, node.outputs)), node.name))
 
-    def folds(self, node: gs.Node, sources: list[Any]) -> bool:
+    def folds(self, node: gs.Node, sources: list[gs.Tensor]) -> bool:
         """Whether a node is part of a normalisation that the layer before takes over: a product's, or a subtraction's factor."""
         kind = _affine(node.op)
         if not kind or len(sources) != 1:

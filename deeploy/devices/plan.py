@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
+
+import onnx_graphsurgeon as gs
 
 from deeploy.devices.layers import Item, read
 from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute.balance_levels import Cuts, Layer, Levels, levels_of, segments
 from deeploy.distribute.pipeline import Balance, check_states, choose, smallest
+from deeploy.documents import Contents
 from deeploy.errors import UsageError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.target import Target
@@ -45,7 +48,7 @@ class DevicePlan:
         """Of every stage, for one input."""
         return tuple(self.costs.seconds(*part, stage) for stage, part in enumerate(self.parts))
 
-    def contents(self) -> dict[str, Any]:
+    def contents(self) -> Contents:
         """What is known of the plan, for scripts; times in milliseconds."""
         times, alone = self.seconds, self.costs.seconds(0, self.levels.depth, USUAL)
         one = self.costs.use(0, self.levels.depth, USUAL)
@@ -63,7 +66,7 @@ class DevicePlan:
             "speedup": round(alone / throughput(times, BATCH), 3),
         }
 
-    def _stage(self, stage: int) -> dict[str, Any]:
+    def _stage(self, stage: int) -> Contents:
         first, end = self.parts[stage]
         found, shares = self.costs.use(first, end, stage), self.costs.shares(first, end, stage)
         positions = sorted(position for row in self.levels.layers[first:end] for position in row)
@@ -89,7 +92,7 @@ def _ms(seconds: float) -> float:
 
 
 def plan_devices(
-    graph: Any,
+    graph: gs.Graph,
     target: Target,
     chips: int | Literal["auto"],
     balance: Balance,

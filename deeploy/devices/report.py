@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.text import number, table
 
 _HEAD = ("stage", "levels", "from", "layers", "constants", "held", "with the host", "of", "given", "returned", "ms", "idle")
 
 
-def report(plan: Mapping[str, Any], folder: Path | None = None) -> str:
+def report(plan: Document, folder: Path | None = None) -> str:
     """The stages of a plan, what they hold, and how long they take; ``folder`` is where it was written to."""
     rows = []
     for count, stage in enumerate(plan["stages"]):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -16,6 +15,7 @@ import onnx_graphsurgeon as gs
 from deeploy.distribute.dependence import Declare, read_dependence, shape_of
 from deeploy.distribute.shards import ROOT, Box, Shards, chunked_axis, size_of
 from deeploy.frontend.lower import build
+from deeploy.graph.nodes import Attributes
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.table import shared
 
@@ -43,7 +43,7 @@ class Product:
 
     shards: Shards
     node: gs.Node
-    attrs: Mapping[int, Mapping[str, Any]]
+    attrs: Mapping[int, Attributes]
     shapes: Sequence[tuple[int, ...]]
     operand: Operand
     pieces: Pieces | None

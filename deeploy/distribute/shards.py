@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -80,7 +79,7 @@ class Shards:
     def state(self, tensor: gs.Tensor) -> _State:
         return self.states.setdefault(key(tensor), _State())
 
-    def add(self, chip: int, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str, **attrs: Any) -> gs.Tensor:
+    def add(self, chip: int, op: str, inputs: Sequence[gs.Tensor], output: gs.Tensor, name: str, **attrs: object) -> gs.Tensor:
         """Append a node to a chip's graph and return its result."""
         self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=build.DOMAIN))
         return output
@@ -101,7 +100,7 @@ class Shards:
                 self.shards.append(Shard(tensor, chip, indices, values))
         return self._constants[place]
 
-    def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: Any = None) -> gs.Variable:
+    def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: np.typing.DTypeLike | None = None) -> gs.Variable:
         """A variable of a tensor's shape, but for the extent of one axis."""
         shape = [extent if i == axis else n for i, n in enumerate(shape_of(tensor))]
         return build.variable(f"{tensor.name}{suffix}", dtype or tensor.dtype, shape)

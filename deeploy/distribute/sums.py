@@ -6,8 +6,6 @@ together with its own.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_graphsurgeon as gs
 
@@ -77,7 +75,7 @@ class _Sum:
         result = build.variable(f"{terms[-1].name} (sum)", np.int32, shape_of(terms[0]))
         return self.call(chip, terms, result, result.name)
 
-    def call(self, chip: int, terms: list[gs.Tensor], result: gs.Tensor, name: str, *rest: gs.Tensor, **attrs: Any) -> gs.Tensor:
+    def call(self, chip: int, terms: list[gs.Tensor], result: gs.Tensor, name: str, *rest: gs.Tensor, **attrs: object) -> gs.Tensor:
         """The sum of tensors by one call; ``rest`` and ``attrs`` are those of an epilogue."""
         shards, shape, rows = self.shards, shape_of(terms[0]), list[gs.Tensor]()
         for term in terms:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -27,6 +26,7 @@ from deeploy.errors import shorten
 from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
 from deeploy.graph import epilogue
+from deeploy.graph.nodes import Attributes
 from deeploy.graph.topology import Topology
 from deeploy.operators.table import shared
 from deeploy.operators.views import SLIDE, VIEWS, Access
@@ -53,7 +53,7 @@ class _Share:
     """A node on some chips: per chip its attributes; ``axes`` of its operands, inputs first, along which they are in parts."""
 
     group: int
-    attrs: Mapping[int, Mapping[str, Any]]
+    attrs: Mapping[int, Attributes]
     axes: tuple[int | None, ...]
     is_sum: bool
 
@@ -275,7 +275,7 @@ class _Partitioner:
             return None
         if sum(len(k) for k in owned[0]) != _extent(node, axes) or ROOT not in members:
             return None
-        view, attrs = build.described(node), dict[int, Mapping[str, Any]]()
+        view, attrs = build.described(node), dict[int, Attributes]()
         for chip in members:
             kept = [None if a is None else self._kept(node, t, a, owned)[chip] for t, a in zip(tensors, axes, strict=True)]
             own = shared(view, axes, kept)
@@ -297,7 +297,7 @@ class _Partitioner:
         if any(axis is None for axis in axes) or not self._is_closed(node, axes):
             return None
         kept = [self.cuts.kept(tensor, axis) for tensor, axis in zip(tensors, axes, strict=True) if axis is not None]
-        view, attrs = build.described(node), dict[int, Mapping[str, Any]]()
+        view, attrs = build.described(node), dict[int, Attributes]()
         for chip in range(self.cuts.chips):
             lengths = {bool(len(k[chip])) for k in kept}
             if lengths == {False}:

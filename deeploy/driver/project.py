@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import emit
 from deeploy.distribute.system import System
+from deeploy.documents import Contents, Document
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.io import Port
@@ -82,14 +82,14 @@ class Unit:
     run: Run | None
     is_lead: bool = True
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> Contents:
         """What is known of the network beyond its plan, for ``deploy.json``."""
         ports = {"inputs": self.network.inputs, "outputs": self.network.outputs}
         timing = summary(self.run) if self.run is not None else None
         return {"model": self.network.model, **{side: [_entries(p) for p in found] for side, found in ports.items()}, "timing": timing}
 
 
-def _entries(port: Port) -> dict[str, Any]:
+def _entries(port: Port) -> Contents:
     """What ``deploy.json`` says of an input or output beyond its buffer."""
     entries = asdict(port)
     del entries["name"]
@@ -119,7 +119,7 @@ class Project(ABC):
         sources = self.sources()
         return {**sources, **self._reports(json.loads(sources["deploy.json"]))}
 
-    def _reports(self, manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    def _reports(self, manifest: Document) -> Mapping[str, str]:
         """The files of the project that are made for people."""
         is_system = "chips" in manifest
         entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
@@ -294,7 +294,7 @@ class Distributed(Project):
                 found[buffer.tensor] = buffer.dtype, buffer.shape
         return found
 
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> Contents:
         """What ``deploy.json`` says of the system as a whole."""
         inputs = [{**self._port(port), "chips": list(self.system.given(port.name))} for port in self.inputs]
         outputs = [{**self._port(port), "chip": self.system.holder(port.name)} for port in self.outputs]
@@ -320,12 +320,12 @@ class Distributed(Project):
             "notes": list(self.system.notes),
         }
 
-    def _fullest(self, level: str) -> dict[str, Any]:
+    def _fullest(self, level: str) -> Contents:
         """A memory level of the chip that uses most of it."""
         chip = max(range(len(self.plans)), key=lambda c: self.plans[c].memory[level].peak)
         return {"chip": chip, **asdict(self.plans[chip].memory[level])}
 
-    def _call(self, chip: int, step: int) -> dict[str, Any]:
+    def _call(self, chip: int, step: int) -> Contents:
         """A call of a chip in short; the entry of the chip says more."""
         call, plan = self.plans[chip].program.calls[step], self.plans[chip]
         head = {"chip": chip, "name": call.name, "op": call.node.op, "kernel": call.kernel.name, "engine": call.kernel.engine}
@@ -333,6 +333,6 @@ class Distributed(Project):
         cycles = round(self.predicted.chips[chip].calls[step].cycles) if self.predicted is not None else None
         return {**head, "macs": call.geometry.macs(), "tiles": tiles, "cycles": cycles}
 
-    def _port(self, port: Port) -> dict[str, Any]:
+    def _port(self, port: Port) -> Contents:
         dtype, shape = self.shapes[port.name]
         return {"name": port.name, "type": dtype.value, "shape": list(shape), **_entries(port)}

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load
@@ -113,7 +113,7 @@ def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, option
     return "\n".join(lines)
 
 
-def summary(description: Mapping[str, Any]) -> str:
+def summary(description: Document) -> str:
     """A study for a terminal."""
     counts = description["factorisations"]
     pruned = f", {counts['evaluated']} after pruning" if counts["pruned"] else ", not pruned"

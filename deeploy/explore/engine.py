@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+
+from deeploy.documents import Document
 
 
-def engine_description(study: Mapping[str, Any]) -> str:
+def engine_description(study: Document) -> str:
     """The largest set of a study (``deeploy.explore.study.describe``, with ``models``) as TOML."""
     best = study["sets"][-1]
     name = re.sub(r"\W", "_", study["hardware"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deeploy.documents import check_document, read_document
+from deeploy.documents import Contents, Document, check_document, read_document
 from deeploy.errors import UsageError, shorten
 
 OPERANDS = ("weight", "input", "output")
@@ -80,7 +80,7 @@ def load(file: Path, changes: Mapping[str, float] | None = None) -> Hardware:
     return parse(data, str(file))
 
 
-def parse(data: Mapping[str, Any], file: str) -> Hardware:
+def parse(data: Document, file: str) -> Hardware:
     """The hardware that a parsed file describes; see ``load``."""
     check_document(data, _KIND, file)
     widths, registers = data["widths"], data["registers"]
@@ -101,7 +101,7 @@ def parse(data: Mapping[str, Any], file: str) -> Hardware:
     return hardware
 
 
-def _store(entry: Mapping[str, Any]) -> Store:
+def _store(entry: Document) -> Store:
     figures = (float(entry["bandwidth"]), entry.get("capacity"), float(entry["read_pj_per_bit"]), float(entry["write_pj_per_bit"]))
     return Store(entry["name"], tuple(entry.get("operands", OPERANDS)), *figures)
 
@@ -147,7 +147,7 @@ def _check(file: str, hardware: Hardware) -> None:
             raise _error(file, f"memory.{store.name}.bandwidth", f"is less than one element of {needed} bits", "Give bits per cycle.")
 
 
-def _change(file: Path, data: dict[str, Any], path: str, value: float) -> None:
+def _change(file: Path, data: Contents, path: str, value: float) -> None:
     """Replace the field that ``path`` names; memories are named, not numbered, and * stands for all of them."""
     *tables, field = path.split(".")
     entries: list[Any] = [data]

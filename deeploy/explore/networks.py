@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from deeploy.documents import read_document
+from deeploy.documents import Contents, read_document
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend import import_states
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
@@ -73,7 +72,7 @@ def save(file: Path, layers: Sequence[Layer], about: str) -> None:
     file.write_text(f'{{"format": {_FORMAT}, "about": {json.dumps(about)}, "layers": [\n  {lines}\n]}}\n', encoding="utf-8")
 
 
-def _entry(layer: Layer) -> dict[str, Any]:
+def _entry(layer: Layer) -> Contents:
     sizes = dict(zip(LOOPS, layer.sizes, strict=True))
     return {"name": layer.name, "count": layer.count, **sizes, "strides": layer.strides, "dilations": layer.dilations}
 
@@ -88,6 +87,6 @@ def load(file: Path) -> list[Layer]:
     return [_layer(entry, position) for position, entry in enumerate(read_document(file, "layers.json", ModelError)["layers"])]
 
 
-def _layer(entry: dict[str, Any], position: int) -> Layer:
+def _layer(entry: Contents, position: int) -> Layer:
     (sy, sx), (dy, dx) = (entry.get(name, (1, 1)) for name in ("strides", "dilations"))
     return Layer(entry.get("name", str(position)), tuple(entry[loop] for loop in LOOPS), (sy, sx), (dy, dx), entry["count"])

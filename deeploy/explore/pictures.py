@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from deeploy.documents import Document
 from deeploy.report.markup import name, number, percent, tag
-
-Entry = Mapping[str, Any]
 
 _WIDTH, _LEFT, _RIGHT = 1060, 120, 20
 _BAR, _GAP = 14, 10
@@ -17,7 +15,7 @@ def _svg(height: float, label: str, *parts: str) -> str:
     return tag("svg", *parts, viewBox=f"0 0 {_WIDTH} {height:.0f}", class_="picture", role="img", aria_label=label)
 
 
-def bars(sets: Sequence[Entry]) -> str:
+def bars(sets: Sequence[Document]) -> str:
     """Latency, energy and EDP of every set, as shares of the first one's."""
     single, parts, y = sets[0], [], 8.0
     span = _WIDTH - _LEFT - _RIGHT - 150
@@ -37,7 +35,7 @@ def bars(sets: Sequence[Entry]) -> str:
     return _svg(y, "latency, energy and EDP of every set", *parts)
 
 
-def heat(study: Entry) -> str:
+def heat(study: Document) -> str:
     """A row per set, a cell per layer: how much of the array is at work."""
     layers, sets = study["layers"], study["sets"]
     step, tall, top = (_WIDTH - _LEFT - _RIGHT) / len(layers), 30, 6
@@ -60,7 +58,7 @@ def heat(study: Entry) -> str:
     return _svg(top + len(sets) * (tall + 4) + 4, "utilisation of every layer", *parts)
 
 
-def front(points: Sequence[Entry], single: Entry, key: str) -> str:
+def front(points: Sequence[Document], single: Document, key: str) -> str:
     """Gain over multiplexer inputs: a step for every set of the front."""
     height, bottom, top = 250, 34, 14
     most = max(max(p["multiplexer_inputs"] for p in points), 1)

@@ -5,21 +5,18 @@ Everything is drawn in Python; the page has no script and reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.explore.pictures import bars, front, heat
 from deeploy.graph.loops import LOOPS
 from deeploy.report import markup
 from deeploy.report.markup import DASH, figures, header, name, number, percent, row, scrolled, section, table, tag, text
 
-Entry = Mapping[str, Any]
-
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(study: Entry) -> str:
+def page(study: Document) -> str:
     """The page of a study as ``deeploy.explore.study.describe`` gives it, with ``models``."""
     style = "".join(
         (files("deeploy") / place).read_text(encoding="utf-8") for place in ("report/assets/report.css", "explore/assets/explore.css")
@@ -29,7 +26,7 @@ def page(study: Entry) -> str:
     return markup.page(f"{title} {DASH} deeploy explore", style, _POLICY, tag("nav", tag("b", "deeploy explore")), main)
 
 
-def _heading(study: Entry) -> str:
+def _heading(study: Document) -> str:
     counts = study["factorisations"]
     facts = [
         f"{number(study['pes'])} elements",
@@ -43,7 +40,7 @@ def _heading(study: Entry) -> str:
     return header(", ".join(study["models"]), f" on {name(study['hardware'])}", facts)
 
 
-def _unrollings(study: Entry) -> str:
+def _unrollings(study: Document) -> str:
     """Every chosen unrolling, as in the paper's Table III."""
     heads = ("set", "", *LOOPS, "layers", "innermost", "depthwise")
     rows = []
@@ -59,7 +56,7 @@ def _unrollings(study: Entry) -> str:
     return section("Chosen unrollings", scrolled(table(heads, rows, "unrollings", "plain")), note=note)
 
 
-def _sets(study: Entry) -> str:
+def _sets(study: Document) -> str:
     heads = ("unrollings", "cycles", "energy, \u00b5J", "EDP, pJ cycles", "gain", "gap to the bound", "multiplexer inputs")
     rows = []
     for entry in study["sets"]:
@@ -77,14 +74,14 @@ def _sets(study: Entry) -> str:
     return section("Latency, energy, EDP", bars(study["sets"]), scrolled(table(heads, rows, "sets")), note=note)
 
 
-def _utilisation(study: Entry) -> str:
+def _utilisation(study: Document) -> str:
     note = (
         "Share of elements at work times share of cycles without a stall, per layer, from the first layer to the last. Hover for figures."
     )
     return section("Utilisation per layer", scrolled(heat(study)), note=note)
 
 
-def _tradeoff(study: Entry) -> str:
+def _tradeoff(study: Document) -> str:
     note = (
         "A multiplexer input is a lane of a memory's word that an element's operand can come from, where there are several: a proxy for"
         " the datapath's overhead, without adder trees, control and wires. Each point is a set that no other beats with fewer inputs."
@@ -99,7 +96,7 @@ def _tradeoff(study: Entry) -> str:
     return section("Gain against overhead", front(study["tradeoff"], single, key), scrolled(shown), note=note)
 
 
-def _layers(study: Entry) -> str:
+def _layers(study: Document) -> str:
     """Every layer on the largest set."""
     best = study["sets"][-1]
     heads = ("layer", "", "loops", "MAC", "nr", "innermost", "elements", "no stall", "cycles", "energy, nJ")

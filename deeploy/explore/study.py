@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from deeploy.documents import Contents
 from deeploy.explore import overhead
 from deeploy.explore.choose import Choice, Objective, best_set, evaluate_set, undominated
 from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
@@ -70,7 +70,7 @@ def study(
     return Study(hardware, objective, tuple(kinds), found, costs, choices, seconds)
 
 
-def tradeoff(result: Study) -> list[dict[str, Any]]:
+def tradeoff(result: Study) -> list[Contents]:
     """The front of the objective over multiplexer inputs, from no configurability on.
 
     Pairs are formed of the unrollings that no other beats in every layer, each layer's cost being energy plus cycles at the
@@ -105,7 +105,7 @@ def _figures(choice: Choice) -> dict[str, float]:
     return {"cycles": choice.cycles, "energy_pj": choice.energy, "edp": choice.edp}
 
 
-def describe(result: Study) -> dict[str, Any]:
+def describe(result: Study) -> Contents:
     """The study as plain data, for JSON and for the report."""
     sets = []
     for choice in result.choices:
@@ -136,7 +136,7 @@ def describe(result: Study) -> dict[str, Any]:
     }
 
 
-def _unrolling(result: Study, choice: Choice, position: int) -> dict[str, Any]:
+def _unrolling(result: Study, choice: Choice, position: int) -> Contents:
     """One unrolling of a set: its factors, and the innermost loop that most of its layers choose, depthwise ones apart."""
     row = choice.rows[position]
     inner: dict[str, dict[str, int]] = {"depthwise": {}, "other": {}}
@@ -161,7 +161,7 @@ def is_depthwise(layer: Layer) -> bool:
     return size["G"] > 1 and size["C"] == size["K"] == 1
 
 
-def _layers(result: Study, choice: Choice) -> list[dict[str, Any]]:
+def _layers(result: Study, choice: Choice) -> list[Contents]:
     costs, entries = result.costs, []
     for at, use in enumerate(choice.uses):
         row = choice.rows[use]

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from deeploy.documents import read_document
+from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
@@ -58,7 +57,7 @@ def sweep(
     results: Path | None = None,
     workers: int | None = None,
     dask: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Contents]:
     """The studies of all points, in order, each with its ``point``.
 
     Args:
@@ -89,16 +88,16 @@ def digest(task: Task) -> str:
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def compute(task: Task) -> dict[str, Any]:
+def compute(task: Task) -> Contents:
     """One point; runs in a process of its own."""
     return describe(study(*task))
 
 
-Runner = Callable[[Sequence[Task]], Iterator[tuple[int, dict[str, Any]]]]
+Runner = Callable[[Sequence[Task]], Iterator[tuple[int, Contents]]]
 
 
 def _in_processes(workers: int) -> Runner:
-    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, Contents]]:
         if min(workers, len(tasks)) <= 1:
             yield from ((position, compute(task)) for position, task in enumerate(tasks))
             return
@@ -117,7 +116,7 @@ def _on_dask(address: str) -> Runner:
     except ImportError as error:
         raise UsageError("--dask needs the package distributed", "Install the extra: pip install 'deeploy-compiler[dask]'") from error
 
-    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run(tasks: Sequence[Task]) -> Iterator[tuple[int, Contents]]:
         try:
             client = Client(address, timeout=10)
         except (OSError, ValueError) as error:
@@ -130,7 +129,7 @@ def _on_dask(address: str) -> Runner:
     return run
 
 
-def _read(file: Path | None) -> dict[str, Any] | None:
+def _read(file: Path | None) -> Contents | None:
     if file is None or not file.is_file():
         return None
     try:
@@ -139,7 +138,7 @@ def _read(file: Path | None) -> dict[str, Any] | None:
         return None  # changed by someone else: compute it again
 
 
-def _write(file: Path | None, description: Mapping[str, Any]) -> None:
+def _write(file: Path | None, description: Document) -> None:
     """Whole or not at all: an interrupted sweep leaves no half file."""
     if file is not None:
         part = file.with_suffix(".part")

@@ -11,10 +11,10 @@ import logging
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from deeploy.documents import Contents
 from deeploy.errors import UsageError
 from deeploy.explore.hardware import OPERANDS, Hardware
 from deeploy.graph.loops import LOOPS, Layer
@@ -55,7 +55,7 @@ def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[flo
     return float(evaluation.latency_total0), float(energy)
 
 
-def _workload(layer: Layer, hardware: Hardware) -> dict[str, Any]:
+def _workload(layer: Layer, hardware: Hardware) -> Contents:
     (sy, sx), (dy, dx) = layer.strides, layer.dilations
     return {
         "id": 0,
@@ -75,18 +75,18 @@ def _workload(layer: Layer, hardware: Hardware) -> dict[str, Any]:
     }
 
 
-def _mapping(factors: np.ndarray) -> dict[str, Any]:
+def _mapping(factors: np.ndarray) -> Contents:
     unroll = {loop: int(u) for loop, u in zip(LOOPS, factors, strict=True)}
     spatial = {d: [f"{loop}, {unroll[loop]}" for loop in loops if unroll[loop] > 1] for d, loops in _DIMENSIONS.items()}
     spatial = {d: loops for d, loops in spatial.items() if loops}
     return {"name": "default", "spatial_mapping": spatial, "memory_operand_links": {"O": "O", "W": "I2", "I": "I1"}}
 
 
-def _accelerator(factors: np.ndarray, hardware: Hardware) -> dict[str, Any]:
+def _accelerator(factors: np.ndarray, hardware: Hardware) -> Contents:
     unroll = {loop: int(u) for loop, u in zip(LOOPS, factors, strict=True)}
     dimensions = list(_DIMENSIONS)
     sizes = [math.prod(unroll[loop] for loop in loops) for loops in _DIMENSIONS.values()]
-    memories: dict[str, Any] = {}
+    memories: Contents = {}
     for operand, words in zip(OPERANDS, hardware.registers, strict=True):
         bits = hardware.bits(operand)
         served = _SUMMED if operand == "output" else []
@@ -102,7 +102,7 @@ def _accelerator(factors: np.ndarray, hardware: Hardware) -> dict[str, Any]:
     return {"name": "accelerator", "memories": memories, "operational_array": array}
 
 
-def _memory(size: int, bits: int, energies: tuple[float, float], operands: list[str], served: list[str], is_shared: bool) -> dict[str, Any]:
+def _memory(size: int, bits: int, energies: tuple[float, float], operands: list[str], served: list[str], is_shared: bool) -> Contents:
     """A memory whose accesses are ``bits`` wide, with a port for reading and one for writing, or one for each flow of a register.
 
     Flows are named as ZigZag does: from and to the level above (high) or below (low).

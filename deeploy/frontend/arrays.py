@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
 from deeploy.graph.types import DType
@@ -23,7 +23,7 @@ class Expected:
     dtype: DType | None = None
 
     @classmethod
-    def of(cls, port: Mapping[str, Any]) -> Expected:
+    def of(cls, port: Document) -> Expected:
         """From an entry of ``deploy.json``."""
         return cls(port["name"], tuple(port["shape"]), DType(port["type"]))
 

@@ -98,7 +98,7 @@ def axes_setting(node: gs.Node, position: int, count: int, rank: int) -> list[in
     return axes_of(node, list(range(count)) if given is None else given, rank)
 
 
-def restate(node: gs.Node, op: str = "", **attributes: Any) -> Result:
+def restate(node: gs.Node, op: str = "", **attributes: object) -> Result:
     """Leave a node with its first input and these attributes, perhaps as another operator; None, which is what a rule returns then."""
     node.inputs = node.inputs[:1]
     node.op = op or node.op

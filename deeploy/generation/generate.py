@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mako.lookup import TemplateLookup
 
+from deeploy.documents import Document
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Growth, Program, Role
@@ -89,7 +89,7 @@ class Generator:
         return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
 
 
-def reader(prefix: str, plan: Plan, description: Mapping[str, Any], known: Mapping[str, str]) -> Reader | None:
+def reader(prefix: str, plan: Plan, description: Document, known: Mapping[str, str]) -> Reader | None:
     """What a network reads and scores, if it is of that structure; ``known`` are the kinds of inputs of others, by name."""
     program = plan.program
     is_plain = all(i.get("scale", 1.0) == 1.0 and i.get("zero_point", 0) == 0 for i in description["inputs"])
@@ -154,7 +154,7 @@ def _table(program: Program, source: str) -> int | None:
     return min(sizes, default=None)
 
 
-def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], leads: Mapping[str, str]) -> dict[str, Generator]:
+def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], leads: Mapping[str, str]) -> dict[str, Generator]:
     """The networks that can write, by name."""
     readers: dict[str, Reader] = {}
     begins = {p: plan.program.growth is not None and plan.program.growth.begins for p, plan in plans.items()}

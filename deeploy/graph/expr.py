@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from deeploy.graph.types import Numeric
+
 if TYPE_CHECKING:
     from deeploy.graph.nest import Dim
 
 Span = tuple[int, int]  # first and last index, both inclusive
 Value = Union["Expr", int]
 Range = tuple[Value, Value]  # lowest and highest value of a variable, as expressions
-Environment = dict[Any, Any]  # values of variables by name, ints or arrays; named parts are added as they are computed
+Environment = dict[Any, Numeric]  # values of variables by name, ints or arrays; named parts are added as they are computed
 
 
 class Expr:
@@ -69,7 +71,7 @@ class Expr:
         """Lowest and highest value as expressions, when variables run over ``ranges``; every variable of the expression is there."""
         return self.affine().hull(ranges)
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         """The value where variables have these values: an int, or an array where any is one."""
         return self.affine().at(values)
 
@@ -151,8 +153,8 @@ class Affine(Expr):
             high = high + factor * (last if factor > 0 else first)
         return low, high
 
-    def at(self, values: Environment) -> Any:
-        total: Any = self.constant
+    def at(self, values: Environment) -> Numeric:
+        total: Numeric = self.constant
         for atom, factor in self.terms:
             total = total + factor * atom.at(values)
         return total
@@ -193,7 +195,7 @@ class Variable(Atom):
     def hull(self, ranges: Mapping[str, Range]) -> Range:
         return ranges.get(self.name, (self, self))
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         return values[self.name]
 
     def atoms(self) -> Iterator[Atom]:
@@ -216,7 +218,7 @@ class Named(Atom):
     def hull(self, ranges: Mapping[str, Range]) -> Range:
         return self, self
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         if self not in values:
             values[self] = self.value.at(values)
         return values[self]
@@ -244,7 +246,7 @@ class Quotient(Atom):
         low, high = self.inner.hull(ranges)
         return quotient(low, self.divisor), quotient(high, self.divisor)
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         return self.inner.at(values) // self.divisor
 
     def atoms(self) -> Iterator[Atom]:
@@ -277,7 +279,7 @@ class Remainder(Atom):
         least = select(turns, low - first * self.divisor, 0)
         return least, select(turns, high - last * self.divisor, self.divisor - 1)
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         return self.inner.at(values) % self.divisor
 
     def atoms(self) -> Iterator[Atom]:
@@ -310,7 +312,7 @@ class Product(Atom):
         value = reduce(lambda a, b: a * b, (factor.hull(ranges)[0] for factor in self.factors))
         return value, value
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         return reduce(lambda total, factor: total * factor.at(values), self.factors, 1)
 
     def atoms(self) -> Iterator[Atom]:
@@ -338,7 +340,7 @@ class Maximum(Atom):
         either = minimum if self.is_least else maximum
         return either(a, c), either(b, d)
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         left, right = self.left.at(values), self.right.at(values)
         if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
             return np.minimum(left, right) if self.is_least else np.maximum(left, right)
@@ -370,7 +372,7 @@ class Select(Atom):
             return select(test, a, c), select(test, b, d)
         return minimum(a, c), maximum(b, d)
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         test, zero, other = (part.at(values) for part in (self.test, self.zero, self.other))
         return np.where(test == 0, zero, other) if isinstance(test, np.ndarray) else zero if test == 0 else other
 
@@ -395,7 +397,7 @@ def bounds(value: Value) -> Span:
     return (value, value) if isinstance(value, int) else value.span({})
 
 
-def evaluate(value: Value, values: Environment) -> Any:
+def evaluate(value: Value, values: Environment) -> Numeric:
     """The value where variables have these values."""
     return value if isinstance(value, int) else value.at(values)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from deeploy.graph.nest import Nest
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.graph.types import DType
 
 Types = frozenset[DType]
@@ -27,7 +27,7 @@ Condition = Callable[[Node], str | None]  # None, or what the kernel would need 
 Need = tuple[Callable[[Node], bool], str]  # a condition, and what a kernel would need where it does not hold
 Count = int | np.ndarray  # a number, or an array of them for as many tiles
 Kept = Sequence[np.ndarray | None]  # per operand, inputs first: the indices that are kept along its axis, None for all
-Share = Callable[[Node, Sequence[int | None], Kept], Mapping[str, Any] | None]
+Share = Callable[[Node, Sequence[int | None], Kept], Attributes | None]
 Bounds = Callable[[Node], tuple[np.ndarray, np.ndarray]]
 Addition = Callable[[Node, int], Mapping[str, int] | None]
 
@@ -76,7 +76,7 @@ class Sample:
     """
 
     shapes: Mapping[str, tuple[int, ...]]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Attributes = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -120,7 +120,7 @@ class Row(Stored, total=False):
     strided: Mapping[str, int]
     scratch: Mapping[str, Scratch]
     macros: Callable[[Node], Mapping[str, str]] | None
-    settings: Callable[[Node], Mapping[str, Any]] | None
+    settings: Callable[[Node], Attributes] | None
     resident: Mapping[str, str]
     tiling: Tiling
     cores: tuple[str, ...]
@@ -215,7 +215,7 @@ class Kernel:
     strided: Mapping[str, int] = field(default_factory=dict)
     scratch: Mapping[str, Scratch] = field(default_factory=dict)
     macros: Callable[[Node], Mapping[str, str]] | None = None
-    settings: Callable[[Node], Mapping[str, Any]] | None = None
+    settings: Callable[[Node], Attributes] | None = None
     resident: Mapping[str, str] = field(default_factory=dict)
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()

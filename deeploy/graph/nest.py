@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, reduce
-from typing import Any
 
 from deeploy.graph.expr import Affine, Atom, Environment, Expr, Range, Span, Value, evaluate, maximum, minimum, named, plain
+from deeploy.graph.types import Numeric
 
 
 class Kind(Enum):
@@ -69,7 +69,7 @@ class Dim(Atom):
     def hull(self, ranges: Mapping[str, Range]) -> Range:
         return ranges[self.name]
 
-    def at(self, values: Environment) -> Any:
+    def at(self, values: Environment) -> Numeric:
         return values[self.name]
 
     def atoms(self) -> Iterator[Atom]:

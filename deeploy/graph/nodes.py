@@ -11,6 +11,8 @@ import numpy as np
 
 from deeploy.graph.types import DType
 
+Attributes = Mapping[str, Any]  # of an operator, by name; what each may be is its operator's declaration
+
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
@@ -44,7 +46,7 @@ class Node:
     op: str
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Attributes = field(default_factory=dict)
     is_left: bool = False
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from deeploy.documents import read_document
+from deeploy.documents import Document, read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.kernel import CORE, Kernel
 from deeploy.graph.rewrite import Pass
 from deeploy.graph.topology import Topology
+from deeploy.graph.types import Numeric
 from deeploy.schemas import KINDS
 
 API_VERSION = 2
@@ -92,7 +92,7 @@ class PathTiming:
     byte: tuple[float, float]
     pj_per_byte: float
 
-    def data(self, count: Any, rows: Any, is_store: bool) -> Any:
+    def data(self, count: Numeric, rows: Numeric, is_store: bool) -> Numeric:
         """Cycles on the path for ``count`` bytes in ``rows`` rows; numbers, or arrays of them."""
         return rows * self.row + count * self.byte[is_store]
 
@@ -163,7 +163,7 @@ class Timing:
         return self.kernels["default"]
 
 
-def _rate(entry: Mapping[str, Any]) -> Rate:
+def _rate(entry: Document) -> Rate:
     return Rate(entry["call"], entry["mac"], entry["output"], entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {}))
 
 

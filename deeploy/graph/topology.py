@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from deeploy.documents import read_document
+from deeploy.documents import Document, read_document
 from deeploy.errors import TargetError, UsageError, shorten
 from deeploy.schemas import KINDS
 
@@ -163,7 +162,7 @@ def _error(file: Path, what: str) -> TargetError:
     return TargetError(f"{shorten(str(file), 160)}: {what}", KINDS[_KIND].remedy)
 
 
-def _pairs(file: Path, data: Mapping[str, Any]) -> dict[tuple[int, int], str]:
+def _pairs(file: Path, data: Document) -> dict[tuple[int, int], str]:
     """The kinds of links by the two chips that they join; every link that is named is there, and every chip can be reached by one."""
     found: dict[tuple[int, int], str] = {}
     for number, entry in enumerate(data.get("pair", [])):
@@ -181,7 +180,7 @@ def _pairs(file: Path, data: Mapping[str, Any]) -> dict[tuple[int, int], str]:
     return found
 
 
-def _members(file: Path, data: Mapping[str, Any]) -> Mapping[int, Member]:
+def _members(file: Path, data: Document) -> Mapping[int, Member]:
     """The entries ``[[chip]]``."""
     found: dict[int, Member] = {}
     for number, entry in enumerate(data.get("chip", [])):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 import numpy as np
+
+Numeric = Any  # a number, or an array of numbers that are computed at once: one formula serves both
 
 
 class DType(Enum):

@@ -6,15 +6,15 @@ results agree to the last bit where C is compiled without contraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Stored, Tiling, permuted, types
 from deeploy.graph.nest import Map, Nest, parallel, reduction
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.matmul import exact_product
 
@@ -200,7 +200,7 @@ def transposed_reference(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray
     return cut.reshape(*cut.shape[:3], g.groups * g.filters)
 
 
-def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+def _groups(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
     """Groups are divided with the channels of the image; a dense convolution has one, whatever is divided."""
     groups, channels = int(node.attrs["group"]), kept[0]
     x = node.inputs[0]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.graph.kernel import Sample
+from deeploy.graph.nodes import Attributes
 from deeploy.operators import elementwise, pairs
 
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)
@@ -165,7 +166,7 @@ def _reduce(rng: Random) -> Sample:
     return Sample({"x": x}, {"axes": axes, "keepdims": rng.random() < 0.5})
 
 
-def _elementwise(attrs: Callable[[Random], Mapping[str, Any]] = lambda rng: {}) -> Draw:
+def _elementwise(attrs: Callable[[Random], Attributes] = lambda rng: {}) -> Draw:
     def made(rng: Random) -> Sample:
         a, b = pair(rng)
         return Sample({"a": a, "b": b}, attrs(rng))
@@ -173,24 +174,24 @@ def _elementwise(attrs: Callable[[Random], Mapping[str, Any]] = lambda rng: {}) 
     return made
 
 
-def _of_x(attrs: Callable[[Random], Mapping[str, Any]] = lambda rng: {}, least: int = 1, most: int = 6) -> Draw:
+def _of_x(attrs: Callable[[Random], Attributes] = lambda rng: {}, least: int = 1, most: int = 6) -> Draw:
     return lambda rng: Sample({"x": shape(rng, least, most)}, attrs(rng))
 
 
-def _scaled_add(rng: Random) -> Mapping[str, Any]:
+def _scaled_add(rng: Random) -> Attributes:
     shift = rng.choice((7, 12, 20, 30))
     (mul_a, add), (mul_b, _), (low, high) = _factors(rng, shift), _factors(rng, shift), _limits(rng)
     even = {"even": rng.randrange(2)} if rng.random() < 0.3 else {}
     return {"mul_a": mul_a, "mul_b": rng.choice((1, -1)) * mul_b, "add": add, "shift": shift, "low": low, "high": high, **even}
 
 
-def _scaled_div(rng: Random) -> Mapping[str, Any]:
+def _scaled_div(rng: Random) -> Attributes:
     shift, (low, high) = rng.choice((3, 12, 20)), _limits(rng)
     zero_points = {name: rng.randint(-5, 5) for name in ("a_zero_point", "b_zero_point", "zero_point")}
     return {**zero_points, "mul": rng.randint(1, 50) << shift, "shift": shift, "low": low, "high": high}
 
 
-def _requant_add(rng: Random) -> Mapping[str, Any]:
+def _requant_add(rng: Random) -> Attributes:
     found: dict[str, Any] = {}
     for side in "ab":
         shift = rng.choice((0, 7, 12, 20))
@@ -281,7 +282,7 @@ def _normalise(rng: Random) -> Sample:
     return Sample(shapes, {"centred": rng.random() < 0.5, "epsilon": 1e-5})
 
 
-def _standardise(rng: Random) -> Mapping[str, Any]:
+def _standardise(rng: Random) -> Attributes:
     fraction = rng.choice((8, 16, 20))
     return {"centred": rng.random() < 0.5, "zero_point": rng.randint(-9, 9), "fraction": fraction, "epsilon": rng.choice((1, 1 << 18))}
 
@@ -294,7 +295,7 @@ def _integer_norm(*per_element: str) -> Draw:
     return made
 
 
-def _integer_function(rng: Random) -> Mapping[str, Any]:
+def _integer_function(rng: Random) -> Attributes:
     if rng.random() < 0.5:
         return {"function": "gelu", "a": -rng.randint(20, 120), "b": rng.randint(1000, 9000), "c": 0}
     return {"function": "hard_swish", "a": rng.randint(0, 200), "b": rng.randint(0, 300), "c": rng.randint(1, 60)}

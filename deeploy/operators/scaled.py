@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from deeploy.graph.epilogue import shifted
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 
 WORD = 2**31
 _CONSTANTS = ("mul_a", "mul_b", "add", "shift", "low", "high", "even")
@@ -66,7 +65,7 @@ def _range(node: Node, index: int) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _narrow(attrs: Mapping[str, Any], a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
+def _narrow(attrs: Attributes, a: np.ndarray, b: np.ndarray, results: np.ndarray) -> Sum | None:
     """Factors shortened by as few bits as make the sum fit, then by more, each rounded either way."""
     low, high = attrs["low"], attrs["high"]
     above, below = results > low, results < high
@@ -85,7 +84,7 @@ def _narrow(attrs: Mapping[str, Any], a: np.ndarray, b: np.ndarray, results: np.
     return None
 
 
-def _halves(attrs: Mapping[str, Any], exact: np.ndarray, results: np.ndarray) -> Sum | None:
+def _halves(attrs: Attributes, exact: np.ndarray, results: np.ndarray) -> Sum | None:
     """The constants as they are, where both halves and what is carried between them stay in 32 bits, and no tie goes down."""
     largest = 256 * ((abs(attrs["mul_a"]) >> 16) + (abs(attrs["mul_b"]) >> 16) + 4) + (abs(attrs["add"]) >> 16)
     rounded_up = np.clip(exact >> attrs["shift"], attrs["low"], attrs["high"])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from deeploy.graph.kernel import Kept, Operator
-from deeploy.graph.nodes import Node
+from deeploy.graph.nodes import Attributes, Node
 from deeploy.operators import conv, elementwise, integer, link, matmul, movement, norms, pairs, pool, reduce, residual, rotate, rows
 from deeploy.operators.views import VIEWS
 
@@ -18,7 +17,7 @@ OPERATORS: Mapping[str, Operator] = {
 }
 
 
-def shared(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+def shared(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
     """The attributes of ``node`` on a share of its operands; None where no attributes express that.
 
     Args:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from deeploy.graph.kernel import Kept
 from deeploy.graph.nest import strides
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import Attributes, Node, Tensor
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Access:
 
 MATERIALISE = "Copy"  # the operator that writes a view out as a tensor of its own
 
-Shared = Callable[[Sequence[int | None], Kept], Mapping[str, Any] | None]
+Shared = Callable[[Sequence[int | None], Kept], Attributes | None]
 Axes = list[tuple[int, int]]  # axes of an input and of an output along which indices are the same
 
 
@@ -150,7 +149,7 @@ def _slice(node: Node) -> View:
     return View(("in", 0), (part,), share=lambda axes, kept: _share_of_slice(node, axes, kept))
 
 
-def _share_of_slice(node: Node, axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+def _share_of_slice(node: Node, axes: Sequence[int | None], kept: Kept) -> Attributes | None:
     axis, before, after = axes[0], kept[0], kept[1]
     if axis is None or before is None or after is None:
         return dict(node.attrs)
@@ -191,7 +190,7 @@ def _concat(node: Node) -> View:
 
 
 def _split(node: Node) -> View:
-    def share(axes: Sequence[int | None], kept: Kept) -> Mapping[str, Any] | None:
+    def share(axes: Sequence[int | None], kept: Kept) -> Attributes | None:
         if axes[0] != node.attrs["axis"]:
             return dict(node.attrs)
         sizes = tuple(len(k) for k in kept[1:] if k is not None)

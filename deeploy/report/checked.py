@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from deeploy.documents import Document
+
 _STYLES = {"ok": "green", "failed": "bold red", "note": "yellow"}
 
 
-def show(contents: Mapping[str, Any]) -> None:
+def show(contents: Document) -> None:
     """Print the findings (``deeploy.bringup.check.Findings.contents``) to standard output."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     table = Table(title=f"target {contents['target']}", title_justify="left", box=None, pad_edge=False)

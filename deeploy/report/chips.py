@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.markup import THIN, cards, figures, header, legend, number, percent, row, scrolled, section, shares, table, tag, text
 from deeploy.report.terminal import time_at
@@ -15,7 +15,6 @@ from deeploy.report.text import table as aligned
 _WIDTH, _LABEL, _ROW, _GAP = 1080, 74, 9, 5  # of the picture: pixels in all, for names, per row, between chips
 _MOST_ROWS = 24  # chips whose paths are drawn too
 
-Entry = Mapping[str, Any]
 Rows = Mapping[str, Sequence[tuple[str, float, float]]]
 
 _LEGEND = {
@@ -28,7 +27,7 @@ _LEGEND = {
 }
 
 
-def system(manifest: Entry, rows: Sequence[Rows]) -> str:
+def system(manifest: Document, rows: Sequence[Rows]) -> str:
     """What the chips of a system do together.
 
     Args:
@@ -41,14 +40,14 @@ def system(manifest: Entry, rows: Sequence[Rows]) -> str:
     return tag("article", *parts, _chips(manifest), _stream(manifest), id="system")
 
 
-def _heading(manifest: Entry) -> str:
+def _heading(manifest: Document) -> str:
     facts = [f"{len(manifest['chips'])} chips, {len(set(manifest['code']))} of them different", f"{len(manifest['messages'])} messages"]
     facts += [f"{number(manifest['machine']['mhz'])} MHz"] if manifest["machine"] else []
     on = f" on {len(manifest['chips'])} times {text(manifest['target'])}"
     return header(manifest["model"], on, [*facts, *map(text, manifest["notes"])])
 
 
-def _cards(manifest: Entry) -> str:
+def _cards(manifest: Document) -> str:
     sent = sum(message["bytes"] for message in manifest["messages"])
     macs = sum(call["macs"] for call in manifest["calls"])
     found = [("Chip to chip, bytes", number(sent), f"{len(manifest['messages'])} messages")]
@@ -72,7 +71,7 @@ def _cards(manifest: Entry) -> str:
     return cards(found)
 
 
-def breakdown(manifest: Entry) -> dict[str, float]:
+def breakdown(manifest: Document) -> dict[str, float]:
     """Cycles of the mean chip: computing, waiting for each memory path, and for other chips, ends included."""
     shares = dict(manifest["shares"])
     found = {"computing": sum(shares.pop(key, 0) for key in ("compute", "overhead", "issue"))}
@@ -81,7 +80,7 @@ def breakdown(manifest: Entry) -> dict[str, float]:
     return found
 
 
-def _spent(manifest: Entry) -> str:
+def _spent(manifest: Document) -> str:
     if not manifest["cycles"]:
         return ""
     colours = {"computing": "share-compute", "waiting for chips": "share-issue"}
@@ -90,7 +89,7 @@ def _spent(manifest: Entry) -> str:
     return section("Where the cycles go", *shares(parts, manifest["cycles"]), note=note)
 
 
-def _joint(manifest: Entry, rows: Sequence[Rows]) -> str:
+def _joint(manifest: Document, rows: Sequence[Rows]) -> str:
     """One picture of all chips over time."""
     shown = [{"cores": own["cores"]} if len(rows) > _MOST_ROWS else own for own in rows]
     scale = (_WIDTH - _LABEL) / max(manifest["cycles"], 1)
@@ -111,7 +110,7 @@ def _joint(manifest: Entry, rows: Sequence[Rows]) -> str:
     return section("All chips", legend(_LEGEND.values()), scrolled(picture), note=note)
 
 
-def _chips(manifest: Entry) -> str:
+def _chips(manifest: Document) -> str:
     """A line per chip."""
     sent, received = _moved(manifest)
     paths = list(manifest["chips"][0]["bytes"])
@@ -134,7 +133,7 @@ def _chips(manifest: Entry) -> str:
     return section("Chips", scrolled(table(heads, lines, "chips")), note="Waits: the share of its cycles in which a chip waits for others.")
 
 
-def _moved(manifest: Entry) -> tuple[list[int], list[int]]:
+def _moved(manifest: Document) -> tuple[list[int], list[int]]:
     """Bytes that every chip sends, and that it receives."""
     sent, received = [0] * len(manifest["chips"]), [0] * len(manifest["chips"])
     for message in manifest["messages"]:
@@ -143,7 +142,7 @@ def _moved(manifest: Entry) -> tuple[list[int], list[int]]:
     return sent, received
 
 
-def _stream(manifest: Entry) -> str:
+def _stream(manifest: Document) -> str:
     found = manifest.get("stream")
     if not found:
         return ""
@@ -155,7 +154,7 @@ def _stream(manifest: Entry) -> str:
     return section("Streams of inputs", tag("p", pace), table(("stage", "idle"), idle, "stream", "plain"))
 
 
-def summary(manifest: Entry, folder: Path) -> str:
+def summary(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     macs = sum(call["macs"] for call in manifest["calls"])
     count = len(manifest["chips"])
@@ -170,12 +169,12 @@ def summary(manifest: Entry, folder: Path) -> str:
     return "\n".join([*lines, f"written to {folder}"])
 
 
-def _predicted(manifest: Entry) -> str:
+def _predicted(manifest: Document) -> str:
     delay = f"{manifest['energy_uj']:.1f} uJ, EDP {manifest['edp_uj_ms']:.3f} uJ ms"
     return f"{plain(manifest['cycles'])} cycles, {time_at(manifest)}, {delay}"
 
 
-def report(manifest: Entry) -> str:
+def report(manifest: Document) -> str:
     """The essentials of a system."""
     sent, received = _moved(manifest)
     lines = [f"{shorten(manifest['model'])} for {len(manifest['chips'])} x {manifest['target']}, {len(manifest['messages'])} messages"]

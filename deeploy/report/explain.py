@@ -6,9 +6,9 @@ the report read it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from deeploy.documents import Contents, Document
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.candidates import Candidate, with_early
 from deeploy.midend.lifetime import FOR_EVER
@@ -23,7 +23,7 @@ SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with othe
 NEIGHBOURS = 3  # buffers named where there is no room
 
 
-def explanations(plan: Plan, entry: Mapping[str, Any]) -> dict[str, Any]:
+def explanations(plan: Plan, entry: Document) -> Contents:
     """What is to be said of every call.
 
     Args:
@@ -66,7 +66,7 @@ class _Overview:
 class _Explanation:
     """One call's."""
 
-    def __init__(self, plan: Plan, overview: _Overview, step: int, levels: Sequence[str], entry: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, overview: _Overview, step: int, levels: Sequence[str], entry: Document) -> None:
         self.plan = plan
         self.overview = overview
         self.step = step
@@ -83,7 +83,7 @@ class _Explanation:
         plain = with_early(self.chosen, False)
         self.plain = next(c for c in self.offered if with_early(c, False) == plain)
 
-    def all(self) -> dict[str, Any]:
+    def all(self) -> Contents:
         call = self.call
         return {
             "name": call.name,
@@ -242,7 +242,7 @@ class _Explanation:
         shown = [self.plain, *same, *list(others.values())[:OTHER], *self.rivals()]
         return sorted(shown, key=lambda c: (self.cycles(c), c != self.plain))
 
-    def candidate(self, candidate: Candidate) -> dict[str, Any]:
+    def candidate(self, candidate: Candidate) -> Contents:
         return {
             "kernel": self.variants[candidate.variant].kernel.name,
             "engine": self.variants[candidate.variant].kernel.engine,

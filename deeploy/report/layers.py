@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from deeploy.documents import Document
 from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
-from deeploy.report.sections import Entry, share_class, share_names
+from deeploy.report.sections import share_class, share_names
 
 _HEADS = {
     "#": "position in the schedule",
@@ -24,7 +22,7 @@ _HEADS = {
 _NUMBERS = {"#", "tiles", "MAC", "cycles", "MAC/cycle", "bytes moved"}
 
 
-def layers(entry: Entry) -> str:
+def layers(entry: Document) -> str:
     """The section with one row per call."""
     is_timed = entry["cycles"] is not None
     timed = {"cycles", "share", "MAC/cycle", "bound by", "bytes moved"}
@@ -39,7 +37,7 @@ def _head(head: str, about: str) -> str:
     return tag("th", tag("button", text(head), type="button"), title=about or None, class_="n" if head in _NUMBERS else None)
 
 
-def _row(entry: Entry, step: int, call: Mapping[str, Any], is_timed: bool) -> str:
+def _row(entry: Document, step: int, call: Document, is_timed: bool) -> str:
     loops = ", ".join(f"{dim} {trips} x {tile}" for dim, trips, tile in call["loops"])
     about = f"{loops or 'one tile'}{'; two buffers' if call['is_double'] else ''}"
     tiles = tag("td", number(call["tiles"]), tag("small", " ⇄" if call["is_double"] else ""), class_="n", title=about, data_v=call["tiles"])
@@ -56,12 +54,12 @@ def _row(entry: Entry, step: int, call: Mapping[str, Any], is_timed: bool) -> st
     return row(cells, data_step=step)
 
 
-def _kernel(call: Mapping[str, Any]) -> str:
+def _kernel(call: Document) -> str:
     """The kernel of a call, and who wrote it where a program did."""
     return f"{call['kernel']}, C from {call['generator']}" if call.get("generator") else str(call["kernel"])
 
 
-def _timed(entry: Entry, call: Mapping[str, Any]) -> list[str]:
+def _timed(entry: Document, call: Document) -> list[str]:
     cycles = call["cycles"]
     moved = sum(t["in"] + t["out"] for t in call["traffic"].values())
     rate = call["macs"] / cycles if cycles else 0.0

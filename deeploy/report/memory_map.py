@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.report.markup import name, number, tag, text
 
 LEFT, RIGHT, TOP, BOTTOM = 78, 16, 22, 34  # margins in pixels
@@ -42,7 +42,7 @@ class _Frame:
         return TOP + HEIGHT * (1 - count / self.top_bytes)
 
 
-def memory_map(level: str, use: Mapping[str, Any], buffers: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> str:
+def memory_map(level: str, use: Document, buffers: Sequence[Document], calls: Sequence[Document]) -> str:
     """The SVG of one level, or a sentence where it holds nothing but constants; empty where it holds nothing.
 
     Args:
@@ -71,7 +71,7 @@ def memory_map(level: str, use: Mapping[str, Any], buffers: Sequence[Mapping[str
     return tag("svg", *parts, viewBox=size, class_="map", style=style, role="img", aria_label=f"memory map of {level}")
 
 
-def _axes(frame: _Frame, calls: Sequence[Mapping[str, Any]]) -> str:
+def _axes(frame: _Frame, calls: Sequence[Document]) -> str:
     parts = []
     for tick in _ticks(frame.top_bytes, 5):
         y = frame.y(tick)
@@ -102,7 +102,7 @@ def _rounds() -> list[int]:
     return [m * 10**e for e in range(0, 12) for m in (1, 2, 5)]
 
 
-def _rectangle(frame: _Frame, index: int, buffer: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str:
+def _rectangle(frame: _Frame, index: int, buffer: Document, calls: Sequence[Document]) -> str:
     first, last = max(0, buffer["first"]), min(frame.steps - 1, buffer["last"])
     x, width = frame.x(first), (last - first + 1) * frame.step
     y, height = frame.y(buffer["offset"] + buffer["bytes"]), HEIGHT * buffer["bytes"] / frame.top_bytes
@@ -129,7 +129,7 @@ def _label(full: str, letters: int) -> str:
     return name(short, 200) if len(short) <= letters else f"{name(short[: letters - 1], 200)}\u2026"
 
 
-def _node(calls: Sequence[Mapping[str, Any]], step: int) -> str:
+def _node(calls: Sequence[Document], step: int) -> str:
     return str(calls[step]["node"]) if step < len(calls) else ""
 
 
@@ -143,7 +143,7 @@ def _beside(frame: _Frame, at: int, count: int) -> str:
     return f'<g class="beside"><rect class="constant tint0" {shape}><title>{title}</title></rect>{label}</g>'
 
 
-def _lines(frame: _Frame, use: Mapping[str, Any], is_close: bool) -> list[str]:
+def _lines(frame: _Frame, use: Document, is_close: bool) -> list[str]:
     """Peak, lower bound and capacity."""
     end = frame.width - RIGHT
     parts = []

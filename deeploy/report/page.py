@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
@@ -37,9 +37,9 @@ _EVENTS = {
 
 
 def page(
-    manifest: Mapping[str, Any],
-    timelines: Mapping[str, Mapping[str, Any]],
-    explanations: Mapping[str, Mapping[str, Any]],
+    manifest: Document,
+    timelines: Mapping[str, Document],
+    explanations: Mapping[str, Document],
     rows: Sequence[chips.Rows] = (),
 ) -> str:
     """The page: an article for each network; or one for the system, and one for each chip with code of its own.
@@ -77,7 +77,7 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
     return markup.page(f"{name(title)} {DASH} deeploy", style, _POLICY, top, tag("main", *articles), script)
 
 
-def article(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explanation: Mapping[str, Any] | None) -> str:
+def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), sections.headline(entry), sections.spent(entry)]
     parts += [_timeline(entry), layers(entry), _memory(entry), sections.bounds(entry), sections.traffic(entry)]
@@ -89,7 +89,7 @@ def article(entry: Mapping[str, Any], timeline: Mapping[str, Any] | None, explan
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
 
 
-def _timeline(entry: Mapping[str, Any]) -> str:
+def _timeline(entry: Document) -> str:
     if entry["cycles"] is None:
         return ""
     buttons = [tag("button", label, type="button", data_do=do, title=title) for label, do, title in _BUTTONS]
@@ -100,7 +100,7 @@ def _timeline(entry: Mapping[str, Any]) -> str:
     return section("Timeline", tools, drawing, colours, note=note)
 
 
-def _memory(entry: Mapping[str, Any]) -> str:
+def _memory(entry: Document) -> str:
     maps = []
     for level, use in entry["memory"].items():
         drawn = memory_map(level, use, entry["buffers"], entry["calls"])

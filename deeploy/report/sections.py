@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from deeploy.documents import Document
 from deeploy.report.markup import MINUS, THIN, cards, figures, header, number, percent, row, scrolled, section, shares, table, tag, text
-
-Entry = Mapping[str, Any]
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
 
-def macs(entry: Entry) -> int:
+def macs(entry: Document) -> int:
     """Multiply-accumulates of a network."""
     return sum(call["macs"] for call in entry["calls"])
 
 
-def heading(entry: Entry) -> str:
+def heading(entry: Document) -> str:
     """The network's name, and what it was compiled for."""
     machine = entry["machine"]
     facts = [f"{len(entry['calls'])} layers", f"{number(macs(entry))} multiply-accumulates"]
@@ -27,7 +23,7 @@ def heading(entry: Entry) -> str:
     return header(entry["model"], f" on {text(entry['target'])}", facts)
 
 
-def headline(entry: Entry) -> str:
+def headline(entry: Document) -> str:
     """The figures that people ask for first."""
     found: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
@@ -49,12 +45,12 @@ def headline(entry: Entry) -> str:
     return cards(found)
 
 
-def _computing(entry: Entry) -> str:
+def _computing(entry: Document) -> str:
     compute = entry["shares"]["compute"]
     return number(macs(entry) / compute if compute else 0, 2)
 
 
-def share_names(entry: Entry) -> dict[str, str]:
+def share_names(entry: Document) -> dict[str, str]:
     """What cycles are spent on, by the key in ``shares``."""
     return {key: SHARES.get(key, f"waiting for {key}") for key in entry["shares"]}
 
@@ -64,7 +60,7 @@ def share_class(key: str) -> str:
     return f"share-{key}" if key in SHARES else "share-wait"
 
 
-def spent(entry: Entry) -> str:
+def spent(entry: Document) -> str:
     """One bar: all cycles by what they are spent on."""
     if not entry["cycles"]:
         return ""
@@ -73,7 +69,7 @@ def spent(entry: Entry) -> str:
     return section("Where the cycles go", *drawn, note="Waiting counts only what computing does not hide.")
 
 
-def bounds(entry: Entry) -> str:
+def bounds(entry: Document) -> str:
     """Totals against what no plan can be better than, and against the greedy plan."""
     rows = _cycles(entry) if entry["prediction"] is not None and entry["cycles"] is not None else []
     for level, use in entry["memory"].items():
@@ -84,7 +80,7 @@ def bounds(entry: Entry) -> str:
     return section("Against the bounds", table(("", "reached", "against", ""), shown, f"bounds-{entry['name']}", "plain bounds"))
 
 
-def _cycles(entry: Entry) -> list[tuple[str, str, str, str]]:
+def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
     """What the planner counts, its bound, the greedy plan, and what the walk finds."""
     prediction, walked = entry["prediction"], entry["cycles"]
     cycles, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
@@ -100,7 +96,7 @@ def _cycles(entry: Entry) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def traffic(entry: Entry) -> str:
+def traffic(entry: Document) -> str:
     """Bytes, transfers, time and energy per path."""
     if entry["cycles"] is None:
         return ""

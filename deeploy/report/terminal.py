@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report.text import number, table
 
@@ -12,10 +12,8 @@ _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
 _SLOWEST = 20
 
-Entry = Mapping[str, Any]
 
-
-def report(entry: Entry) -> str:
+def report(entry: Document) -> str:
     """The essentials of one network; ``entry`` is its part of ``deploy.json``."""
     macs = sum(call["macs"] for call in entry["calls"])
     lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
@@ -28,7 +26,7 @@ def report(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def time_at(entry: Entry) -> str:
+def time_at(entry: Document) -> str:
     """The time of an inference, and the clock that makes it of cycles: a system's may be another than that of one chip."""
     return f"{entry['microseconds'] / 1000:.3f} ms at {entry['machine']['mhz']:g} MHz"
 
@@ -37,7 +35,7 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _time(entry: Entry, macs: int) -> list[str]:
+def _time(entry: Document, macs: int) -> list[str]:
     """Cycles, what they are spent on, and how far they are from the planner's bounds."""
     cycles, shares = entry["cycles"], entry["shares"]
     words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
@@ -54,7 +52,7 @@ def _time(entry: Entry, macs: int) -> list[str]:
     return lines
 
 
-def _levels(entry: Entry) -> str:
+def _levels(entry: Document) -> str:
     """The memories, their peaks and what bounds them."""
     rows = []
     for name, use in entry["memory"].items():
@@ -71,7 +69,7 @@ def _levels(entry: Entry) -> str:
     return table(("memory, bytes", "peak", "lower bound", "capacity", "used", "constants", "inputs and outputs"), rows)
 
 
-def _paths(entry: Entry) -> str:
+def _paths(entry: Document) -> str:
     """What every transfer path moves, and what that costs."""
     rows = []
     for path, moved in entry["traffic"].items():
@@ -82,9 +80,9 @@ def _paths(entry: Entry) -> str:
     return table(("path", "bytes in", "bytes out", "transfers", "busy", "exposed", "uJ"), rows)
 
 
-def _layers(entry: Entry) -> list[str]:
+def _layers(entry: Document) -> list[str]:
     """A row per layer, or for the slowest of many."""
-    calls: Sequence[Mapping[str, Any]] = entry["calls"]
+    calls: Sequence[Document] = entry["calls"]
     if entry["cycles"] is None:
         rows = [(shorten(c["node"], 40), _operator(c), c["kernel"], c["engine"], number(c["macs"])) for c in calls]
         return [table(("layer", "operator", "kernel", "engine", "MAC"), rows)]
@@ -97,12 +95,12 @@ def _layers(entry: Entry) -> list[str]:
     return lines
 
 
-def _operator(call: Mapping[str, Any]) -> str:
+def _operator(call: Document) -> str:
     """A call's operator, and whether its C was generated."""
     return f"{shorten(call['op'], 20)}{' (fallback)' if call.get('generator') else ''}"
 
 
-def _layer(entry: Entry, call: Mapping[str, Any]) -> tuple[str, ...]:
+def _layer(entry: Document, call: Document) -> tuple[str, ...]:
     rate = f"{call['macs'] / call['cycles']:.2f}" if call["macs"] and call["cycles"] else "-"
     tiles = f"{number(call['tiles'])}{' x2' if call['is_double'] else '   '}"
     share = _share(call["cycles"], entry["cycles"])
@@ -110,7 +108,7 @@ def _layer(entry: Entry, call: Mapping[str, Any]) -> tuple[str, ...]:
     return (*names, tiles, number(call["macs"]), number(call["cycles"]), share, rate, call["bound"])
 
 
-def _picture(entry: Entry) -> list[str]:
+def _picture(entry: Document) -> list[str]:
     """The arenas over time: a column per step, a row per slice of addresses, a letter per buffer."""
     lines: list[str] = []
     steps = len(entry["calls"])

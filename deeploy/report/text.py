@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.graph.target import Target
 
 _FIGURE = re.compile(r"-|-?[\d ]+(\.\d+)?( ?%)?")
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows in aligned columns; numbers to the right."""
     cells = [[str(c) for c in row] for row in rows]
     widths = [max(len(h), *(len(r[i]) for r in cells)) if cells else len(h) for i, h in enumerate(head)]
@@ -32,7 +32,7 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}".replace(",", " ")
 
 
-def summary(manifest: Mapping[str, Any], folder: Path) -> str:
+def summary(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     lines = []
     for entry in manifest.get("networks") or [manifest]:
@@ -46,7 +46,7 @@ def summary(manifest: Mapping[str, Any], folder: Path) -> str:
     return "\n".join([*lines, f"written to {folder}"])
 
 
-def _memory(use: Mapping[str, Any]) -> str:
+def _memory(use: Document) -> str:
     capacity = f" of {number(use['capacity'])}" if use["capacity"] else ""
     return (
         f"peak {number(use['peak'])} bytes{capacity} (lower bound {number(use['lower_bound'])}), "
@@ -60,10 +60,10 @@ def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str
     return [table(("layer", "cycles", "share"), rows), f"{number(totals[0])} cycles"]
 
 
-def contents(graph: gs.Graph) -> dict[str, Any]:
+def contents(graph: gs.Graph) -> Contents:
     """What a normalised graph holds, for ``inspect``."""
 
-    def port(tensor: gs.Tensor) -> dict[str, Any]:
+    def port(tensor: gs.Tensor) -> Contents:
         return {"name": tensor.name, "type": np.dtype(tensor.dtype).name, "shape": [int(n) for n in tensor.shape]}
 
     constants = {id(t): t for node in graph.nodes for t in node.inputs if isinstance(t, gs.Constant)}
@@ -79,7 +79,7 @@ def contents(graph: gs.Graph) -> dict[str, Any]:
     }
 
 
-def describe_model(entry: Mapping[str, Any]) -> str:
+def describe_model(entry: Document) -> str:
     """``contents`` for people."""
     lines = [
         f"opset {entry['opset']}, {entry['nodes']} nodes after folding,"
@@ -91,9 +91,9 @@ def describe_model(entry: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def target_contents(target: Target, detailed: bool) -> dict[str, Any]:
+def target_contents(target: Target, detailed: bool) -> Contents:
     """What a target offers, for ``targets``."""
-    entry: dict[str, Any] = {"name": target.name, "summary": target.summary}
+    entry: Contents = {"name": target.name, "summary": target.summary}
     if detailed:
         entry["memories"] = [{"name": m.name, "capacity": m.capacity, "alignment": m.alignment} for m in target.memories]
         entry["passes"] = [p.name for p in target.passes]
@@ -111,7 +111,7 @@ def target_contents(target: Target, detailed: bool) -> dict[str, Any]:
     return entry
 
 
-def describe_target(entry: Mapping[str, Any]) -> str:
+def describe_target(entry: Document) -> str:
     """``target_contents`` for people."""
     lines = [f"{entry['name']}: {entry['summary']}"]
     for memory in entry.get("memories", []):

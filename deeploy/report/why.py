@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from deeploy.documents import read_document
+from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.report.text import number, table
 from deeploy.schemas import KINDS, REASONS
@@ -15,7 +13,7 @@ from deeploy.schemas import KINDS, REASONS
 _NEAR = 4  # names that are suggested
 
 
-def find(project: Path, entry: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def find(project: Path, entry: Document, name: str) -> list[Contents]:
     """The explanations of the layers that come from a node, or of the one function of that name.
 
     Args:
@@ -44,7 +42,7 @@ def find(project: Path, entry: Mapping[str, Any], name: str) -> list[dict[str, A
     return [{**head, "step": step, **reasons["calls"][step]} for step in steps]
 
 
-def describe(found: Mapping[str, Any]) -> str:
+def describe(found: Document) -> str:
     """One explanation for people."""
     lines = [f"{shorten(found['node'])} ({shorten(found['op'])}), step {found['step']} of {found['steps']}, in C {found['name']}", ""]
     lines += [f"  {shorten(reason, 400)}" for reason in found["reasons"]]
@@ -78,7 +76,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def _flat(entry: Mapping[str, Any], step: int) -> dict[str, Any]:
+def _flat(entry: Document, step: int) -> Contents:
     """All there is to say on a machine with one flat memory: nothing is cut, and nothing moves."""
     call = entry["calls"][step]
     placed = {name: buffer for buffer in entry["buffers"] for name in buffer["name"].split("=")}

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.backend.project import read_manifest
+from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.runners.processes import MORE_TIME, make, require, together
-from deeploy.runners.runner import Entry, Part, Result, Samples, gathered, output_bytes, parts, split, write_samples
+from deeploy.runners.runner import Part, Result, Samples, gathered, output_bytes, parts, split, write_samples
 
 SECONDS = 600.0  # wall time after which a simulation is taken to hang
 _LAYER = re.compile(r"layer (\d+) (\d+) (\S+) (\d+)$")
@@ -80,7 +81,7 @@ class Gvsoc:
     on_line: Callable[[str], None] | None = None
     has_layers: bool = True
 
-    def check(self, project: Path, entry: Entry) -> None:
+    def check(self, project: Path, entry: Document) -> None:
         """Raise UsageError for a target without such a simulator, BuildError without the tools or with another revision of them."""
         if "chips" in entry and not (project / "chips" / "0" / "chip.mk").is_file():
             raise UsageError(f"--on gvsoc: several chips of target {entry['target']} do not run there", "Leave --on out, or say --on mpi.")
@@ -90,7 +91,7 @@ class Gvsoc:
             )
         check_revision(check_tools(), project / "runtime" / "bare" / "bare.mk")
 
-    def build(self, project: Path, entry: Entry, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of every chip, with its ``application.elf``."""
         if "chips" not in entry:
             return [build(project, entry["name"], self.has_layers)]
@@ -100,7 +101,7 @@ class Gvsoc:
             folders.append((project / "build" / "bare" / str(chip)).resolve())
         return folders
 
-    def run(self, project: Path, entry: Entry, samples: Samples, sequence: bool = False) -> Result:
+    def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """Simulate one inference per sample, the steps of a sequence where the network has states; cycles are those of single chips.
 
         Raises:
@@ -127,7 +128,7 @@ class Gvsoc:
         layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, printed[0]) if m and m[1] == "0")
         return Result(gathered(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
 
-    def _simulate(self, simulator: str, entry: Entry, folders: Sequence[Path]) -> list[list[str]]:
+    def _simulate(self, simulator: str, entry: Document, folders: Sequence[Path]) -> list[list[str]]:
         """The lines that the program of every chip printed."""
         commands = [_command(simulator, entry["target"], folder) for folder in folders]
         tell = self.on_line

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from deeploy.documents import Document
 from deeploy.errors import BuildError, UsageError
 from deeploy.runners.processes import REPORT, SECONDS, Ended, head, make, require, run_program, tail
-from deeploy.runners.runner import Entry, Result, Samples, gathered, parts, split, write_samples
+from deeploy.runners.runner import Result, Samples, gathered, parts, split, write_samples
 
 ADVERSARIES = tuple((mode, seed) for mode in ("early", "late", "random") for seed in (1, 2))
 PATIENCE = 600.0  # seconds that a rank waits for a message before it takes the other chip for lost
@@ -71,14 +72,14 @@ class Host:
     repeat: int = 0
     seconds: float = SECONDS
 
-    def check(self, project: Path, entry: Entry) -> None:
+    def check(self, project: Path, entry: Document) -> None:
         """Every project runs on the host."""
 
-    def build(self, project: Path, entry: Entry, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The application."""
         return [build(project, "address" if self.sanitize else None, self.flags)]
 
-    def run(self, project: Path, entry: Entry, samples: Samples, sequence: bool = False) -> Result:
+    def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample; where memories are managed, the first sample twice in a row under every adversary, or the sequence.
 
         Raises:
@@ -118,7 +119,7 @@ class Mpi:
     count: int | None = None
     seconds: float = SECONDS
 
-    def check(self, project: Path, entry: Entry) -> None:
+    def check(self, project: Path, entry: Document) -> None:
         """Raise UsageError for a single chip or without the hostfile, BuildError without MPI."""
         if "chips" not in entry:
             raise UsageError("--on mpi: a single chip has no ranks", "Run it on the host, or compile for several chips: --chips N.")
@@ -126,11 +127,11 @@ class Mpi:
             raise UsageError(f"there is no hostfile {self.hostfile}", "Give a file with a machine per line, as mpirun reads it.")
         require(("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin libopenmpi-dev"))
 
-    def build(self, project: Path, entry: Entry, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The application of a rank."""
         return [build(project, goal="mpi")]
 
-    def run(self, project: Path, entry: Entry, samples: Samples, sequence: bool = False) -> Result:
+    def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample, all chips at the same time.
 
         Raises:
@@ -158,7 +159,7 @@ def sequence_options(is_managed: bool, sequence: bool) -> list[str]:
 def execute(
     application: Path,
     project: Path,
-    entry: Entry,
+    entry: Document,
     samples: Samples,
     options: Sequence[str] = (),
     start: Start | None = None,

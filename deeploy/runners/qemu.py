@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.backend.project import read_manifest
+from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.runners.processes import MORE_TIME, make, require, together
-from deeploy.runners.runner import Entry, Result, Samples, output_bytes, split, write_samples
+from deeploy.runners.runner import Result, Samples, output_bytes, split, write_samples
 
 SECONDS = 600.0  # wall time after which a run is taken to hang
 _OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
@@ -34,7 +35,7 @@ class Qemu:
 
     seconds: float = SECONDS
 
-    def check(self, project: Path, entry: Entry) -> None:
+    def check(self, project: Path, entry: Document) -> None:
         """Raise UsageError for several chips or a target that does not run there, BuildError without the tools."""
         if "chips" in entry:
             raise UsageError("--on qemu: several chips do not run there", "Run them on the host, with --on mpi or with --on gvsoc.")
@@ -44,7 +45,7 @@ class Qemu:
         tools = dict.fromkeys(("make", *_TOOL.findall((project / "Makefile").read_text(encoding="utf-8"))))
         require(*((tool, _PACKAGES.get(tool, tool)) for tool in tools))
 
-    def build(self, project: Path, entry: Entry, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of the program."""
         folder, options = self._options(project, entry, sequence)
 
@@ -60,7 +61,7 @@ class Qemu:
         make(project, [*options, "qemu"], failure)
         return [folder]
 
-    def run(self, project: Path, entry: Entry, samples: Samples, sequence: bool = False) -> Result:
+    def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """One inference per sample.
 
         Raises:
@@ -82,7 +83,7 @@ class Qemu:
             raise BuildError(f"the program left {len(data)} bytes of outputs instead of {wanted}", "Report this with the model.")
         return Result(split(data, entry["outputs"], len(samples)))
 
-    def _options(self, project: Path, entry: Entry, sequence: bool) -> tuple[Path, list[str]]:
+    def _options(self, project: Path, entry: Document, sequence: bool) -> tuple[Path, list[str]]:
         """The folder of a program, and the variables of the Makefile for it."""
         manifest = read_manifest(project)
         names = [other["name"] for other in manifest.get("networks") or [manifest]]

@@ -6,17 +6,17 @@ A project is run by parts, one for each chip; that of a single chip has one part
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.graph.types import DType
 
-Entry = Mapping[str, Any]  # a network's part of deploy.json, or all of it where the network is cut over several chips
 Samples = Sequence[Sequence[np.ndarray]]  # per sample one array per input, in the order of the graph
 
 
@@ -35,16 +35,16 @@ class Result:
     cycles: tuple[int, ...] = ()
     layers: tuple[tuple[str, int], ...] = ()
     nanoseconds: float | None = None
-    counters: tuple[Mapping[str, Any], ...] = ()
+    counters: tuple[Document, ...] = ()
 
 
 class Runner(Protocol):
     """Builds projects and runs them; its fields say how."""
 
-    def check(self, project: Path, entry: Entry) -> None:
+    def check(self, project: Path, entry: Document) -> None:
         """Raise UsageError where the project does not run there, BuildError where this machine lacks a tool."""
 
-    def build(self, project: Path, entry: Entry, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """Build what is run, for separate samples or for those of a sequence; returns the program, or the folder of every chip's.
 
         Raises:
@@ -52,7 +52,7 @@ class Runner(Protocol):
             FitError: a program is larger than the memory of its chip.
         """
 
-    def run(self, project: Path, entry: Entry, samples: Samples, sequence: bool = False) -> Result:
+    def run(self, project: Path, entry: Document, samples: Samples, sequence: bool = False) -> Result:
         """Check, build, and run one inference per sample; with ``sequence``, samples are steps of one sequence.
 
         Raises:
@@ -65,7 +65,7 @@ class Part:
     """The part of one chip: its entry, the folder of what belongs to it alone, and its share of the samples."""
 
     chip: int
-    entry: Entry
+    entry: Document
     folder: Path
     samples: Samples
 
@@ -76,7 +76,7 @@ class Part:
         return self.folder / name if name is not None else None
 
 
-def parts(project: Path, entry: Entry, samples: Samples) -> list[Part]:
+def parts(project: Path, entry: Document, samples: Samples) -> list[Part]:
     """The parts of a project."""
     if "chips" not in entry:
         return [Part(0, entry, project, samples)]
@@ -87,7 +87,7 @@ def parts(project: Path, entry: Entry, samples: Samples) -> list[Part]:
     ]
 
 
-def gathered(entry: Entry, outputs: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+def gathered(entry: Document, outputs: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
     """The outputs of a project, of those of its parts."""
     if "chips" not in entry:
         return outputs[0]
@@ -95,7 +95,7 @@ def gathered(entry: Entry, outputs: Sequence[list[np.ndarray]]) -> list[np.ndarr
     return [outputs[port["chip"]][names[port["chip"]].index(port["name"])] for port in entry["outputs"]]
 
 
-def write_samples(path: Path, network: Entry, samples: Samples) -> None:
+def write_samples(path: Path, network: Document, samples: Samples) -> None:
     """Write all inputs of all samples one after the other, as applications read them."""
     types = [DType(port["type"]) for port in network["inputs"]]
     with path.open("wb") as file:
@@ -104,13 +104,13 @@ def write_samples(path: Path, network: Entry, samples: Samples) -> None:
                 file.write(np.ascontiguousarray(array, dtype.numpy).tobytes())
 
 
-def output_bytes(ports: Sequence[Mapping[str, Any]], samples: int) -> int:
+def output_bytes(ports: Sequence[Document], samples: int) -> int:
     """Bytes of all outputs of all samples."""
     sizes: list[int] = [math.prod(port["shape"]) * DType(port["type"]).bytes for port in ports]
     return samples * sum(sizes)
 
 
-def split(data: bytes, ports: Sequence[Mapping[str, Any]], samples: int) -> list[np.ndarray]:
+def split(data: bytes, ports: Sequence[Document], samples: int) -> list[np.ndarray]:
     """Undo the concatenation of all outputs of all samples.
 
     Raises:

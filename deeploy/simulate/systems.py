@@ -12,8 +12,8 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from deeploy.documents import Contents
 from deeploy.graph.topology import Topology
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
@@ -216,7 +216,7 @@ def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Del
     return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)
 
 
-def system_summary(run: SystemRun | None, streamed: Stream | None) -> dict[str, Any]:
+def system_summary(run: SystemRun | None, streamed: Stream | None) -> Contents:
     """What ``deploy.json`` says of a system: cycles, bytes and energy of one inference, and what streams of them come to."""
     if run is None:
         return {"cycles": None, "microseconds": None, "bytes": {}, "shares": {}, "energy_uj": None, "energy": {}, "stream": None}
@@ -241,7 +241,7 @@ def system_summary(run: SystemRun | None, streamed: Stream | None) -> dict[str, 
     }
 
 
-def _streamed(run: SystemRun, streamed: Stream) -> dict[str, Any]:
+def _streamed(run: SystemRun, streamed: Stream) -> Contents:
     return {
         "latency": round(streamed.latency),
         "interval": round(streamed.interval),

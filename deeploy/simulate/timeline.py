@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from deeploy.documents import Document
 from deeploy.simulate.timing import Interval, Run
 
 MOST_EVENTS = 12_000
 MANY = "many"  # the kind of an event that stands for others
 
 
-def timeline(run: Run, most: int = MOST_EVENTS) -> Mapping[str, Any]:
+def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
     """Lanes, kinds and labels, and the events as lists ``[lane, kind, start, cycles, step, owner, label, tile, bytes]``.
 
     Lane, kind and label are numbers. There are about ``most`` events at most; see ``thinned``.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from deeploy.documents import Contents
 from deeploy.midend.plan import Plan
 
 
@@ -156,7 +157,7 @@ def energy(plan: Plan, cycles: float, traffic: Mapping[str, Traffic]) -> Energy:
     )
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: Run) -> Contents:
     """What ``deploy.json`` says of a run; cycles as whole numbers, energy in microjoule."""
     return {
         "cycles": round(run.cycles),
@@ -172,7 +173,7 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _call(call: CallTiming) -> dict[str, Any]:
+def _call(call: CallTiming) -> Contents:
     start, end = round(call.start), round(call.end)
     return {
         "cycles": end - start,

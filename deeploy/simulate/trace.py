@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
-from typing import Any
 
+from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.simulate.timeline import MANY, thinned
@@ -24,7 +24,7 @@ _KINDS = {"in": "fetch", "out": "store"}
 
 def trace(runs: Mapping[str, tuple[Plan, Run]], most: int = MOST_EVENTS) -> str:
     """The contents of ``trace.json``: every network with its plan and run, of ``most`` events or so each."""
-    events: list[dict[str, Any]] = []
+    events: list[Contents] = []
     for pid, (name, (plan, run)) in enumerate(runs.items(), start=1):
         events += _names(pid, name, run)
         events += _calls(pid, plan, run)
@@ -35,18 +35,18 @@ def trace(runs: Mapping[str, tuple[Plan, Run]], most: int = MOST_EVENTS) -> str:
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines[1:-1]}\n]}}\n'
 
 
-def _names(pid: int, name: str, run: Run) -> list[dict[str, Any]]:
+def _names(pid: int, name: str, run: Run) -> list[Contents]:
     """Metadata: the name of the process, and names and order of its threads."""
-    events: list[dict[str, Any]] = [{"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}]
+    events: list[Contents] = [{"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}]
     for tid, thread in enumerate(("calls", *run.lanes), start=CALLS):
         events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": thread}})
         events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
     return events
 
 
-def _calls(pid: int, plan: Plan, run: Run) -> list[dict[str, Any]]:
+def _calls(pid: int, plan: Plan, run: Run) -> list[Contents]:
     """One event per call, and the bytes of every memory that are in use during it."""
-    events: list[dict[str, Any]] = []
+    events: list[Contents] = []
     used = {level: _used(plan, level) for level in plan.memory}
     for step, (call, timing) in enumerate(zip(plan.program.calls, run.calls, strict=True)):
         shares = {"compute": round(timing.compute), "overhead": round(timing.overhead), "issue": round(timing.issue)}
@@ -70,8 +70,8 @@ def _used(plan: Plan, level: str) -> list[int]:
     return list(itertools.accumulate(changes))
 
 
-def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> dict[str, Any]:
-    about: dict[str, Any] = {"call": plan.program.calls[interval.owner].name, "cycles": round(interval.end - interval.start)}
+def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> Contents:
+    about: Contents = {"call": plan.program.calls[interval.owner].name, "cycles": round(interval.end - interval.start)}
     if interval.tile >= 0:
         about["tile"] = interval.tile
     if interval.bytes:
@@ -81,7 +81,7 @@ def _event(pid: int, tid: int, interval: Interval, plan: Plan, run: Run) -> dict
     return _span(pid, tid, shorten(name), kind, interval.start, interval.end, run, about)
 
 
-def _span(pid: int, tid: int, name: str, category: str, start: float, end: float, run: Run, about: Mapping[str, Any]) -> dict[str, Any]:
+def _span(pid: int, tid: int, name: str, category: str, start: float, end: float, run: Run, about: Document) -> Contents:
     begin = _microseconds(start, run)
     duration = round(_microseconds(end, run) - begin, 4)
     return {"ph": "X", "pid": pid, "tid": tid, "ts": begin, "dur": duration, "name": name, "cat": category, "args": about}

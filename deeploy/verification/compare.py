@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from deeploy.documents import Document
 
 EQUAL_SHARE = 0.99  # of the elements of a quantised output that must be equal
 FLOAT_TOLERANCE = 1e-4
@@ -37,7 +37,7 @@ class Comparison:
         return f"{self.name}: {verdict}, {self.equal:.2%} equal, worst difference {worst} ({self.rule})"
 
 
-def compare(port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
+def compare(port: Document, got: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> Comparison:
     """Compare one output, all samples stacked, by the rule of its port or by an absolute ``tolerance`` on its values."""
     name = str(port["name"])
     if got.shape != expected.shape:
@@ -85,7 +85,7 @@ def differences(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
 
 
-def _compare_probabilities(name: str, port: Mapping[str, Any], got: np.ndarray, expected: np.ndarray) -> Comparison:
+def _compare_probabilities(name: str, port: Document, got: np.ndarray, expected: np.ndarray) -> Comparison:
     scale = 1.0 if got.dtype.kind == "f" else float(port["scale"])
     zero = 0 if got.dtype.kind == "f" else int(port["zero_point"])
     p, q = ((a.astype(np.float64) - zero) * scale for a in (got, expected))

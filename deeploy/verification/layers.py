@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
+from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
@@ -87,7 +87,7 @@ class _Place:
         return found.transpose(0, 3, 1, 2) if self.is_image else found
 
 
-def compared(program: Program, entry: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
+def compared(program: Program, entry: Document, samples: Sequence[Sequence[np.ndarray]], model: Path) -> Compared | str:
     """Every tensor that both have, or why there is no comparison."""
     if program.growth is not None:
         return "the network has states"
@@ -125,7 +125,7 @@ def _place(program: Program, written: Mapping[str, np.ndarray], name: str) -> _P
     return _Place(name, operand, is_image, int(steps.max())) if steps.size and steps.min() >= 0 else None
 
 
-def _dtype(program: Program, place: _Place) -> np.dtype[Any]:
+def _dtype(program: Program, place: _Place) -> np.dtype[np.generic]:
     return np.dtype(program.buffers[place.operand.buffer].dtype.numpy)
 
 
@@ -147,7 +147,7 @@ def _computed(
     return {name: np.stack(arrays) for name, arrays in found.items()}
 
 
-def _difference(port: Mapping[str, Any] | None, got: np.ndarray, want: np.ndarray) -> Difference:
+def _difference(port: Document | None, got: np.ndarray, want: np.ndarray) -> Difference:
     """By the rule of an output, where the tensor is one."""
     rule = port["equality"] if port is not None else "float" if got.dtype.kind == "f" else "steps"
     if port is not None and rule == "softmax":
@@ -207,7 +207,7 @@ def rounding(found: Compared, golden: Sequence[np.ndarray | None], outputs: Sequ
     )
 
 
-def differences(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray], model: Path) -> list[str]:
+def differences(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path) -> list[str]:
     """The first layer that differs from the interpreter, and where differences from onnxruntime grow."""
     program = plan.program
     got = _layer_outputs(project, entry, plan, sample)
@@ -217,7 +217,7 @@ def differences(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Seq
     return [_against_interpreter(program, got, memory), *against]
 
 
-def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+def _layer_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand, as the C computed it."""
     program = plan.program
     if plan.target.is_flat:
@@ -227,7 +227,7 @@ def _layer_outputs(project: Path, entry: Mapping[str, Any], plan: Plan, sample: 
     return [{name: _cut(plan, snapshot, call, name) for name in call.writes} for call, snapshot in zip(program.calls, memory, strict=True)]
 
 
-def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+def _flat_snapshots(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
     """The arena and the outputs after every call."""
     application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
@@ -240,7 +240,7 @@ def _flat_snapshots(project: Path, entry: Mapping[str, Any], plan: Plan, sample:
 
 
 def _managed_snapshots(
-    project: Path, network: Mapping[str, Any], levels: Sequence[str], sample: Sequence[np.ndarray]
+    project: Path, network: Document, levels: Sequence[str], sample: Sequence[np.ndarray]
 ) -> list[dict[str, np.ndarray]]:
     """Memory at the end of every step: bytes by level, and ``outputs``."""
     application = host.build(project)

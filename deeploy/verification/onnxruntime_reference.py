@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from deeploy.documents import Document
 
 _TYPES = {
     "tensor(float)": np.float32,
@@ -25,7 +27,7 @@ class Session:
 
     session: Any
     outputs: Sequence[str]
-    entry: Mapping[str, Any]
+    entry: Document
 
     def run(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[np.ndarray | None]:
         """Every output, stacked over the samples; None where its type is not the network's (``--quantised-io``).
@@ -63,7 +65,7 @@ def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return array if array.ndim != len(shape) or not any(after for _, after in missing) else np.pad(array, missing)
 
 
-def session(model: Path | bytes, entry: Mapping[str, Any], optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:
+def session(model: Path | bytes, entry: Document, optimise: bool = True, save: Path | None = None) -> tuple[Session | None, str]:
     """Load ``model``, or say why onnxruntime cannot serve as a reference for the network described by ``entry``.
 
     Args:

@@ -38,7 +38,8 @@ _C_FUNCTIONS = {
 
 
 def _function(node: Node) -> Mapping[str, str]:
-    return {"FUNCTION": _C_FUNCTIONS.get(node.attrs["function"], node.attrs["function"])}
+    name: str = node.attrs["function"]
+    return {"FUNCTION": _C_FUNCTIONS.get(name, name)}
 
 
 def _floats(kernel: Kernel) -> Kernel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -19,11 +18,11 @@ def lowered(node: gs.Node) -> bool:
     return bool(node.domain == DOMAIN)
 
 
-def variable(name: str, dtype: Any, shape: Sequence[int]) -> gs.Variable:
+def variable(name: str, dtype: np.typing.DTypeLike, shape: Sequence[int]) -> gs.Variable:
     return gs.Variable(name, np.dtype(dtype), [int(n) for n in shape])
 
 
-def const(name: str, values: Any, dtype: Any = None) -> gs.Constant:
+def const(name: str, values: np.typing.ArrayLike, dtype: np.typing.DTypeLike | None = None) -> gs.Constant:
     return gs.Constant(name, np.ascontiguousarray(np.asarray(values, dtype)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -79,7 +78,7 @@ class Call(Rewriter):
         moved = self.transpose(x, (0, *range(2, rank), 1))
         return self.reshape(moved, [x.shape[0], 1, *moved.shape[1:]]) if rank == 3 else moved
 
-    def replace_image(self, op: str, *inputs: gs.Tensor, **attributes: Any) -> bool:
+    def replace_image(self, op: str, *inputs: gs.Tensor, **attributes: object) -> bool:
         """As ``replace``, of an operator whose result is a channels-last image."""
         number, channels, *spatial = self.y.shape
         last = [number, *spatial, channels]

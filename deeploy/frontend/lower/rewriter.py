@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +118,7 @@ class Rewriter:
         shape: Sequence[int] | None = None,
         dtype: npt.DTypeLike | None = None,
         label: str = "",
-        **attributes: Any,
+        **attributes: object,
     ) -> gs.Tensor:
         """The result of a new node, called after the result of the matched one and ``label`` or the operator.
 
@@ -130,12 +129,12 @@ class Rewriter:
         self._made.append(result)
         return self.into(result, op, *inputs, **attributes)
 
-    def into(self, result: gs.Tensor, op: str, *inputs: gs.Tensor, **attributes: Any) -> gs.Tensor:
+    def into(self, result: gs.Tensor, op: str, *inputs: gs.Tensor, **attributes: object) -> gs.Tensor:
         """``result``, computed by a new node."""
         self.graph.nodes.append(gs.Node(op, result.name, attributes, list(inputs), [result], domain=self.domain))
         return result
 
-    def replace(self, op: str, *inputs: gs.Tensor, **attributes: Any) -> bool:
+    def replace(self, op: str, *inputs: gs.Tensor, **attributes: object) -> bool:
         """Put a node in the place of the matched one; always True, which is what a rule returns that changed the graph.
 
         It gets the name of the matched one; where it only reorders or quantises what another new node computes, that one gets it.
