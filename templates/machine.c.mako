@@ -13,7 +13,7 @@ static const struct rt_level levels[] = {
 
 static const struct rt_engine engines[] = {
 % for path in target.paths:
-    {"${path.name}", ${number[path.near]}, ${number[path.far]}, ${path.max_bytes}, ${path.max_rows}, ${path.max_total}, ${path.max_pitch}, ${path.alignment}, ${int(path.near_pitch)}, ${path.tickets}, ${path.commands}},
+    {"${path.name}", ${number[path.near]}, ${number[path.far]}, .near_pitch = ${int(path.near_pitch)}, ${", ".join(f".{name} = {limit}" for name, limit in path.limits.items())}},
 % endfor
 };
 

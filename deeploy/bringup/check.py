@@ -125,7 +125,7 @@ def _levels(target: Target) -> Iterable[Row]:
         where = "" if memory.base is None else f", from {memory.base:#x}"
         yield Row("memory", memory.name, "ok", 0, f"{size}{where}, alignment {memory.alignment}")
     for path in target.paths:
-        limits = f"rows of {path.max_bytes} bytes, {path.max_rows} rows, {path.max_total} bytes, pitch {path.max_pitch}"
+        limits = ", ".join(f"{name} {limit}" for name, limit in path.limits.items())
         yield Row("path", path.name, "ok", 0, f"{path.far} to {path.near}: {limits}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from deeploy.documents import Document, read_document
@@ -60,6 +60,11 @@ class DmaPath:
     near_pitch: bool = False
     tickets: int = 8
     commands: int = 16
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Every limit by the name of its field, which is also its name in ``struct rt_engine``."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.type == "int"}
 
 
 @dataclass(frozen=True)

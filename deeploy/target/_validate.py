@@ -97,8 +97,7 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
         unknown = [m for m in (p.near, p.far) if m not in known]
         if unknown or p.near == p.far:
             yield Problem(where, f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}.")
-        limits = (p.max_bytes, p.max_rows, p.max_total, p.max_pitch, p.alignment, p.tickets, p.commands)
-        if min(limits) < 1:
+        if min(p.limits.values()) < 1:
             yield Problem(where, f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on.")
         elif p.tickets < 4:
             yield Problem(where, f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open.")
