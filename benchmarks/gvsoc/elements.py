@@ -282,6 +282,14 @@ FAST = (
         SHARED_ROWS,
     ),
     Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, (*SHAPES, *FEW_ROWS), weight=_words)}, SHARED_ROWS),
+    Family(
+        "pulp_standardise",
+        {
+            "": rows("Standardise", "s8", "s32", STANDARD, (*SHAPES, *FEW_ROWS)),
+            "requantise": [_staged(one) for one in rows("Standardise", "s8", "s8", STANDARD, (*SHAPES, *FEW_ROWS))],
+        },
+        SHARED_ROWS,
+    ),
     Family("pulp_maxpool2d", {"": pools("MaxPool", "s8")}, POOLING),
     Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
 )

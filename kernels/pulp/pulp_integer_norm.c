@@ -9,18 +9,17 @@
 #include "pulp_integer_norm.h"
 
 #include "pulp_rows.h"
-#include "xpulp.h"
+#ifdef CENTRED
+#define WITH_TOTAL
+#endif
+#include "pulp_squares.h"
 
-enum { IS_SIGNED = (X_T)-1 < 0, FRACTION = 29 };
+enum { FRACTION = 29 };
 
 struct row {
     int32_t mean, inverse;
     int length;
 };
-
-static inline int32_t dot4(uint32_t a, uint32_t b, int32_t acc) {
-    return IS_SIGNED ? xp_sdotsp(a, b, acc) : xp_sdotup(a, b, acc);
-}
 
 /* The largest number whose square is at most `value`, below 2^18. */
 static inline int32_t root(int32_t value) {
@@ -38,51 +37,16 @@ static inline struct row inverted(int32_t mean, int32_t deviation) {
     return (struct row){mean, (int32_t)((whole << length) + (rest << length) / (uint32_t)deviation + 1), length};
 }
 
-#ifdef CENTRED
-#define ADD(word) total = dot4(word, 0x01010101, total), squares = dot4(word, word, squares)
-#define DOT(word) \
-    ".insn r 0x57, 1, %[dot], %[total], " word ", %[ones]\n.insn r 0x57, 1, %[dot], %[squares], " word ", " word "\n"
-enum { INSTRUCTIONS = 6 };
-#else
-#define ADD(word) squares = dot4(word, word, squares)
-#define DOT(word) ".insn r 0x57, 1, %[dot], %[squares], " word ", " word "\n"
-enum { INSTRUCTIONS = 4 };
-#endif
-
 /* Of the squares of all distances from the mean: their sum is that of the elements' squares, less what the mean makes.
  */
 static inline struct row measure(const X_T *x, int columns) {
-    int32_t squares = 0, mean = 0, total = 0;
-    if (columns & 3) {
-        const uint32_t word = xp_load_end(x, columns, columns & 3);
-        ADD(word);
-    }
-#ifdef XPULP_INSN
-    if (columns >= 8)
-        __asm__ volatile(
-            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
-            ".insn i 0x0b, 2, t0, %[x], 4\n.insn i 0x0b, 2, t1, %[x], 4\n" DOT("t0") DOT("t1") ".option pop\n"
-            : [x] "+r"(x), [squares] "+r"(squares), [total] "+r"(total)
-            : [n] "r"(columns >> 3), [length] "i"(2 * INSTRUCTIONS), [ones] "r"(0x01010101),
-              [dot] "i"(IS_SIGNED ? XP_SDOTSP : XP_SDOTUP)
-            : "t0", "t1", "memory");
-    if (columns & 4) {
-        const uint32_t word = xp_load(x);
-        ADD(word);
-    }
-#else
-    for (int i = columns >> 2; i > 0; i--, x += 4) {
-        const uint32_t word = xp_load(x);
-        ADD(word);
-    }
-#endif
+    struct sums s = sums_of(x, columns);
+    int32_t mean = 0;
 #ifdef CENTRED
-    mean = total / columns;
-    squares += mean * (columns * mean - 2 * total);
-#else
-    (void)total;
+    mean = s.total / columns;
+    s.squares += mean * (columns * mean - 2 * s.total);
 #endif
-    return inverted(mean, root(squares / columns + 1));
+    return inverted(mean, root(s.squares / columns + 1));
 }
 
 #ifdef XPULP_INSN

@@ -70,6 +70,12 @@ def _short_products(node: Node) -> bool:
     return int(np.abs(weight.data.astype(np.int64)).max(initial=0)) * distance < 2**29
 
 
+def _short_rows(node: Node) -> bool:
+    """Whether standardised values have at most 29 bits and a sign: none exceeds the root of the columns, or 1 where the mean stays."""
+    most = rows.columns(node) if node.attrs["centred"] else 1
+    return bool(most << 2 * node.attrs["fraction"] <= 2**58)
+
+
 def _product(node: Node) -> dict[str, str]:
     zeros = {"ZEROS": "zeros"} if node.attrs["a_zero_point"] or node.attrs["b_zero_point"] else {}
     return {"OPERANDS": "2", "PRODUCT": "product", **zeros, **forms.macros(node)}
@@ -199,6 +205,16 @@ KERNELS: tuple[Kernel, ...] = (
         cores=FEW_ROWS,
         macros=_softmax,
         settings=lambda node: {"bits": _numerator(node).bit_length()},
+    ),
+    GENERIC.kernel("standardise").variant(
+        "pulp_standardise",
+        (_short_rows, "values of at most 29 bits"),
+        source="pulp/pulp_standardise.c",
+        nest=_few_rows(),
+        cores=FEW_ROWS,
+        layouts=forms.PER_CHANNEL,
+        macros=lambda node: {**({"CENTRED": "centred"} if node.attrs["centred"] else {}), **forms.macros(node)},
+        settings=forms.settings,
     ),
     _norm("layer", BYTES, "weight", "bias"),
     _norm("rms", types("s8"), "weight"),

@@ -99,6 +99,24 @@ def test_norms(shape: tuple[int, ...], weight: str) -> None:
                 harness.check(kernel("pulp_rms_norm"), given, "s8", {"shift": 3}, ("weight",), strided=True)
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (3, 65), (4, 256)])
+@pytest.mark.parametrize("centred", [True, False])
+def test_standardised_rows(shape: tuple[int, ...], centred: bool) -> None:
+    """Results of up to 29 bits and of few; rows of nothing but one element, whose root may be a power of two, and without deviation."""
+    rng, n = np.random.default_rng(6), shape[-1]
+    most = 29 - (n - 1).bit_length() // 2 - (n - 1).bit_length() % 2 if centred else 29
+    mul, add = rng.integers(2**26, 2**28, n).astype(np.int32), rng.integers(-(2**40), 2**40, n)
+    for fraction, epsilon in ((most, 0), (20, 1 << 18), (1, 1 << 40)):
+        x = draw(rng, "u8" if epsilon else "s8", *shape)
+        rows = x.reshape(-1, n)
+        rows[0], rows[-1] = 9, 9
+        rows[-1][-1] = 9 + 64
+        attrs = {"centred": centred, "zero_point": 9, "fraction": fraction, "epsilon": epsilon}
+        harness.check(kernel("pulp_standardise"), {"x": x}, "s32", attrs, strided=True)
+        stage = {"epilogue": ("requantise",), "shift": 50 if epsilon else 34, "low": -128, "high": 127}
+        harness.check(kernel("pulp_standardise"), {"x": x, "mul": mul, "add": add}, "s8", {**attrs, **stage}, strided=True)
+
+
 def test_quotients_of_a_norm_are_exact() -> None:
     """Every deviation that bytes have, products around its multiples."""
     for size in range(1, 128, 3):

@@ -34,6 +34,7 @@ def _case(op: str, y: str, attrs: dict[str, Any], **operands: np.ndarray) -> Cal
     return lambda: layer.Case(op, op, ("x",), operands, y, attrs)
 
 
+STANDARD = {"centred": False, "zero_point": 9, "fraction": 25, "epsilon": 1 << 18}
 CASES = {
     "lookup": _case("Lookup", "u8", {}, x=_draw("i1", 5, 7, 3), table=_draw("u1", 256)),
     "softmax": _case("Softmax", "s8", {**LEVELS, "rounded": False}, x=_draw("i1", 9, 13), table=TABLE),
@@ -53,6 +54,15 @@ CASES = {
     "RMS norm of one row": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 1, 133), weight=_draw("i4", 133)),
     "layer norm of few rows": _case(
         "IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 2, 70), weight=_draw("i4", 70), bias=_draw("i4", 70)
+    ),
+    "standardised rows": _case("Standardise", "s32", {**STANDARD, "centred": True}, x=_draw("u1", 9, 13)),
+    "standardised few rows": _case(
+        "Standardise",
+        "s8",
+        {**STANDARD, "epilogue": ("requantise",), "shift": 50, "low": -128, "high": 127},
+        x=_draw("i1", 2, 70),
+        mul=_draw("i4", 70) << 9,
+        add=_draw("i8", 70) << 30,
     ),
     "RMS norm of fewer columns than cores": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 5), weight=_draw("i4", 5)),
     "RMS norm, short weights": _case("IntegerRMSNorm", "s8", {"shift": 1}, x=_draw("i1", 17, 64), weight=_draw("i2", 64)),

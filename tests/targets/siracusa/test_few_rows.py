@@ -39,6 +39,16 @@ def _softmax(shape: tuple[int, ...], results: bool = False, **attrs: object) -> 
     return layer.Case(f"Softmax {shape} {attrs}", "Softmax", ("x",), {**case.operands, **tables}, "s8", levels)
 
 
+def _standardised(shape: tuple[int, ...], is_centred: bool) -> layer.Case:
+    stage = {"epilogue": ("requantise",), "shift": 50, "low": -128, "high": 127}
+    attrs = {"centred": is_centred, "zero_point": 3, "fraction": 23, "epsilon": 1 << 20, **stage}
+    constants = {
+        "mul": RANDOM.integers(2**28, 2**30, shape[-1]).astype(np.int32),
+        "add": RANDOM.integers(-(2**55), 2**55, shape[-1]),
+    }
+    return layer.Case(f"Standardise {shape} {is_centred}", "Standardise", ("x",), {**_case("", shape).operands, **constants}, "s8", attrs)
+
+
 CASES = [
     *(_softmax(shape) for shape in SHAPES),
     *(_softmax(shape, rounded=False) for shape in SHAPES),
@@ -46,6 +56,7 @@ CASES = [
     _softmax((1, 50), low=-99, high=-20),
     *(_case("IntegerRMSNorm", shape, "weight") for shape in SHAPES),
     *(_case("IntegerLayerNorm", shape, "weight", "bias") for shape in SHAPES),
+    *(_standardised(shape, is_centred) for shape in SHAPES for is_centred in (True, False)),
 ]
 
 
