@@ -125,7 +125,7 @@ static inline int xp_last_bit(uint32_t value) {
     return result;
 #else
     int result = 31;
-    while (!(value >> result)) result--;
+    while (result && !(value >> result)) result--;
     return result;
 #endif
 }
