@@ -204,7 +204,7 @@ def _broadcast(values: np.ndarray, rank: int, channels: int) -> np.ndarray:
     return values.reshape(-1) if values.size == 1 else values
 
 
-@standard("RequantShift", lowers=True)
+@standard("RequantShift", kind="iu", lowers=True)
 def requant_shift(rw: Rewriter) -> bool:
     """Explicit rounding and broadcasting; an identity vanishes."""
     x, mul, add = rw.x, rw.value(1), rw.value(2)
@@ -227,7 +227,7 @@ def _is_identity(dtype: DType, least: int, most: int, mul: np.ndarray, summand: 
     everywhere if it is at both ends.
     """
     factor, half = mul.astype(np.int64) - (1 << shift), summand.astype(np.int64)
-    if dtype.is_float or (factor.size > 1 and half.size > 1 and factor.shape != half.shape):
+    if factor.size > 1 and half.size > 1 and factor.shape != half.shape:
         return False
     first, last = dtype.range
     if np.abs(factor).max(initial=0) * max(-first, last) >= 2**62 or np.abs(half).max(initial=0) >= 2**62:

@@ -43,14 +43,14 @@ def _shift(rw: Rewriter) -> int:
     return value.bit_length() - 1
 
 
-@standard("iSoftmax", lowers=True)
+@standard("iSoftmax", kind="iu", lowers=True)
 def softmax(rw: Rewriter) -> bool:
     levels, a, b, c, log2 = _attributes(rw, "n_levels", "coeffA", "coeffB", "coeffC", "log2")
     attrs: Attributes = {"levels": levels - 1, "zero_point": 0, "low": 0, "high": levels - 1, "rounded": False}
     return rw.replace("Softmax", rw.x, rw.constant(exponentials(a, b, c, log2), label="exponentials"), **attrs)
 
 
-@standard("ITAMax", "ITAPartialMax", lowers=True)
+@standard("ITAMax", "ITAPartialMax", kind="iu", lowers=True)
 def shift_softmax(rw: Rewriter) -> bool:
     (levels,), row = _attributes(rw, "n_levels"), int(rw.x.shape[-1])
     if rw.op == "ITAMax":
@@ -61,7 +61,7 @@ def shift_softmax(rw: Rewriter) -> bool:
     return rw.replace("ShiftSoftmax", rw.x, group=group, numerator=(levels // 2 - 1) * 256)
 
 
-@standard("iLayerNorm", "iRMSNorm", lowers=True)
+@standard("iLayerNorm", "iRMSNorm", kind="iu", lowers=True)
 def norm(rw: Rewriter) -> bool:
     n, rows = int(rw.x.shape[-1]), rw.node.inputs[1:]
     for position, values in enumerate(map(constant, rows)):
@@ -74,7 +74,7 @@ def norm(rw: Rewriter) -> bool:
     return rw.replace(rw.op.replace("i", "Integer", 1), rw.x, *rows, shift=_shift(rw))
 
 
-@standard("iNoNorm", lowers=True)
+@standard("iNoNorm", kind="iu", lowers=True)
 def no_norm(rw: Rewriter) -> bool:
     """((x*weight + bias)*mul) >> shift, without rounding or limits."""
     x, weight, bias = rw.node.inputs
@@ -88,7 +88,7 @@ def no_norm(rw: Rewriter) -> bool:
     return rw.replace("RequantShift", moved, rw.constant([factor], np.int32), rw.constant([0], np.int32), **ends)
 
 
-@standard("iGELU", "iHardswish", lowers=True)
+@standard("iGELU", "iHardswish", kind="iu", lowers=True)
 def function(rw: Rewriter) -> bool:
     """A table for 8-bit operands."""
     is_gelu = rw.op == "iGELU"
@@ -101,7 +101,7 @@ def function(rw: Rewriter) -> bool:
     return rw.replace("Lookup", rw.x, rw.constant(table, np.int32, "table"))
 
 
-@standard("TrueIntegerDiv", lowers=True)
+@standard("TrueIntegerDiv", kind="iu", lowers=True)
 def true_division(rw: Rewriter) -> bool:
     """x * ((Delta*eta) // (y*eta + eps)): a product with a constant."""
     delta, eta, divisor, epsilon = _attributes(rw, "Delta", "eta", "y", "eps")
@@ -113,7 +113,7 @@ def true_division(rw: Rewriter) -> bool:
     return rw.replace("Mul", rw.x, rw.constant([factor], np.int32), **PLAIN)
 
 
-@standard("IntegerDiv", lowers=True)
+@standard("IntegerDiv", kind="iu", lowers=True)
 def division(rw: Rewriter) -> bool:
     delta, eta, epsilon = _attributes(rw, "Delta", "eta", "eps")
     a, b = rw.node.inputs

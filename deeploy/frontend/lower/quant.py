@@ -59,7 +59,7 @@ def _parameters(node: gs.Node, tensor: gs.Tensor) -> Quantised | None:
     zero = constant(node.inputs[2]) if len(node.inputs) > 2 and not node.inputs[2].is_empty() else np.zeros(1, np.int64)
     if scale is None or zero is None or node.attrs.get("block_size", 0):
         return None
-    if scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
+    if np.dtype(tensor.dtype).kind not in "iu" or scale.dtype.kind != "f" or not scale.size or not np.all(np.isfinite(scale) & (scale > 0)):
         return None
     zero = zero.astype(np.int64)
     if scale.size != zero.size and zero.size == 1:

@@ -218,7 +218,7 @@ def _rule(ops: Sequence[str], kind: str, domain: str, into: str) -> Callable[[Re
     def made(function: Rewrite) -> Rule:
         def rewrite(graph: gs.Graph, node: gs.Node) -> bool:
             fits = (node.domain == build.DOMAIN) == (domain == build.DOMAIN)
-            if not fits or (kind and np.dtype(node.inputs[0].dtype).kind not in kind):
+            if not fits or (kind and any(np.dtype(tensor.dtype).kind not in kind for tensor in node.inputs if not tensor.is_empty())):
                 return False
             return function(Rewriter(graph, node, into))
 
@@ -231,7 +231,7 @@ def standard(*ops: str, kind: str = "", lowers: bool = False) -> Callable[[Rewri
     """Decorator: a rule for operators that are not lowered yet.
 
     Args:
-        kind: of the elements of the first input, as NumPy calls it ("f", "iu"); any where it is empty.
+        kind: of the elements of all inputs, as NumPy calls it ("f", "iu"); any where it is empty.
         lowers: the rule makes operators of the integer form, else ONNX's.
     """
     return _rule(ops, kind, "", build.DOMAIN if lowers else "")
