@@ -22,7 +22,8 @@ struct row {
 static inline uint32_t root(uint32_t value) {
     uint32_t high = 0, bit = 1 << 15;
     XP_UNKNOWN(bit);
-    for (; bit; bit >>= 1) high += (high + bit) * (high + bit) <= value ? bit : 0;
+    do high += (high + bit) * (high + bit) <= value ? bit : 0;
+    while (bit >>= 1);
     const uint32_t rest = (value - high * high) << 15, low = rest / high, left = rest - low * high;
     return (high << 16) + low - ((uint64_t)left << 17 < (uint64_t)low * low);
 }
