@@ -197,12 +197,20 @@ def expanded(kind: str) -> list[Case]:
     return [_simple("Expand", kind, {"shape": y}, x=draw(kind, *x)) for x, y in shapes]
 
 
-def rotated(kind: str, interleaved: bool) -> list[Case]:
+# Constants of a rotation in the network's 64 bits: products have no form that is narrow.
+LONG_ROTATION = {
+    "cosine": (-2, -1, 1124440670, -893353197568, 37, -128, 127, -1),
+    "sine": (1, 0, 1272086169, -1030792151040, 37, -128, 127, -1),
+    "sum": (2039811374, 1809848131, 29831206490, 31, -128, 127, 0),
+}
+
+
+def rotated(kind: str, interleaved: bool, **constants: tuple[int, ...]) -> list[Case]:
     """Rows of pairs that are turned by the same angles in every head."""
     attrs: dict[str, Any] = {"interleaved": interleaved}
     if kind != "f32":
         attrs |= {"cosine": (3, -4, 3000, 1 << 11, 12, -128, 127, -1), "sine": (0, 5, 2500, 0, 12, -128, 127, 0)}
-        attrs |= {"sum": (1 << 10, 700, 1 << 9, 11, -128, 127, -1)}
+        attrs |= {"sum": (1 << 10, 700, 1 << 9, 11, -128, 127, -1), **constants}
     result = []
     for heads, count, width in ((4, 16, 16), (1, 1, 64), (8, 1, 64), (6, 24, 10), (2, 40, 32), (1, 100, 8)):
         angles = {name: draw(kind, count, width) for name in ("cosine", "sine")}
@@ -282,6 +290,11 @@ FAST = (
         SHARED_ROWS,
     ),
     Family("pulp_rms_norm", {"": rows("IntegerRMSNorm", "s8", "s8", {"shift": 3}, (*SHAPES, *FEW_ROWS), weight=_words)}, SHARED_ROWS),
+    Family(
+        "pulp_rotate",
+        {"": rotated("s8", False, **LONG_ROTATION), "cosine_narrow sine_narrow": [*rotated("s8", False), *rotated("s8", True)]},
+        ("rows",),
+    ),
     Family(
         "pulp_standardise",
         {

@@ -6,12 +6,16 @@ Every element needs another one of its row, so that a row is never cut; cosines 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from deeploy.graph.epilogue import shifted
 from deeploy.graph.kernel import BYTES, FLOAT, Operator, Row
 from deeploy.graph.nest import Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
+from deeploy.operators import scaled
+from deeploy.operators.staircase import WORD, Requantisation, cheapest
 
 
 def nest(node: Node) -> Nest:
@@ -64,6 +68,33 @@ def reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray, table
     mul_a, mul_b, add, shift, low, high, even = node.attrs["sum"]
     c, s = product(x, cos, node.attrs["cosine"]), product(turned, sin, node.attrs["sine"])
     return np.asarray(np.clip(shifted(c * mul_a + s * mul_b + add, shift, None if even < 0 else even), low, high))
+
+
+@lru_cache(maxsize=256)
+def in_words(node: Node) -> tuple[Requantisation, Requantisation, scaled.Sum] | None:
+    """The products with cosines and with sines, and their sum, in forms of 32 bits with the same results; None where one has none."""
+    x, cosine, sine, table = node.inputs
+    assert x is not None and cosine is not None and sine is not None and table is not None
+    by_cosine = _product_in_words(x.dtype.range, cosine.dtype.range, node.attrs["cosine"])
+    by_sine = _product_in_words(table.dtype.range, sine.dtype.range, node.attrs["sine"])
+    parts = [node.attrs[name][5:7] for name in ("cosine", "sine")]
+    mul_a, mul_b, add, shift, low, high, even = node.attrs["sum"]
+    if by_cosine is None or by_sine is None or any(least < -256 or most > 255 for least, most in parts):
+        return None
+    constants = (("mul_a", mul_a), ("mul_b", mul_b), ("add", add), ("shift", shift), ("low", low), ("high", high))
+    found = scaled.cheapest(parts[0], parts[1], (*constants, ("even", None if even < 0 else even)))
+    return None if found is None else (by_cosine, by_sine, found)
+
+
+def _product_in_words(a_range: tuple[float, float], b_range: tuple[float, float], constants: tuple[int, ...]) -> Requantisation | None:
+    """The requantisation of a product of values in these ranges, constants as those of ``product``."""
+    a_zero, b_zero, mul, add, shift, low, high, even = constants
+    if not abs(mul) < WORD or abs(add) >= 2**62:
+        return None
+    corners = [(int(a) - a_zero) * (int(b) - b_zero) for a in a_range for b in b_range]
+    ends = np.array([min(corners)]), np.array([max(corners)])
+    found = cheapest(np.array([mul], np.int32), np.array([add]), shift, low, high, None if even < 0 else even, *ends)
+    return None if found.form == "wide" else found
 
 
 def float_reference(node: Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

@@ -44,12 +44,12 @@ def of_node(node: Node) -> Sum | None:
     if names and max(-low, high) >= 256:
         return None
     constants = tuple((name, node.attrs.get(names.get(name, name))) for name in _CONSTANTS)
-    return _cheapest((low, high), _range(node, 1), constants)
+    return cheapest((low, high), _range(node, 1), constants)
 
 
 @lru_cache(maxsize=256)
-def _cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tuple[tuple[str, Any], ...]) -> Sum | None:
-    """The same by the ranges of both operands, both ends included, and the constants of the formula."""
+def cheapest(a_range: tuple[int, int], b_range: tuple[int, int], constants: tuple[tuple[str, Any], ...]) -> Sum | None:
+    """The cheapest form by the ranges of both operands, both ends included, and the constants of the formula."""
     attrs = dict(constants)
     a, b = (np.arange(low, high + 1, dtype=np.int64) for low, high in (a_range, b_range))
     exact = a[:, None] * attrs["mul_a"] + b * attrs["mul_b"] + attrs["add"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import requantise, rows, scaled, staircase
+from deeploy.operators import requantise, rotate, rows, scaled, staircase
 from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types
 
 from . import forms
@@ -116,6 +116,16 @@ def _joins(node: Node) -> bool:
     return found is not None and found.form == "narrow"
 
 
+def _rotation(node: Node) -> dict[str, str]:
+    """The forms of a rotation's products and of their sum."""
+    found = rotate.in_words(node)
+    assert found is not None
+    by_cosine, by_sine, joined = found
+    result = {"COSINE_NARROW": "cosine_narrow"} if by_cosine.form == "narrow" else {}
+    result |= {"SINE_NARROW": "sine_narrow"} if by_sine.form == "narrow" else {}
+    return result | ({"SUM_HALVES": "sum_halves"} if joined.form == "halves" else {})
+
+
 def _of_bytes(name: str, *operands: str) -> Kernel:
     """A portable kernel on bytes, requantised behind it by constants in the call."""
     kernel = GENERIC.kernel(name)
@@ -205,6 +215,12 @@ KERNELS: tuple[Kernel, ...] = (
         cores=FEW_ROWS,
         macros=_softmax,
         settings=lambda node: {"bits": _numerator(node).bit_length()},
+    ),
+    GENERIC.kernel("rotate").variant(
+        "pulp_rotate",
+        (lambda node: rotate.in_words(node) is not None, "products and sums that have a form in 32 bits"),
+        source="pulp/pulp_rotate.c",
+        macros=_rotation,
     ),
     GENERIC.kernel("standardise").variant(
         "pulp_standardise",

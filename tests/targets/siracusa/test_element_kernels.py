@@ -17,6 +17,7 @@ from deeploy.frontend.lower.build import DOMAIN
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.planner import make_plan
+from deeploy.operators import rotate
 from deeploy.runners import host
 from deeploy.target import Kernel, load
 from tests.operators import harness
@@ -115,6 +116,26 @@ def test_standardised_rows(shape: tuple[int, ...], centred: bool) -> None:
         harness.check(kernel("pulp_standardise"), {"x": x}, "s32", attrs, strided=True)
         stage = {"epilogue": ("requantise",), "shift": 50 if epsilon else 34, "low": -128, "high": 127}
         harness.check(kernel("pulp_standardise"), {"x": x, "mul": mul, "add": add}, "s8", {**attrs, **stage}, strided=True)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_rotations(interleaved: bool) -> None:
+    """Products and sums of 64 bits in the network, ties that go up, down and to even steps; what has no form in 32 bits is refused."""
+    rng = np.random.default_rng(7)
+    x, table = draw(rng, "s8", 3, 2, 8), draw(rng, "s8", 2, 256)
+    angles = {"cosine": draw(rng, "s8", 3, 1, 8), "sine": draw(rng, "u8", 3, 1, 8)}
+    long = (2039811374, 1809848131, 29831206490, 31, -128, 127)
+    for even in (-1, 0, 1):
+        attrs = {
+            "interleaved": interleaved,
+            "cosine": (-2, -1, 1124440670, -893353197568, 37, -128, 127, even),
+            "sine": (3, 0, 2500, 0, 12, -128, 127, even),
+            "sum": (*long, even),
+        }
+        harness.check(kernel("pulp_rotate"), {"x": x, **angles, "table": table}, "s8", attrs, ("table",), strided=True)
+    given = {"x": x, **angles, "table": table}
+    node = harness.make_node(kernel("pulp_rotate"), given, "s8", {**attrs, "cosine": (0, 0, 3 << 29, 1, 0, -(2**40), 2**40, -1)})
+    assert rotate.in_words(node) is None
 
 
 def test_quotients_of_a_norm_are_exact() -> None:

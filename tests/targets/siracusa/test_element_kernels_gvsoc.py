@@ -55,6 +55,20 @@ CASES = {
     "layer norm of few rows": _case(
         "IntegerLayerNorm", "s8", {"shift": 9}, x=_draw("u1", 2, 70), weight=_draw("i4", 70), bias=_draw("i4", 70)
     ),
+    "rotation": _case(
+        "Rotate",
+        "s8",
+        {
+            "interleaved": False,
+            "cosine": (-2, -1, 1124440670, -893353197568, 37, -128, 127, -1),
+            "sine": (3, 0, 2500, 0, 12, -128, 127, 1),
+            "sum": (2039811374, 1809848131, 29831206490, 31, -128, 127, 0),
+        },
+        x=_draw("i1", 9, 3, 10),
+        cosine=_draw("i1", 9, 1, 10),
+        sine=_draw("i1", 9, 1, 10),
+        table=_draw("i1", 2, 256),
+    ),
     "standardised rows": _case("Standardise", "s32", {**STANDARD, "centred": True}, x=_draw("u1", 9, 13)),
     "standardised few rows": _case(
         "Standardise",
