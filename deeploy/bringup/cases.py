@@ -182,9 +182,10 @@ def _made(
     terms = min((math.prod(shape) for shape in sample.shapes.values()), default=1)  # of a sum, at most
     most = 2047 if terms <= _FEW else 255
     inputs = {n: sample.arrays[n] if n in sample.arrays else draw(rng, codes[n], sample.shapes[n], most) for n in body}
-    same = [n for n in body[1:] if inputs[n].shape == inputs[body[0]].shape and inputs[n].dtype == inputs[body[0]].dtype]
+    first, free = inputs[body[0]], (n for n in body[1:] if n not in sample.arrays)
+    same = [n for n in free if inputs[n].shape == first.shape and inputs[n].dtype == first.dtype]
     if same and rng.random() < 0.2:  # of one tensor twice, a kernel may read one buffer
-        inputs[same[0]] = inputs[body[0]]
+        inputs[same[0]] = first
     outputs = tuple(Tensor(name, sample.shapes.get(name, ()), codes[name]) for name in kernel.outputs)
     attrs = {name: _fit(name, value, inputs) for name, value in sample.attrs.items()} | {"epilogue": stages}
     constants = {*kernel.constants, *kernel.layouts, *epilogue.operands(stages)}
