@@ -161,6 +161,7 @@ def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
     numbers += [("outputs", port["chip"]) for port in manifest.get("outputs", []) if "chip" in port]
     problems = [f"{where} names chip {number}" for where, number in numbers if chips and number not in inner]
     problems += ["code does not list every chip once"] * (bool(chips) and len(manifest["code"]) != len(chips))
+    problems += [f"{where} of chip {chip} names {shorten(name, 40)}" for where, chip, name in _unknown_ports(manifest)] * (not problems)
     for entry in manifest.get("networks") or chips or [manifest]:
         machine = entry["machine"] or {"paths": {}}
         ends = [end for path in machine["paths"].values() for end in path.values()]
@@ -173,6 +174,18 @@ def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
         problems += [f"{entry['name']} needs figures of {path}" for path in paths for figures in lists if path not in figures]
     if problems:
         raise UsageError(f"{shorten(str(file), 160)}: {problems[0]}, which it does not have", KINDS[MANIFEST].remedy)
+
+
+def _unknown_ports(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Inputs of chips that the whole does not have, and outputs of the whole that its chip does not have."""
+    chips = manifest.get("chips", [])
+    known = {port["name"] for port in manifest.get("inputs", [])}
+    for chip, entry in enumerate(chips):
+        yield from (("inputs", chip, port["name"]) for port in entry["inputs"] if port["name"] not in known)
+    for port in manifest["outputs"] if chips else []:
+        chip = port.get("chip", 0)
+        if "chip" not in port or port["name"] not in {own["name"] for own in chips[chip]["outputs"]}:
+            yield "outputs", chip, port["name"]
 
 
 def select_network(manifest: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import deeploy
+from deeploy.backend.project import read_manifest
 from deeploy.bringup import new
 from deeploy.cli import app
 from deeploy.documents import check_document, read_document
 from deeploy.errors import DeeployError, TargetError, UsageError
+from deeploy.runners.runner import gathered, parts
 from deeploy.schemas import KINDS, MANIFEST, PLAN, REASONS, SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,6 +187,18 @@ def test_every_damaged_field_is_refused_and_named(projects: Path) -> None:
     assert tried > 3000
 
 
+def share_out(folder: Path) -> None:
+    """What a runner does with the ports of a project's chips before and after it runs them; refused where the file is."""
+    try:
+        manifest = read_manifest(folder)
+    except UsageError:
+        return
+    sample = [np.zeros(()) for _ in manifest["inputs"]]
+    shared = parts(folder, manifest, [sample])
+    outputs = [[np.zeros(()) for _ in part.entry["outputs"]] for part in shared]
+    assert len(gathered(manifest, outputs)) == len(manifest["outputs"])
+
+
 def test_every_damaged_field_of_a_project_ends_in_two_lines(projects: Path, tmp_path: Path) -> None:
     """What the schema lets pass, as other names and other numbers in their range, is no reason for a traceback either."""
     runner = CliRunner()
@@ -200,6 +215,7 @@ def test_every_damaged_field_of_a_project_ends_in_two_lines(projects: Path, tmp_
                     result = runner.invoke(app, command)
                     failure = result.exception
                     assert failure is None or isinstance(failure, DeeployError | SystemExit), (name, path, kind, command, failure)
+                share_out(tmp_path)
 
 
 @pytest.mark.parametrize(
