@@ -25,12 +25,14 @@ class Family:
         variants: cases by the further words of the entry. Entries differ only in cycles per output.
         terms: what cycles are counted by beside calls, multiply-accumulates and outputs (``Rate.per``).
         results: a term to count outputs by, where some are computed twice: those of the last of several groups, which begins earlier.
+        divided: dimensions that a team divides in turn; none: the one that a plan chooses.
     """
 
     kernel: str
     variants: Mapping[str, Sequence[Case]]
     terms: tuple[str, ...] = ()
     results: str = ""
+    divided: tuple[str, ...] = ()
 
 
 def draw(dtype: str, *shape: int) -> np.ndarray:
@@ -176,6 +178,7 @@ def _depthwise(shape: tuple[int, ...], form: cases.Form) -> Case:
 VARYING = (
     *((1, 16, 4, 4), (16, 1, 4, 2), (16, 1, 4, 65), (16, 1, 65, 4), (16, 1, 4, 9), (4, 8, 8, 8), (2, 16, 16, 16), (8, 1, 32, 24)),
     *((1, 24, 32, 24), (1, 64, 64, 64), (4, 17, 32, 17), (3, 13, 20, 11), (8, 40, 16, 40), (1, 8, 256, 8)),
+    *((4, 32, 32, 32), (4, 16, 64, 24), (1, 32, 96, 64)),
 )
 GROUPED = ((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (16, 16, 8, 8, 2), (6, 6, 64, 32, 8))
 THIN = ((16, 16, 3, 16, 3, 1), (12, 12, 16, 24, 1, 1), (20, 9, 1, 8, 5, 2), (9, 9, 4, 12, 3, 1), (6, 6, 32, 8, 1, 1), (10, 10, 2, 33, 3, 1))
@@ -263,15 +266,18 @@ COLUMNS = ("oh k/4", "oh k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
+IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns are not turned
 VARIED: tuple[cases.Form, ...] = ("narrow", "high", "plain")
 
 PULP = (
     Family("pulp_matmul", forms(_matmul, MATMULS, VARIED), PRODUCT, "m n/4"),
     Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
     Family("pulp_matmul_rows", forms(_varying(True), VARYING, VARIED), BATCHED, f"{ALL} m n/4"),
-    Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), BATCHED),
-    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED), f"{ALL} m n/4"),
-    Family("pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED)),
+    Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), (*BATCHED, *IN_PLACE), divided=("m", "n")),
+    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
+    Family(
+        "pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING, VARIED), (*BATCHED, *IN_PLACE, *SUMMED), divided=("m", "n")
+    ),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
     Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
     Family("pulp_conv2d_small", forms(_conv, [*SMALL, *WINDOWS, *WINDOWS_WITH_REST]), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),

@@ -21,7 +21,7 @@ from deeploy.simulate.walk import walk
 from deeploy.target import Target
 
 MOST_LAYERS, MOST_BYTES = 64, 800_000  # of one program
-CORES = (8, 1)
+CORES = (8, 1)  # a team, and one alone
 
 
 # ---- the machine
@@ -109,11 +109,21 @@ def points(families: Sequence[Family], target: Target) -> dict[str, list[Point]]
         SimulationError: a family's kernel cannot run a case, or anything fails on the simulator.
     """
     found: dict[str, list[Point]] = {family.kernel: [] for family in families}
+    most = max(1, *(len(family.divided) for family in families))
     for part in _programs(families):
-        for cores in CORES:
-            for family, one in _points(part, target, cores):
-                found[family.kernel].append(one)
+        for turn in range(most):
+            for family, one in _points(part, _dividing(families, target, turn), CORES[0]):
+                if turn < max(1, len(family.divided)):
+                    found[family.kernel].append(one)
+        for family, one in _points(part, target, CORES[1]):
+            found[family.kernel].append(one)
     return found
+
+
+def _dividing(families: Sequence[Family], target: Target, turn: int) -> Target:
+    """The target whose kernels of some families divide one dimension over cores, in turn another one."""
+    dims = {family.kernel.split()[0]: family.divided[turn] for family in families if turn < len(family.divided)}
+    return replace(target, kernels=tuple(replace(k, cores=(dims[k.name],)) if k.name in dims else k for k in target.kernels))
 
 
 def _points(part: Sequence[Entry], target: Target, cores: int) -> Iterator[tuple[Family, Point]]:

@@ -106,7 +106,7 @@ OUT_OF_LINE void turn_few(const struct pulp_matmul_columns *k, const B_T *b, B_T
 }
 
 /* The product with columns that were turned, the first of which is `first`. */
-static inline void by_turned(const struct pulp_matmul_columns *k, const A_T *a, Y_T *y, int first, int count) {
+OUT_OF_LINE void by_turned(const struct pulp_matmul_columns *k, const A_T *a, Y_T *y, int first, int count) {
     struct rows r = {.x = a, .y = y, .x_step = k->a_row, .y_step = k->y_row, .count = k->rows};
     const B_T *const turned = (const B_T *)k->turned;
 #ifdef ZEROS
@@ -120,11 +120,17 @@ static inline void by_turned(const struct pulp_matmul_columns *k, const A_T *a, 
     product(&p, r, turned, first);
 }
 
+/* As many columns at a time as there is room for: a core holds few instructions, and what turns, what adds up and what
+ * multiplies push each other out. A last group of fewer than four begins among those before it. */
 static inline void many_rows(const struct pulp_matmul_columns *k, const A_T *a, const B_T *b, Y_T *y) {
-    for (int next = 0; next < k->columns; next += 4) {
-        const int first = next + 4 <= k->columns ? next : k->columns - 4;
-        turn(k, b + first, (B_T *)k->turned);
-        by_turned(k, a, y + first, first, 4);
+    for (int next = 0; next < k->columns; next += k->room) {
+        const int left = k->columns - next, count = left < 4 ? 4 : left < k->room ? left : k->room;
+        const int first = left < 4 ? k->columns - 4 : next;
+        for (int i = 0; i < count; i += 4) {
+            const int of = i + 4 <= count ? i : count - 4;
+            turn(k, b + first + of, (B_T *)k->turned + of * k->product.w_row);
+        }
+        by_turned(k, a, y + first, first, count);
     }
 }
 

@@ -20,6 +20,7 @@ FILLED = 4096  # bytes of all filters that every core copies where they are no w
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 SIMD = "without zero points, b signed or both unsigned"
 SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
+TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 
 
@@ -151,8 +152,9 @@ def _columns(node: Node, tile: Mapping[str, Count]) -> Count:
 
 
 def _turned(node: Node, tile: Mapping[str, Count]) -> Count:
-    """Bytes in which a core turns four columns into rows of whole words."""
-    return ROWS * (-(-tile["k"] // 4) * 4)
+    """Bytes in which a core turns columns, at least four, into rows of whole words."""
+    pitch = -(-tile["k"] // 4) * 4
+    return pitch * np.clip(-(-tile["n"] // 4), 1, np.maximum(1, TURNED // pitch // 4)) * 4
 
 
 def _varying_macros(node: Node) -> dict[str, str]:
