@@ -49,9 +49,10 @@ ARROWS = {
     },
     "devices": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "backend", "report", "driver"},
     "generation": {*BASE, "graph", "midend"},
+    "quantization": {*BASE, "graph", "frontend", "driver", "report"},
     "explore": {*BASE, "graph", "operators", "frontend", "midend", "report"},
 }
-BESIDE = {"explore", "devices", "generation", "bringup"}  # what no other part may import
+BESIDE = {"explore", "devices", "generation", "bringup", "quantization"}  # what no other part may import
 KNOWN_CIRCLES = {  # imports that are still to be turned around
     ("deeploy.graph.expr", "deeploy.graph.nest"),
     ("deeploy.midend.front", "deeploy.midend.candidates"),

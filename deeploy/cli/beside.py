@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, dims_of, show
+from deeploy.cli.options import Choices, DimOption, JsonOption, dims_of, show, target_names
+from deeploy.errors import UsageError
 
 app = typer.Typer()
+MOST_LOSS = 100  # decibel
 
 
 @app.command()
@@ -18,11 +22,45 @@ def quantize(
     calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of one per channel.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="TARGET", help="Try every form, and write what the target runs fastest.", autocompletion=target_names
+        ),
+    ] = None,
+    loss: Annotated[float, typer.Option("--loss", metavar="DB", help="Signal to noise that --for may give up for speed.")] = 3.0,
+    memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of a memory, for --for.")] = None,
+    engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers, for --for.")] = None,
+    dim: DimOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Quantise a float model statically with onnxruntime: int8 QDQ, per channel, calibrated on your data."""
-    from deeploy.frontend.quantize import quantize as static_quantisation
+    """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
+    from deeploy.quantization.static import Form
+    from deeploy.quantization.static import quantize as static_quantisation
 
-    static_quantisation(model, calibrate, output, per_channel=not per_tensor)
+    if target is None:
+        form = Form(per_channel=not per_tensor)
+        samples = static_quantisation(model, calibrate, output, form)
+        show(json.dumps({"output": str(output), "form": str(form), "samples": samples}) if as_json else f"wrote {output}")
+        return
+    if per_tensor:
+        raise UsageError("--per-tensor with --for", "--for tries both; leave one of them out.")
+    if not 0 <= loss <= MOST_LOSS:
+        raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
+    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim), as_json)
+
+
+def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss: float, choices: Choices, as_json: bool) -> None:
+    from deeploy import target as registry
+    from deeploy.quantization.forms import quantize_for, summary
+
+    found = registry.load(target)
+    progress = None if as_json or not sys.stderr.isatty() else lambda form: show(f"trying {form}", to_errors=True)
+    trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), progress)
+    if as_json:
+        show(json.dumps({"output": str(output), "target": found.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}))
+        return
+    show(summary(trials, best))
     show(f"wrote {output}")
 
 

@@ -17,9 +17,9 @@ from deeploy.devices.plan import plan_devices
 from deeploy.distribute.pipeline import BALANCES, Balance
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 

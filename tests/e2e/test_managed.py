@@ -19,10 +19,10 @@ from deeploy import verify
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.errors import FitError
-from deeploy.frontend.quantize import quantize
 from deeploy.graph.target import Target
 from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering
+from deeploy.quantization.static import quantize
 from deeploy.runners import host
 from deeploy.simulate.interpreter import outputs as interpreted
 from deeploy.target import load

@@ -18,9 +18,9 @@ from deeploy.distribute.pipeline import Balance
 from deeploy.distribute.system import alone
 from deeploy.driver.lower import Clock, Lowered, lowered
 from deeploy.driver.request import Request
-from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 from deeploy.report.chips import report
 from deeploy.runners import host
 from deeploy.simulate import chips as golden

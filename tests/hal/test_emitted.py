@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.frontend.quantize import quantize
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 from deeploy.resources import resource
 from tests.hal import mutate
 from tests.hal.mutants import Verdict, drawn, judge, subject_of

@@ -17,9 +17,9 @@ from deeploy.distribute.pipeline import Balance, choose, levels_of_graph
 from deeploy.distribute.system import alone, check, constants
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
-from deeploy.frontend.quantize import quantize
 from deeploy.graph.topology import Member, Topology
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 from deeploy.simulate import chips
 from deeploy.simulate.stages import PlannedStages, own_options, pipelined
 from deeploy.target import load

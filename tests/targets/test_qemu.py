@@ -115,7 +115,7 @@ def test_networks(machine: str, kind: str, name: str, shared_models: Path, tmp_p
 
 def small_model(folder: Path) -> Path:
     """The digits of the example, quantised with noise."""
-    from deeploy.frontend.quantize import quantize
+    from deeploy.quantization.static import quantize
 
     images = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
     np.savez(folder / "images.npz", image=images)

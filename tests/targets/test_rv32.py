@@ -13,8 +13,8 @@ import pytest
 import deeploy
 from deeploy.backend.project import read_manifest
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.frontend.quantize import quantize
 from deeploy.graph.types import DType
+from deeploy.quantization.static import quantize
 from deeploy.runners.runner import split, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from deeploy import api
-from deeploy.frontend.quantize import quantize
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 
 from .conftest import ROOT, SECONDS, absent
 

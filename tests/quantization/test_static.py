@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
-from deeploy.frontend.quantize import quantize
+from deeploy.quantization.static import Form, quantize
 
 RANDOM = np.random.default_rng(7)
 WEIGHTS = RANDOM.normal(size=(4, 2, 3, 3)).astype(np.float32) * np.array([1, 8, 64, 512], np.float32).reshape(4, 1, 1, 1)
@@ -72,7 +72,7 @@ def test_output_is_within_the_steps_of_its_scales(tmp_path: Path, opset: int) ->
 def test_weights_have_one_scale_per_channel_unless_told_otherwise(tmp_path: Path) -> None:
     model, data = convolution(tmp_path / "f.onnx"), calibration(tmp_path / "c.npz", x=SAMPLES)
     quantize(model, data, tmp_path / "channel.onnx")
-    quantize(model, data, tmp_path / "tensor.onnx", per_channel=False)
+    quantize(model, data, tmp_path / "tensor.onnx", Form(per_channel=False))
     largest = np.abs(WEIGHTS).max(axis=(1, 2, 3))
     scale = next(value for name, value in constants(tmp_path / "channel.onnx").items() if name.startswith("w") and "scale" in name)
     np.testing.assert_allclose(scale, largest / 127, rtol=0.01)
@@ -83,7 +83,7 @@ def test_weights_have_one_scale_per_channel_unless_told_otherwise(tmp_path: Path
 @pytest.mark.parametrize(("kind", "dtype"), [("int8", np.int8), ("uint8", np.uint8)])
 def test_type_of_the_activations(tmp_path: Path, kind: str, dtype: type) -> None:
     model = convolution(tmp_path / "f.onnx")
-    quantize(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx", activations=kind)
+    quantize(model, calibration(tmp_path / "c.npz", x=SAMPLES), tmp_path / "q.onnx", Form(activations=kind))
     assert next(value for name, value in constants(tmp_path / "q.onnx").items() if name == "x_zero_point").dtype == dtype
 
 

@@ -3,7 +3,7 @@
 What is decided here is only what surrounds the quantiser: that the model is of an opset whose DequantizeLinear has an
 axis, which slices of the calibration arrays make one sample, and that an output file is whole or absent. Scales and
 zero points are onnxruntime's: the minimum and maximum that each tensor takes over the samples; weights are symmetric int8,
-biases int32.
+biases int32. Where scales are to be powers of two, they are onnxruntime's, rounded up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,13 +21,36 @@ from typing import Literal
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.npz import read_arrays, read_headers
 
+Sample = dict[str, np.ndarray]  # inputs by name
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
 _NOT_AN_NPZ = "--calibrate takes an .npz with one array per input of the model, samples stacked on the first axis"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a network is quantised.
+
+    Attributes:
+        per_channel: one scale per output channel of a weight instead of one per weight.
+        activations: element type of the activations.
+        symmetric: the zero point of every activation is that of its type's middle.
+        powers: every scale is a power of two.
+    """
+
+    per_channel: bool = True
+    activations: Literal["int8", "uint8"] = "int8"
+    symmetric: bool = False
+    powers: bool = False
+
+    def __str__(self) -> str:
+        parts = (self.activations, "per channel" if self.per_channel else "per tensor")
+        return ", ".join((*parts, *["symmetric"] * self.symmetric, *["scales of 2^n"] * self.powers))
 
 
 @dataclass(frozen=True)
@@ -39,14 +62,7 @@ class _Input:
     shape: tuple[int | None, ...]
 
 
-def quantize(
-    float_model: Path,
-    calibration: Path,
-    output: Path,
-    *,
-    per_channel: bool = True,
-    activations: Literal["int8", "uint8"] = "int8",
-) -> int:
+def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Form()) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
 
     Args:
@@ -55,8 +71,7 @@ def quantize(
             shape of its input (one sample), one more leading axis, or a leading axis that is a multiple of the input's (a
             symbolic one counts as 1).
         output: where the quantised model goes; replaced as a whole or left alone.
-        per_channel: one scale per output channel of a weight instead of one per weight.
-        activations: element type of the activations; both are asymmetric.
+        form: how it is quantised.
 
     Returns:
         The number of samples used.
@@ -67,15 +82,15 @@ def quantize(
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
     quantizer = _onnxruntime()
-    model = _load(float_model)
-    samples = _samples(_inputs(model), calibration)
+    model = load(float_model)
+    samples = calibration_samples(inputs_of(model), calibration)
     if output.is_dir() or not output.parent.is_dir():
         problem = "it is a directory" if output.is_dir() else "its directory does not exist"
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
     try:
-        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, _quiet():
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, quiet():
             result = Path(folder) / "quantised.onnx"
-            _run(quantizer, model, samples, result, per_channel, activations)
+            _run(quantizer, model, samples, result, form)
             os.replace(result, output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
@@ -115,7 +130,7 @@ def _failures() -> tuple[type[Exception], ...]:
     )
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load(path: Path) -> onnx.ModelProto:
     """Read a float model and bring it to an opset that can hold scales per channel."""
     what = shorten(path.name)
     model = read_model(path)
@@ -136,7 +151,7 @@ def _load(path: Path) -> onnx.ModelProto:
         ) from error
 
 
-def _inputs(model: onnx.ModelProto) -> list[_Input]:
+def inputs_of(model: onnx.ModelProto) -> list[_Input]:
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = []
     for value in model.graph.input:
@@ -147,7 +162,7 @@ def _inputs(model: onnx.ModelProto) -> list[_Input]:
     return inputs
 
 
-def _samples(inputs: Sequence[_Input], path: Path) -> list[dict[str, np.ndarray]]:
+def calibration_samples(inputs: Sequence[_Input], path: Path) -> list[Sample]:
     """Return the calibration data as one feed per sample."""
     headers = read_headers(path)
     if not all(entry.name in headers for entry in inputs):
@@ -192,40 +207,54 @@ def _stack(entry: _Input, array: np.ndarray) -> np.ndarray:
 class _Reader:
     """Feeds onnxruntime's calibrator one sample at a time (its ``CalibrationDataReader`` protocol)."""
 
-    def __init__(self, samples: Sequence[dict[str, np.ndarray]]) -> None:
+    def __init__(self, samples: Sequence[Sample]) -> None:
         self._next = iter(samples)
 
-    def get_next(self) -> dict[str, np.ndarray] | None:
+    def get_next(self) -> Sample | None:
         return next(self._next, None)
 
 
-def _run(
-    quantizer: ModuleType,
-    model: onnx.ModelProto,
-    samples: Sequence[dict[str, np.ndarray]],
-    result: Path,
-    per_channel: bool,
-    activations: str,
-) -> None:
+def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> None:
     """Optimise (constants and batch normalisation are folded), calibrate and quantise in the folder of ``result``."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source, prepared = result.with_name("float.onnx"), result.with_name("prepared.onnx")
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
-    quantizer.quantize_static(
-        prepared,
-        result,
-        _Reader(samples),
-        quant_format=quantizer.QuantFormat.QDQ,
-        per_channel=per_channel,
-        activation_type={"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8}[activations],
-        weight_type=quantizer.QuantType.QInt8,
-    )
+    options: dict[str, object] = {"ActivationSymmetric": form.symmetric}
+    for turn in range(1 + form.powers):
+        quantizer.quantize_static(
+            prepared,
+            result,
+            _Reader(samples),
+            quant_format=quantizer.QuantFormat.QDQ,
+            per_channel=form.per_channel,
+            activation_type={"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8}[form.activations],
+            weight_type=quantizer.QuantType.QInt8,
+            extra_options=options,
+        )
+        if form.powers and turn == 0:
+            options["TensorQuantOverrides"] = _powers(onnx.load(result), {tensor.name for tensor in onnx.load(prepared).graph.initializer})
+
+
+def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[str, object]]]:
+    """The parameters of every activation and weight with its scales rounded up to powers of two, as onnxruntime takes them."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    found: dict[str, list[dict[str, object]]] = {}
+    for node in model.graph.node:
+        name = node.input[0].removesuffix("_quantized").removesuffix("_QuantizeLinear_Input")  # of a weight, and of an output
+        is_weight = node.op_type == "DequantizeLinear" and name in constants and values[node.input[0]].dtype == np.int8
+        if node.op_type != "QuantizeLinear" and not is_weight:
+            continue
+        scales, zeros = np.atleast_1d(values[node.input[1]]), np.atleast_1d(values[node.input[2]])
+        rounded = np.exp2(np.ceil(np.log2(scales))).astype(scales.dtype)
+        axis = {"axis": onnx.helper.get_node_attr_value(node, "axis")} if scales.size > 1 else {}
+        found[name] = [{"scale": np.array(scale), "zero_point": np.array(zero), **axis} for scale, zero in zip(rounded, zeros, strict=True)]
+    return found
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
     import onnxruntime
 

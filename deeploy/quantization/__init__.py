@@ -1,0 +1,1 @@
+"""Quantisation of float models, beside the compiler: by onnxruntime, in the form that suits a target."""

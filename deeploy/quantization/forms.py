@@ -1,0 +1,161 @@
+"""Forms of quantisation, tried on a target: how fast each runs there, and how much of the float model's accuracy it keeps.
+
+A target says which forms suit its kernels by what its plans cost: every form is quantised, planned and run by onnxruntime.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deeploy.documents import Contents
+from deeploy.driver.compile import compile_networks
+from deeploy.driver.request import Request
+from deeploy.errors import DeeployError, UnsupportedError, UsageError
+from deeploy.graph.target import Target
+from deeploy.quantization.static import Form, Sample, calibration_samples, inputs_of, load, quantize, quiet
+from deeploy.report.text import number, table
+
+FORMS = (
+    Form(),
+    Form(activations="uint8"),
+    Form(symmetric=True),
+    Form(per_channel=False),
+    Form(per_channel=False, symmetric=True),
+    Form(symmetric=True, powers=True),
+)
+EXACT = 200.0  # decibel that stand for no noise at all
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a form.
+
+    Attributes:
+        cycles: predicted, of one inference.
+        signal_to_noise: of all outputs of floats over the calibration samples, in decibel.
+        agreement: share of rows of outputs whose largest element is the float model's; None where rows have one element.
+        refused: why it cannot be quantised or compiled; then the figures are 0.
+    """
+
+    form: Form
+    cycles: int = 0
+    signal_to_noise: float = 0.0
+    agreement: float | None = None
+    refused: str = ""
+
+    def contents(self) -> Contents:
+        """The trial for scripts."""
+        head: Contents = {"form": str(self.form)}
+        if self.refused:
+            return {**head, "refused": self.refused}
+        return {**head, "cycles": self.cycles, "signal_to_noise": self.signal_to_noise, "agreement": self.agreement}
+
+
+def quantize_for(
+    target: Target,
+    float_model: Path,
+    calibration: Path,
+    output: Path,
+    loss: float,
+    request: Request,
+    on_form: Callable[[str], None] | None = None,
+) -> tuple[list[Trial], Trial]:
+    """Quantise a float model in the form that a target runs in the fewest cycles, of those that lose little accuracy.
+
+    Args:
+        float_model, calibration, output: as ``deeploy.quantization.static.quantize`` takes them.
+        loss: decibel of signal to noise that the form may lose beside the most accurate one.
+        request: how the network will be compiled.
+        on_form: called with every form before it is tried.
+
+    Returns:
+        What became of every form, and the one that was written.
+
+    Raises:
+        UsageError: the target has no cycles to choose by, or files cannot be used.
+        UnsupportedError: no form can be compiled.
+    """
+    if target.timing is None:
+        raise UsageError(f"target {target.name} has no timing, by which forms are chosen", "Name a target with timing, or leave --for out.")
+    with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent if output.parent.is_dir() else None) as folder:
+        trials, samples = [], calibration_samples(inputs_of(load(float_model)), calibration)
+        expected = _outputs(float_model, samples)
+        for number, form in enumerate(FORMS):
+            if on_form is not None:
+                on_form(str(form))
+            trials.append(_tried(form, float_model, calibration, Path(folder) / f"{number}.onnx", target, request, samples, expected))
+        best = chosen(trials, loss)
+        if best is None:
+            raise UnsupportedError(
+                f"no form of {float_model.name} compiles for {target.name}: {trials[0].refused}", "Compile the float model."
+            )
+        try:
+            os.replace(Path(folder) / f"{trials.index(best)}.onnx", output)
+        except OSError as error:
+            raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
+    return trials, best
+
+
+def summary(trials: Sequence[Trial], best: Trial) -> str:
+    """The trials side by side, as a table."""
+    rows = []
+    for trial in trials:
+        share = "-" if trial.agreement is None else f"{100 * trial.agreement:.1f} %"
+        figures = (number(trial.cycles), f"{trial.signal_to_noise:.1f}", share, "chosen" if trial is best else "")
+        rows.append((str(trial.form), *(("-", "-", "-", trial.refused) if trial.refused else figures)))
+    return table(("form", "predicted cycles", "signal to noise in dB", "largest as in float", ""), rows)
+
+
+def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
+    """The fastest of the trials that lose at most ``loss`` decibel beside the most accurate; the earlier of equal ones."""
+    found = [trial for trial in trials if not trial.refused]
+    most = max((trial.signal_to_noise for trial in found), default=0.0)
+    return min((trial for trial in found if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
+
+
+def _tried(
+    form: Form,
+    float_model: Path,
+    calibration: Path,
+    result: Path,
+    target: Target,
+    request: Request,
+    samples: Sequence[Sample],
+    expected: Sequence[np.ndarray],
+) -> Trial:
+    try:
+        quantize(float_model, calibration, result, form)
+        run = compile_networks({"network": result}, target, request).network.predicted
+    except DeeployError as error:
+        return Trial(form, refused=error.what)
+    got = _outputs(result, samples)
+    return Trial(form, round(run.cycles) if run is not None else 0, signal_to_noise(got, expected), agreement(got, expected))
+
+
+def _outputs(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
+    """Every output of a model, stacked over the samples, as onnxruntime computes it."""
+    import onnxruntime
+
+    with quiet():
+        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+        return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
+
+
+def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """10 log10 of the sum of squares of what is expected over that of the differences, in decibel; of floats alone."""
+    pairs = [(g.astype(np.float64), e.astype(np.float64)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f"]
+    signal, noise = (float(sum((part**2).sum() for part in parts)) for parts in ([e for _, e in pairs], [g - e for g, e in pairs]))
+    return EXACT if not noise else min(EXACT, float(10 * np.log10(signal / noise))) if signal else 0.0
+
+
+def agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:
+    """The share of rows, along the last axis, whose largest element is at the same place."""
+    pairs = [(g.argmax(-1), e.argmax(-1)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f" and e.shape[-1] > 1]
+    same = [g == e for g, e in pairs]
+    return float(np.mean(np.concatenate([s.ravel() for s in same]))) if same else None
