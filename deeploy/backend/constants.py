@@ -16,8 +16,8 @@ from deeploy.backend.calls import c_float, c_int
 from deeploy.graph import names
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Buffer, Program, Role
-from deeploy.midend.share import content, groups
+from deeploy.midend.program import Buffer, Program, Role, content
+from deeploy.midend.share import groups
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 ALIGNMENT = 16  # bytes, of every constant in weights.bin

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Call, Program, chosen
-from deeploy.midend.share import content
+from deeploy.midend.program import Call, Program, chosen, content
 
 _LINK = ("peer", "tag")
 

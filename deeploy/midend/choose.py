@@ -56,6 +56,7 @@ class _Model:
         self.fetched: dict[str, cp_model.IntVar] = {}
         self.ahead: dict[int, cp_model.IntVar] = {}
         self.used: dict[Users, cp_model.IntVar] = {}
+        self.lasting: list[list[tuple[cp_model.IntVar, int]]] = [[] for _ in problem.capacities]  # there in every step
         self._homes()
         self._calls()
         self._users()
@@ -64,6 +65,7 @@ class _Model:
         self._late()
         self._fetches()
         self._equalities()
+        self.always = [self._total(terms) for terms in self.lasting]
 
     def _homes(self) -> None:
         for home in self.problem.homes:
@@ -74,9 +76,11 @@ class _Model:
             else:
                 self.model.add_exactly_one(literals.values())
             for hop, literal in literals.items():
-                if home.fetch is None:
+                if home.origin is None:
                     for step in range(home.steps[0], home.steps[1] + 1):
                         self.load[hop][step].append((literal, home.size))
+                elif hop != home.origin and home.fetch is None:
+                    self.lasting[hop].append((literal, home.size))
 
     def _calls(self) -> None:
         for step, (candidates, operands) in enumerate(zip(self.problem.candidates, self.problem.operands, strict=True)):
@@ -109,11 +113,8 @@ class _Model:
 
     def _users(self) -> None:
         """What constants that only some kernels need take for ever; and which of them are there."""
-        shares: list[list[tuple[cp_model.IntVar, int]]] = [[] for _ in self.problem.capacities]
         for share in self.problem.shares:
-            shares[share.hop].append((self._used(share.users), share.size))
-        self.shares = [self._total(terms) for terms in shares]
-        self.most_shares = [sum(size for _, size in terms) for terms in shares]
+            self.lasting[share.hop].append((self._used(share.users), share.size))
         for users, literal in self.used.items():
             picks = [[p for p, c in zip(self.pick[s], self.problem.candidates[s], strict=True) if c.variant == a] for s, a in users]
             for group in picks:
@@ -124,7 +125,7 @@ class _Model:
         """The sum of terms as one variable, as it is added to every step."""
         if not terms:
             return 0
-        total = self.model.new_int_var(0, sum(size for _, size in terms), "shares")
+        total = self.model.new_int_var(0, sum(size for _, size in terms), "lasting")
         self.model.add(total == _sum(terms))
         return total
 
@@ -271,8 +272,7 @@ class _Model:
         kept = self.model.new_bool_var(f"{home.name} kept")
         fetched = self.model.new_bool_var(f"{home.name} fetched")
         self.model.add(kept + fetched == self.home[home.name][1])
-        for any_step in range(len(self.problem.candidates)):
-            self.load[1][any_step].append((kept, home.size))
+        self.lasting[1].append((kept, home.size))
         for used in range(home.steps[0], home.steps[1] + 1):
             self.load[1][used].append((fetched, home.size))
         for early in self.early[step]:  # its window cannot be fetched before it has arrived itself
@@ -287,9 +287,10 @@ class _Model:
 
     def capacities(self, capacities: Sequence[int]) -> None:
         for hop, capacity in enumerate(capacities):
+            most = sum(size for _, size in self.lasting[hop])
             for terms in self.load[hop]:
-                if sum(count for _, count in terms) + self.most_shares[hop] > capacity:
-                    self.model.add(_sum(terms) + self.shares[hop] <= capacity)
+                if sum(count for _, count in terms) + most > capacity:
+                    self.model.add(_sum(terms) + self.always[hop] <= capacity)
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self.problem.weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
@@ -301,7 +302,7 @@ class _Model:
         """Minimise the largest load of one memory instead."""
         peak = self.model.new_int_var(0, 2**40, "peak")
         for terms in self.load[hop]:
-            self.model.add(_sum(terms) + self.shares[hop] <= peak)
+            self.model.add(_sum(terms) + self.always[hop] <= peak)
         self.model.minimize(peak)
 
 

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product, takewhile
-from typing import TYPE_CHECKING
 
 from deeploy.midend.candidates import Candidate
-
-if TYPE_CHECKING:
-    from deeploy.midend.problem import Problem
+from deeploy.midend.problem import Problem, most
 
 
 def undominated(problem: Problem) -> list[list[int]]:
@@ -75,18 +72,15 @@ def _step(problem: Problem, step: int, behind: int) -> list[int]:
 def _beside(problem: Problem, step: int, candidate: Candidate, own: int) -> int:
     """The most bytes that could be alive in an engine's own memory beside a candidate with these homes of operands."""
     names = problem.operands[step][candidate.variant]
-    elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if hop != own}
-    alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
+    elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if name is not None and hop != own}
     following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))
     early = sum(max((c.early_bytes for c in problem.candidates[s] if c.own == own), default=0) for s in following)
-    return sum(home.size for home in alive if own in home.hops and home.name not in elsewhere) + early
+    return most(problem, step, own, elsewhere) + early
 
 
 def _most(problem: Problem, step: int, hop: int) -> int:
     """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
-    alive = [home for home in problem.homes if home.steps[0] <= step <= home.steps[1] and home.fetch is None]
-    largest = max((candidate.bytes[hop] for candidate in problem.candidates[step]), default=0)
-    return sum(home.size for home in alive if hop in home.hops) + largest
+    return most(problem, step, hop) + max((candidate.bytes[hop] for candidate in problem.candidates[step]), default=0)
 
 
 def _cached(c: Candidate) -> Candidate:

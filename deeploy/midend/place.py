@@ -13,7 +13,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.candidates import CLOSURE_BYTES
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
-from deeploy.midend.program import Program, ahead
+from deeploy.midend.program import Program, ahead, content
 from deeploy.midend.tiling import Tiling
 
 SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway; on a flat machine the peak is what counts
@@ -67,8 +67,11 @@ def tenants(
         kept: first and last step of the copies of far constants.
     """
     result = [Tenant(homes[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks if b.buffers[0] in homes]
-    for name, (first, last) in kept.items():
-        result.append(Tenant(homes[name], program.buffers[name].bytes, first, last, (name,)))
+    copies: dict[object, list[str]] = {}
+    for name, steps in kept.items():
+        copies.setdefault((homes[name], steps, content(program.buffers[name])), []).append(name)
+    for names in copies.values():
+        result.append(Tenant(homes[names[0]], program.buffers[names[0]].bytes, *kept[names[0]], tuple(names)))
     for step, (call, tiling) in enumerate(zip(program.calls, tilings, strict=True)):
         inner = target.engine(call.kernel.engine).memory
         for stream in tiling.streams:

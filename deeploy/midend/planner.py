@@ -19,13 +19,13 @@ from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.cached import code_of
 from deeploy.midend.candidates import Candidate, Tiler, with_early
-from deeploy.midend.greedy import greedy_cycles
+from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.offer import offered
 from deeploy.midend.pack import Packing
-from deeploy.midend.pin import expected, is_near, likely, pin, reserve
+from deeploy.midend.pin import is_near, pinnable
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
@@ -60,12 +60,10 @@ class Planner:
         target: Target,
         machine: Machine,
         seconds: float = DETERMINISTIC_SECONDS,
-        short: int = 0,
         every: bool = False,
     ) -> None:
         self.given = program
         self.every = every or target.timing is None  # every variant of a call is offered
-        self.short = short  # constants of at most so many bytes are expected to be pinned in the end
         self.target = target
         self.machine = machine
         self.search = Search(seconds)
@@ -86,6 +84,7 @@ class Planner:
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
+        self.may_pin = is_near(target, machine)
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = _users(program)
 
@@ -148,6 +147,8 @@ class Planner:
             wanted = self.machine.homes.get(block.buffers[0])
             hops = [hop for hop in hops if wanted in (None, self.levels[hop])]
             result.append(Home(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(hops)))
+        if self.may_pin:
+            result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
         return result + (self._far_constants(far) if far and self.is_far else [])
 
     def _private(self, steps: Sequence[int]) -> list[int]:
@@ -173,7 +174,7 @@ class Planner:
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
             hops = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
             users = self.users.get(buffer.name, ())
-            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch, (), users)
+            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch, (), users, 2)
             (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(home)
         return large + bundled(small)
 
@@ -218,8 +219,7 @@ class Planner:
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
             found = tiler.candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
-            numbered = [self._numbered(candidate, number, reach) for candidate in found]
-            self._found[wanted] = expected(call, numbered, self.program.buffers, self.short, self.measured) if self.short else numbered
+            self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
@@ -254,9 +254,7 @@ class Planner:
                 problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None and not self.every:
-            again = Planner(self.given, self.target, self.machine, self.search.seconds, self.short, every=True)
-            again.room, again.search = self.room, self.search
-            return again.plan()
+            return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
         if solved is None:
             raise self._overfull(problem) if self.target.is_flat else misfit(self._misfit())
         return self._finish(*solved)
@@ -274,7 +272,7 @@ class Planner:
     def _misfit(self) -> Misfit:
         def at(hop: int, capacity: int) -> Problem:
             planner = Planner(self.program, self.target, self.machine, every=True)
-            planner.room[self.levels[hop]] = capacity
+            planner.room[self.levels[hop]], planner.may_pin = capacity, False
             return planner.problem(Far.ALL if self.is_far else Far.NONE)
 
         beside = [self.beside(hop) for hop in range(len(self.levels))]
@@ -370,9 +368,9 @@ class Planner:
             return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT and not b.memory}
         kept: dict[str, tuple[int, int]] = {}
         for home in problem.homes:
-            if home.fetch is not None and choice.homes.get(home.name) == 1:
+            if choice.homes.get(home.name, home.origin) != home.origin and home.origin is not None:
                 steps = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
-                kept |= dict.fromkeys(home.buffers, steps)
+                kept |= dict.fromkeys((name for name in home.buffers if name in program.buffers), steps)
         return kept
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
@@ -381,6 +379,7 @@ class Planner:
         level = homes | {name: homes[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         is_timed = self.target.timing is not None
+        by_hand = greedy(problem) if is_timed else None
         return Plan(
             program,
             self.target,
@@ -390,17 +389,10 @@ class Planner:
             tuple(self._chosen(problem, choice)),
             level,
             fetched,
-            Prediction(choice.cycles, choice.bound, greedy_cycles(problem)) if is_timed else None,
+            Prediction(choice.cycles, choice.bound, by_hand.cycles if by_hand is not None else None) if is_timed else None,
             tuple(tuple(candidates) for candidates in problem.candidates) if is_timed else (),
             tuple(self.program.variants(step) for step in range(len(program.calls))),
         )
-
-    def measured(self, call: Call, candidate: Candidate) -> Candidate:
-        """A candidate whose windows are others than when it was found."""
-        reach = self.reach[call.kernel.engine]
-        hops = tuple(reach.index(hop) for hop in candidate.hops)
-        found = self._tiler(call, self.given).measured(candidate.tiling, hops, 2 if candidate.is_double else 1)
-        return self._numbered(found, candidate.variant, reach)
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
@@ -466,32 +458,4 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     Raises:
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
-    planner = Planner(program, target, machine, seconds)
-    if not is_near(target, machine):
-        return planner.plan()
-    level = planner.levels[0]
-    short = likely(planner.program, planner.room[level], target.memory(level).alignment)
-    planner.short = short
-    first = planner.plan()
-    plan = pin(first, planner.measured)
-    if _predicted(plan) > _predicted(first):  # some of what was expected to be pinned found no room
-        plain = Planner(program, target, machine, seconds)
-        plan = min(plan, pin(plain.plan(), plain.measured), key=_predicted)
-    needed = reserve(plan)
-    if not needed:
-        return plan
-    other = Planner(program, target, machine, seconds, short)
-    other.room[other.levels[0]] -= needed
-    other.search = replace(other.search, gap=LARGE_GAP)
-    try:
-        tight = other.plan()
-    except FitError:
-        return plan
-    use = {level: replace(use, capacity=planner.room[level]) for level, use in tight.memory.items()}
-    tight = pin(replace(tight, memory=use), other.measured)
-    return min(plan, tight, key=_predicted)
-
-
-def _predicted(plan: Plan) -> int:
-    assert plan.prediction is not None
-    return plan.prediction.cycles
+    return Planner(program, target, machine, seconds).plan()

@@ -7,7 +7,7 @@ other engines. Addresses come later (``deeploy.midend.place``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.cached import Code, saved
@@ -44,11 +44,13 @@ class Home:
     """A buffer (or several that share an address) whose home is to be chosen.
 
     Attributes:
-        members: the buffers, where they are several: constants that are fetched together.
-        steps: first and last step in which it is alive.
+        members: the buffers, where they are several: constants that are fetched or pinned together.
+        steps: first and last step in which it is alive, or used if it is a constant.
         hops: the homes to choose from.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
         users: (step, variant) of the calls that need it, where it is there only if one of them is chosen.
+        origin: the memory that holds a constant in any case, where it takes nothing of what there is to choose; a copy in another one
+            is pinned there for ever, unless it is fetched at every inference.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Home:
     fetch: int | None = None
     members: tuple[str, ...] = ()
     users: Users = ()
+    origin: int | None = None
 
     @property
     def buffers(self) -> tuple[str, ...]:
@@ -127,9 +130,9 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
     load = [[0] * count for _ in problem.capacities]
     for home in problem.homes:
         hop = choice.homes.get(home.name)
-        if hop is None or (home.fetch is not None and hop != 1):
+        if hop is None or hop == home.origin:
             continue
-        is_pinned = home.fetch is not None and home.name not in choice.fetched
+        is_pinned = home.origin is not None and home.name not in choice.fetched
         first, last = (0, count - 1) if is_pinned else (choice.fetched.get(home.name, home.steps[0]), home.steps[1])
         for step in range(first, last + 1):
             load[hop][step] += home.size
@@ -144,6 +147,12 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
             for earlier in range(problem.start(step), step):
                 load[candidate.own][earlier] += candidate.early_bytes
     return load
+
+
+def most(problem: Problem, step: int, hop: int, elsewhere: Collection[str] = ()) -> int:
+    """The most bytes of homes, but those ``elsewhere``, that could be in a memory in a step."""
+    there = (h for h in problem.homes if hop in h.hops and hop != h.origin and h.name not in elsewhere)
+    return sum(home.size for home in there if home.origin is not None or home.steps[0] <= step <= home.steps[1])
 
 
 def fits(problem: Problem, choice: Choice) -> bool:
@@ -228,7 +237,7 @@ def obvious(problem: Problem) -> Choice | None:
     if not all(problem.candidates) or any(home.fetch is not None or not home.hops for home in problem.homes):
         return None
     picks = tuple(min(range(len(row)), key=[(c.cycles, c.bytes) for c in row].__getitem__) for row in problem.candidates)
-    homes = {home.name: home.hops[0] for home in problem.homes}
+    homes = {home.name: home.hops[0] for home in problem.homes if not home.users}
     for step, candidate in enumerate(problem.chosen(picks)):
         names = problem.operands[step][candidate.variant]
         homes |= {name: hop for name, hop in zip(names, candidate.hops, strict=True) if name is not None}

@@ -47,6 +47,12 @@ class Buffer:
         return math.prod(self.shape) * self.dtype.bytes
 
 
+def content(buffer: Buffer) -> tuple[object, ...]:
+    """What constants have in common that are stored once."""
+    assert buffer.data is not None
+    return "constant", buffer.dtype, buffer.data.tobytes()
+
+
 @dataclass(frozen=True)
 class Operand:
     """What a call sees of a buffer; ``step`` elements further for every row that exists when the code runs."""

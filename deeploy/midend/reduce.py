@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.problem import Choice, Home, Problem, Users
+from deeploy.midend.problem import Choice, Home, Problem, Users, most
 
 FEW = 2  # candidates per combination of sources
 
 
 def bundled(homes: Sequence[Home]) -> list[Home]:
-    """Small constants that have the same uses are fetched, kept or streamed together."""
+    """Small constants that have the same uses are fetched, pinned or streamed together."""
     bundles: dict[tuple[tuple[int, int], tuple[int, ...], Users], list[Home]] = {}
     for home in homes:
         bundles.setdefault((home.steps, home.hops, home.users), []).append(home)
     result = []
-    for (steps, hops, users), members in bundles.items():
-        names = tuple(home.name for home in members)
-        fetch = sum(home.fetch or 0 for home in members)
-        result.append(Home(names[0], sum(home.size for home in members), steps, hops, fetch, names, users))
+    for members in bundles.values():
+        size, fetch = sum(home.size for home in members), sum(home.fetch or 0 for home in members)
+        result.append(replace(members[0], size=size, fetch=fetch, members=tuple(home.name for home in members)))
     return result
 
 
@@ -29,11 +28,8 @@ def without_harmless(problem: Problem) -> Problem:
     tight = set()
     for hop, capacity in enumerate(problem.capacities):
         shares = sum(share.size for share in problem.shares if share.hop == hop)
-        kept = sum(home.size for home in problem.homes if hop in home.hops and home.fetch is not None)
         for step, candidates in enumerate(problem.candidates):
-            alive = (h for h in problem.homes if hop in h.hops and h.fetch is None and h.steps[0] <= step <= h.steps[1])
-            most = sum(home.size for home in alive) + max((c.bytes[hop] for c in candidates), default=0)
-            if shares + kept + most > capacity:
+            if shares + most(problem, step, hop) + max((c.bytes[hop] for c in candidates), default=0) > capacity:
                 tight.add(hop)
                 break
     return replace(problem, shares=[share for share in problem.shares if share.hop in tight])

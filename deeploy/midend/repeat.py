@@ -7,6 +7,7 @@ last block runs as the first call of the middle one does. What that one saves be
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +38,14 @@ class Repetition:
         """The step of the middle block that stands for a step of the gap."""
         return self.middle + (step - self.first) % self.period
 
+    def short(self, step: int) -> int:
+        """The step that stands for a step where the gap is left out."""
+        return self.model(step) if step in self.gap else step - len(self.gap) if step >= self.gap.stop else step
+
+    def users(self, users: Users) -> Users:
+        """The (step, variant) that stand for others where the gap is left out."""
+        return tuple(dict.fromkeys((self.short(step), variant) for step, variant in users))
+
 
 def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
     """The blocks that leave out the most calls; None where nothing repeats often enough."""
@@ -57,18 +66,20 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
 def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
     gap, steps = blocks.gap, range(len(problem.candidates))
-    if any(home.users for home in problem.homes):
-        return None
     homes = {home.name: home for home in problem.homes}
+    pinned: Counter[str | None] = Counter()  # bytes of constants of the gap, by what stands for them
+    for home in problem.homes:
+        if home.steps[0] in gap and home.origin is not None:
+            pinned[_twin(problem, blocks, home)] += home.size
     kept: list[Home] = []
     for home in problem.homes:
         if home.steps[0] in gap:
             continue
         last = _shortened_last(home, blocks)
-        if last is None:
+        if last is None or None in pinned:
             return None
-        first = home.steps[0] - (len(gap) if home.steps[0] >= gap.stop else 0)
-        kept.append(replace(home, steps=(first, last)))
+        size = home.size + pinned[home.name]
+        kept.append(replace(home, size=size, steps=(blocks.short(home.steps[0]), last), users=blocks.users(home.users)))
     operands = []
     for step in steps:
         if step not in gap:
@@ -104,10 +115,8 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
 def _shortened_shares(problem: Problem, blocks: Repetition) -> list[Share]:
     """What constants of the gap take is taken where the middle block takes its own."""
     found: dict[tuple[int, Users], int] = {}
-    gap = blocks.gap
     for share in problem.shares:
-        steps = [(blocks.model(s) if s in gap else s - len(gap) if s >= gap.stop else s, variant) for s, variant in share.users]
-        key = share.hop, tuple(dict.fromkeys(steps))
+        key = share.hop, blocks.users(share.users)
         found[key] = found.get(key, 0) + share.size
     return [Share(hop, size, users) for (hop, users), size in found.items()]
 
@@ -138,23 +147,28 @@ def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetit
     return twin
 
 
+def _twin(problem: Problem, blocks: Repetition, home: Home) -> str | None:
+    """The home of the middle block that stands for one of the gap."""
+    variants = problem.operands[home.steps[0]]
+    variant = next(number for number, names in enumerate(variants) if home.name in names)
+    return problem.operands[blocks.model(home.steps[0])][variant][list(variants[variant]).index(home.name)]
+
+
 def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | None:
     """The choice of the whole problem; None where the copies do not fit after all."""
     gap = blocks.gap
     picks: list[int] = []
     early: list[bool] = []
     for step in range(len(problem.candidates)):
-        source = blocks.model(step) if step in gap else step - len(gap) if step >= gap.stop else step
-        picks.append(choice.picks[source])
-        early.append(choice.early[source])
+        picks.append(choice.picks[blocks.short(step)])
+        early.append(choice.early[blocks.short(step)])
     homes = dict(choice.homes)
     for home in problem.homes:
         if home.steps[0] in gap:
-            variants = problem.operands[home.steps[0]]
-            variant = next(number for number, names in enumerate(variants) if home.name in names)
-            twin = problem.operands[blocks.model(home.steps[0])][variant][list(variants[variant]).index(home.name)]
+            twin = _twin(problem, blocks, home)
             if twin is None:
                 return None
-            homes[home.name] = choice.homes[twin]
+            if twin in choice.homes:
+                homes[home.name] = choice.homes[twin]
     result = replace(choice, picks=tuple(picks), early=tuple(early), homes=homes)
     return replace(result, cycles=evaluate(problem, result)) if fits(problem, result) else None

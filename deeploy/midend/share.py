@@ -18,7 +18,7 @@ from deeploy.frontend.states import Known
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import LevelUse, Machine, Plan
-from deeploy.midend.program import Buffer, Program, Role, State
+from deeploy.midend.program import Program, Role, State, content
 
 _ROUNDS = 8  # of planning again, before it is said that nothing fits
 
@@ -34,12 +34,6 @@ class _Lasting:
     size: int
     owner: str
     buffer: str
-
-
-def content(buffer: Buffer) -> Key:
-    """What constants have in common that are stored once."""
-    assert buffer.data is not None
-    return "constant", buffer.dtype, buffer.data.tobytes()
 
 
 def groups(programs: Mapping[str, Program]) -> dict[str, str]:

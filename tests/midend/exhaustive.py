@@ -40,8 +40,8 @@ def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[b
             continue
         hop, is_fetched = state[home.name]
         first, last = home.steps
-        if home.fetch is not None:
-            if hop != 1:
+        if home.origin is not None:
+            if hop == home.origin:
                 continue
             first, last = (first - ahead[first], last) if is_fetched else (0, count - 1)
         for step in range(first, last + 1):

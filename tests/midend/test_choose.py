@@ -37,7 +37,10 @@ def homes(numbers: random.Random, calls: int, is_far: bool) -> list[Home]:
         if is_far and numbers.random() < 0.8:
             last = numbers.choice([step, step, calls - 1])
             hops = (1, 2) if numbers.random() < 0.3 else (1,)
-            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), hops, numbers.randint(5, 50)))
+            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), hops, numbers.randint(5, 50), origin=2))
+        elif not is_far and numbers.random() < 0.5:
+            last = numbers.choice([step, step, calls - 1])
+            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), (0, 1), origin=1))
     return result
 
 
@@ -57,7 +60,7 @@ def random_problem(seed: int) -> Problem:
     operands: list[list[list[str | None]]] = []
     candidates: list[list[Candidate]] = []
     for step in range(calls):
-        names = [h.name for h in every.values() if step in h.steps or (h.fetch is not None and h.steps[0] <= step <= h.steps[1])]
+        names = [h.name for h in every.values() if step in h.steps or (h.origin is not None and h.steps[0] <= step <= h.steps[1])]
         found = []
         for combination in itertools.product(*[every[name].hops for name in names]):
             for _ in range(numbers.randint(1, 2)):
@@ -80,7 +83,7 @@ def with_alternatives(seed: int) -> Problem:
     numbers = random.Random(seed)
     problem = random_problem(seed)
     is_far = seed % 2 == 0
-    every = {home.name: home for home in problem.homes if home.fetch is None}
+    every = {home.name: home for home in problem.homes if home.origin is None}
     homes, shares, operands, candidates = list(problem.homes), [], [], []
     for step, row in enumerate(problem.candidates):
         (names,) = problem.operands[step]
@@ -88,7 +91,7 @@ def with_alternatives(seed: int) -> Problem:
         found = [replace(c, bytes=(*c.bytes, 0)) for c in row]
         own = f"v{step}"
         if is_far:
-            homes.append(Home(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),)))
+            homes.append(Home(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),), 2))
             homes = [replace(h, users=((step, 0),)) if h.name == f"w{step}" and h.steps == (step, step) else h for h in homes]
         else:
             shares += [Share(1, numbers.randint(1, 6), ((step, 1),)), Share(1, numbers.randint(1, 6), ((step, 0), (0, 0)))]
@@ -214,7 +217,7 @@ def test_a_forbidden_choice_does_not_come_back() -> None:
 @pytest.mark.parametrize(("before", "expected"), [(100, 100 + 30), (20, 20 + 30 + 10)])
 def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int) -> None:
     """30 cycles of fetching vanish beside 100 cycles of computing; of 30 beside 20, 10 remain. Keeping both does not fit."""
-    first, second = Home("w0", 6, (0, 0), (1,), 0), Home("w1", 5, (1, 1), (1,), 30)
+    first, second = Home("w0", 6, (0, 0), (1,), 0, origin=2), Home("w1", 5, (1, 1), (1,), 30, origin=2)
     calls = [[candidate((1, 1), (1, 0, 0), before)], [candidate((1, 1), (1, 0, 0), 30)]]
     third = Home("a", 7, (2, 2), (1,))
     calls.append([candidate((1, 1), (1, 0, 0), 0)])

@@ -25,7 +25,7 @@ CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False
 
 def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[Problem, Choice]:
     """Six calls of 1 000 cycles, the path busy in ``far`` of each: ``a`` is fetched for the third, ``b`` for the fifth, a call ahead."""
-    homes = (Home("a", short, (2, 2), (1, 2), 500), Home("b", 80, (4, 4), (1, 2), 2500))
+    homes = (Home("a", short, (2, 2), (1, 2), 500, origin=2), Home("b", 80, (4, 4), (1, 2), 2500, origin=2))
     call = Candidate(CALL.tiling, (), CALL.bytes, 1000, 0, 0, 0, far, False)
     rows = [[call] for _ in range(6)]
     chosen = Choice((0,) * 6, (False,) * 6, {"a": 1, "b": 1}, {"a": 1, "b": 3}, 7500, 6000)
@@ -70,7 +70,8 @@ def cases(draw: st.DrawFn) -> tuple[Problem, Choice]:
     ]
     uses = draw(st.lists(st.integers(1, count - 1), min_size=1, max_size=4))
     homes = tuple(
-        Home(f"h{i}", draw(st.integers(1, 9)), (use, use), (1, 2), draw(st.integers(1, 2000))) for i, use in enumerate(sorted(uses))
+        Home(f"h{i}", draw(st.integers(1, 9)), (use, use), (1, 2), draw(st.integers(1, 2000)), origin=2)
+        for i, use in enumerate(sorted(uses))
     )
     begins = {home.name: home.steps[0] - 1 for home in homes}
     choice = Choice((0,) * count, (False,) * count, dict.fromkeys(begins, 1), begins, 10**6, 0)
