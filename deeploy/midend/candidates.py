@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
-from deeploy.midend.front import Cell, beats, best_cells, cheapest, thinned
+from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
@@ -87,8 +87,9 @@ class Tiler:
         self.cold = self.once - cost.once(call, True, target)
         self.fork = cost.fork(call, target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
-        self._relevant = {n: {d for d in self.windows[n].dims if d is not None and d in self.dims} for n in call.operands}
-        self._moved: dict[tuple[str, tuple[str, ...]], cost.TransferCost] = {}
+        self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
+        self._moved: dict[frozenset[str], tuple[Any, Any]] = {}
+        self._transferred: dict[str, cost.TransferCost] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
         self._known: dict[object, float] = {}
@@ -172,7 +173,7 @@ class Tiler:
                 found[buffer.memory] = found.get(buffer.memory, 0) + buffer.bytes
         return found
 
-    def relevant(self, name: str) -> set[str]:
+    def relevant(self, name: str) -> frozenset[str]:
         """The cut dimensions that an operand's window depends on."""
         return self._relevant[name]
 
@@ -192,40 +193,42 @@ class Tiler:
         """Bytes of an element of an operand."""
         return self.buffers[self.call.operands[name].buffer].dtype.bytes
 
-    def _orders(self) -> Iterator[tuple[str, ...]]:
+    @cached_property
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        """The loop orders tried, sorted."""
         names = tuple(self.dims)
         if math.factorial(len(names)) <= ORDERS:
-            yield from itertools.permutations(names)
-            return
-        for turn in range(min(len(names), ORDERS)):
-            yield names[turn:] + names[:turn]
+            return tuple(sorted(itertools.permutations(names)))
+        return tuple(sorted(names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS))))
 
-    def _moves(self, name: str, order: Sequence[str]) -> tuple[Any, Any]:
-        """Per combination: how often an operand's window moves, and how many rounds over the operand that makes."""
-        dims = self.relevant(name)
-        moves: Any = np.ones_like(self.tiles)
-        rounds: Any = np.ones_like(self.tiles)
-        seen: Any = np.zeros(len(self.tiles), bool)
-        for dim in reversed(order):
-            trips = self.trips[dim]
-            seen = seen | ((trips > 1) & (dim in dims))
-            moves = np.where(seen, moves * trips, moves)
-            if dim not in dims:
-                rounds = np.where(seen, rounds * trips, rounds)
-        return moves, rounds
+    def _moves(self, dims: frozenset[str]) -> tuple[Any, Any]:
+        """Per order and combination: how often a window moves that depends on ``dims``, and how many rounds over the operand that makes."""
+        if dims not in self._moved:
+            moves: Any = np.ones((len(self.orders), len(self.tiles)), np.int64)
+            rounds: Any = np.ones_like(moves)
+            for row, order in enumerate(self.orders):
+                seen: Any = np.zeros(len(self.tiles), bool)
+                for dim in reversed(order):
+                    trips = self.trips[dim]
+                    seen = seen | ((trips > 1) & (dim in dims))
+                    moves[row] *= np.where(seen, trips, 1)
+                    if dim not in dims:
+                        rounds[row] *= np.where(seen, trips, 1)
+            self._moved[dims] = moves, rounds
+        return self._moved[dims]
 
-    def _transfers(self, name: str, order: tuple[str, ...]) -> cost.TransferCost:
-        """Per combination: an operand's windows on the nearest path."""
-        if (name, order) not in self._moved:
+    def _transfers(self, name: str) -> cost.TransferCost:
+        """Per order and combination: an operand's windows on the nearest path."""
+        if name not in self._transferred:
             timing = self._timing(0)
             volume = self.volumes[name]
-            moves, rounds = self._moves(name, order)
+            moves, rounds = self._moves(self.relevant(name))
             is_output = name in self.call.writes
             cycles = timing.data(volume.total * rounds, volume.rows * rounds, is_output)
             commands = volume.transfers * rounds
             issue = commands * timing.issue + cost.moves(moves, self.target)
-            self._moved[name, order] = cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
-        return self._moved[name, order]
+            self._transferred[name] = cost.TransferCost(cycles, issue, commands, moves, is_output, self.is_constant(name))
+        return self._transferred[name]
 
     @cached_property
     def computed(self) -> tuple[Any, Any]:
@@ -263,12 +266,17 @@ class Tiler:
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
         compute, which = self.computed
+        windows = [self._transfers(name) for name in self.moving if hops[name]]
+        loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
+        issue: Any = sum(w.issue for w in windows)
+        early: Any = sum(load.early for load in loads.values())
+        alone, beside = self._accelerated(self.tiles, windows)
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(hops, depth)
-            for order in self._orders() if len(fits) else ():
-                found += self._measure(hops, order, depth, compute, used, fits)
-        front = best_cells(found)
+            cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside)
+            found.append(cells(used, cycles, early, len(self.orders), fits, depth))
+        front = best_cells(np.concatenate(found, axis=1))
         if max(hops.values(), default=0) > 1:
             return self._staged(hops, depths, front, which)
         return [self._candidate(hops, cell, int(which[cell.number])) for cell in front]
@@ -293,22 +301,6 @@ class Tiler:
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)
 
-    def _measure(self, hops: Hops, order: tuple[str, ...], depth: int, compute: Any, used: Any, fits: Any) -> list[Cell]:
-        """Of the combinations that fit, those under one loop order that are worth keeping; transfers are those of the nearest path."""
-        windows = [self._transfers(name, order) for name in self.moving if hops[name]]
-        issue: Any = sum(w.issue for w in windows)
-        loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
-        early: Any = sum(load.early for load in loads.values()) + np.zeros(len(self.tiles))
-        alone, beside = self._accelerated(self.tiles, windows)
-        cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside) + np.zeros(len(self.tiles))
-        ranked = fits[np.lexsort((used[fits], cycles[fits]))]
-        keep, smallest = [], math.inf
-        for i in ranked:  # cheapest first: one stays when it needs fewer bytes than all before
-            if used[i] < smallest:
-                smallest = used[i]
-                keep.append(Cell(int(used[i]), int(cycles[i]), int(early[i]), int(i), order, depth))
-        return keep
-
     def is_constant(self, name: str) -> bool:
         return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
 
@@ -318,7 +310,8 @@ class Tiler:
 
     def _candidate(self, hops: Hops, cell: Cell, core: int) -> Candidate:
         number = cell.number
-        loops = tuple(Loop(d, int(self.trips[d][number]), int(self.size[d][number])) for d in cell.order if self.trips[d][number] > 1)
+        cut = [dim for dim in self.orders[cell.order] if self.trips[dim][number] > 1]
+        loops = tuple(Loop(dim, int(self.trips[dim][number]), int(self.size[dim][number])) for dim in cut)
         return self.build(hops, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
 
     def build(self, hops: Hops, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
@@ -459,8 +452,8 @@ class Tiler:
         for i in fits[np.lexsort((around[fits], used[fits]))]:
             if around[i] < least:
                 least = around[i]
-                cells = (Cell(0, 0, 0, int(i), order, depth) for order in self._orders())
-                found.append(min((self._candidate(hops, cell, int(which[i])) for cell in cells), key=lambda c: c.cycles))
+                every = (Cell(int(i), order, depth) for order in range(len(self.orders)))
+                found.append(min((self._candidate(hops, cell, int(which[i])) for cell in every), key=lambda c: c.cycles))
         return found
 
 

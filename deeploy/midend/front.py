@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from operator import le
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 if TYPE_CHECKING:
     from deeploy.midend.candidates import Candidate
@@ -15,13 +16,10 @@ _T = TypeVar("_T")
 
 
 class Cell(NamedTuple):
-    """A combination of tile sizes (by number), an order of loops and a number of slots, measured."""
+    """A combination of tile sizes (by number), an order of loops (by number) and a number of slots."""
 
-    bytes: int
-    cycles: int
-    early: int
     number: int
-    order: tuple[str, ...]
+    order: int
     depth: int
 
 
@@ -41,18 +39,26 @@ def cheapest(found: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def best_cells(found: list[Cell]) -> list[Cell]:
-    """The cells that no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
-    kept = set()
-    for saved in (0, 1):
-        smallest: float = math.inf
-        for cell in sorted(found, key=lambda c: (c.cycles - saved * c.early, c.bytes, *c[3:])):
-            if cell.bytes < smallest:
-                smallest = cell.bytes
-                kept.add(cell)
-    ordered = sorted(kept, key=lambda c: (c.cycles, c.bytes, *c[3:]))
-    sizes = [cell.bytes for cell in ordered]
-    return thinned(ordered, sizes.index(min(sizes))) if ordered else []
+def cells(used: Any, cycles: Any, early: Any, orders: int, fits: Any, depth: int) -> Any:
+    """The cells of all orders and of the combinations that fit, as rows: depth, order, number, bytes, cycles and early cycles."""
+    shape = orders, len(used)
+    figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, early)]
+    order, number = (axis[:, fits] for axis in np.indices(shape))
+    return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
+
+
+def best_cells(found: Any) -> list[Cell]:
+    """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
+    *names, used, cycles, early = found
+    kept = set[int]()
+    for counted in (cycles, cycles - early):
+        ranked = np.lexsort((*names, used, counted))  # cheapest first: one stays when it needs fewer bytes than all before
+        sizes = used[ranked]
+        kept |= set(ranked[np.append(True, sizes[1:] < np.minimum.accumulate(sizes)[:-1])].tolist() if len(ranked) else ())
+    at = np.array(sorted(kept), np.int64)
+    ordered = at[np.lexsort((*(row[at] for row in names), used[at], cycles[at]))]
+    front = [Cell(int(found[2, i]), int(found[1, i]), int(found[0, i])) for i in ordered]
+    return thinned(front, int(used[ordered].argmin())) if front else []
 
 
 def thinned(ordered: list[_T], smallest: int) -> list[_T]:

@@ -11,7 +11,7 @@ tiles between two moves, window number ``t // period`` serves tile t, in slot ``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -299,7 +299,7 @@ def in_place(call: Call, windows: Footprints) -> frozenset[str]:
     return frozenset(dim for axis in axes if (dim := windows.dims[axis]) is not None)
 
 
-def period(loops: Sequence[Loop], dims: set[str], count: int | None = None) -> int:
+def period(loops: Sequence[Loop], dims: Collection[str], count: int | None = None) -> int:
     """Tiles between two moves of a window that depends on ``dims`` and sees the outermost ``count`` loops."""
     seen = loops if count is None else loops[:count]
     inner = math.prod(loop.trips for loop in loops[len(seen) :])
