@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from deeploy.midend.candidates import Candidate
 
-MOST_KEPT = 16  # candidates per hops
+MOST_KEPT = 8  # candidates per hops
 
 _T = TypeVar("_T")
 
