@@ -14,6 +14,7 @@ from deeploy.graph.rewrite import Pass, constant
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
 _ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
+_LIMITED = ("RequantShift", "ScaledAdd", "Quantize")
 _MOVING = ("Reshape", "Transpose")
 
 
@@ -182,5 +183,26 @@ def clamp(rw: Rewriter) -> bool:
     return rw.give(front)
 
 
+@lowered("Lookup")
+def limit(rw: Rewriter) -> bool:
+    """A table that only limits the results of a requantisation: narrower limits of it."""
+    front, table = rw.only_source(rw.x, *_ACCUMULATING, *_LIMITED), rw.value(1)
+    is_limited = front is not None and (front.op in _LIMITED or stages(front) == ("requantise",))
+    if (
+        front is None
+        or table is None
+        or not is_limited
+        or np.dtype(rw.x.dtype) not in BYTES
+        or np.dtype(rw.x.dtype) != np.dtype(rw.y.dtype)
+    ):
+        return False
+    values = np.arange(front.attrs["low"], front.attrs["high"] + 1)
+    results = table.astype(np.int64).ravel()[values - np.iinfo(rw.x.dtype).min]
+    if not results.size or not np.array_equal(results, np.clip(values, results.min(), results.max())):
+        return False
+    front.attrs |= {"low": int(results.min()), "high": int(results.max())}
+    return rw.give(front)
+
+
 FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
-PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, shares, clamp))
+PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, shares, clamp, limit))

@@ -65,6 +65,30 @@ def test_quantised_limits_hold_one_after_the_other(chain: tuple[Limits, ...], tm
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_limits_behind_a_quantisation_are_limits_of_the_operator_as_well(chain: tuple[Limits, ...], tmp_path: Path) -> None:
+    """Exports with symmetric activations quantise in front of a Relu, and behind it with the same scale."""
+    net = Net()
+    for name in ("a", "b"):
+        net.inputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT8, A.shape))
+    parameters = net.c(SCALE), net.c(ZERO)
+    result = net.QuantizeLinear(net.Add(*(net.DequantizeLinear(name, *parameters) for name in ("a", "b"))), *parameters)
+    for ends in chain:
+        result = net.QuantizeLinear(limited(net, net.DequantizeLinear(result, *parameters), (ends,)), *parameters)
+    np.testing.assert_array_equal(computed(net, result, tmp_path, [A, B]), quantised(tmp_path, chain))
+
+
+def test_a_table_that_does_more_than_limit_stays(tmp_path: Path) -> None:
+    net = Net()
+    for name in ("a", "b"):
+        net.inputs.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT8, A.shape))
+    parameters = net.c(SCALE), net.c(ZERO)
+    sum_ = net.QuantizeLinear(net.Add(*(net.DequantizeLinear(name, *parameters) for name in ("a", "b"))), *parameters)
+    result = net.QuantizeLinear(net.Relu(net.DequantizeLinear(sum_, *parameters)), net.c(SCALE * np.float32(0.5)), net.c(ZERO))
+    onnx.save(net.model([result]), tmp_path / "model.onnx")
+    assert [call.kernel.op for call in deeploy.compile(tmp_path / "model.onnx").network.program.calls] == ["ScaledAdd", "Lookup"]
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
 def test_limits_of_floats_hold_one_after_the_other(chain: tuple[Limits, ...], tmp_path: Path) -> None:
     def product(limits: tuple[Limits, ...]) -> np.ndarray:
         net = Net()
