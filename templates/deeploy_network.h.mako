@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEEPLOY_ABI_VERSION 3
+#define DEEPLOY_ABI_VERSION 4
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,7 +29,8 @@ enum deeploy_status {
     DEEPLOY_ERROR_ARENA = 2,           /* the arena is missing, too small or not aligned */
     DEEPLOY_ERROR_NULL = 3,            /* an input, an output or the weights are missing */
     DEEPLOY_ERROR_CONTEXT = 4,         /* a position beyond the rows that there are, or that there is room for */
-    DEEPLOY_ERROR_TOKEN = 5            /* a prompt without tokens, or with one that the network does not know */
+    DEEPLOY_ERROR_TOKEN = 5,           /* a prompt without tokens, or with one that the network does not know */
+    DEEPLOY_ERROR_STATES = 6           /* the machine's memories hold the states of another instance */
 };
 
 /* An input or output: value = scale * (stored - zero_point) where the stored type is an integer. */
@@ -59,7 +60,7 @@ struct deeploy_generation {
     uint32_t count; /* tokens written */
 };
 
-/* One network of the project, for code that handles any of them. */
+/* One network of the project, for code that handles any of them; functions work on its default instance. */
 struct deeploy_network {
     const char *name;
     size_t arena_bytes;

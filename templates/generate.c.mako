@@ -1,8 +1,7 @@
 <%
 P = prefix.upper()
 Q = prompt.prefix.upper() if prompt else ""
-most = max(step.rows, prompt.rows if prompt else 0)
-scored = max(step.scored, prompt.scored if prompt else 0)
+instance, writer = f"struct {lead}_instance", f"struct {prefix}_writer"
 masks = [reader.mask for reader in (step, prompt) if reader and reader.mask]
 seen, hidden = ("0.0f", "-1e9f") if masks and masks[0].dtype.is_float else ("1", "0")
 %>\
@@ -22,25 +21,16 @@ enum {
 % endif
     FRACTION = ${fraction},             /* bits of scores behind the point */
     LIMIT = 1 << 30,
-    WEIGHT = 24,                   /* the best token weighs 2^WEIGHT */
-    BUCKET = 13,                   /* so many bits of a distance are one bucket: an eighth of an octave */
+    WEIGHT = ${weight},                   /* the best token weighs 2^WEIGHT */
+    BUCKET = ${bucket},                   /* so many bits of a distance are one bucket: an eighth of an octave */
     BUCKETS = WEIGHT << (FRACTION - BUCKET)
 };
 
 typedef ${step.score.c} score_type;
 
-static ${step.token.c} ids[${most}];
-% if place_array in kinds:
-static ${kinds[place_array].c} places[${most}]; /* of the new rows */
-% endif
-% if mask_array in kinds:
-static ${kinds[mask_array].c} mask[${max(m.rows * m.columns for m in masks)}];
-% endif
-static score_type scores[${scored} * TOKENS];
-
 % if mask_array in kinds:
 /* Row i of the mask shows the first `first + i` rows of the states. */
-static void show(uint32_t first, uint32_t rows, uint32_t columns) {
+static void show(${kinds[mask_array].c} *mask, uint32_t first, uint32_t rows, uint32_t columns) {
     for (uint32_t i = 0; i < rows; i++) {
         for (uint32_t j = 0; j < columns; j++) mask[i * columns + j] = j < first + i ? ${seen} : ${hidden};
     }
@@ -102,10 +92,9 @@ static uint64_t random_number(uint64_t *state) {
 }
 
 /* Buckets of distances up to which tokens are taken, in order to have the wanted share of all weights; the sum of theirs. */
-static uint64_t kept(const score_type *s, int32_t best, uint32_t scale, uint32_t share, uint32_t *end) {
-    static uint64_t sums[BUCKETS + 1];
+static uint64_t kept(uint64_t *sums, const score_type *s, int32_t best, uint32_t scale, uint32_t share, uint32_t *end) {
     uint64_t all = 0, sum = 0;
-    memset(sums, 0, sizeof sums);
+    memset(sums, 0, sizeof *sums * (BUCKETS + 1));
     for (int i = 0; i < TOKENS; i++) {
         const uint32_t far = distance(best, &s[i], scale), w = weight(far);
         sums[far >> BUCKET] += w;
@@ -118,7 +107,7 @@ static uint64_t kept(const score_type *s, int32_t best, uint32_t scale, uint32_t
     return sum;
 }
 
-static int32_t choose(const score_type *s, const struct deeploy_generation *g, uint64_t *state) {
+static int32_t choose(uint64_t *sums, const score_type *s, const struct deeploy_generation *g, uint64_t *state) {
     int32_t best = 0;
     for (int i = 1; i < TOKENS; i++) {
         if (rank(&s[i]) > rank(&s[best])) best = i;
@@ -128,7 +117,7 @@ static int32_t choose(const score_type *s, const struct deeploy_generation *g, u
     const uint32_t scale = octave < UINT32_MAX ? (uint32_t)octave : UINT32_MAX;
     const int32_t top = fixed(&s[best]);
     uint32_t end;
-    const uint64_t sum = kept(s, top, scale, g->top_p < 1000 ? g->top_p : 0, &end);
+    const uint64_t sum = kept(sums, s, top, scale, g->top_p < 1000 ? g->top_p : 0, &end);
     const uint64_t random = random_number(state) >> 32;
     uint64_t drawn = random * (sum >> 32) + (random * (sum & UINT32_MAX) >> 32);
     for (int i = 0; i < TOKENS; i++) {
@@ -140,78 +129,83 @@ static int32_t choose(const score_type *s, const struct deeploy_generation *g, u
 }
 
 /* One token into the states. */
-static enum deeploy_status append(int32_t token) {
-    const void *const inputs[] = {${", ".join(source.kind for source in step.sources)}};
-    void *const outputs[] = {scores};
-    ids[0] = (${step.token.c})token;
+static enum deeploy_status append(${instance} *self, ${writer} *writer, int32_t token) {
+    const void *const inputs[] = {${", ".join(f"writer->{source.kind}" for source in step.sources)}};
+    void *const outputs[] = {writer->scores};
+    writer->ids[0] = (${step.token.c})token;
 % if place_array in kinds:
-    places[0] = (${kinds[place_array].c})${prefix}_position();
+    writer->places[0] = (${kinds[place_array].c})${prefix}_instance_position(self);
 % endif
 % if step.mask:
-    show(${prefix}_position() + 1, 1, ${step.mask.columns});
+    show(writer->mask, ${prefix}_instance_position(self) + 1, 1, ${step.mask.columns});
 % endif
-    return ${prefix}_run(inputs, outputs);
+    return ${prefix}_instance_run(self, inputs, outputs);
 }
 
 % if prompt:
 /* As many tokens into the states as ${prompt.prefix} takes, or fewer: rows that follow them are forgotten. */
-static enum deeploy_status append_many(const int32_t *tokens, uint32_t count) {
-    const void *const inputs[] = {${", ".join(source.kind for source in prompt.sources)}};
-    void *const outputs[] = {scores};
-    const uint32_t past = ${prompt.prefix}_position();
-    for (uint32_t i = 0; i < MANY; i++) ids[i] = (${step.token.c})(i < count ? tokens[i] : 0);
+static enum deeploy_status append_many(${instance} *self, ${writer} *writer, const int32_t *tokens, uint32_t count) {
+    const void *const inputs[] = {${", ".join(f"writer->{source.kind}" for source in prompt.sources)}};
+    void *const outputs[] = {writer->scores};
+    const uint32_t past = ${prompt.prefix}_instance_position(self);
+    for (uint32_t i = 0; i < MANY; i++) writer->ids[i] = (${step.token.c})(i < count ? tokens[i] : 0);
 % if place_array in kinds:
-    for (uint32_t i = 0; i < MANY; i++) places[i] = (${kinds[place_array].c})(past + i);
+    for (uint32_t i = 0; i < MANY; i++) writer->places[i] = (${kinds[place_array].c})(past + i);
 % endif
 % if prompt.mask:
-    show(${"past + 1" if prompt.mask.rows > 1 else "past + MANY"}, ${prompt.mask.rows}, ${prompt.mask.columns});
+    show(writer->mask, ${"past + 1" if prompt.mask.rows > 1 else "past + MANY"}, ${prompt.mask.rows}, ${prompt.mask.columns});
 % endif
-    const enum deeploy_status status = ${prompt.prefix}_run(inputs, outputs);
-    return status == DEEPLOY_OK && count < MANY ? ${prompt.prefix}_seek(past + count) : status;
+    const enum deeploy_status status = ${prompt.prefix}_instance_run(self, inputs, outputs);
+    return status == DEEPLOY_OK && count < MANY ? ${prompt.prefix}_instance_seek(self, past + count) : status;
 }
 
 % endif
 /* The prompt into the states; what comes next is scored from `scores + *at` on. */
-static enum deeploy_status read_prompt(const struct deeploy_generation *g, uint32_t *at) {
+static enum deeploy_status read_prompt(${instance} *self, ${writer} *writer, const struct deeploy_generation *g, uint32_t *at) {
     enum deeploy_status status = DEEPLOY_OK;
     for (uint32_t done = 0, count; done < g->prompt_tokens && status == DEEPLOY_OK; done += count) {
         count = 1;
         *at = 0;
 % if prompt:
         const uint32_t left = g->prompt_tokens - done;
-        if (left >= WORTH && ${f"!{prefix}_position()" if prompt.begins else f"{prefix}_position() + MANY <= {P}_CONTEXT"}) {
+        if (left >= WORTH && ${f"!{prefix}_instance_position(self)" if prompt.begins else f"{prefix}_instance_position(self) + MANY <= {P}_CONTEXT"}) {
             count = left < MANY ? left : MANY;
-            status = append_many(g->prompt + done, count);
+            status = append_many(self, writer, g->prompt + done, count);
 % if prompt.scored > 1:
             *at = (count - 1) * TOKENS;
 % endif
             continue;
         }
 % endif
-        status = append(g->prompt[done]);
+        status = append(self, writer, g->prompt[done]);
     }
     return status;
 }
 
-enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
-    if (!g || !g->prompt) return DEEPLOY_ERROR_NULL;
+enum deeploy_status ${prefix}_instance_generate(${instance} *self, ${writer} *writer, struct deeploy_generation *g) {
+    if (!self || !writer || !g || !g->prompt) return DEEPLOY_ERROR_NULL;
     g->count = 0;
     if (!g->prompt_tokens) return DEEPLOY_ERROR_TOKEN;
-    if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_position()) return DEEPLOY_ERROR_CONTEXT;
+    if (g->prompt_tokens > ${P}_CONTEXT - ${prefix}_instance_position(self)) return DEEPLOY_ERROR_CONTEXT;
     for (uint32_t i = 0; i < g->prompt_tokens; i++) {
         if (g->prompt[i] < 0 || g->prompt[i] >= TOKENS) return DEEPLOY_ERROR_TOKEN;
     }
     uint32_t at = 0;
     uint64_t state = g->seed;
-    enum deeploy_status status = read_prompt(g, &at);
+    enum deeploy_status status = read_prompt(self, writer, g, &at);
     while (status == DEEPLOY_OK && g->count < g->most) {
-        const int32_t token = choose(scores + at, g, &state);
+        const int32_t token = choose(writer->sums, writer->scores + at, g, &state);
         if (g->tokens) g->tokens[g->count] = token;
         g->count++;
         if (token == g->end || (g->on_token && g->on_token(token, g->user))) break;
-        if (g->count == g->most || ${prefix}_position() == ${P}_CONTEXT) break;
-        status = append(token);
+        if (g->count == g->most || ${prefix}_instance_position(self) == ${P}_CONTEXT) break;
+        status = append(self, writer, token);
         at = 0;
     }
     return status;
+}
+
+enum deeploy_status ${prefix}_generate(struct deeploy_generation *g) {
+    static struct ${prefix}_writer writer;
+    return ${prefix}_instance_generate(&${lead}_default_instance, &writer, g);
 }

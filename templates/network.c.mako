@@ -1,5 +1,8 @@
-<% P = prefix.upper() %>\
-<%namespace name="states" file="growth.c.mako"/>\
+<%
+P = prefix.upper()
+base = levels[0].lower()  # set by init: what has none was not initialised
+instance = f"struct {lead}_instance"
+%>\
 /* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
 #include "${prefix}.h"
 
@@ -32,47 +35,59 @@ enum {
 };
 
 % endif
-% if not is_flat:
-/* Tickets of a call's own transfers. */
-enum { IN = 0, OUT = 1, EARLY = 2 };
+% if tickets:
+/* Tickets of transfers: a call's own, those before the first inference, and of whole constants for a layer. */
+enum {
+% for name, ticket in tickets.items():
+    ${name} = ${ticket},
+% endfor
+};
 
 % endif
-static const void *const *inputs;
-static void *const *outputs;
-% for level in levels:
-static ${"uintptr_t" if is_flat else "rt_address"} ${level.lower()};
-% endfor
+typedef const ${instance} instance; /* as layers see it */
+
+% if lead == prefix:
+${instance} ${prefix}_default_instance;
+% if has_owner:
+/* Whose states the machine's memories hold. */
+${"" if sharing else "static "}const ${instance} *${prefix}_owner;
+% endif
+% elif has_owner:
+extern const ${instance} *${lead}_owner;
+% endif
 % if growth and sharing and is_flat:
 #ifdef DEEPLOY_STATIC_ARENA
 ${f"_Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned char ${lead}_arena[${P}_ARENA_BYTES];
 #endif
 % endif
-% if growth:
-${states.variables()}\
-% endif
-% if is_far and (constants or borrowed):
-static rt_address constants;
-% endif
 
 % if has_tiles:
-/* Runs the body on a team of cores; the closure tells it which tile it is. */
-static inline void team(int cores, void (*body)(void *), rt_address closure, int32_t t) {
-    *(int32_t *)closure = t;
-    if (cores > 1) rt_fork(cores, body, (void *)closure);
-    else body((void *)closure);
+/* What a team of cores is told: the instance, and which tile it is. */
+struct tile {
+    instance *self;
+    int32_t t;
+};
+
+static inline void team(int cores, void (*body)(void *), instance *self, int32_t t) {
+    struct tile tile = {self, t};
+    if (cores > 1) rt_fork(cores, body, &tile);
+    else body(&tile);
 }
 
 % endif
 % for name in early:
-static void early_${name}(void);
+static void early_${name}(instance *self);
 % endfor
+% if early:
+
+% endif
 % for _, text in layers:
 ${text}
 % endfor
 #ifdef DEEPLOY_PROFILE
-#define LAYER(index, name) (deeploy_profile(#name, index, 0), layer_##name(), deeploy_profile(#name, index, 1))
+#define LAYER(index, name) (deeploy_profile(#name, index, 0), layer_##name(self), deeploy_profile(#name, index, 1))
 #else
-#define LAYER(index, name) layer_##name()
+#define LAYER(index, name) layer_##name(self)
 #endif
 
 <%def name="run_layers()">\
@@ -81,42 +96,46 @@ ${text}
 % endfor
 </%def>\
 % if not is_flat:
-static void announce(void) {
+static void announce(instance *self) {
+    (void)self;
 % if growth and growth.position:
-    RT_REGION(LEVEL_${outer}, &position, sizeof position, 0);
+    RT_REGION(LEVEL_${outer}, self->position, sizeof *self->position, 0);
 % endif
 % for index in range(len(inputs)):
-    RT_REGION(LEVEL_${outer}, inputs[${index}], ${inputs[index]["bytes"]}, 0);
+    RT_REGION(LEVEL_${outer}, self->inputs[${index}], ${inputs[index]["bytes"]}, 0);
 % endfor
 % for index in range(len(outputs)):
-    RT_REGION(LEVEL_${outer}, outputs[${index}], ${outputs[index]["bytes"]}, 1);
+    RT_REGION(LEVEL_${outer}, self->outputs[${index}], ${outputs[index]["bytes"]}, 1);
 % endfor
 % if not is_far:
 % for k in [*constants, *borrowed]:
-    RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
+    RT_REGION(LEVEL_${outer}, ${k.name}, ${k.bytes}, 0);
 % endfor
 % endif
 }
 
 static int infer(void *argument) {
-    (void)argument;
+    instance near = *(instance *)argument, *const self = &near; /* a copy where the cores have their stacks */
     RT_STEP(blocks, BLOCKS, -1);
-    announce();
+    announce(self);
 ${run_layers()}\
     RT_STEP(blocks, BLOCKS, ${steps});
     return 0;
 }
 
 % endif
-enum deeploy_status ${prefix}_run(const void *const *sources, void *const *results) {
-    if (!${levels[0].lower()}) return DEEPLOY_ERROR_NOT_INITIALISED;
+enum deeploy_status ${prefix}_instance_run(${instance} *self, const void *const *inputs, void *const *outputs) {
+    if (!self || !self->${base}) return DEEPLOY_ERROR_NOT_INITIALISED;
+% if has_owner:
+    if (${lead}_owner != self) return DEEPLOY_ERROR_STATES;
+% endif
 % if inputs:
     for (int i = 0; i < ${P}_INPUTS; i++) {
-        if (!sources[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
+        if (!inputs[i] && ${prefix}_inputs[i].bytes) return DEEPLOY_ERROR_NULL;
     }
 % endif
     for (int i = 0; i < ${P}_OUTPUTS; i++) {
-        if (!results[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
+        if (!outputs[i] && ${prefix}_outputs[i].bytes) return DEEPLOY_ERROR_NULL;
     }
 % if not is_far:
 #ifdef DEEPLOY_BINARY_WEIGHTS
@@ -124,33 +143,38 @@ enum deeploy_status ${prefix}_run(const void *const *sources, void *const *resul
 #endif
 % endif
 % if growth:
-${states.begin()}\
+    if (self->past_rows > ${"0" if growth.begins else f"{P}_CONTEXT - {P}_ROWS"}) return DEEPLOY_ERROR_CONTEXT;
+    self->live_rows = self->past_rows + ${P}_ROWS;
+% if growth.position:
+    self->first_row = self->past_rows;
+    self->position = &self->first_row;
 % endif
-    inputs = sources;
-    outputs = results;
+% endif
+    self->inputs = inputs;
+    self->outputs = outputs;
 % if is_flat:
 ${run_layers()}\
 % else:
-    if (rt_enter(infer, 0)) return DEEPLOY_ERROR_NULL;
+    if (rt_enter(infer, self)) return DEEPLOY_ERROR_NULL;
 % endif
 % if growth:
-    past_rows = live_rows;
+    self->past_rows = self->live_rows;
 % endif
     return DEEPLOY_OK;
 }
 
 % if not is_flat:
 static int prepare(void *argument) {
-    (void)argument;
+    ${instance} *const self = argument;
 % for level in levels:
-    ${level.lower()} = rt_${"constants" if level in resident else "arena"}(LEVEL_${level});
+    self->${level.lower()} = rt_${"constants" if level in resident else "arena"}(LEVEL_${level});
 % endfor
 % if is_far and (constants or borrowed):
-    constants = rt_constants(LEVEL_${default});
+    self->constants = rt_constants(LEVEL_${default});
 % endif
 % for k in constants + borrowed:
 % if k.name in kept_near:
-    RT_REGION(LEVEL_${outer}, ${k.name}, sizeof(${k.type}) * ${k.elements}, 0);
+    RT_REGION(LEVEL_${outer}, ${k.name}, ${k.bytes}, 0);
 % endif
 % endfor
 % for line in initialise:
@@ -160,38 +184,69 @@ static int prepare(void *argument) {
 }
 
 % endif
-enum deeploy_status ${prefix}_init(void *memory, size_t bytes) {
+enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size_t bytes) {
+    if (!self) return DEEPLOY_ERROR_NULL;
 % if arena_bytes:
-#ifdef DEEPLOY_STATIC_ARENA
-% if growth and sharing:
-    unsigned char *const own = ${lead}_arena;
+    if (!arena || bytes < ${P}_ARENA_BYTES || (uintptr_t)arena % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
+    self->${base} = (uintptr_t)arena;
 % else:
-    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char own[${P}_ARENA_BYTES];
-% endif
-    if (!memory) {
-        memory = own;
-        bytes = ${f"{P}_ARENA_BYTES" if growth and sharing else "sizeof own"};
-    }
-#endif
-    if (!memory || bytes < ${P}_ARENA_BYTES || (uintptr_t)memory % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
-    ${levels[0].lower()} = (uintptr_t)memory;
-% else:
-    (void)memory;
+    (void)arena;
     (void)bytes;
 % if is_flat:
-    static unsigned char none; /* this network needs no working memory */
-    ${levels[0].lower()} = (uintptr_t)&none;
+    self->${base} = (uintptr_t)self; /* this network needs no working memory */
 % else:
-    rt_enter(prepare, 0);
+    rt_enter(prepare, self);
 % endif
 % endif
 % if growth:
-    past_rows = 0;
+    self->past_rows = 0;
+% endif
+% if has_owner:
+    ${lead}_owner = self;
 % endif
     return DEEPLOY_OK;
 }
 
 % if growth:
-${states.functions()}\
+uint32_t ${prefix}_instance_position(const ${instance} *self) {
+    return (uint32_t)self->past_rows;
+}
+
+enum deeploy_status ${prefix}_instance_seek(${instance} *self, uint32_t position) {
+    if (position > (uint32_t)self->past_rows) return DEEPLOY_ERROR_CONTEXT;
+    self->past_rows = (int32_t)position;
+    return DEEPLOY_OK;
+}
+
+% endif
+/* The same for the default instance. */
+enum deeploy_status ${prefix}_init(void *arena, size_t bytes) {
+% if arena_bytes:
+#ifdef DEEPLOY_STATIC_ARENA
+% if not (growth and sharing):
+    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char ${lead}_arena[${P}_ARENA_BYTES];
+% endif
+    if (!arena) {
+        arena = ${lead}_arena;
+        bytes = ${P}_ARENA_BYTES;
+    }
+#endif
+% endif
+    return ${prefix}_instance_init(&${lead}_default_instance, arena, bytes);
+}
+
+enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs) {
+    return ${prefix}_instance_run(&${lead}_default_instance, inputs, outputs);
+}
+
+% if growth:
+uint32_t ${prefix}_position(void) {
+    return ${prefix}_instance_position(&${lead}_default_instance);
+}
+
+enum deeploy_status ${prefix}_seek(uint32_t position) {
+    return ${prefix}_instance_seek(&${lead}_default_instance, position);
+}
+
 % endif
 <%include file="network_descriptors.c.mako"/>

@@ -145,7 +145,7 @@ def write_forked(project: Compiled, folder: Path) -> None:
     finally:
         layers._is_forked = given
     source = folder / "src" / "network.c"
-    source.write_text(source.read_text().replace("else body((void *)closure);", "else rt_fork(1, body, (void *)closure);"))
+    source.write_text(source.read_text().replace("else body(&tile);", "else rt_fork(1, body, &tile);"))
 
 
 def launcher() -> str | None:

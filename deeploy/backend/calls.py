@@ -20,7 +20,6 @@ from deeploy.graph.nest import Map, Window
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call, Program
 
-POSITION = "position"  # the C variable by which calls read the number of rows before an inference
 _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
 
 
@@ -67,7 +66,7 @@ class Initialiser:
 class Piece:
     """Scratch memory as templates see it: prints as a pointer to the part of the core that runs, which has so many bytes."""
 
-    base: str
+    base: object
     bytes: int
     cores: int
 
@@ -75,8 +74,8 @@ class Piece:
         return f"(void *)({self.base} + rt_core() * {self.bytes})" if self.cores > 1 else f"(void *)({self.base})"
 
 
-def pieces(call: Call, tile: Mapping[str, int], bases: Mapping[str, str]) -> dict[str, Piece]:
-    """The scratch memory of a call in tiles of this size, which begins at ``bases``, expressions in C of bytes."""
+def pieces(call: Call, tile: Mapping[str, int], bases: Mapping[str, object]) -> dict[str, Piece]:
+    """The scratch memory of a call in tiles of this size, which begins at ``bases``, which print as expressions in C of bytes."""
     extents = {**call.geometry.extents, **tile}
     return {n: Piece(bases[n], int(found.bytes(call.node, extents)), found.cores) for n, found in call.kernel.scratch.items()}
 

@@ -49,6 +49,10 @@ class Constant:
     buffer: Buffer
 
     @property
+    def bytes(self) -> int:
+        return self.elements * self.buffer.dtype.bytes
+
+    @property
     def values(self) -> str:
         """The elements as C, in lines."""
         return _values(self.buffer)
@@ -161,6 +165,7 @@ class Shared:
     Attributes:
         project: begins the C names of what all networks use: the prefix of the first one.
         leads: the first network with the same states, of every network that has states.
+        alike: of every network, the plans of those with the same states, itself among them.
         arenas: bytes of the flat arena of every network: those that share states share it.
         generators: the networks that write tokens, with the function that does.
     """
@@ -168,6 +173,7 @@ class Shared:
     project: str
     store: Store
     leads: Mapping[str, str]
+    alike: Mapping[str, Sequence[Plan]]
     arenas: Mapping[str, int]
     generators: Mapping[str, Addition]
 
@@ -175,10 +181,10 @@ class Shared:
 def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], add: Additions | None = None) -> Shared:
     """What networks share; ``add`` finds those to which a function is added."""
     leads = groups({prefix: plan.program for prefix, plan in plans.items()})
-    peaks = {prefix: plan.memory[plan.target.memories[0].name].peak for prefix, plan in plans.items()}
-    arenas = {p: max(peaks[q] for q in plans if leads.get(q, q) == leads.get(p, p)) for p in plans}
+    alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
+    arenas = {p: max(plan.memory[plan.target.memories[0].name].peak for plan in found) for p, found in alike.items()}
     stored = store({prefix: plan.program for prefix, plan in plans.items()})
-    return Shared(next(iter(plans)), stored, leads, arenas, add(plans, descriptions, leads) if add is not None else {})
+    return Shared(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
 def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str, common: Shared) -> dict[str, Any]:

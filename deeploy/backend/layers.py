@@ -5,19 +5,18 @@ Named parts of expressions become constants, each where it is first needed, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
+from deeploy.backend.instance import SELF, loads
 from deeploy.graph.expr import Named, Value, Variable
 from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
 from deeploy.schedule.ir import TILE, Address, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Token, Wait
-
-PURPOSES = {"in": "IN", "out": "OUT", "early": "EARLY"}
 
 
 def macro(name: str) -> str:
@@ -26,10 +25,19 @@ def macro(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Outside:
+class Text:
+    """C that is printed later: what it mentions is noted then."""
+
+    parts: tuple[Variable | str, ...]
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.parts))
+
+
+@dataclass(frozen=True)
+class Outside(Text):
     """What lies in no arena, as C: a pointer, or the address of something that only transfers reach."""
 
-    text: str
     is_pointer: bool = True
 
 
@@ -58,85 +66,139 @@ class Printer:
     def layer(self, step: int) -> str:
         """The functions of one call, under a comment that says what it is."""
         layer = self.schedule.layers[step]
-        tile = f"int32_t {TILE}" if layer.tiling.tiles > 1 else "void"
         lines = [f"/* {line} */" for line in c.header(layer.call)]
         for name, body in layer.procedures.items():
             with mentions() as noted:
                 statements = self._statements(layer, body)
-            parameter = "void" if name == "early" else tile
-            unused = [] if parameter == "void" or TILE in noted.names() else [f"(void){TILE};"]
-            lines += [f"static void {name}_{layer.call.name}({parameter}) {{", *_indented(unused + statements), "}"]
+            has_tile = layer.tiling.tiles > 1 and name != "early"
+            unused = [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
+            lines += self._function(f"static void {name}_{layer.call.name}", noted, [*unused, *statements], has_tile)
         if _is_forked(layer):
-            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._body(layer)), "}"]
+            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer)), "}"]
+        with mentions() as noted:
+            statements = self._statements(layer, layer.body)
         kind = "static void" if self.is_flat else "TILED_LAYER"
-        lines += [f"{kind} layer_{layer.call.name}(void) {{", *([] if self.is_flat else [f"    RT_STEP(blocks, BLOCKS, {step});"])]
-        return "\n".join([*lines, *_indented(self._statements(layer, layer.body)), "}", ""])
+        stepped = [] if self.is_flat else [f"RT_STEP(blocks, BLOCKS, {step});"]
+        return "\n".join([*lines, *self._function(f"{kind} layer_{layer.call.name}", noted, [*stepped, *statements]), ""])
+
+    def _function(self, head: str, noted: Mentions, statements: list[str], has_tile: bool = False) -> list[str]:
+        """A function that gets an instance, and perhaps the number of a tile."""
+        loaded = loads(noted.names())
+        unused = [] if loaded or SELF.name in noted.names() else [f"(void){SELF};"]
+        parameters = f"instance *{SELF}" + f", int32_t {TILE}" * has_tile
+        return [f"{head}({parameters}) {{", *_indented([*unused, *loaded, *statements]), "}"]
+
+    def _forked(self, layer: Layer) -> list[str]:
+        """What a core of a team does: its argument is the instance, or says too which tile it is."""
+        with mentions() as noted:
+            lines = self._body(layer)
+        loaded, names = loads(noted.names()), noted.names()
+        argument, given = "argument", list[str]()
+        if layer.tiling.tiles > 1:
+            argument = "((const struct tile *)argument)->self"
+            given = [f"const int32_t {TILE} = ((const struct tile *)argument)->{TILE};"] if TILE in names else []
+        given += [f"instance *const {SELF} = {argument};"] if loaded or SELF.name in names else []
+        return [*(given or ["(void)argument;"]), *loaded, *lines]
 
     def initialise(self) -> list[str]:
         """What is done before the first inference."""
-        return [line for node in self.schedule.initialise for line in self._statement(None, node)]
+        return self._statements(None, self.schedule.initialise)
 
     # ---- statements
 
-    def _statements(self, layer: Layer | None, nodes: Sequence[Node]) -> list[str]:
-        return [line for node in nodes for line in self._statement(layer, node)]
+    def _statements(self, layer: Layer | None, nodes: Sequence[Node], declared: Mapping[str, str] | None = None) -> list[str]:
+        """Statements in order; a part of expressions is declared in front of the first one that needs it, unless a block has it to itself.
 
-    def _statement(self, layer: Layer | None, node: Node) -> list[str]:
+        Args:
+            declared: the values of the parts that are around, as C, by name.
+        """
+        lines: list[str] = []
+        known = dict(declared or {})
+        together = _together(nodes)
+        needed = [self._parts(node) for node in together]
+        for number, (node, parts) in enumerate(zip(together, needed, strict=True)):
+            others = {name for later in needed[number + 1 :] for name in later} if isinstance(node, Guard | Loop) else set(parts)
+            here = {name: value for name, value in parts.items() if name in others and name not in known}
+            inside = {} if isinstance(node, Guard | Loop) else {n: value for n, value in parts.items() if {**known, **here}[n] != value}
+            known |= here
+            statement = self._statement(layer, node, known)
+            lines += _constants(here)
+            lines += ["{", *_indented([*_constants(inside), *statement]), "}"] if inside else statement
+        return lines
+
+    def _parts(self, node: Node) -> dict[str, str]:
+        """The named parts that moves mention: their values as C, by name."""
+        if isinstance(node, Guard | Loop):
+            return {name: value for inner in node.body for name, value in self._parts(inner).items()}
+        with mentions() as noted:
+            if isinstance(node, Move):
+                self._move(node, node.owner)
+        return {part.name: str(part.value) for part in noted.parts()}
+
+    def _statement(self, layer: Layer | None, node: Node, declared: Mapping[str, str]) -> list[str]:
         if isinstance(node, Move):
-            return self._move(node)
+            return [self._move(node, None if layer is None else node.owner)]
         if isinstance(node, Wait):
-            return [f"rt_wait(DMA_{node.token.path}, {_ticket(node.token)});"]
+            return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, None if layer is None else layer.step)});"]
         if isinstance(node, Do):
             called = self.schedule.layers[node.step]
             has_tile = called.tiling.tiles > 1 and node.procedure != "early"
-            return [f"{node.procedure}_{called.call.name}({node.tile if has_tile else ''});"]
+            return [f"{node.procedure}_{called.call.name}({SELF}{f', {node.tile}' if has_tile else ''});"]
         if isinstance(node, Guard):
-            inner = self._statements(layer, node.body)
+            inner = self._statements(layer, node.body, declared)
             condition = " && ".join(map(_condition, node.conditions))
-            if len(inner) > 1 and inner[0] == "{":
-                return [f"if ({condition}) {{", *inner[1:]]
             return [f"if ({condition}) {inner[0]}"] if len(inner) == 1 else [f"if ({condition}) {{", *_indented(inner), "}"]
         if isinstance(node, Loop):
             head = f"for (int32_t {node.variable} = 0; {node.variable} < {node.trips}; {node.variable}++) {{"
-            return [head, *_indented(self._statements(layer, node.body)), "}"]
+            return [head, *_indented(self._statements(layer, node.body, declared)), "}"]
         if isinstance(node, Finish):
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         assert isinstance(node, Compute) and layer is not None
         if not _is_forked(layer):
-            return self._body(layer) if layer.body == (node,) else ["{", *_indented(self._body(layer)), "}"]
+            return self._body(layer)
         if layer.tiling.tiles == 1:
-            return [f"rt_fork({layer.work.cores}, body_{layer.call.name}, 0);"]
-        closure = f"{self.engine_levels[layer.call.kernel.engine].lower()} + {macro(layer.call.name + '.closure')}"
-        return [f"team({layer.work.cores}, body_{layer.call.name}, {closure}, {node.tile});"]
+            return [f"rt_fork({layer.work.cores}, body_{layer.call.name}, (void *){SELF});"]
+        return [f"team({layer.work.cores}, body_{layer.call.name}, {SELF}, {node.tile});"]
+
+    def _ticket(self, token: Token, step: int | None) -> str:
+        """The enumerator of a ticket, in the call of a step or, without one, before the first inference."""
+        if token.purpose != "constants":
+            return token.purpose.upper()
+        return "ONCE" if step is None else f"FOR_{self.schedule.layers[step].call.name.upper()}"
+
+    def tickets(self) -> dict[str, int]:
+        """The enumerators of all tickets; that of whole constants is called after the layer that needs them."""
+        found = {self._ticket(node.token, None): node.token.ticket for node in _every(self.schedule.initialise) if isinstance(node, Move)}
+        for layer in self.schedule.layers:
+            for node in _every([*(node for body in layer.procedures.values() for node in body), *layer.body]):
+                if isinstance(node, Move):
+                    found[self._ticket(node.token, node.owner)] = node.token.ticket
+        return dict(sorted(found.items(), key=lambda item: (item[0].startswith("FOR_"), item[1])))
 
     def _address(self, address: Address) -> str:
         if address.level:
-            base = f"{address.level.lower()} + {macro(address.block)}"
+            base = f"{SELF}->{address.level.lower()} + {macro(address.block)}"
         else:
             outside = self.outside[address.block]
-            base = f"(rt_address){outside.text}" if outside.is_pointer else outside.text
+            base = f"(rt_address){outside}" if outside.is_pointer else str(outside)
         if isinstance(address.offset, int):
             sign = "-" if address.offset < 0 else "+"
             return f"{base} {sign} {abs(address.offset)}" if address.offset else base
         return f"{base} + (rt_address)({address.offset})"
 
-    def _move(self, move: Move) -> list[str]:
-        """The call that moves a box; most are one run or rows of them."""
+    def _move(self, move: Move, step: int | None) -> str:
+        """The call that moves a box, for the call of a step; most are one run or rows of them."""
         verb = "rt_store" if move.is_store else "rt_fetch"
-        with mentions() as noted:
-            how = f"DMA_{move.token.path}, {_ticket(move.token)}, {self._address(move.near)}, {self._address(move.far)}"
-            box = move.box
-            if not box.axes:
-                text = f"{verb}_run({how}, {_unsigned(box.run)});"
-            elif len(box.axes) == 1:
-                text = f"{verb}_rows({how}, {_unsigned(box.run)}, {_unsigned(box.axes[0].count)}, {_unsigned(box.axes[0].pitch)});"
-            else:
-                near, far = self._address(move.near), self._address(move.far)
-                fields = [f".near = {near}", f".far = {far}", f".bytes = {_unsigned(box.run)}", f".axes = {len(box.axes)}"]
-                fields += [f".{name} = {{{', '.join(_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
-                text = f"{verb}(DMA_{move.token.path}, {_ticket(move.token)}, &(struct rt_box){{{', '.join(fields)}}});"
-        declared = declarations(noted.parts())
-        return ["{", *_indented([*declared, text]), "}"] if declared else [text]
+        ticketed = f"DMA_{move.token.path}, {self._ticket(move.token, step)}"
+        near, far, box = self._address(move.near), self._address(move.far), move.box
+        if not box.axes:
+            return f"{verb}_run({ticketed}, {near}, {far}, {_unsigned(box.run)});"
+        if len(box.axes) == 1:
+            rows, pitch = _unsigned(box.axes[0].count), _unsigned(box.axes[0].pitch)
+            return f"{verb}_rows({ticketed}, {near}, {far}, {_unsigned(box.run)}, {rows}, {pitch});"
+        fields = [f".near = {near}", f".far = {far}", f".bytes = {_unsigned(box.run)}", f".axes = {len(box.axes)}"]
+        fields += [f".{name} = {{{', '.join(_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
+        return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
     # ---- what a core computes
 
@@ -148,7 +210,8 @@ class Printer:
         views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
         views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
         level = self.engine_levels[call.kernel.engine].lower()
-        scratch = c.pieces(call, layer.tiling.sizes, {key: f"{level} + {macro(name)}" for key, name in call.scratch.items()})
+        bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
+        scratch = c.pieces(call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.limited if dim in work.parts}
         with mentions() as first:
@@ -157,11 +220,7 @@ class Printer:
             text = c.render(call, function, views, scratch, extent, self.lookup, c.message_number(self.program, layer.step))
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
         lines = declarations(first.parts()) + empty
-        lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
-        if not _is_forked(layer):
-            return lines
-        is_tiled = TILE in first.names() | noted.names()
-        return [f"const int32_t {TILE} = *(const int32_t *)argument;" if is_tiled else "(void)argument;", *lines]
+        return lines + declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
 
     def _dtype(self, buffer: str) -> DType:
         found: Buffer = self.program.buffers[buffer]
@@ -174,8 +233,8 @@ class Printer:
         outside = self.outside.get(operand.address.block) if not operand.address.level else None
         begin = f"({kind})({self._address(operand.address)})"
         if outside is not None and outside.is_pointer:  # C converts one of unknown type, but does not add to it
-            begin = outside.text if operand.element == 0 else f"({kind}){outside.text}"
-        return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + ({operand.element});"
+            begin = str(outside) if operand.element == 0 else f"({kind}){outside}"
+        return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + {_factor(operand.element)};"
 
 
 def _is_forked(layer: Layer) -> bool:
@@ -188,8 +247,24 @@ def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:
     return [name for name in operands if name in names]
 
 
-def _ticket(token: Token) -> str:
-    return PURPOSES.get(token.purpose, str(token.ticket))
+def _together(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with neighbouring guards of the same conditions as one."""
+    found: list[Node] = []
+    for node in nodes:
+        last = found[-1] if found else None
+        if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
+            found[-1] = Guard(node.conditions, (*last.body, *node.body))
+        else:
+            found.append(node)
+    return found
+
+
+def _every(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, and those inside of guards and loops."""
+    for node in nodes:
+        yield node
+        if isinstance(node, Guard | Loop):
+            yield from _every(node.body)
 
 
 def _condition(condition: Condition) -> str:
@@ -201,14 +276,25 @@ def _condition(condition: Condition) -> str:
 def _unsigned(value: Value) -> str:
     if isinstance(value, int):
         return str(value)
-    terms = value.affine().terms
+    return f"(uint32_t){_factor(value)}"
+
+
+def _factor(value: Value) -> str:
+    """A value as C that binds as tightly as a name."""
+    if isinstance(value, int) and value >= 0:
+        return str(value)
+    terms = () if isinstance(value, int) else value.affine().terms
     is_name = len(terms) == 1 and value == terms[0][0] and isinstance(terms[0][0], Named | Variable)
-    return f"(uint32_t){value}" if is_name else f"(uint32_t)({value})"
+    return str(value) if is_name else f"({value})"
 
 
 def declarations(parts: Iterable[Named]) -> list[str]:
     """The C constants that named parts of expressions become."""
-    return [f"const int32_t {part.name} = {part.value};" for part in parts]
+    return _constants({part.name: str(part.value) for part in parts})
+
+
+def _constants(values: Mapping[str, str]) -> list[str]:
+    return [f"const int32_t {name} = {value};" for name, value in values.items()]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
 from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
+from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.graph import names
 from deeploy.midend.lifetime import FOR_EVER
@@ -44,8 +45,8 @@ def network(
     outside = _outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
     schedule = build(plan)
     check(plan, schedule)
-    levels = {engine.name: engine.memory for engine in target.engines}
-    printer = Printer(schedule, program, outside, levels, is_flat, lookup, instances, common.project)
+    engine_levels = {engine.name: engine.memory for engine in target.engines}
+    printer = Printer(schedule, program, outside, engine_levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [(call.name, printer.layer(step)) for step, call in enumerate(program.calls)],
@@ -54,7 +55,10 @@ def network(
         "resident": [name for name, kept in resident.items() if kept],
         "outer": "" if is_flat else target.outward(target.engines[0].memory)[0].far,
         "default": plan.machine.default_memory,
-        "levels": list(plan.memory),
+        "fields": fields(common.alike[prefix]),
+        "levels": levels([plan]),
+        "has_owner": program.growth is not None and not is_flat,
+        "tickets": printer.tickets(),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
         "has_tiles": any(layer.tiling.tiles > 1 for layer in schedule.layers),
         "initialise": printer.initialise(),
@@ -107,16 +111,16 @@ def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, O
     result = {}
     for name, buffer in program.buffers.items():
         if program.growth is not None and name == program.growth.position:
-            result[name] = Outside(f"&{c.POSITION}")
+            result[name] = Outside((SELF, f"->{POSITION}"))
         elif buffer.role is Role.INPUT:
-            result[name] = Outside(f"inputs[{program.inputs.index(name)}]")
+            result[name] = Outside((SELF, f"->inputs[{program.inputs.index(name)}]"))
         elif buffer.role is Role.OUTPUT:
-            result[name] = Outside(f"outputs[{program.outputs.index(name)}]")
+            result[name] = Outside((SELF, f"->outputs[{program.outputs.index(name)}]"))
         elif buffer.memory:
-            result[name] = Outside(f"{buffer.memory.lower()} + {offsets[symbol(prefix, name)]}", False)
+            result[name] = Outside((SELF, f"->{buffer.memory.lower()} + {offsets[symbol(prefix, name)]}"), False)
         elif buffer.role is Role.CONSTANT:
-            block = far_name(name) if name in plan.fetched else name
-            result[block] = Outside(f"constants + {offsets[symbol(prefix, name)]}" if is_far else symbol(prefix, name), not is_far)
+            block, own = far_name(name) if name in plan.fetched else name, symbol(prefix, name)
+            result[block] = Outside((SELF, f"->{CONSTANTS} + {offsets[own]}") if is_far else (own,), not is_far)
     return result
 
 

@@ -20,6 +20,9 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Growth, Program, Role
 
 _FRACTION = 16  # bits of scores behind the point
+_WEIGHT = 24  # the best token weighs 2^_WEIGHT
+_BUCKET = 13  # so many bits of a distance are one bucket: an eighth of an octave
+_BUCKETS = _WEIGHT << (_FRACTION - _BUCKET)
 TOKEN, PLACE, MASK = "ids", "places", "mask"  # what inputs are, and the C arrays that hold them
 
 
@@ -73,19 +76,46 @@ class Reader:
 
 
 @dataclass(frozen=True)
+class Array:
+    """Memory that writing needs: an array in C."""
+
+    type: str
+    name: str
+    elements: int
+    comment: str
+
+
+@dataclass(frozen=True)
 class Generator:
-    """``step`` writes; ``prompt`` reads, where it is worth it: from ``worth`` tokens on."""
+    """``step`` writes; ``prompt`` reads, where it is worth it: from ``worth`` tokens on.
+
+    Attributes:
+        lead: the first network with the same states, whose instances both work on.
+    """
 
     step: Reader
     prompt: Reader | None
     worth: int
+    lead: str
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays that hold inputs and scores, and the sums of probabilities."""
+        readers = [reader for reader in (self.step, self.prompt) if reader is not None]
+        rows, scored = (max(getattr(reader, count) for reader in readers) for count in ("rows", "scored"))
+        elements = {TOKEN: rows, PLACE: rows, MASK: max((r.mask.rows * r.mask.columns for r in readers if r.mask), default=0)}
+        comments = {TOKEN: "that are read next", PLACE: "of the new rows", MASK: "of the rows that are seen"}
+        found = [Array(dtype.c, kind, elements[kind], comments[kind]) for kind, dtype in self.step.kinds.items()]
+        found.append(Array(self.step.score.c, "scores", scored * self.step.tokens, "of the tokens that may follow"))
+        return [*found, Array("uint64_t", "sums", _BUCKETS + 1, "of probabilities, by distance from the best token")]
 
     def files(self, lookup: TemplateLookup) -> dict[str, str | bytes]:
         """The C function; its declaration is part of the network's header."""
         step = self.step
-        values = {"prefix": step.prefix, "step": step, "prompt": self.prompt, "worth": self.worth, "fraction": _FRACTION}
+        values = {"prefix": step.prefix, "lead": self.lead, "step": step, "prompt": self.prompt, "worth": self.worth}
+        values |= {"fraction": _FRACTION, "weight": _WEIGHT, "bucket": _BUCKET}
         values |= {"kinds": step.kinds, "token_array": TOKEN, "place_array": PLACE, "mask_array": MASK}
-        values |= {"exponents": [round(2 ** (24 - i / 16)) for i in range(17)]}
+        values |= {"exponents": [round(2 ** (_WEIGHT - i / 16)) for i in range(17)]}
         return {f"src/{step.prefix}_generate.c": lookup.get_template("generate.c.mako").render(**values)}
 
 
@@ -167,7 +197,7 @@ def generators(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], 
         if step.rows == 1:
             others = [r for p, r in readers.items() if leads[p] == leads[prefix] and r.rows > 1 and _suits(r, step)]
             prompt = max(others, key=lambda r: r.rows, default=None)
-            result[prefix] = Generator(step, prompt, 0 if prompt is None else _worth(prompt, step))
+            result[prefix] = Generator(step, prompt, 0 if prompt is None else _worth(prompt, step), leads[prefix])
     return result
 
 

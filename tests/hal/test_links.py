@@ -28,24 +28,28 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MUTANTS = {
     "sent while a transfer still writes it": (
-        (CODE, "    rt_send(", "    rt_store_run(DMA_L2_L1, 3, l1 + AT_T12_WEIGHTS, l2 + AT_T12, 128);\n    rt_send("),
+        (CODE, "    rt_send(", "    rt_store_run(DMA_L2_L1, 3, self->l1 + AT_T12_WEIGHTS, self->l2 + AT_T12, 128);\n    rt_send("),
         "What a transfer moves is left alone",
     ),
     "sent although nobody wrote it": (
-        (CODE, "    store_MatMul_10();", "    if (0) store_MatMul_10();"),
+        (CODE, "    store_MatMul_10(self);", "    if (0) store_MatMul_10(self);"),
         "What is sent was written in this inference",
     ),
     "sent beyond its block": ((CODE, "tag, x, 128);", "tag, x, 1 << 20);"), "stay within one"),
     "received where only reading is allowed": (
         (
             CODE,
-            "int8_t *const y = (int8_t *)(l2 + AT_T8_QUANTISED);",
-            "int8_t *const y = (int8_t *)(rt_address)network_constant_t12_weights;",
+            "int8_t *const y = (int8_t *)(self->l2 + AT_T8_QUANTISED);",
+            "(void)self;\n    int8_t *const y = (int8_t *)(rt_address)network_constant_t12_weights;",
         ),
         "Constants and inputs are only read",
     ),
     "received in a far level": (
-        (CODE, "int8_t *const y = (int8_t *)(l2 + AT_T8_QUANTISED);", "int8_t *const y = (int8_t *)l3;"),
+        (
+            CODE,
+            "int8_t *const y = (int8_t *)(self->l2 + AT_T8_QUANTISED);",
+            "(void)self;\n    int8_t *const y = (int8_t *)rt_arena(LEVEL_L3);",
+        ),
         "Links reach arenas and announced arrays of near levels",
     ),
     "fewer bytes than expected": ((CODE, "tag, x, 128);", "tag, x, 64);"), "chip 0 expects tag 2 of 128 bytes from chip 1"),

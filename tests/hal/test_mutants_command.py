@@ -21,13 +21,13 @@ enum {
 };
 
 static void layer_body(void *argument) {
-    const int32_t t = *(const int32_t *)argument; /* 7 */
+    const int32_t t = ((const struct tile *)argument)->t; /* 7 */
     const int32_t n = smaller(4, 9 - t);
     if (n <= 0) return;
-    rt_fetch_run(DMA_L2_L1, IN, l1 + AT_A + t % 2 * 8, (rt_address)inputs[0], 64);
+    rt_fetch_run(DMA_L2_L1, IN, self->l1 + AT_A + t % 2 * 8, (rt_address)self->inputs[0], 64);
     rt_wait(DMA_L2_L1, IN);
     rt_barrier();
-    team(8, layer_body, l1 + AT_B, 0);
+    team(8, layer_body, self->l1 + AT_B, 0);
     kernel(&(struct kernel){.x = x, .y = y, .n = n});
 }
 
@@ -112,17 +112,17 @@ def test_what_is_said_of_mutants(subject: Subject) -> None:
     A stride between batches of one has no effect on a kernel, the length of a sum has one.
     """
     text = subject.sources()[subject.paths[0]]
-    closure = re.search(r"l1 \+ AT_\w+__CLOSURE", text)
-    assert closure is not None
+    window = re.search(r"self->l1 \+ AT_\w+__Y\b", text)
+    assert window is not None
     wait = "rt_wait(DMA_L2_L1, IN);"
     given = [
         replaced(subject, "wait dropped", wait, "(void)0;"),
         replaced(subject, "wait dropped", wait, "rt_wait(DMA_L2_L1, IN;"),
         replaced(subject, "comparison changed", wait, f"if (1 < 2) {wait}"),
         replaced(subject, "wait later", wait, f"rt_wait(DMA_L3_L2, 5); {wait}"),
-        replaced(subject, "comparison changed", wait, f"if (inputs) {wait}"),
-        replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)({closure[0]}); {wait}"),
-        replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)(l1 + 1400); {wait}"),
+        replaced(subject, "comparison changed", wait, f"if (self->inputs) {wait}"),
+        replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)({window[0]}); {wait}"),
+        replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)(self->l1 + 1400); {wait}"),
         replaced(subject, "number raised", "smaller(1, 6 - part_m)", "smaller(2, 6 - part_m)"),
         replaced(subject, "number raised", "0", "1", text.count("0", 0, text.index(".y_batch = {") + 12)),
         replaced(subject, "number raised", "20", "21", text.count("20", 0, text.index(".depth = 20"))),

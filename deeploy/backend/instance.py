@@ -1,0 +1,55 @@
+"""The instance structure of a network: all that it keeps between calls of its functions, which each of them gets as a pointer.
+
+Networks that share states share one structure, that of the first of them: an instance is one set of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from deeploy.graph.expr import Variable
+from deeploy.midend.plan import Plan
+from deeploy.schedule.build import LIVE, PAST
+
+SELF = Variable("self", 0, 0)  # the pointer to the instance, in expressions and texts, which note that it is mentioned
+POSITION = "position"  # the field that points to the number of rows before an inference
+CONSTANTS = "constants"
+_ROWS = (PAST, LIVE)  # fields that expressions mention by their names alone
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the structure: its C type with the blank in front of the name, where one is needed, and what it holds."""
+
+    type: str
+    name: str
+    comment: str = ""
+
+
+def levels(plans: Sequence[Plan]) -> list[str]:
+    """The memories in which networks have something, behind the first one of all."""
+    used = {p.level for plan in plans for p in plan.placements} | {b.memory for plan in plans for b in plan.program.buffers.values()}
+    return [level for number, level in enumerate(plans[0].memory) if number == 0 or level in used]
+
+
+def fields(plans: Sequence[Plan]) -> Sequence[Field]:
+    """The fields that the functions of networks with equal states read, or those of a single network."""
+    first = plans[0]
+    found = [Field("const void *const *", "inputs", "the arrays of the inference that runs"), Field("void *const *", "outputs")]
+    arenas = "where the arena begins" if first.target.is_flat else "where the arenas of the machine's memories begin"
+    found += [Field("uintptr_t ", level.lower(), arenas * (number == 0)) for number, level in enumerate(levels(plans))]
+    if not first.target.is_flat and first.target.memory(first.machine.default_memory).is_far:
+        found.append(Field("uintptr_t ", CONSTANTS, "where the constants begin that only transfers reach"))
+    if first.program.growth is not None:
+        found.append(Field("int32_t ", PAST, "rows of the states before an inference"))
+        found.append(Field("int32_t ", LIVE, "and with its own"))
+    if any(plan.program.growth is not None and plan.program.growth.position for plan in plans):
+        found.append(Field("int64_t ", "first_row", "the former, as calls read it"))
+        found.append(Field("const int64_t *", POSITION, "where they do"))
+    return found
+
+
+def loads(names: Iterable[str]) -> list[str]:
+    """What a function begins with that mentions these names: numbers of rows."""
+    return [f"const int32_t {name} = {SELF}->{name};" for name in _ROWS if name in names]
