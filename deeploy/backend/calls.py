@@ -239,16 +239,6 @@ def render(
     return text.strip()
 
 
-def header(call: Call) -> tuple[str, ...]:
-    """What the comment above a layer says."""
-    inputs = ", ".join(str(t) for t in call.node.inputs if t is not None)
-    macs = call.geometry.macs()
-    return (
-        f"{names.comment(call.node.name)}: {names.comment(call.node.op)} {inputs} -> {', '.join(map(str, call.node.outputs))}",
-        *([f"{macs} multiply-accumulates"] if macs else []),
-    )
-
-
 def limits(attrs: Mapping[str, Any], dtype: DType) -> tuple[str, str]:
     """The attributes ``low`` and ``high`` as C constants; None means unbounded."""
     low, high = attrs.get("low"), attrs.get("high")

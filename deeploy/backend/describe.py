@@ -96,7 +96,7 @@ def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
     name = placement.buffers[0]
     known = plan.program.buffers.get(name)
     is_lasting = placement.first == FOR_EVER and placement.last >= len(plan.program.calls)
-    kind = "closure" if name.endswith(".closure") else "other network's" if is_lasting else "window"
+    kind = "other network's" if is_lasting else "window"
     kind = known.role.value if known is not None else kind
     return {
         "name": "=".join(placement.buffers),

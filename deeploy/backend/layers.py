@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
+from deeploy.backend.comments import comment
 from deeploy.backend.instance import SELF, loads
 from deeploy.graph.expr import Named, Value, Variable
 from deeploy.graph.mentions import Mentions, mentions
@@ -48,6 +49,7 @@ class Printer:
     Attributes:
         schedule: of the network, and ``program`` what it was built from.
         outside: what lies in no arena, by its block.
+        places: where buffers lie, in words.
         engine_levels: the memory of every engine.
         is_flat: there is one memory, and no runtime that has to know of it.
         instances: the kernel instances of the project, to which those of the network are added.
@@ -57,6 +59,7 @@ class Printer:
     schedule: Schedule
     program: Program
     outside: Mapping[str, Outside]
+    places: Mapping[str, str]
     engine_levels: Mapping[str, str]
     is_flat: bool
     lookup: TemplateLookup
@@ -66,7 +69,8 @@ class Printer:
     def layer(self, step: int) -> str:
         """The functions of one call, under a comment that says what it is."""
         layer = self.schedule.layers[step]
-        lines = [f"/* {line} */" for line in c.header(layer.call)]
+        types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
+        lines = comment(layer, self.places, types, self._windows(layer))
         for name, body in layer.procedures.items():
             with mentions() as noted:
                 statements = self._statements(layer, body)
@@ -221,6 +225,14 @@ class Printer:
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
         lines = declarations(first.parts()) + empty
         return lines + declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
+
+    def _windows(self, layer: Layer) -> dict[str, list[str]]:
+        """The memories in which operands have windows, from the kernel's own outwards."""
+        found: dict[str, list[str]] = {}
+        for region in layer.regions.values():
+            found.setdefault(region.operand, []).append(region.near.level)
+        inner = self.engine_levels[layer.call.kernel.engine]
+        return {name: sorted(levels, key=lambda level: level != inner) for name, levels in found.items()}
 
     def _dtype(self, buffer: str) -> DType:
         found: Buffer = self.program.buffers[buffer]

@@ -46,7 +46,7 @@ def network(
     schedule = build(plan)
     check(plan, schedule)
     engine_levels = {engine.name: engine.memory for engine in target.engines}
-    printer = Printer(schedule, program, outside, engine_levels, is_flat, lookup, instances, common.project)
+    printer = Printer(schedule, program, outside, _places(plan), engine_levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [(call.name, printer.layer(step)) for step, call in enumerate(program.calls)],
@@ -122,6 +122,21 @@ def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, O
             block, own = far_name(name) if name in plan.fetched else name, symbol(prefix, name)
             result[block] = Outside((SELF, f"->{CONSTANTS} + {offsets[own]}") if is_far else (own,), not is_far)
     return result
+
+
+def _places(plan: Plan) -> dict[str, str]:
+    """Where every buffer lies, in words."""
+    flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
+    found = {}
+    for name, buffer in plan.program.buffers.items():
+        if plan.program.growth is not None and name == plan.program.growth.position:
+            found[name] = "the instance"
+        elif buffer.role in (Role.INPUT, Role.OUTPUT):
+            found[name] = "the caller's array"
+        else:
+            home = plan.homes.get(name) or buffer.memory or plan.machine.default_memory
+            found[name] = flat.get(buffer.role, "the arena") if plan.target.is_flat else home
+    return found
 
 
 def _blocks(plan: Plan) -> list[tuple[str, str, int, int, int, int]]:

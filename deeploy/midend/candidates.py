@@ -23,7 +23,6 @@ from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, thinn
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
-CLOSURE_BYTES = 8  # what a forked body is told: which tile, and which slot of cross-call windows
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
@@ -38,7 +37,7 @@ class Candidate:
 
     Attributes:
         hops: per operand, where it comes from or goes to.
-        bytes: in the engine's memory, and then in every memory further out: windows, scratch and closures.
+        bytes: in the engine's memory, and then in every memory further out: windows and scratch.
         cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
         early: cycles saved when the early windows are there already.
         early_bytes: of these windows, in the engine's memory.
@@ -296,7 +295,6 @@ class Tiler:
                 around = around + self._aligned(self.volumes[name].widest, 1) * slots
             whole = in_place(self.call, self.windows[name]) if hops[name] == 0 else frozenset()
             fits = fits & np.all([self.trips[d] == 1 for d in whole if d in self.dims], axis=0)
-        used = used + np.where(self.tiles > 1, self._aligned(CLOSURE_BYTES, 0), 0)
         for level, taken in zip(self.levels if self.paths else (), (used, around), strict=False):
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)
@@ -346,7 +344,7 @@ class Tiler:
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
-        used[0] = int(self._scratch(tiling.sizes)) + (self._aligned(CLOSURE_BYTES, 0) if tiling.tiles > 1 else 0)
+        used[0] = int(self._scratch(tiling.sizes))
         windows: dict[str, list[cost.TransferCost]] = {}
         issue = early_issue = 0.0
         early_bytes = 0

@@ -1,7 +1,7 @@
 """Place: an address for everything that a choice puts into each memory.
 
 Every memory is a packing problem of its own (``deeploy.midend.pack``): buffers at home there for as long as they are alive,
-windows, scratch and closures for the step of their call, windows that are filled early from the step before.
+windows and scratch for the step of their call, windows that are filled early from the step before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeploy.graph.target import Target
-from deeploy.midend.candidates import CLOSURE_BYTES
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
 from deeploy.midend.program import Program, ahead, content
@@ -23,7 +22,7 @@ SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway; on a f
 class Placement:
     """``size`` bytes at ``offset`` of a level's arena, from step ``first`` to ``last``; shared by ``buffers``.
 
-    Windows are named ``CALL.OPERAND``, closures ``CALL.closure``; the window of an operand in a memory further out
+    Windows are named ``CALL.OPERAND``; the window of an operand in a memory further out
     ends in ``@LEVEL``.
     """
 
@@ -82,8 +81,6 @@ def tenants(
         tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
         for key, name in call.scratch.items():
             result.append(Tenant(inner, int(call.kernel.scratch[key].total(call.node, tile)), step, step, (name,)))
-        if tiling.tiles > 1:
-            result.append(Tenant(inner, CLOSURE_BYTES, step, step, (f"{call.name}.closure",)))
     return result
 
 

@@ -173,11 +173,11 @@ class _Explanation:
     # ---- memory
 
     def own(self) -> list[Placement]:
-        """This call's windows, scratch and closure."""
+        """This call's windows and scratch."""
         return self.overview.own.get(self.call.name, [])
 
     def free(self, hop: int, step: int) -> int:
-        """Bytes of a memory that are not taken in a step by anything but this call's windows, scratch and closure."""
+        """Bytes of a memory that are not taken in a step by anything but this call's windows and scratch."""
         level = self.levels[hop]
         use = self.plan.memory[level]
         own = sum(p.size for p in self.own() if p.level == level and p.first <= step <= p.last)

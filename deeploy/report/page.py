@@ -17,7 +17,7 @@ from deeploy.report.memory_map import memory_map
 
 _ASSETS = Path(__file__).parent / "assets"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_KINDS = {"local": "activations", "window": "windows of tiles", "constant": "constants", "state": "state", "scratch": "scratch, closures"}
+_KINDS = {"local": "activations", "window": "windows of tiles", "constant": "constants", "state": "state", "scratch": "scratch"}
 _BUTTONS = (
     ("+", "in", "zoom in"),
     (MINUS, "out", "zoom out"),
@@ -107,7 +107,7 @@ def _memory(entry: Document) -> str:
         if drawn:
             maps.append(tag("figure", tag("figcaption", text(level)), scrolled(drawn), id=f"map-{entry['name']}-{level}"))
     kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]} | ({"constant"} if entry["machine"] else set())
-    shown = {kind: words for kind, words in _KINDS.items() if kind in kinds or (kind == "scratch" and "closure" in kinds)}
+    shown = {kind: words for kind, words in _KINDS.items() if kind in kinds}
     colours = legend((f"kind-{kind}", text(words)) for kind, words in shown.items())
     note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover for name and size."
     return section("Memory", colours, *maps, note=note)

@@ -20,7 +20,7 @@ from deeploy.graph.expr import evaluate
 from deeploy.graph.nest import Part
 from deeploy.graph.target import Target
 from deeploy.midend import cost
-from deeploy.midend.candidates import CLOSURE_BYTES, Candidate, Tiler
+from deeploy.midend.candidates import Candidate, Tiler
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
 from deeploy.midend.tiling import Footprints, Stream
@@ -168,7 +168,6 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     used = [0] * len(levels)
     tile = {**tiler.call.geometry.extents, **candidate.tiling.sizes}
     used[0] = sum(-(-found.total(tiler.call.node, tile) // 8) * 8 for found in tiler.call.kernel.scratch.values())
-    used[0] += CLOSURE_BYTES * (candidate.tiling.tiles > 1)
     ways = {path.name: (Way(path.name, False), Way(path.name, True)) for path in tiler.paths}
     late = {path.name: Way(path.name, False) for path in tiler.paths}  # what still comes in when constants are there early
     early_bytes = 0

@@ -28,6 +28,6 @@ def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple
     found = tenants(program, load("siracusa"), [Tiling((Loop("k", 2, 1),), (early, late), None)] * 4, {}, [], {})
     for step in range(4):
         windows = {t.buffers[0]: t for t in found if t.last == step}
-        assert set(windows) == {f"c{step}.w", f"c{step}.x", f"c{step}.closure"} and {t.level for t in windows.values()} == {"L1"}
+        assert set(windows) == {f"c{step}.w", f"c{step}.x"} and {t.level for t in windows.values()} == {"L1"}
         assert (windows[f"c{step}.w"].size, windows[f"c{step}.w"].first) == (128, first[step])
         assert (windows[f"c{step}.x"].size, windows[f"c{step}.x"].first) == (64, step)

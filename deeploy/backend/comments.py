@@ -1,0 +1,86 @@
+"""The comment in front of a layer: what is emitted for it, in words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+from deeploy.graph import names
+from deeploy.graph.types import DType
+from deeploy.midend.program import Call
+from deeploy.midend.tiling import Tiling
+from deeploy.schedule.ir import Layer
+
+_WIDTH = 140  # columns
+
+
+def comment(layer: Layer, places: Mapping[str, str], types: Mapping[str, DType], windows: Mapping[str, Sequence[str]]) -> list[str]:
+    """The lines of the comment: node and work, kernel, engine and tiles, operands and where they are, what is done to results.
+
+    Args:
+        places: where buffers lie, and ``types`` their elements, by name.
+        windows: the memories in which an operand has windows, from the kernel's own outwards, by its name.
+    """
+    call = layer.call
+    macs = call.geometry.macs()
+    head = f"{names.comment(call.node.name)}: {names.comment(call.node.op)}" + f", {macs} multiply-accumulates" * bool(macs)
+    parts = [f"{head}.", f"{_kernel(layer)}.", f"{_operands(call, places, types, windows)}.", *_epilogue(call)]
+    lines = [line for part in parts for line in textwrap.wrap(part, _WIDTH - 3, break_long_words=False, break_on_hyphens=False)]
+    return [f"{' *' if number else '/*'} {line}" + " */" * (number == len(lines) - 1) for number, line in enumerate(lines)]
+
+
+def _kernel(layer: Layer) -> str:
+    kernel, cores = layer.call.kernel, layer.work.cores
+    if layer.accelerator is not None:
+        where = f" for the accelerator {layer.accelerator}"
+    elif cores > 1:
+        where = f" on {cores} cores of {kernel.engine}, which divide {layer.tiling.core_dim}"
+    else:
+        where = f" on {kernel.engine}"
+    return f"Kernel {kernel.name}{where}{_tiles(layer.tiling, layer.is_double)}"
+
+
+def _tiles(tiling: Tiling, is_double: bool) -> str:
+    if tiling.tiles == 1:
+        return ""
+    order = "of which one is computed while the next one is fetched" if is_double else "one after the other"
+    if len(tiling.loops) == 1:
+        return f", in {tiling.tiles} tiles of {tiling.loops[0].tile} along {tiling.loops[0].dim}, {order}"
+    cuts = [f"{loop.trips} of {loop.tile} along {loop.dim}" for loop in tiling.loops]
+    return f", in {tiling.tiles} tiles ({_listed(cuts, 'by')}), {order}"
+
+
+def _operands(call: Call, places: Mapping[str, str], types: Mapping[str, DType], windows: Mapping[str, Sequence[str]]) -> str:
+    """What is read and written, those that lie and move alike together."""
+    told = {}
+    for verb in ("reads", "writes"):
+        groups: dict[str, list[str]] = {}
+        for name, operand in call.operands.items():
+            if (name in call.writes) == (verb == "writes"):
+                place, steps = places[operand.buffer], windows.get(name, ())
+                way = "to" if verb == "writes" else "from"
+                where = f"{way} {place} through windows in {_listed(steps)}" if steps else f"in {place}"
+                shape = ",".join(map(str, operand.access.shape))
+                groups.setdefault(where, []).append(f"{name} {types[operand.buffer].value}[{shape}]")
+        told[verb] = "; ".join(f"{_listed(group)} {where}" for where, group in groups.items())
+    text = "; ".join(f"{verb} {what}" for verb, what in told.items() if what)
+    return text[:1].upper() + text[1:]
+
+
+def _epilogue(call: Call) -> list[str]:
+    """The stages behind the kernel's body, as formulas."""
+    stages, attrs = call.node.epilogue, call.node.attrs
+    value = "acc + bias" if "bias" in stages else "acc"
+    limited = ""
+    if any(stage in stages for stage in ("requantise", "clamp")):
+        low, high = attrs["low"], attrs["high"]
+        limited = f", from {low} to {high}" if low is not None and high is not None else f", at least {low}" * (low is not None)
+    if "requantise" in stages:
+        ties = "" if attrs.get("even") is None else ", ties to even"
+        value = f"({'(acc + bias)' if 'bias' in stages else 'acc'} * mul + add) >> {attrs['shift']}{ties}"
+    return [f"Results: {value}{limited}."] if stages else []
+
+
+def _listed(words: Iterable[str], last: str = "and") -> str:
+    *front, end = words
+    return f"{', '.join(front)} {last} {end}" if front else end
