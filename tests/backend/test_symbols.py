@@ -27,7 +27,8 @@ OWN = [
     "OUT", "blocks", "BLOCKS", "smaller", "quotient", "sources", "results", "l1", "constants", "constant_run", "closure", "argument",
     "t", "LEVEL_L1", "machine", "int8_t", "INFINITY", "NAN", "kernel", "rt_machine", "DMA_L2_L1", "input_0_shape", "output_0_shape",
     "LAYER", "network_run", "NULL", "unix", "while_", "while", "EARLY", "levels", "engines", "main", "bytes", "memory", "own", "none",
-    "layer_run", "add_f32_f32_f32", "kernel_add_f32_f32_f32", "AT_run", "fetch_run", "run_fetch",
+    "layer_run", "add_f32_f32_f32", "kernel_add_f32_f32_f32", "AT_run", "fetch_run", "run_fetch", "self", "instance", "tile",
+    "default_instance", "instance_run", "ONCE", "FOR_run", "first_row", "near", "writer",
 ]
 # fmt: on
 
@@ -108,6 +109,24 @@ PROJECTS: dict[str, tuple[tuple[str, ...], Callable[[Path, str], deeploy.Compile
     "writer": (("prompt", "step"), _writer),
     "fallback": (("filled",), _with_fallback),
 }
+
+
+@pytest.mark.parametrize("flags", [(), ("-DDEEPLOY_STATIC_ARENA",), ("-DDEEPLOY_BINARY_WEIGHTS",), ("-DDEEPLOY_PROFILE",)])
+def test_networks_with_states_link_with_each_other(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Two projects of two networks each, and one without states, as one object: no name is defined twice, and all have a prefix."""
+    path = decoders.writer(tmp_path)
+    dims = {f"{name}:rows": rows for name, rows in (("ask", 4), ("tell", 1), ("prompt", 4), ("step", 1))}
+    objects = []
+    for pair in (("ask", "tell"), ("prompt", "step")):
+        own = {key: rows for key, rows in dims.items() if key.split(":")[0] in pair}
+        deeploy.compile(dict.fromkeys(pair, path), dims=own, context=24).write(tmp_path / pair[0])
+        objects += _objects(tmp_path / pair[0], tmp_path / f"objects_{pair[0]}", *flags)
+    deeploy.compile({"one": product(tmp_path / "m.onnx", 0)}).write(tmp_path / "one")
+    objects += _objects(tmp_path / "one", tmp_path / "objects_one", *flags)
+    subprocess.run(["ld", "-r", *map(str, objects), "-o", str(tmp_path / "all.o")], check=True, capture_output=True)
+    seen = _seen([tmp_path / "all.o"])
+    assert {f"{name}_{entry}" for name in ("tell", "step") for entry in ("instance_generate", "instance_run", "seek")} <= seen
+    assert {name for name in seen if not name.startswith(("ask_", "tell_", "prompt_", "step_", "one_"))} <= SHARED
 
 
 @pytest.mark.parametrize("target", ["generic", "siracusa"])

@@ -1,0 +1,69 @@
+"""What emitted C must not have: factors of one, tickets without a name, a condition asked twice, a number computed twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import deeploy
+from deeploy.midend.machine import Options
+from tests.e2e import decoders
+from tests.simulate import nets
+
+FAR = Options({"l1": 4000, "l2": 9000}, buffering="double", default_memory="L3")
+
+NETWORKS: dict[str, Callable[[Path], deeploy.Compiled]] = {
+    "perceptron": lambda folder: nets.perceptron(folder, Options({"l1": 2000})),
+    "far": lambda folder: nets.perceptron(folder, FAR),
+    "convolutions": lambda folder: nets.convolutions(folder, Options({"l1": 6000})),
+    "filters": lambda folder: nets.filters(folder, Options({"l1": 6000, "l2": 20000}, default_memory="L3")),
+    "states": lambda folder: deeploy.compile(
+        decoders.decoder(folder, is_quantised=True), "siracusa", context=24, options=Options({"l1": 1300})
+    ),
+    "flat": lambda folder: deeploy.compile(decoders.decoder(folder), context=8),
+}
+
+
+def _functions(text: str) -> Iterator[tuple[str, str]]:
+    """Name and body of every function of a file."""
+    for match in re.finditer(r"^(?:static|TILED_LAYER|enum) [^;=\n]*?(\w+)\([^;=\n]*\) \{\n(.*?)^\}$", text, re.MULTILINE | re.DOTALL):
+        yield match[1], match[2]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_emitted_c_is_readable(tmp_path: Path, name: str) -> None:
+    compiled = NETWORKS[name](tmp_path)
+    text = compiled.files()["src/network.c"]
+    assert isinstance(text, str)
+    assert not re.findall(r"(?<![\w.])1 \*(?![\w/])|\* 1(?![\w.])", text)
+    assert not re.findall(r"\brt_\w+\(\w+, \d+[,)]", text), "a ticket without a name"
+    assert not re.findall(r"\{\s*\}", text)
+    assert not re.findall(r"^ +\{$", text, re.MULTILINE), "a block that is none of an if or a loop"
+    functions = dict(_functions(text))
+    assert len(functions) > len(compiled.network.program.calls)
+    for function, body in functions.items():
+        conditions = re.findall(r"^ {4}if (\(.*?\)) (?:\{.*?^ {4}\}|[^{\n]*;)$", body, re.MULTILINE | re.DOTALL)
+        assert not [a for a, b in pairwise(conditions) if a == b], function
+        declared = re.findall(r"const int32_t (\w+) =", body)
+        assert len(declared) == len(set(declared)), function
+
+
+def test_comments_say_what_is_emitted(tmp_path: Path) -> None:
+    """Of a product in tiles: kernel, cores and tiles, where its operands are; of whole constants, the layer that they are fetched for."""
+    compiled = NETWORKS["far"](tmp_path)
+    text = compiled.files()["src/network.c"]
+    assert isinstance(text, str)
+    comments = re.findall(r"^/\*.*?\*/$", text, re.MULTILINE | re.DOTALL)
+    for step, call in enumerate(compiled.plan.program.calls):
+        comment = " ".join(next(found for found in comments if found.startswith(f"/* {call.node.name}: ")).split()).replace(" * ", " ")
+        tiling = compiled.plan.tiling(step)
+        assert f"Kernel {call.kernel.name} on 8 cores of cluster, which divide {tiling.core_dim}" in comment
+        assert (f"in {tiling.tiles} tiles " in comment) == (tiling.tiles > 1)
+        for stream in tiling.streams:
+            assert re.search(rf"\b{stream.operand} f32\[[\d,]+\][^;]* through windows in ", comment), stream
+        assert all(f" {name} f32[" in comment for name in call.operands)
+    assert "from L3 through windows in L1 and L2" in " ".join(text.split()) or "FOR_" in text
