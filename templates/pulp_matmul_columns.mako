@@ -1,4 +1,4 @@
-<% pitch = -(-extent["k"] // 4) * 4 %>\
+<% pitch = -(-geometry.extents["k"] // 4) * 4 %>\
 <%namespace name="products" file="pulp_products.mako"/>\
 ${kernel}(&(struct pulp_matmul_columns){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
