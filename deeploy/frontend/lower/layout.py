@@ -214,11 +214,18 @@ def regroup(rw: Rewriter) -> bool:
 
 @lowered("MatMul")
 def matmul(rw: Rewriter) -> bool:
-    """A transpose that swaps the last two axes of an operand becomes a flag; one behind flattening permutes constant rows."""
+    """A transpose that swaps the last two axes of an operand becomes a flag; one behind flattening permutes constant rows.
+
+    One that also moves other axes of the second operand becomes one that leaves its rows dense.
+    """
     for position, flag in ((0, "trans_a"), (1, "trans_b")):
         source, perm = _transposed(rw.node.inputs[position])
-        if perm is not None and perm == (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
-            rw.node.inputs[position] = source
+        if perm is None or len(perm) < 2 or perm[-2] != len(perm) - 1:
+            continue
+        others = [*perm[:-2], perm[-1], perm[-2]]
+        is_swap = others == sorted(others)
+        if is_swap or position:
+            rw.node.inputs[position] = source if is_swap else rw.transpose(source, others)
             rw.attrs[flag] = not rw.attrs[flag]
             return True
     return _absorb_flattening(rw)
