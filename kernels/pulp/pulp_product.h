@@ -55,7 +55,6 @@ struct rows {
 #define SKIP(sums, rows) (void)0
 #define ROW_SUM(sums, row) ((void)(sums), 0)
 #endif
-#define ADD_TO_4(row, sum) (row##0 += (sum), row##1 += (sum), row##2 += (sum), row##3 += (sum))
 
 /* Whether a row has whole words: only one whose depth is no multiple of 4 may have none. */
 #ifdef DEPTH_VARIES
@@ -102,6 +101,108 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
     y[i] = (Y_T)first, y[step + i] = (Y_T)second, y[2 * step + i] = (Y_T)third, y[3 * step + i] = (Y_T)fourth;
 }
 
+/* The epilogues of four accumulators of each of four channels, which come as `acc`: in a loop, as a core holds 512 bytes of
+ * instructions, and beside sixteen accumulators few registers are left. */
+#ifdef XP_STAGES
+#define OF_4(action) action("t0") action("t1") action("t2") action("t3")
+#define NEXT(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
+#define GET(acc) NEXT(acc, "acc")
+#define PUT(acc, next) ".insn r 0x2b, 4, 0, %[" next "], %[y], " acc "\n"
+#ifdef REQUANT_ONE
+#define FACTORS
+#define BY(factor) "%[" #factor "]"
+enum { FACTOR_LOADS = 0 };
+#else
+#define FACTORS NEXT("t4", "mul") NEXT("t5", "add")
+#define BY(factor) FACTOR_##factor
+#define FACTOR_mul "t4"
+#define FACTOR_add "t5"
+enum { FACTOR_LOADS = 2 };
+#endif
+#ifdef EPILOGUE_BIAS
+#define PLUS(acc) "add " acc ", " acc ", t6\n"
+#define BIASED NEXT("t6", "bias") OF_4(PLUS)
+enum { BIASES = 5 };
+#else
+#define BIASED
+enum { BIASES = 0 };
+#endif
+#ifdef ZEROS
+#define SUMMED "add t0, t0, %[a]\nadd t1, t1, %[b]\nadd t2, t2, %[c]\nadd t3, t3, %[d]\n"
+enum { SUMMEDS = 4 };
+#else
+#define SUMMED
+enum { SUMMEDS = 0 };
+#endif
+#ifdef REQUANT_CLIPPED
+#define LIMIT(acc) ".insn r 0x33, 5, 0x0a, " acc ", " acc ", %[limit]\n"
+#else
+#define LIMIT(acc)
+#endif
+#ifdef REQUANT_NARROW
+#define LEFT(acc)
+#define SCALE(acc) "mul " acc ", " acc ", " BY(mul) "\n"
+enum { SCALES = 2 };
+#else
+#define LEFT(acc) "sll " acc ", " acc ", %[left]\n"
+#define SCALE(acc) "mulh " acc ", " acc ", " BY(mul) "\n"
+enum { SCALES = 3 };
+#endif
+#define SHIFT(acc) ".insn r 0x5b, 2, 0x20, " acc ", " BY(add) ", %[shift]\n"
+#ifdef CLIP_WHOLE
+#define RANGE(acc) ".insn r 0x33, %[clip], 0x0a, " acc ", " acc ", %[high]\n"
+#else
+#define RANGE(acc) ".insn r 0x33, 6, 2, " acc ", " acc ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
+#endif
+static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
+                                   const struct pulp_product *p) {
+    const struct pulp_epilogue *const e = &p->epilogue;
+    const struct pulp_requantisation *const r = &p->requantisation;
+    const int32_t *bias = s.bias;
+    factors mul = s.mul;
+    summands add = s.add;
+    __asm__ volatile(
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[channels], %[length]\n" FACTORS OF_4(GET) BIASED SUMMED
+            OF_4(LIMIT) OF_4(LEFT) OF_4(SCALE) OF_4(SHIFT) OF_4(RANGE) PUT("t0", "step") PUT("t1", "step") PUT("t2", "step")
+                PUT("t3", "back") ".option pop\n"
+        : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add)
+        : [channels] "r"(4), [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * (LIMITS + SCALES + RANGES))),
+          [step] "r"(step), [back] "r"(1 - 3 * step), [left] "r"(r->left), [shift] "r"(r->shift), [limit] "r"(r->limit),
+          [low] "r"(e->low), [high] "r"(e->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6), [a] "r"(ROW_SUM(sums, 0)),
+          [b] "r"(ROW_SUM(sums, 1)), [c] "r"(ROW_SUM(sums, 2)), [d] "r"(ROW_SUM(sums, 3))
+        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+}
+#undef OF_4
+#undef NEXT
+#undef GET
+#undef PUT
+#undef FACTORS
+#undef BY
+#undef PLUS
+#undef BIASED
+#undef SUMMED
+#undef LIMIT
+#undef LEFT
+#undef SCALE
+#undef SHIFT
+#undef RANGE
+#endif
+
+static inline void finish_16(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
+                             const struct pulp_product *p) {
+#ifdef XP_STAGES
+    if (sizeof(Y_T) == 1) {
+        finish_16_bytes(acc, sums, y, step, s, p);
+        return;
+    }
+#endif
+    const int32_t a = ROW_SUM(sums, 0), b = ROW_SUM(sums, 1), c = ROW_SUM(sums, 2), d = ROW_SUM(sums, 3);
+    int channels = 4;
+    XP_UNKNOWN(channels);
+    for (int i = 0; i < channels; i++, acc += 4)
+        finish_4(acc[0] + a, acc[1] + b, acc[2] + c, acc[3] + d, y, step, i, s, p);
+}
+
 #define BEGIN ".option push\n.option norvc\n"
 #define LOOP(count, instructions) ".insn i 0x7b, 4, x0, " count ", " #instructions "*2\n"
 #define LOAD(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
@@ -141,10 +242,8 @@ static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W
         d0 = dot4(p3, v0, d0), d1 = dot4(p3, v1, d1), d2 = dot4(p3, v2, d2), d3 = dot4(p3, v3, d3);
     }
 #endif
-    ADD_TO_4(a, ROW_SUM(sums, 0)), ADD_TO_4(b, ROW_SUM(sums, 1));
-    ADD_TO_4(c, ROW_SUM(sums, 2)), ADD_TO_4(d, ROW_SUM(sums, 3));
-    finish_4(a0, b0, c0, d0, y, y_step, 0, s, p), finish_4(a1, b1, c1, d1, y, y_step, 1, s, p);
-    finish_4(a2, b2, c2, d2, y, y_step, 2, s, p), finish_4(a3, b3, c3, d3, y, y_step, 3, s, p);
+    const int32_t acc[16] = {a0, b0, c0, d0, a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, c3, d3};
+    finish_16(acc, sums, y, y_step, s, p);
 }
 
 /* Two rows of x at any distance. */

@@ -86,3 +86,20 @@ def test_nearest_resize_gathers_along_changed_axes_only() -> None:
     resize.PASS(graph)
     (node,) = graph.nodes
     assert (node.op, node.attrs["axis"], node.inputs[1].values.tolist()) == ("Gather", 3, [0, 0, 1, 1, 2, 2, 3, 3])
+
+
+@pytest.mark.parametrize(("perm", "rest"), [((0, 1, 3, 2), None), ((0, 2, 3, 1), (0, 2, 1, 3)), ((0, 3, 2, 1), (0, 3, 2, 1))])
+def test_rows_of_the_second_operand_of_a_product_stay_dense(perm: tuple[int, ...], rest: tuple[int, ...] | None) -> None:
+    """A transpose whose last axis but one is the last one of its input becomes a flag, and a transpose of the others."""
+    source = [2, 4, 6, 8]
+    shape = [source[axis] for axis in perm]
+    x, z = build.variable("x", np.int8, source), build.variable("z", np.int32, [*shape[:2], 5, shape[3]])
+    a = build.variable("a", np.int8, [*shape[:2], 5, shape[2]])
+    graph = gs.Graph([], [a, x], [z])
+    flags = {"trans_a": False, "trans_b": False, "a_zero_point": 0, "b_zero_point": 0}
+    build.add(graph, "MatMul", [a, build.transpose(graph, x, perm, "turned")], z, **flags)
+    layout.PASS(graph)
+    graph.cleanup()
+    product = next(n for n in graph.nodes if n.op == "MatMul")
+    assert product.attrs["trans_b"] is (perm[2] == 3)
+    assert [tuple(n.attrs["perm"]) for n in graph.nodes if n.op == "Transpose"] == ([] if rest is None else [rest])
