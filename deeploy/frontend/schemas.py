@@ -35,6 +35,9 @@ DIALECT_OPS = frozenset(
     ]
 )
 MICROSOFT = "com.microsoft"
+QONNX = "qonnx.custom_op.general"
+_QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
+QONNX_OPS = frozenset({"Quant", "BipolarQuant"})
 FALLBACK = "deeploy.fallback"  # of nodes whose kernels are generated (``deeploy.fallback``)
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
 RESERVED = "deeploy"  # of nodes that lowering makes
@@ -86,6 +89,7 @@ QUANTISED: dict[str, QuantisedForm] = {
 SAME_AS_INPUT = frozenset(
     {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
     | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
+    | {(QONNX, op) for op in QONNX_OPS}
     | {
         (MICROSOFT, op)
         for op in ("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -142,7 +146,7 @@ def canonical_domain(domain: str, op: str) -> str:
     """The one domain under which an operator is known that files put into several."""
     if domain == "ai.onnx" or (op in DIALECT_OPS and domain in DIALECT_DOMAINS) or (domain == MICROSOFT and op in _MICROSOFT_STANDARD):
         return ""
-    return domain
+    return QONNX if op in QONNX_OPS and domain in _QONNX_DOMAINS else domain
 
 
 def misplaced(op: str, domain: str) -> str | None:

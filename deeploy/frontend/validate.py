@@ -24,6 +24,7 @@ from deeploy.frontend.schemas import (
     DIALECT_OPS,
     MICROSOFT,
     MICROSOFT_OPS,
+    QONNX,
     QUANTISED,
     Attributes,
     canonical_domain,
@@ -75,6 +76,7 @@ CHOICES: Mapping[tuple[str, str], Sequence[str]] = {
     ("GridSample", "padding_mode"): ("zeros", "border", "reflection"),
     ("ImageDecoder", "pixel_format"): ("RGB", "BGR", "Grayscale"),
     ("LinearAttention", "update_rule"): ("linear", "gated", "delta", "gated_delta"),
+    ("Quant", "rounding_mode"): (*("ROUND", "HALF_EVEN", "CEIL", "FLOOR", "UP", "DOWN"), *("ROUND_TO_ZERO", "HALF_UP", "HALF_DOWN")),
     ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),
     ("Resize", "nearest_mode"): ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple", ""),
@@ -149,6 +151,8 @@ _MICROSOFT: Mapping[str, Own] = {
 OWN: Mapping[tuple[str, str], Own] = {
     **{("", op): own for op, own in _DIALECT.items()},
     **{(MICROSOFT, op): own for op, own in _MICROSOFT.items()},
+    (QONNX, "Quant"): Own((4, 4), {"signed": (0, 1), "narrow": (0, 1)}),
+    (QONNX, "BipolarQuant"): Own((2, 2)),
     ("", "SimplifiedLayerNormalization"): Own((2, 3), optional={"epsilon": FLOAT, "axis": INT}, rank=1),
 }
 assert set(_DIALECT) == DIALECT_OPS and set(_MICROSOFT) == MICROSOFT_OPS

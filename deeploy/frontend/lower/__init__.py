@@ -13,6 +13,7 @@ from deeploy.frontend.lower import (
     layout,
     operators,
     packing,
+    qonnx,
     qoperator,
     recognise,
     resize,
@@ -32,7 +33,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
     """
-    spelling = (contrib.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
+    spelling = (qonnx.PASS, contrib.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
     return (
         qoperator.PASS,
         dialect.PASS,
