@@ -35,20 +35,27 @@ static inline uint32_t *fill_columns(uint32_t *to, int count, uint32_t word) {
     return to;
 }
 
-/* columns[4 * i + channel] for the columns iw + i of the rows from ih on. */
-OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, int ih, int iw, int count,
+/* A box of y: rows, positions in each, and how many columns lie in between from row to row. */
+struct box {
+    int rows, count, columns;
+};
+
+/* columns[4 * i + channel] for the columns iw + i of the rows from ih on, for one row of the box after the other. */
+OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, int ih, int iw, struct box box,
                               uint32_t *to) {
     const uint32_t zero_points = (uint8_t)k->zero_point * 0x01010101u;
     const uint32_t even_bytes = 0x06020400, odd_bytes = 0x07030501, third_bytes = 0x06060302, fourth_bytes = 0x07070302;
-    const int before = iw >= 0 ? 0 : -iw < count ? -iw : count;
-    to = fill_columns(to, before, zero_points);
-    iw += before, count -= before;
-    const int inside = k->width - iw < count ? k->width - iw : count;
-    if (inside > 0) {
+    const int wide = (box.count - 1) * STRIDE_W + 3, before = iw >= 0 ? 0 : -iw < wide ? -iw : wide;
+    const int most = k->width - iw - before, inside = most < 0 ? 0 : most < wide - before ? most : wide - before;
+    const int after = wide - before - inside;
+    iw += before;
+    for (int row = box.rows; row > 0; row--, ih += k->stride_h) {
+        uint32_t *const begin = to;
+        to = fill_columns(to, before, zero_points);
         struct walk a = row_at(k, image, ih, iw, &zero_points), b = row_at(k, image, ih + 1, iw, &zero_points);
         struct walk c = row_at(k, image, ih + 2, iw, &zero_points);
 #ifdef XPULP_INSN
-        __asm__ volatile(
+        if (inside) __asm__ volatile(
             ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 15*2\n"
             ".insn r 0x0b, 7, 0x10, t0, %[a], %[as]\n.insn r 0x0b, 7, 0x10, t1, %[b], %[bs]\n"
             ".insn r 0x0b, 7, 0x10, t2, %[c], %[cs]\nmv t3, t0\n"
@@ -70,9 +77,9 @@ OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, 
             to[2] = xp_shuffle2(even, row_2, third_bytes), to[3] = xp_shuffle2(odd, row_2, fourth_bytes);
         }
 #endif
-        count -= inside;
+        fill_columns(to, after, zero_points);
+        to = begin + 4 * box.columns;
     }
-    fill_columns(to, count, zero_points);
 }
 
 #ifdef XP_STAGES
@@ -85,32 +92,25 @@ enum { FIRSTS = 2 };
 enum { FIRSTS = 1 };
 #endif
 
-/* One channel of `count` positions of a row in a hardware loop. */
-static inline void positions(const uint32_t *column, uint32_t w0, uint32_t w1, uint32_t w2, int count, Y_T *y, int step,
+/* One channel of a box in two hardware loops: over rows, and over the positions of a row. */
+static inline void positions(const uint32_t *column, const uint32_t *w, struct box box, Y_T *y, int step, int y_row,
                              struct stages stages, const struct pulp_epilogue *e, const struct pulp_requantisation *r) {
     __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x1, %[rows], %[length]+6\n"
+        ".insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, 2, t0, %[column], %[next]\nlw t1, 16-%[next](%[column])\nlw t2, 32-%[next](%[column])\n" FIRST
         ".insn r 0x57, 1, %[sdot], t3, t1, %[w1]\n.insn r 0x57, 1, %[sdot], t3, t2, %[w2]\n" XP_STAGES
-        ".insn r 0x2b, 4, 0, %[step], %[y], t4\n.option pop\n"
+        ".insn r 0x2b, 4, 0, %[step], %[y], t4\nadd %[column], %[column], %[column_skip]\n"
+        "add %[y], %[y], %[y_skip]\n.option pop\n"
         : [column] "+r"(column), [y] "+r"(y)
-        : [n] "r"(count), [length] "i"(2 * (6 + FIRSTS + STAGES)), [next] "i"(16 * STRIDE_W), [bias] "r"(stages.bias),
-          [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2), [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP),
-          [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c), XP_STAGE_OPERANDS(stages, e, r), [step] "r"(step)
+        : [rows] "r"(box.rows), [n] "r"(box.count), [length] "i"(2 * (6 + FIRSTS + STAGES)), [next] "i"(16 * STRIDE_W),
+          [column_skip] "r"(16 * (box.columns - box.count * STRIDE_W)), [y_skip] "r"(y_row - box.count * step),
+          [bias] "r"(stages.bias), [w0] "r"(w[0]), [w1] "r"(w[1]), [w2] "r"(w[2]),
+          [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP), [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c),
+          XP_STAGE_OPERANDS(stages, e, r), [step] "r"(step)
         : "t0", "t1", "t2", "t3", "t4", "memory");
 }
-#else
-enum { IN_ASSEMBLY = 0 };
-static inline void positions(const uint32_t *column, uint32_t w0, uint32_t w1, uint32_t w2, int count, Y_T *y, int step,
-                             struct stages stages, const struct pulp_epilogue *e, const struct pulp_requantisation *r) {
-    (void)column, (void)w0, (void)w1, (void)w2, (void)count, (void)y, (void)step, (void)stages, (void)e, (void)r;
-}
 #endif
-
-/* A box of y: rows, positions in each, and how many columns lie in between from row to row. */
-struct box {
-    int rows, count, columns;
-};
 
 /* One channel of a box. */
 OUT_OF_LINE void channel(const struct pulp_depthwise *k, const uint32_t *column, const uint32_t *w, struct box box,
@@ -119,12 +119,14 @@ OUT_OF_LINE void channel(const struct pulp_depthwise *k, const uint32_t *column,
     const struct pulp_requantisation r = k->requantisation;
     const struct stages stages = stages_of(operands, 0);
     const int step = k->y_column, y_row = k->y_row;
+#ifdef XP_STAGES
+    if (IN_ASSEMBLY) {
+        positions(column, w, box, y, step, y_row, stages, &e, &r);
+        return;
+    }
+#endif
     const uint32_t w0 = w[0], w1 = w[1], w2 = w[2];
     for (int row = box.rows; row > 0; row--, column += 4 * box.columns, y += y_row) {
-        if (IN_ASSEMBLY) {
-            positions(column, w0, w1, w2, box.count, y, step, stages, &e, &r);
-            continue;
-        }
         for (int i = 0; i < box.count; i++) {
             const uint32_t *const at = column + 4 * STRIDE_W * i;
             y[i * step] = (Y_T)finish_with(dot4(at[8], w2, dot4(at[4], w1, dot4(at[0], w0, 0))), &stages, &e, &r);
@@ -142,10 +144,7 @@ static inline void four(const struct pulp_depthwise *k, const X_T *image, const 
         for (int ow = 0; ow < k->out_width; ow += width) {
             const struct box box = {k->out_height - oh < high ? k->out_height - oh : high,
                                     k->out_width - ow < width ? k->out_width - ow : width, wide};
-            for (int i = 0; i < box.rows; i++) {
-                load_columns(k, image + first, (oh + i) * k->stride_h - k->top, ow * STRIDE_W - k->left,
-                             (box.count - 1) * STRIDE_W + 3, columns + 4 * wide * i);
-            }
+            load_columns(k, image + first, oh * k->stride_h - k->top, ow * STRIDE_W - k->left, box, columns);
             for (int i = 0; i < 4; i++) {
                 channel(k, columns + i, words + 3 * i, box, y + oh * k->y_row + ow * k->y_column + first + i,
                         operands_at(&k->epilogue, &k->requantisation, first + i));
