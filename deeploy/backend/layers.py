@@ -72,6 +72,8 @@ class Printer:
         types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
         lines = comment(layer, self.places, types, self._windows(layer))
         for name, body in layer.procedures.items():
+            if self._is_inline(layer, name):
+                continue
             with mentions() as noted:
                 statements = self._statements(layer, body)
             has_tile = layer.tiling.tiles > 1 and name != "early"
@@ -91,6 +93,11 @@ class Printer:
         unused = [] if loaded or SELF.name in noted.names() else [f"(void){SELF};"]
         parameters = f"instance *{SELF}" + f", int32_t {TILE}" * has_tile
         return [f"{head}({parameters}) {{", *_indented([*unused, *loaded, *statements]), "}"]
+
+    def _is_inline(self, layer: Layer, procedure: str) -> bool:
+        """Whether a procedure is no function: the layer runs it once, and names no part of an expression in it."""
+        is_once = layer.tiling.tiles == 1 and procedure != "early"
+        return is_once and not any(self._parts(node) for node in layer.procedures[procedure])
 
     def _forked(self, layer: Layer) -> list[str]:
         """What a core of a team does: its argument is the instance, or says too which tile it is."""
@@ -146,6 +153,8 @@ class Printer:
             return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, None if layer is None else layer.step)});"]
         if isinstance(node, Do):
             called = self.schedule.layers[node.step]
+            if self._is_inline(called, node.procedure):
+                return self._statements(called, called.procedures[node.procedure])
             has_tile = called.tiling.tiles > 1 and node.procedure != "early"
             return [f"{node.procedure}_{called.call.name}({SELF}{f', {node.tile}' if has_tile else ''});"]
         if isinstance(node, Guard):
