@@ -30,6 +30,7 @@ def product(path: Path) -> Path:
         (["deeploy_network"], "another file"),
         (["String"], "another file"),
         (["a", "a_weights"], "a part of the network a"),
+        (["a", "a_instance"], "a part of the network a"),
         (["a_kernel_matmul", "a"], "a part of the network a"),
         (["networks", "b"], "another file"),
         (["Machine", "b"], "another file"),
@@ -49,6 +50,6 @@ def test_names_that_clash(names: list[str], message: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 def test_names_that_look_alike_build(target: str, tmp_path: Path) -> None:
     model = product(tmp_path / "m.onnx")
-    names = ["a", "a_", "ab", "a_b", "int", "main", "network", "x" * 64]
+    names = ["a", "a_", "ab", "a_b", "a_default", "int", "main", "instance", "tile", "network", "x" * 64]
     deeploy.compile(dict.fromkeys(names, model), target).write(tmp_path / "out")
     assert host.build(tmp_path / "out", flags="-O0").exists()
