@@ -32,7 +32,7 @@ MUTANTS = {
         "What a transfer moves is left alone",
     ),
     "sent although nobody wrote it": (
-        (CODE, "    store_MatMul_10(self);", "    if (0) store_MatMul_10(self);"),
+        (CODE, "    rt_store_run(DMA_L2_L1, OUT, ", "    if (0) rt_store_run(DMA_L2_L1, OUT, "),
         "What is sent was written in this inference",
     ),
     "sent beyond its block": ((CODE, "tag, x, 128);", "tag, x, 1 << 20);"), "stay within one"),
