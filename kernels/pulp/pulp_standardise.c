@@ -63,9 +63,15 @@ OUT_OF_LINE void scale(const struct pulp_standardise *k, const X_T *x, Y_T *y, s
     const struct pulp_epilogue e = k->epilogue;
     const struct pulp_requantisation r = k->requantisation;
     struct operands s = operands_at(&e, &r, 0);
-    for (int i = k->extent[LAST]; i > 0; i--, x++, y++, s = operands_after(s, 1)) {
-        const struct stages stages = stages_of(s, 0);
-        *y = (Y_T)finish_with(standardised(*x, &row), &stages, &e, &r);
+    int left = k->extent[LAST];
+    for (; left > 1; left -= 2, x += 2, y += 2, s = operands_after(s, 2)) {
+        const struct stages first = stages_of(s, 0), second = stages_of(s, 1);
+        const int32_t a = standardised(x[0], &row), b = standardised(x[1], &row);
+        y[0] = (Y_T)finish_with(a, &first, &e, &r), y[1] = (Y_T)finish_with(b, &second, &e, &r);
+    }
+    if (left) {
+        const struct stages last = stages_of(s, 0);
+        *y = (Y_T)finish_with(standardised(*x, &row), &last, &e, &r);
     }
 }
 
