@@ -165,9 +165,9 @@ def _timing(target: Target) -> Iterable[Row]:
     for engine in target.engines:
         if engine.name not in target.timing.core_mw:
             yield Row("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
-    entries = sorted(target.timing.kernels, key=len, reverse=True)
-    by_default = sorted({k.name for k in target.kernels if not any(k.name.startswith(e.split()[0]) for e in entries if e != "default")})
-    yield Row("timing", "", "ok", 0, f"{len(entries)} rates of kernels at {target.timing.mhz:g} MHz")
+    subjects = {entry.split()[0] for entry in target.timing.kernels}
+    by_default = sorted({k.name for k in target.kernels if k.link is None and not subjects & {k.name, k.engine}})
+    yield Row("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
     if by_default:
         yield Row("timing", "default", "note", 0, f"the rate of {len(by_default)} kernels: {shorten(', '.join(by_default), 120)}")
 
