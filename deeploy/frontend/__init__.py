@@ -17,6 +17,7 @@ from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort
 from deeploy.frontend.trace import CustomShapes, trace
 from deeploy.frontend.validate import check_model
+from deeploy.frontend.wider import widen
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first"]
 
@@ -65,6 +66,7 @@ def _checked(path: Path) -> onnx.ModelProto:
     """A model that is well formed; see ``deeploy.frontend.validate``."""
     model = read_model(path)
     check_model(model, opset_version(model))
+    widen(model)
     return model
 
 
