@@ -9,7 +9,6 @@ from pathlib import Path
 from deeploy import target as targets
 from deeploy.distribute.system import System, check
 from deeploy.driver.lower import Clock, Lowered, filled, lowered
-from deeploy.driver.partition import check_count, partitioned, topology_of
 from deeploy.driver.plan import bind_and_plan, plan_chips, resources, together
 from deeploy.driver.prefixes import check_prefixes
 from deeploy.driver.project import Compiled, Distributed, Network
@@ -72,6 +71,8 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
+    from deeploy.driver.partition import check_count, partitioned, topology_of  # what one chip does not need
+
     check_code(target)
     request.check()
     topology = topology_of(target, cut.topology, request.options)

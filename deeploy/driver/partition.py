@@ -22,9 +22,9 @@ from deeploy.midend.alike import signature
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
 from deeploy.midend.cost import fork, once, overhead
-from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
 from deeploy.midend.planner import make_plan
-from deeploy.simulate.stages import own_options, pipelined
+from deeploy.simulate.stages import pipelined
 from deeploy.simulate.walk import walk
 
 

@@ -14,12 +14,11 @@ from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, shared
+from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.midend.share import groups, share
-from deeploy.simulate.stages import own_options
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
 

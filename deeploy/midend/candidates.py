@@ -80,7 +80,7 @@ class Tiler:
         self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
         self.windows = {name: Footprints(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = {} if target.is_flat else cut_dims(call)
-        self.core_dims = tuple(sorted(core_dims(call), key=lambda d: d in call.geometry.limited)) if cores > 1 else ()
+        self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.limited)) if cores > 1 else ()
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
@@ -88,6 +88,8 @@ class Tiler:
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Any, Any]] = {}
+        self._cuts: dict[frozenset[str], Any] = {}
+        self._scratches: dict[object, int] = {}
         self._transferred: dict[str, cost.TransferCost] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
@@ -97,6 +99,11 @@ class Tiler:
     def _aligned(self, count: Any, level: int) -> Any:
         unit = self.target.memory(self.levels[level]).alignment
         return -(-count // unit) * unit
+
+    @cached_property
+    def scratch(self) -> Any:
+        """Per combination: bytes of scratch memory."""
+        return self._scratch(self.size) + np.zeros(len(self.tiles), np.int64)
 
     def _scratch(self, size: Mapping[str, Any]) -> Any:
         """Bytes of scratch memory of tiles of these sizes."""
@@ -140,15 +147,16 @@ class Tiler:
         mine = self.computed[0]
         if other.computed[0].min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
             return True
+        is_alike = self.choices == other.choices
         if (
             self.call.geometry.extents != other.call.geometry.extents
             or self.windows.keys() != other.windows.keys()
             or any(other.dims.get(name, 0) == 0 or multiple % other.dims[name] for name, multiple in self.dims.items())
             or any(other.stored[memory] > size for memory, size in self.stored.items())
-            or np.any(other._scratch(self.size) > self._scratch(self.size))
+            or np.any((other.scratch if is_alike else other._scratch(self.size)) > self.scratch)
         ):
             return False
-        theirs, near = other._compute(self.size, self.tiles)[0], mine <= FAR_OFF * mine.min()
+        theirs, near = (other.computed if is_alike else other._compute(self.size, self.tiles))[0], mine <= FAR_OFF * mine.min()
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
 
     @cached_property
@@ -282,22 +290,25 @@ class Tiler:
 
     def _used(self, hops: Hops, depth: int) -> tuple[Any, Any, Any]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Any = np.zeros(len(self.tiles), np.int64) + self._scratch(self.size)
+        used: Any = self.scratch
         around: Any = np.zeros(len(self.tiles), np.int64)
         fits: Any = np.ones(len(self.tiles), bool)
         for name in self.moving:
-            slots: Any = np.ones(len(self.tiles), np.int64)
-            for dim in self.relevant(name):
-                slots = np.where(self.trips[dim] > 1, depth, slots)
             if hops[name]:
+                slots = np.where(self._is_cut(self.relevant(name)), depth, 1)
                 used = used + self._aligned(self.volumes[name].widest, 0) * slots
-            if hops[name] > 1:
-                around = around + self._aligned(self.volumes[name].widest, 1) * slots
-            whole = in_place(self.call, self.windows[name]) if hops[name] == 0 else frozenset()
-            fits = fits & np.all([self.trips[d] == 1 for d in whole if d in self.dims], axis=0)
+                around = around + self._aligned(self.volumes[name].widest, 1) * slots if hops[name] > 1 else around
+            else:
+                fits = fits & ~self._is_cut(in_place(self.call, self.windows[name]))
         for level, taken in zip(self.levels if self.paths else (), (used, around), strict=False):
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)
+
+    def _is_cut(self, dims: frozenset[str]) -> Any:
+        """Per combination: whether any of some dimensions is cut."""
+        if dims not in self._cuts:
+            self._cuts[dims] = np.any([self.trips[dim] > 1 for dim in dims if dim in self.dims] or [self.tiles < 0], axis=0)
+        return self._cuts[dims]
 
     def is_constant(self, name: str) -> bool:
         return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
@@ -344,7 +355,10 @@ class Tiler:
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
-        used[0] = int(self._scratch(tiling.sizes))
+        sizes = tuple(tiling.sizes.items())
+        if sizes not in self._scratches:
+            self._scratches[sizes] = int(self._scratch(tiling.sizes))
+        used[0] = self._scratches[sizes]
         windows: dict[str, list[cost.TransferCost]] = {}
         issue = early_issue = 0.0
         early_bytes = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from deeploy.errors import UsageError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
+from deeploy.graph.topology import Topology
 from deeploy.midend.plan import Buffering, Machine
 from deeploy.midend.problem import DETERMINISTIC_SECONDS
 
@@ -31,6 +32,19 @@ class Options:
     default_memory: str | None = None
     seconds: float = DETERMINISTIC_SECONDS
     engines: tuple[str, ...] | None = None
+
+
+def own_options(options: Options, topology: Topology, chip: int) -> Options:
+    """What a chip may use of its target: the less of what the options and the topology say of it."""
+    member = topology.members.get(chip)
+    if member is None:
+        return options
+    given = {name.lower(): size for name, size in options.capacities.items()}
+    capacities = given | {name: min(size, given.get(name, size)) for name, size in member.capacities.items()}
+    cores = min((count for count in (options.cores, member.cores) if count is not None), default=None)
+    named = [engines for engines in (options.engines, member.engines) if engines is not None]
+    both = tuple(name for name in named[0] if all(name in engines for engines in named)) if named else None
+    return replace(options, capacities=capacities, cores=cores, engines=both)
 
 
 def check_code(target: Target) -> None:

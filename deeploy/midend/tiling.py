@@ -274,9 +274,8 @@ def _output_dims(call: Call, output: str) -> set[str]:
     return {d.name for d in call.geometry.nest.maps()[output].dims()} if output in call.geometry.nest.maps() else set()
 
 
-def core_dims(call: Call) -> tuple[str, ...]:
-    """Dimensions that may be divided over cores: those the kernel names, else every one that may be cut."""
-    free = cut_dims(call)
+def core_dims(call: Call, free: Collection[str]) -> tuple[str, ...]:
+    """Dimensions that may be divided over cores: those the kernel names, else every one that may be cut (``free``)."""
     return tuple(name for name in (call.kernel.cores or free) if name in free and _parts_are_views(call, name))
 
 

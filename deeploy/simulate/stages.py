@@ -26,7 +26,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.midend.assemble import assemble
 from deeploy.midend.lifetime import FOR_EVER
-from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
 from deeploy.midend.misfit import Misfit
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import Far, Planner
@@ -49,19 +49,6 @@ class Stage:
 
     cycles: float
     streamed: int
-
-
-def own_options(options: Options, topology: Topology, chip: int) -> Options:
-    """What a chip may use of its target: the less of what the options and the topology say of it."""
-    member = topology.members.get(chip)
-    if member is None:
-        return options
-    given = {name.lower(): size for name, size in options.capacities.items()}
-    capacities = given | {name: min(size, given.get(name, size)) for name, size in member.capacities.items()}
-    cores = min((count for count in (options.cores, member.cores) if count is not None), default=None)
-    named = [engines for engines in (options.engines, member.engines) if engines is not None]
-    both = tuple(name for name in named[0] if all(name in engines for engines in named)) if named else None
-    return replace(options, capacities=capacities, cores=cores, engines=both)
 
 
 class PlannedStages:

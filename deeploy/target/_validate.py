@@ -93,14 +93,15 @@ def _paths(target: Target, folder: Path) -> Iterator[Problem]:
     for name in _repeated(p.name for p in target.paths):
         yield Problem(_line(folder, name, "DmaPath"), f"two paths have the name {name}", "Give every path a name of its own.")
     for p in target.paths:
-        where = _line(folder, p.name, "DmaPath")
-        unknown = [m for m in (p.near, p.far) if m not in known]
-        if unknown or p.near == p.far:
-            yield Problem(where, f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}.")
+        found = []
+        if p.near == p.far or not {p.near, p.far} <= known:
+            found.append((f"path {p.name} connects {p.near} and {p.far}", f"Name two of the memories {', '.join(sorted(known))}."))
         if min(p.limits.values()) < 1:
-            yield Problem(where, f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on.")
+            found.append((f"a limit of path {p.name} is below 1", "Limits count bytes, rows, tickets and commands from 1 on."))
         elif p.tickets < 4:
-            yield Problem(where, f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open.")
+            found.append((f"path {p.name} has {p.tickets} tickets", "Generated code keeps 4 of them open."))
+        for what, remedy in found:
+            yield Problem(_line(folder, p.name, "DmaPath"), what, remedy)
     for first in sorted(known):
         seen: set[str] = set()
         level: str | None = first
@@ -135,9 +136,12 @@ def _engines(target: Target, folder: Path) -> Iterator[Problem]:
 
 def _kernels(target: Target, folder: Path) -> Iterator[Problem]:
     engines = {e.name for e in target.engines}
+    files: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for kernel in target.kernels:
-        files = () if kernel.link else _files(kernel, target)  # the runtime sends and receives
-        found = [*_operands(kernel), *files]
+        key = kernel.source, kernel.argument, kernel.call
+        if key not in files:
+            files[key] = list(_files(kernel, target))
+        found = [*_operands(kernel), *([] if kernel.link else files[key])]  # the runtime sends and receives
         if target.paths and kernel.engine not in engines:
             found.append(("", f"it runs on {kernel.engine}", f"Name one of the engines {', '.join(sorted(engines))}."))
         for where, what, remedy in found:

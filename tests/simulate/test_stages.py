@@ -18,10 +18,10 @@ from deeploy.distribute.system import alone, check, constants
 from deeploy.errors import FitError, UsageError
 from deeploy.frontend import import_model
 from deeploy.graph.topology import Member, Topology
-from deeploy.midend.machine import Options
+from deeploy.midend.machine import Options, own_options
 from deeploy.quantization.static import quantize
 from deeploy.simulate import chips
-from deeploy.simulate.stages import PlannedStages, own_options, pipelined
+from deeploy.simulate.stages import PlannedStages, pipelined
 from deeploy.target import load
 from tests.frontend.lower.nets import Net, conv
 
