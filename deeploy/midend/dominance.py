@@ -3,22 +3,44 @@
 A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be at home in
 the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
 the same homes that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
-could save behind the one or the other counts. What is left is small where memory is plenty, and everything where it is short.
+could save behind the one or the other counts. Where that memory holds at once whatever might lie there, candidates with operands further
+out are replaced as well, if that can be done for all calls that use a buffer. What is left is small where memory is plenty, and
+everything where it is short.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import product, takewhile
 
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.problem import Problem, most
 
+Places = frozenset[tuple[str, int]]  # where the operands of a call are
+
 
 def undominated(problem: Problem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
     behind = _behind(problem)
-    return [_step(problem, step, behind[step]) for step in range(len(problem.candidates))]
+    steps = [_Step(problem, step, behind[step]) for step in range(len(problem.candidates))]
+    near = _near(problem, steps)
+    return [step.kept(near) for step in steps]
+
+
+def _near(problem: Problem, steps: Sequence[_Step]) -> set[str]:
+    """The homes that are in the first memory in a cheapest choice: it holds everything at once, and no call is the slower for it."""
+    for number in range(len(steps)):
+        largest = max((c.bytes[0] for c in problem.candidates[number]), default=0)
+        if _beside(problem, number, (), 0) + largest + sum(s.size for s in problem.shares if s.hop == 0) > problem.capacities[0]:
+            return set()
+    near = {home.name for home in problem.homes if 0 in home.hops and len(home.hops) > 1}
+    while near:
+        away = {name for step in steps for name in step.better_away(near)}
+        if not away:
+            break
+        near -= away
+    return near
 
 
 def _behind(problem: Problem) -> list[int]:
@@ -36,43 +58,62 @@ def _behind(problem: Problem) -> list[int]:
     return result
 
 
-def _step(problem: Problem, step: int, behind: int) -> list[int]:
-    candidates = problem.candidates[step]
-    codes = [problem.code(step, candidate) for candidate in candidates]
-    states = [((c, _cached(c)) if c.warm else (c, c)) for c in candidates]
-    groups: dict[object, list[int]] = {}
-    for number, candidate in enumerate(candidates):
-        pairs = zip(problem.operands[step][candidate.variant], candidate.hops, strict=True)
-        groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
-    is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
-    sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
-    earlier = range(problem.start(step), step) if step else ()
-    before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
+class _Step:
+    """The candidates of a call, by where their operands are."""
 
-    def replaces(m: int, n: int) -> bool:
-        a, b, is_equal = candidates[m], candidates[n], codes[m] == codes[n]
-        if a.variant != b.variant and a.variant in sharing:
+    def __init__(self, problem: Problem, step: int, behind: int) -> None:
+        self.problem = problem
+        self.step = step
+        self.behind = behind
+        self.candidates = problem.candidates[step]
+        self.codes = [problem.code(step, candidate) for candidate in self.candidates]
+        self.states = [((c, _cached(c)) if c.warm else (c, c)) for c in self.candidates]
+        self.groups: dict[Places, list[int]] = {}
+        for number, candidate in enumerate(self.candidates):
+            pairs = zip(problem.operands[step][candidate.variant], candidate.hops, strict=True)
+            self.groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
+        self.is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
+        self.sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
+        earlier = range(problem.start(step), step) if step else ()
+        self.before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
+
+    def replaces(self, m: int, n: int) -> bool:
+        """Whether choosing one candidate for another costs nothing, given that its bytes fit."""
+        a, b, is_equal = self.candidates[m], self.candidates[n], self.codes[m] == self.codes[n]
+        if a.variant != b.variant and a.variant in self.sharing:
             return False
-        pairs = zip(states[m], states[n], strict=True) if is_equal else product(states[m], states[n])
-        return all(_replaces(x, y, before[a.own], is_awaited, 0 if is_equal else behind) for x, y in pairs)
+        pairs = zip(self.states[m], self.states[n], strict=True) if is_equal else product(self.states[m], self.states[n])
+        return all(_replaces(x, y, self.before[a.own], self.is_awaited, 0 if is_equal else self.behind) for x, y in pairs)
 
-    kept: list[int] = []
-    for group in groups.values():
-        owns = {candidates[n].own for n in group}
-        room = {own: problem.capacities[own] - _beside(problem, step, candidates[group[0]], own) for own in owns}
-        roomy = [n for n in group if candidates[n].bytes[candidates[n].own] <= room[candidates[n].own]]
-        equals = set(roomy)
-        roomy.sort(key=lambda n: candidates[n].cycles)  # what replaces most is found first
-        for n in group:
-            if not any(m != n and replaces(m, n) and (m < n or n not in equals or not replaces(n, m)) for m in roomy):
-                kept.append(n)
-    return sorted(kept)
+    def better_away(self, near: set[str]) -> set[str]:
+        """Homes with candidates that none replaces in which all of ``near`` are in the first memory."""
+        found: set[str] = set()
+        for places, numbers in self.groups.items():
+            away = {name for name, hop in places if hop and name in near}
+            rivals = self.groups.get(frozenset((name, 0 if name in near else hop) for name, hop in places), []) if away else []
+            if away and not all(any(self.replaces(m, n) for m in rivals) for n in numbers):
+                found |= away
+        return found
+
+    def kept(self, near: set[str]) -> list[int]:
+        """The candidates that no other one replaces, of those in which all of ``near`` are in the first memory."""
+        kept: list[int] = []
+        for places, group in self.groups.items():
+            if any(hop and name in near for name, hop in places):
+                continue
+            elsewhere = {own: [name for name, hop in places if hop != own] for own in {self.candidates[n].own for n in group}}
+            room = {own: self.problem.capacities[own] - _beside(self.problem, self.step, names, own) for own, names in elsewhere.items()}
+            roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]
+            equals = set(roomy)
+            roomy.sort(key=lambda n: self.candidates[n].cycles)  # what replaces most is found first
+            for n in group:
+                if not any(m != n and self.replaces(m, n) and (m < n or n not in equals or not self.replaces(n, m)) for m in roomy):
+                    kept.append(n)
+        return sorted(kept)
 
 
-def _beside(problem: Problem, step: int, candidate: Candidate, own: int) -> int:
-    """The most bytes that could be alive in an engine's own memory beside a candidate with these homes of operands."""
-    names = problem.operands[step][candidate.variant]
-    elsewhere = {name for name, hop in zip(names, candidate.hops, strict=True) if name is not None and hop != own}
+def _beside(problem: Problem, step: int, elsewhere: Collection[str], own: int) -> int:
+    """The most bytes that could be alive in an engine's own memory beside the windows of a call, without homes that are ``elsewhere``."""
     following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))
     early = sum(max((c.early_bytes for c in problem.candidates[s] if c.own == own), default=0) for s in following)
     return most(problem, step, own, elsewhere) + early
