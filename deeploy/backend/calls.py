@@ -16,6 +16,7 @@ from mako.lookup import TemplateLookup
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product
+from deeploy.graph.kernel import SUMS
 from deeploy.graph.nest import Map, Window
 from deeploy.graph.types import DType
 from deeploy.midend.program import Call, Program
@@ -151,6 +152,38 @@ def view(call: Call, name: str, stored: DType, seen: Sequence[Window], strides: 
         dtype=stored,
         dense=call.kernel.dense(name, len(seen)),
     )
+
+
+def sums(call: Call, views: Mapping[str, View | None]) -> View:
+    """What the first part of a call leaves of its output for the second: packed, with what does not stay between."""
+    second, y = call.kernel.second, views[call.writes[0]]
+    assert second is not None and y is not None
+    by = second.steps(call.node)
+    extent = tuple((n - 1) * step + 1 for n, step in zip(y.extent, by, strict=True))
+    strides = tuple(product(extent[axis + 1 :]) for axis in range(len(extent)))
+    shape = tuple((n - 1) * step + 1 for n, step in zip(y.shape, by, strict=True))
+    none = (0,) * len(shape)
+    return View(Variable(SUMS, 0, 0), extent, strides, none, none, shape, DType.INT32, len(shape))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A call, or a part of one, with what it sees of its operands and the types that these are stored in."""
+
+    call: Call
+    views: Mapping[str, View | None]
+    stored: Mapping[str, DType]
+
+
+def parts(call: Call, views: Mapping[str, View | None], stored: Mapping[str, DType]) -> tuple[Part, ...]:
+    """The parts of a call."""
+    if call.kernel.second is None:
+        return (Part(call, views, stored),)
+    (first, second), between = call.parts, sums(call, views)
+    of_first = {name: dtype for name, dtype in stored.items() if name in first.operands} | dict.fromkeys(call.writes, DType.INT32)
+    of_second = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in second.operands}
+    seen = {name: view for name, view in views.items() if name in first.operands}
+    return Part(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), Part(second, {**views, SUMS: between}, of_second)
 
 
 def steps(call: Call, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:

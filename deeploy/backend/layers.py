@@ -14,10 +14,11 @@ from deeploy.backend import calls as c
 from deeploy.backend.comments import comment
 from deeploy.backend.instance import SELF, loads
 from deeploy.graph.expr import Named, Value, Variable
+from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
-from deeploy.schedule.ir import TILE, Address, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Token, Wait
+from deeploy.schedule.ir import TILE, Address, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Token, Wait
 
 
 def macro(name: str) -> str:
@@ -80,7 +81,9 @@ class Printer:
             unused = [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
             lines += self._function(f"static void {name}_{layer.call.name}", noted, [*unused, *statements], has_tile)
         if _is_forked(layer):
-            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer)), "}"]
+            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 0)), "}"]
+        if layer.team:
+            lines += [f"static void second_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 1)), "}"]
         with mentions() as noted:
             statements = self._statements(layer, layer.body)
         kind = "static void" if self.is_flat else "TILED_LAYER"
@@ -99,10 +102,10 @@ class Printer:
         is_once = layer.tiling.tiles == 1 and procedure != "early"
         return is_once and not any(self._parts(node) for node in layer.procedures[procedure])
 
-    def _forked(self, layer: Layer) -> list[str]:
+    def _forked(self, layer: Layer, number: int) -> list[str]:
         """What a core of a team does: its argument is the instance, or says too which tile it is."""
         with mentions() as noted:
-            lines = self._body(layer)
+            lines = self._body(layer, number)
         loaded, names = loads(noted.names()), noted.names()
         argument, given = "argument", list[str]()
         if layer.tiling.tiles > 1:
@@ -166,12 +169,13 @@ class Printer:
             return [head, *_indented(self._statements(layer, node.body, declared)), "}"]
         if isinstance(node, Finish):
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
-        assert isinstance(node, Compute) and layer is not None
-        if not _is_forked(layer):
-            return self._body(layer)
+        assert isinstance(node, Compute | Second) and layer is not None
+        if isinstance(node, Compute) and not _is_forked(layer):
+            return self._body(layer, 0)
+        cores, what = (layer.team, "second") if isinstance(node, Second) else (layer.work.cores, "body")
         if layer.tiling.tiles == 1:
-            return [f"rt_fork({layer.work.cores}, body_{layer.call.name}, (void *){SELF});"]
-        return [f"team({layer.work.cores}, body_{layer.call.name}, {SELF}, {node.tile});"]
+            return [f"rt_fork({cores}, {what}_{layer.call.name}, (void *){SELF});"]
+        return [f"team({cores}, {what}_{layer.call.name}, {SELF}, {node.tile});"]
 
     def _ticket(self, token: Token, step: int | None) -> str:
         """The enumerator of a ticket, in the call of a step or, without one, before the first inference."""
@@ -215,23 +219,27 @@ class Printer:
 
     # ---- what a core computes
 
-    def _body(self, layer: Layer) -> list[str]:
-        """All that a core does for a tile: where it lies, where its operands are, and the call of the kernel"""
+    def _body(self, layer: Layer, number: int) -> list[str]:
+        """All that a core does for a tile in a part of a call: where it lies, where its operands are, and the call of the kernel."""
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
-        function = c.called(call, stored, self.instances, self.project)
         views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
         views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
+        part = c.parts(call, views, stored)[number]
+        function = c.called(part.call, part.stored, self.instances, self.project)
         level = self.engine_levels[call.kernel.engine].lower()
         bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
-        scratch = c.pieces(call, layer.tiling.sizes, bases)
+        scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.limited if dim in work.parts}
         with mentions() as first:
             empty = [f"if ({count} <= 0) return;" for count in work.empty]
         with mentions() as noted:
-            text = c.render(call, function, views, scratch, extent, self.lookup, c.message_number(self.program, layer.step))
+            message = c.message_number(self.program, layer.step)
+            text = c.render(part.call, function, part.views, scratch, extent, self.lookup, message)
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
+            if layer.sums is not None:
+                pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
         lines = declarations(first.parts()) + empty
         return lines + declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
 

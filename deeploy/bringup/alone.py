@@ -67,8 +67,8 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
     for number, case in enumerate(given):
         subject = runs.subject(number, case, kernel, cores)
         for form in runs.forms(subject, Random(f"{seed} {number} {case}")):
-            run, instance = runs.runs(subject, form, lookup)
-            instances.setdefault(instance.name, instance)
+            run, found = runs.runs(subject, form, lookup)
+            instances |= found
             made.append(run)
     machine = _machine(target) if engine is not None and engine.accelerator else ()
     _write(kernel, target, made, instances, machine, folder)
@@ -90,7 +90,7 @@ def _machine(target: Target) -> tuple[str, ...]:
 def _write(
     kernel: Kernel, target: Target, made: Sequence[Run], instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path
 ) -> None:
-    for name, content in kernel_files(target, kernel.source).items():
+    for name, content in _files(kernel, target).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else content.decode(), encoding="utf-8")
@@ -102,10 +102,16 @@ def _write(
     (folder / "in.bin").write_bytes(b"".join(array.tobytes() for run in made for array in run.memory.values()))
 
 
+def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
+    """The sources and headers of a kernel, and of its second part."""
+    files = kernel_files(target, kernel.source)
+    return files if kernel.second is None else {**files, **_files(kernel.second.kernel, target)}
+
+
 def _build(
     kernel: Kernel, target: Target, instances: Mapping[str, calls.Instance], machine: tuple[str, ...], folder: Path, compiler: str
 ) -> Failure | None:
-    includes = {f"-I{(folder / name).parent}" for name in kernel_files(target, kernel.source)}
+    includes = {f"-I{(folder / name).parent}" for name in _files(kernel, target)}
     includes |= {f"-I{path}" for path in target.runtime if path.is_dir()}
     files = [str(folder / f"{name}.c") for name in instances]
     if machine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -18,7 +18,7 @@ from mako.lookup import TemplateLookup
 from deeploy.backend import calls
 from deeploy.bringup.cases import Case
 from deeploy.graph.expr import Span, Variable
-from deeploy.graph.kernel import Kernel
+from deeploy.graph.kernel import SUMS, Kernel
 from deeploy.graph.nest import Geometry, Kind, strides
 from deeploy.graph.types import DType
 from deeploy.midend import bind, tiling
@@ -249,12 +249,12 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
     return tuple({**box, name: (begin, min(begin + share - 1, last))} for begin in range(first, last + 1, share))
 
 
-def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls.Instance]:
-    """The C of a form, its memory, and what is in it afterwards."""
+def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, calls.Instance]]:
+    """The C of a form, its memory, and what is in it afterwards; and the instances of kernels that it calls."""
     call = given.call(form.accesses)
     if form.growing:
         call = replace(call, geometry=replace(given.geometry, limited=frozenset({form.growing})))
-    instance = calls.instance(call, given.types)
+    instances: dict[str, calls.Instance] = {}
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
     arrays = {n: a[whole[n]] if n in form.copied else a for n, a in given.arrays.items()}
@@ -265,14 +265,14 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, calls
             memory[name] = _spread(array, accesses[name], name not in given.kernel.outputs)
     body: list[str] = []
     for number, box in enumerate(form.boxes):
-        body += _body(given, form, call, instance.name, lookup, number % max(1, given.cores), box, whole, accesses)
+        body += _body(given, form, call, instances, lookup, number % max(1, given.cores), box, whole, accesses)
     wanted = {}
     for name in given.kernel.outputs:
         inside = () if name in form.copied else whole[name]
         owner = form.shared.get(name, name)
         wanted[name] = (owner, indices(accesses[name])[inside], arrays[name][inside])
     kinds = {n: given.types[n].c for n in memory if n not in scratch} | dict.fromkeys(scratch, "uint8_t")
-    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch), instance
+    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch), instances
 
 
 def _pieces(call: Call, form: Form) -> dict[str, calls.Piece]:
@@ -285,7 +285,7 @@ def _body(
     given: Subject,
     form: Form,
     call: Call,
-    function: str,
+    instances: dict[str, calls.Instance],
     lookup: TemplateLookup,
     core: int,
     box: Box,
@@ -317,11 +317,22 @@ def _body(
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
     pointers = _pieces(call, form)
     extents = {name: live if name == form.growing else size for name, size in given.geometry.extents.items()}
-    text = calls.render(call, function, views, pointers, extents, lookup)
+    every = calls.parts(call, views, given.types)
+    text = _text(call, every, instances, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
     if _names(ROWS, text):
         lines.append(f"const int32_t {ROWS} = {box[form.growing][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
     return ["{", *used, *text.splitlines(), "}"]
+
+
+def _text(call: Call, every: Sequence[calls.Part], instances: dict[str, calls.Instance], text: Callable[[calls.Part, str], str]) -> str:
+    """The calls of a kernel's parts: the second one is done by all cores in turn, when the job of the first is."""
+    texts = [text(part, calls.called(part.call, part.stored, instances, "")) for part in every]
+    if len(texts) == 1:
+        return texts[0]
+    around = f"rt_job_wait(ACCELERATOR_{call.kernel.engine});\nfor (core = 0; core < rt_machine.cores; core++) {{\n"
+    pointer = f"int32_t *const {SUMS} = (int32_t *)m_{SUMS};\n"
+    return f"{pointer}{{\n{texts[0]}\n}}\n{around}{texts[1]}\n}}\ncore = 0;"
 
 
 def _grown(given: Subject, form: Form, name: str) -> set[int]:

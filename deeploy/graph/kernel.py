@@ -38,6 +38,7 @@ def types(*names: str) -> Types:
 
 
 CORE = "core"  # the first engine of a target, whatever its name is
+SUMS = "sums"  # what the first one of two parts of a kernel leaves for the second
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
@@ -96,6 +97,24 @@ class Scratch:
         return self.bytes(node, extents) * self.cores
 
 
+@dataclass(frozen=True, eq=False)
+class Second:
+    """The second part of an accelerator's kernel: a team of cores makes the outputs of the sums that the first part left.
+
+    The sums are int32, packed, in the kernel's scratch memory ``SUMS``, of which there are two where the accelerator computes the next
+    tile meanwhile.
+
+    Attributes:
+        kernel: of the second part. Its operands are ``SUMS``, those of the epilogue, and the output; its cores divide a tile among them.
+        body: what the first part computes: the node without epilogue.
+        steps: one of how many sums stays, along every axis of the output.
+    """
+
+    kernel: Kernel
+    body: Callable[[Node], Node]
+    steps: Callable[[Node], tuple[int, ...]]
+
+
 class Stored(TypedDict, total=False):
     """How constants are stored: the part of a row that belongs together."""
 
@@ -125,6 +144,7 @@ class Row(Stored, total=False):
     tiling: Tiling
     cores: tuple[str, ...]
     engine: str
+    second: Second | None
     texts: Mapping[str, str]
     generator: str
     link: Literal["send", "recv"] | None
@@ -193,6 +213,7 @@ class Kernel:
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
         engine: what runs it; ``core`` is the first engine of the target.
+        second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
         generator: who wrote its C, where that was a program; reports say so.
@@ -220,6 +241,7 @@ class Kernel:
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     engine: str = CORE
+    second: Second | None = None
     struct: str = ""
     template: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -260,6 +282,10 @@ class Kernel:
             return reason if reason is not None or holds(node) else need
 
         return replace(kernel, accepts=accepts)
+
+    def slots(self, scratch: str, is_double: bool) -> int:
+        """How many pieces of scratch memory of a name there are, where two tiles may be under way."""
+        return 2 if is_double and self.second is not None and scratch == SUMS else 1
 
     def dense(self, operand: str, rank: int) -> int:
         """How many trailing axes of an operand of so many axes must be packed in row-major order."""

@@ -238,8 +238,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.engines and all(engine.name != CORE for engine in self.engines):
-            named = (replace(kernel, engine=self.engines[0].name) if kernel.engine == CORE else kernel for kernel in self.kernels)
-            object.__setattr__(self, "kernels", tuple(named))
+            object.__setattr__(self, "kernels", tuple(_named(kernel, self.engines[0].name) for kernel in self.kernels))
         if self.is_flat and self.memories:
             engines = {**{k.engine: Engine(k.engine, "") for k in self.kernels}, **{engine.name: engine for engine in self.engines}}
             object.__setattr__(self, "engines", tuple(replace(engine, memory=self.memories[0].name) for engine in engines.values()))
@@ -270,3 +269,9 @@ class Target:
         """The paths that lead from a memory outwards, nearest first."""
         path = next((p for p in self.paths if p.near == memory), None)
         return () if path is None else (path, *self.outward(path.far))
+
+
+def _named(kernel: Kernel, core: str) -> Kernel:
+    """The kernel with the name of the first engine where it, or its second part, runs on that."""
+    second = kernel.second and replace(kernel.second, kernel=_named(kernel.second.kernel, core))
+    return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, second=second)

@@ -42,7 +42,7 @@ def signature(program: Program) -> Key:
 
 def wording(plan: Plan) -> Key:
     """What plans of programs of the same signature have in common besides when their code is: what templates see of the values."""
-    made = [(call.kernel.settings, call.node) for call in plan.program.calls]
+    made = [(part.kernel.settings, part.node) for call in plan.program.calls for part in call.parts]
     return tuple(_frozen(dict(settings(node))) if settings is not None else None for settings, node in made)
 
 

@@ -31,8 +31,9 @@ class Code:
 
 def code_of(call: Call, target: Target) -> Code:
     """The code of a call."""
-    instance = " ".join((call.kernel.name, *sorted(cost.words(call))))
-    return Code(instance, bool(target.engine(call.kernel.engine).accelerator), call.kernel.link is not None)
+    last = call.parts[-1]  # what stays in the cache
+    instance = " ".join((last.kernel.name, *sorted(cost.words(last))))
+    return Code(instance, bool(target.engine(last.kernel.engine).accelerator), call.kernel.link is not None)
 
 
 def is_cached(codes: Sequence[Code], step: int) -> bool:

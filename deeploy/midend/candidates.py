@@ -73,18 +73,19 @@ class Tiler:
         self.buffers = buffers
         self.target = target
         self.capacities = capacities
-        self.cores = cores
         self.engine = target.engine(call.kernel.engine)
+        self.cores = min(cores, self.engine.cores)
         self.paths: tuple[DmaPath, ...] = target.outward(self.engine.memory)
         self.levels = (self.engine.memory, *(path.far for path in self.paths))
         self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
         self.windows = {name: Footprints(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = {} if target.is_flat else cut_dims(call)
-        self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.limited)) if cores > 1 else ()
+        self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.limited)) if self.cores > 1 else ()
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
         self.fork = cost.fork(call, target)
+        self.second = cost.second(call, target, cores)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Any, Any]] = {}
@@ -105,10 +106,11 @@ class Tiler:
         """Per combination: bytes of scratch memory."""
         return self._scratch(self.size) + np.zeros(len(self.tiles), np.int64)
 
-    def _scratch(self, size: Mapping[str, Any]) -> Any:
+    def _scratch(self, size: Mapping[str, Any], is_double: Any = False) -> Any:
         """Bytes of scratch memory of tiles of these sizes."""
-        extents = {**self.call.geometry.extents, **size}
-        return sum(self._aligned(piece.total(self.call.node, extents), 0) for piece in self.call.kernel.scratch.values())
+        extents, kernel = {**self.call.geometry.extents, **size}, self.call.kernel
+        slots = {name: 1 + (kernel.slots(name, True) - 1) * is_double for name in kernel.scratch}
+        return sum(self._aligned(piece.total(self.call.node, extents) * slots[n], 0) for n, piece in kernel.scratch.items())
 
     def _grid(self) -> None:
         """Every combination of tile sizes: per dimension one array of sizes and one of trips."""
@@ -144,8 +146,9 @@ class Tiler:
         """
         if self.engine is not other.engine or self.stored.keys() != other.stored.keys():
             return False
-        mine = self.computed[0]
-        if other.computed[0].min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
+        mine = self.computed[0] + self._joined(self.size, self.tiles)
+        theirs = other.computed[0] + other._joined(other.size, other.tiles)
+        if theirs.min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
             return True
         is_alike = self.choices == other.choices
         if (
@@ -156,7 +159,8 @@ class Tiler:
             or np.any((other.scratch if is_alike else other._scratch(self.size)) > self.scratch)
         ):
             return False
-        theirs, near = (other.computed if is_alike else other._compute(self.size, self.tiles))[0], mine <= FAR_OFF * mine.min()
+        theirs = (other.computed if is_alike else other._compute(self.size, self.tiles))[0] + other._joined(self.size, self.tiles)
+        near = mine <= FAR_OFF * mine.min()
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
 
     @cached_property
@@ -273,15 +277,18 @@ class Tiler:
     def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
         compute, which = self.computed
+        if self.second is not None and max(hops.values(), default=0) > 1:
+            depths = [min(depths)]  # parts of tiles whose windows are staged do not overlap
         windows = [self._transfers(name) for name in self.moving if hops[name]]
         loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
         issue: Any = sum(w.issue for w in windows)
         early: Any = sum(load.early for load in loads.values())
         alone, beside = self._accelerated(self.tiles, windows)
+        second = self._joined(self.size, self.tiles)
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(hops, depth)
-            cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside)
+            cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside, second)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
         if max(hops.values(), default=0) > 1:
@@ -290,7 +297,7 @@ class Tiler:
 
     def _used(self, hops: Hops, depth: int) -> tuple[Any, Any, Any]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Any = self.scratch
+        used: Any = self.scratch if self.second is None else self._scratch(self.size, (self.tiles > 1) * (depth > 1))
         around: Any = np.zeros(len(self.tiles), np.int64)
         fits: Any = np.ones(len(self.tiles), bool)
         for name in self.moving:
@@ -355,9 +362,9 @@ class Tiler:
     def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
-        sizes = tuple(tiling.sizes.items())
+        sizes = tuple(tiling.sizes.items()), depth > 1 and tiling.tiles > 1
         if sizes not in self._scratches:
-            self._scratches[sizes] = int(self._scratch(tiling.sizes))
+            self._scratches[sizes] = int(self._scratch(tiling.sizes, sizes[1]))
         used[0] = self._scratches[sizes]
         windows: dict[str, list[cost.TransferCost]] = {}
         issue = early_issue = 0.0
@@ -379,12 +386,14 @@ class Tiler:
         early = sum(load.early for load in loads.values())
         compute = self._compute_of(tiling)
         alone, beside = self._accelerated(tiling.tiles, [w for together in windows.values() for w in together])
-        cycles = cost.total(compute, tiling.tiles, issue, loads, depth > 1, alone, beside)
-        cached = cost.total(compute - self.cold, tiling.tiles, issue, loads, depth > 1, alone - min(alone, self.cold), beside)
+        second = float(self._joined({name: tiling.tile(name, n) for name, n in self.call.geometry.extents.items()}, tiling.tiles))
+        cycles = cost.total(compute, tiling.tiles, issue, loads, depth > 1, alone, beside, second)
+        cached = cost.total(compute - self.cold, tiling.tiles, issue, loads, depth > 1, alone - min(alone, self.cold), beside, second)
         far = sum(load.data for path, load in loads.items() if path != self.paths[0].name)
         tail, warm_tail = compute / tiling.tiles, self.cold / tiling.tiles
         if alone:  # its last tile is set up before early windows of the next call are started
-            tail, warm_tail = (compute - alone) / tiling.tiles, 0.0
+            overlaps = second and depth > 1 and tiling.tiles > 1
+            tail, warm_tail = (second + (0.0 if overlaps else compute - alone)) / tiling.tiles, 0.0
         return Candidate(
             tiling,
             hops,
@@ -405,6 +414,17 @@ class Tiler:
         if not self.engine.accelerator:
             return 0.0, 0.0
         return tiles * self.overhead + self.once, cost.later(windows)
+
+    def _joined(self, size: Mapping[str, Any], tiles: Any) -> Any:
+        """Cycles of the second parts of all tiles; 0 where there are none."""
+        if self.second is None:
+            return 0.0
+        extents, second = self.call.geometry.extents, self.second
+
+        def steps(name: str, step: int) -> Any:
+            return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
+
+        return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again
 
     def _compute_of(self, tiling: Tiling) -> float:
         core, extents = tiling.core_dim, self.call.geometry.extents

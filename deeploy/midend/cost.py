@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from deeploy.graph.loops import from_geometry, slots
 from deeploy.graph.nest import Kind
 from deeploy.graph.target import Rate, Target, Timing
@@ -162,8 +164,43 @@ class Work:
 
 
 def work(call: Call, target: Target) -> Work:
-    """What a call's kernel does, without what every tile costs."""
-    return work_of(call, rate(call, target))
+    """What a call's kernel does, or the first part of it, without what every tile costs."""
+    return work_of(call.parts[0], rate(call.parts[0], target))
+
+
+@dataclass(frozen=True)
+class Second:
+    """What the second part of a kernel costs.
+
+    Attributes:
+        work: of which ``cores`` divide the dimension ``dim``.
+        overhead: what every tile costs besides.
+        again: and every one but the first, as the instructions of both parts push each other out of the cache.
+    """
+
+    work: Work
+    dim: str
+    cores: int
+    overhead: float
+    again: float
+
+    def cycles(self, sizes: Mapping[str, int]) -> float:
+        """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
+        slower = self.work.slower(active(sizes[self.dim], self.cores))
+        sizes = {**sizes, self.dim: -(-sizes[self.dim] // self.cores)}
+        return float(self.work.cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
+
+
+def second(call: Call, target: Target, cores: int) -> Second | None:
+    """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
+    part = call.parts[-1]
+    if part is call:
+        return None
+    found, (written,) = rate(part, target), call.geometry.nest.writes.values()
+    (dim,) = written.axes[-1].dims()
+    team = min(cores, target.engine(part.kernel.engine).cores)
+    again = sum(rate(each, target).cold for each in call.parts)
+    return Second(work_of(part, found), dim.name, team, fork(part, target) + found.call, again)
 
 
 def work_of(call: Call, found: Rate) -> Work:
@@ -176,7 +213,8 @@ def work_of(call: Call, found: Rate) -> Work:
     macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
     mac = found.mac * _idle(call, found)
     terms = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
-    groups = {"rows": [name for name in (outputs[0] if outputs else ()) if name not in last], "runs": _runs(call)}
+    rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
+    groups = {"rows": rows, "channels": sorted(last), "runs": _runs(call)}
     for text, each in found.per.items():
         factors = _factors(text, groups)
         terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
@@ -240,12 +278,12 @@ def active(size: Any, cores: int) -> Any:
 
 def overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
-    return timing_of(target).tile + rate(call, target).call
+    return timing_of(target).tile + rate(call.parts[0], target).call
 
 
 def once(call: Call, is_cached: bool, target: Target) -> float:
     """Cycles that a call costs once: more where its kernel's instructions are not cached (``deeploy.midend.cached``)."""
-    return timing_of(target).loops.layer + (0.0 if is_cached else rate(call, target).cold)
+    return timing_of(target).loops.layer + (0.0 if is_cached else sum(rate(part, target).cold for part in call.parts))
 
 
 def moves(count: Any, target: Target) -> Any:
@@ -264,16 +302,32 @@ def fork(call: Call, target: Target) -> float:
     return timing_of(target).fork.get(call.kernel.engine, 0.0)
 
 
-def total(compute: Any, tiles: Any, issue: Any, loads: Mapping[str, Load], is_double: bool, alone: Any = 0.0, beside: Any = 0.0) -> Any:
+def total(
+    compute: Any,
+    tiles: Any,
+    issue: Any,
+    loads: Mapping[str, Load],
+    is_double: bool,
+    alone: Any = 0.0,
+    beside: Any = 0.0,
+    second: Any = 0.0,
+) -> Any:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
     ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
-    ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile.
+    ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
+    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them.
     """
     ends: Any = sum(load.first + load.last for load in loads.values())
     if not is_double:
-        return compute + issue + sum(load.data for load in loads.values())
+        return compute + second + issue + sum(load.data for load in loads.values())
     between = larger(tiles - 1, 1)
+    if np.any(second):
+        job, rest, start = (compute - alone) / tiles, second / tiles, issue / tiles
+        inner = larger(job, rest + start)
+        for load in loads.values():
+            inner = larger(inner, (load.data - load.first - load.last) / between)
+        return alone + job + (tiles - 1) * inner + rest + start + ends
     first = inner = last = (compute - alone) / tiles
     for load in loads.values():
         fetch, store = (beside + load.fetched - load.first) / between, (load.stored - load.last) / between

@@ -70,7 +70,7 @@ def _call_too_large(program: Program, target: Target, machine: Machine, levels: 
 def _smallest_tile(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> Candidate:
     """The candidate that needs the least of its engine's memory, from operands in the memory around it."""
     engine = target.engine(call.kernel.engine)
-    tiler = Tiler(call, program.buffers, target, {**machine.capacities, engine.memory: _ENOUGH}, min(machine.cores, engine.cores))
+    tiler = Tiler(call, program.buffers, target, {**machine.capacities, engine.memory: _ENOUGH}, machine.cores)
     hops = {name: 0 if program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
     return min(tiler.candidates(hops, depths), key=lambda c: c.bytes[0])
 

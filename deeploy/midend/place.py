@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeploy.graph.target import Target
+from deeploy.midend.candidates import Candidate
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
 from deeploy.midend.program import Program, ahead, content
-from deeploy.midend.tiling import Tiling
 
 SHORT = 0.02  # of the packer's budget, to lower a peak that fits anyway; on a flat machine the peak is what counts
 
@@ -53,7 +53,7 @@ class Tenant:
 def tenants(
     program: Program,
     target: Target,
-    tilings: Sequence[Tiling],
+    candidates: Sequence[Candidate],
     homes: Mapping[str, str],
     blocks: Sequence[Lifetime],
     kept: Mapping[str, tuple[int, int]],
@@ -71,7 +71,8 @@ def tenants(
         copies.setdefault((homes[name], steps, content(program.buffers[name])), []).append(name)
     for names in copies.values():
         result.append(Tenant(homes[names[0]], program.buffers[names[0]].bytes, *kept[names[0]], tuple(names)))
-    for step, (call, tiling) in enumerate(zip(program.calls, tilings, strict=True)):
+    for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
+        tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
@@ -80,7 +81,8 @@ def tenants(
             result.append(Tenant(level, stream.bytes * stream.depth, first, step, (name,)))
         tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
         for key, name in call.scratch.items():
-            result.append(Tenant(inner, int(call.kernel.scratch[key].total(call.node, tile)), step, step, (name,)))
+            size = int(call.kernel.scratch[key].total(call.node, tile)) * call.kernel.slots(key, candidate.is_double and tiling.tiles > 1)
+            result.append(Tenant(inner, size, step, step, (name,)))
     return result
 
 

@@ -226,8 +226,7 @@ class Planner:
         """What tiles a call; equal calls share it."""
         key = _kind(call, program)
         if key not in self._tilers:
-            cores = min(self.machine.cores, self.target.engine(call.kernel.engine).cores)
-            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, cores)
+            self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores)
         return self._tilers[key]
 
     def _numbered(self, candidate: Candidate, number: int, reach: Sequence[int]) -> Candidate:
@@ -341,10 +340,9 @@ class Planner:
 
     def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         program = self._program(problem, choice)
-        tilings = [c.tiling for c in self._chosen(problem, choice)]
         room = {level: self.room[level] - self.beside(hop, program) for hop, level in enumerate(self.levels)}
         homes, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
-        return place(tenants(program, self.target, tilings, homes, self.blocks, kept), self.target, room)
+        return place(tenants(program, self.target, self._chosen(problem, choice), homes, self.blocks, kept), self.target, room)
 
     def _program(self, problem: Problem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""

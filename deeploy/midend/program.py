@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
+from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nest import Geometry
 from deeploy.graph.nodes import Node
@@ -82,6 +84,20 @@ class Call:
     def writes(self) -> tuple[str, ...]:
         """Names of the operands written by the call."""
         return (*self.geometry.nest.writes, *self.geometry.nest.updates)
+
+    @cached_property
+    def parts(self) -> tuple[Call, ...]:
+        """What an accelerator does of the call, and then cores; the call itself where one of them does all."""
+        second = self.kernel.second
+        if second is None:
+            return (self,)
+        extra = epilogue.operands(self.node.epilogue)
+        body = {name: operand for name, operand in self.operands.items() if name not in extra}
+        first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
+        attrs = {**self.node.attrs, "epilogue": ("requantise",)}
+        rest = replace(self.node, inputs=(None, *self.node.inputs[-2:]), attrs=attrs)
+        others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
+        return first, replace(self, node=rest, kernel=second.kernel, operands=others, scratch={})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deeploy.errors import UsageError
+from deeploy.graph.epilogue import operands
 from deeploy.graph.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
+from deeploy.graph.kernel import SUMS
 from deeploy.graph.nest import Part, Window
 from deeploy.graph.types import DType
 from deeploy.midend.lifetime import FOR_EVER
@@ -39,6 +41,7 @@ from deeploy.schedule.ir import (
     Purpose,
     Region,
     Schedule,
+    Second,
     Token,
     Wait,
     Work,
@@ -130,28 +133,34 @@ class _Builder:
         self.windows = {name: Footprints(self.geometry, name, operand) for name, operand in self.call.operands.items()}
         self.live = live_rows(plan.program)
         self.cores = min(plan.machine.cores, self.engine.cores) if self.tiling.core_dim is not None else 1
+        self.is_double = plan.calls[step].is_double and self.tiling.tiles > 1
+        second = self.call.kernel.second
+        self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
+        self.late = operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
 
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
         procedures = {
             "early": self._moves(0, False, "early"),
             "fetch": self._moves(0, False, "in"),
+            "supply": self._moves(0, False, "in", is_late=True),
             "store": self._moves(0, True, "out"),
             "stage": self._moves(1, False, "in"),
             "unstage": self._moves(1, True, "out"),
         }
         self.procedures = {name: tuple(body) for name, body in procedures.items() if body}
-        loops = self._doubled() if self.plan.calls[self.step].is_double and self.tiling.tiles > 1 else self._simple()
         return Layer(
             self.step,
             self.call,
             self.tiling,
             self.plan.calls[self.step].is_double,
             self.engine.name if self.engine.accelerator else None,
+            self.team,
+            self._sums() if self.team else None,
             {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
             self.procedures,
             self._work(),
-            (*self._constants(), *loops),
+            (*self._constants(), *self._tiles()),
         )
 
     # ---- windows
@@ -162,13 +171,18 @@ class _Builder:
             return []
         return [s for s in self.tiling.streams if s.path == self.paths[hop].name and s.is_output == is_output]
 
-    def _moves(self, hop: int, is_output: bool, purpose: Purpose) -> list[Node]:
-        """What moves for a tile: what it needs and the tile before did not, or what it computed."""
+    def _moves(self, hop: int, is_output: bool, purpose: Purpose, is_late: bool = False) -> list[Node]:
+        """What moves for a tile: what it needs and the tile before did not, or what it computed.
+
+        ``is_late``: what the second part of a tile needs, instead of what the first does.
+        """
         found: list[Node] = []
         is_early = purpose == "early"
         for stream in self.streams(hop, is_output):
             tile = 0 if is_early else self.tiling.index
             if (is_early and not stream.is_early) or (not is_early and stream.is_early and stream.moves == 1):
+                continue
+            if purpose == "in" and hop == 0 and (stream.operand in self.late) is not is_late:
                 continue
             held = self._region(stream, tile)
             move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, held.near, held.far, held.box, self.step, stream.operand)
@@ -178,6 +192,13 @@ class _Builder:
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
             found += _guarded(conditions, [move])
         return found
+
+    def _sums(self) -> Address:
+        """The slot in which the first part of a tile leaves its sums."""
+        scratch = self.call.kernel.scratch[SUMS]
+        size = int(scratch.total(self.call.node, {**self.geometry.extents, **self.tiling.sizes}))
+        turn = remainder(self.tiling.index, self.call.kernel.slots(SUMS, self.is_double))
+        return Address(self.call.scratch[SUMS], turn * size, self.engine.memory)
 
     def _dtype(self, operand: str) -> DType:
         return self.plan.program.buffers[self.call.operands[operand].buffer].dtype
@@ -289,16 +310,26 @@ class _Builder:
 
     def _computed(self, tile: Value, ahead: Sequence[Node] = ()) -> list[Node]:
         """The kernel on a tile; an accelerator works while what comes ``ahead`` is begun, and before cores are forked it has begun."""
+        others = [*ahead, *self._followed(tile)]
+        if self.engine.accelerator:
+            return [Compute(self.step, tile), *others, Finish(self.engine.name, tile), *[Second(tile)] * bool(self.team)]
+        return [*others, Compute(self.step, tile)]
+
+    def _followed(self, tile: Value) -> list[Node]:
+        """With the last tile the early windows of a later call begin to move."""
         following = self.plan.followers.get(self.step)
         last: Sequence[Node] = [Do(following, "early", 0)] if following is not None else []
-        others = [*ahead, *_guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)]
-        if self.engine.accelerator:
-            return [Compute(self.step, tile), *others, Finish(self.engine.name, tile)]
-        return [*others, Compute(self.step, tile)]
+        return _guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)
 
     def _looped(self, body: Sequence[Node]) -> list[Node]:
         tile = self.tiling.index
         return [Loop(tile, self.tiling.tiles, tuple(body))] if isinstance(tile, Variable) else list(body)
+
+    def _tiles(self) -> list[Node]:
+        """All tiles; parts of tiles whose windows are staged do not overlap."""
+        if not self.is_double or (self.team and {"stage", "unstage"} & self.procedures.keys()):
+            return self._simple()
+        return self._overlapped() if self.team else self._doubled()
 
     def _simple(self) -> list[Node]:
         """One tile after the other."""
@@ -310,13 +341,40 @@ class _Builder:
             [
                 *_guarded([Condition(turn, "==", 0)], stage),
                 *self._do("fetch", tile),
-                *self._waited("fetch", 0, "in"),
+                *self._do("supply", tile),
+                *(self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")),
                 *self._computed(tile),
                 *self._do("store", tile),
                 *self._waited("store", 0, "out"),
                 *_guarded([Condition(turn, "==", group - 1)], unstage),
             ]
         )
+
+    def _overlapped(self) -> list[Node]:
+        """The accelerator computes the next tile, and the one behind that is fetched, during the second part of a tile."""
+        tile, tiles = self.tiling.index, self.tiling.tiles
+        arrived = self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")
+        more, further = Condition(tile, "<", tiles - 1), Condition(tile, "<", tiles - 2)
+        loop = [
+            *(arrived if "supply" in self.procedures else _guarded([more], arrived)),
+            Finish(self.engine.name, tile),
+            *_guarded([more], [Compute(self.step, tile + 1)]),
+            *_guarded([further], self._do("fetch", tile + 2)),
+            *_guarded([more], self._do("supply", tile + 1)),
+            *self._followed(tile),
+            Second(tile),
+            *self._waited("store", 0, "out"),
+            *self._do("store", tile),
+        ]
+        return [
+            *self._do("fetch", 0),
+            *self._do("supply", 0),
+            *arrived,
+            Compute(self.step, 0),
+            *self._do("fetch", 1),
+            *self._looped(loop),
+            *self._waited("store", 0, "out"),
+        ]
 
     def _doubled(self) -> list[Node]:
         """The next tile is fetched and the one before is stored while a tile is computed."""

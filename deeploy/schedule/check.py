@@ -20,9 +20,9 @@ import numpy as np
 from deeploy.errors import BuildError
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Program
+from deeploy.midend.program import Call, Program
 from deeploy.schedule.build import PAST, build, rows
-from deeploy.schedule.ir import Address, Compute, Finish, Layer, Move, Region, Schedule, Token, Wait
+from deeploy.schedule.ir import Address, Compute, Finish, Layer, Move, Region, Schedule, Second, Token, Wait
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
 Slot = tuple[str, int]  # a block, and the offset of a window in it
@@ -90,6 +90,8 @@ class _Check:
                     self.move(node, tile, table, layer)
                 elif isinstance(node, Compute):
                     self.compute(layer, tile, table)
+                elif isinstance(node, Second):
+                    self.second(layer, tile, table)
                 elif isinstance(node, Finish):
                     self.complete(node.accelerator)
                 else:
@@ -173,10 +175,31 @@ class _Check:
     # ---- computing
 
     def compute(self, layer: Layer, tile: int, table: Table) -> None:
-        """A kernel runs on a tile: at once, or until its accelerator is waited for."""
+        """A kernel runs on a tile, or the first part of it does: at once, or until its accelerator is waited for."""
         name = layer.accelerator or "cores"
-        for operand, seen in layer.work.operands.items():
-            block = seen.address.block
+        self.touch(layer, layer.call.parts[0], name, tile, table)
+        if layer.sums is not None:
+            sums = self.slot(layer.sums, tile, table)
+            self.written(sums, layer.sums.block)
+            sums.content, sums.arriving = (tile,), name
+            self.open.setdefault(name, []).append(sums)
+        if layer.accelerator is None:
+            self.complete(name)
+
+    def second(self, layer: Layer, tile: int, table: Table) -> None:
+        """The second part of a kernel runs on a tile."""
+        assert layer.sums is not None
+        self.read(self.slot(layer.sums, tile, table), (tile,), "cores")
+        self.slot(layer.sums, tile, table).leaving.clear()
+        self.touch(layer, layer.call.parts[-1], "cores", tile, table)
+        self.complete("cores")
+
+    def touch(self, layer: Layer, part: Call, name: str, tile: int, table: Table) -> None:
+        """What a kernel, or a part of it, reads and writes of the windows of a tile."""
+        for operand in part.operands:
+            if operand in layer.call.writes and part is not layer.call.parts[-1]:
+                continue  # it leaves sums instead
+            block = layer.work.operands[operand].address.block
             self.arrived(block)
             region = layer.regions.get(block)
             if region is None or _is_empty(region, tile, table):
@@ -188,8 +211,6 @@ class _Check:
             else:
                 self.read(window, content, name)
             self.open.setdefault(name, []).append(window)
-        if layer.accelerator is None:
-            self.complete(name)
 
     # ---- bounds
 

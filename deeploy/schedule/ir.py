@@ -165,6 +165,16 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class Second:
+    """Forks a team that makes outputs of the sums that an accelerator left of a tile, and joins it."""
+
+    tile: Value
+
+    def __str__(self) -> str:
+        return f"second part of tile {self.tile}"
+
+
+@dataclass(frozen=True)
 class Finish:
     """Goes on when the job of an accelerator is done."""
 
@@ -175,7 +185,7 @@ class Finish:
         return f"wait for {self.accelerator}"
 
 
-Node = Move | Wait | Guard | Loop | Do | Compute | Finish
+Node = Move | Wait | Guard | Loop | Do | Compute | Finish | Second
 
 
 @dataclass(frozen=True)
@@ -214,6 +224,8 @@ class Layer:
 
     Attributes:
         accelerator: what works on while the first core goes on; None where cores compute.
+        team: cores that do the second part of a tile; 0 where there is none.
+        sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
         regions: what the slots of all windows hold in a tile, by the block of the window.
         procedures: by name, over the variable ``TILE``.
     """
@@ -223,6 +235,8 @@ class Layer:
     tiling: Tiling
     is_double: bool
     accelerator: str | None
+    team: int
+    sums: Address | None
     regions: Mapping[str, Region]
     procedures: Mapping[str, tuple[Node, ...]]
     work: Work
@@ -231,6 +245,7 @@ class Layer:
     def __str__(self) -> str:
         loops = ", ".join(f"{loop.trips} x {loop.tile} of {loop.dim}" for loop in self.tiling.loops) or "one tile"
         engine = f"on {self.work.cores} cores" if self.accelerator is None else f"by {self.accelerator}"
+        engine += f", then on {self.team} cores" * bool(self.team)
         lines: list[str] = []
         with mentions() as noted:
             for name, body in self.procedures.items():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.graph.expr import Environment, Value, evaluate
-from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Wait
+from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Wait
 
 
 class Table:
@@ -46,7 +46,7 @@ class Table:
 class Event(NamedTuple):
     """A move, a wait, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
 
-    node: Move | Wait | Compute | Finish
+    node: Move | Wait | Compute | Finish | Second
     tile: int
     table: Table
 
@@ -80,7 +80,7 @@ class Unrolled:
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
-            elif isinstance(node, Compute | Finish):
+            elif isinstance(node, Compute | Finish | Second):
                 yield Event(node, table.at(node.tile, tile), table)
             else:
                 yield Event(node, tile, table)

@@ -139,7 +139,7 @@ class Run:
 def core_milliwatt(plan: Plan) -> float:
     """The power of all cores of the teams that compute a plan."""
     power = plan.target.timing.core_mw if plan.target.timing is not None else {}
-    engines = {call.kernel.engine for call in plan.program.calls} & power.keys()
+    engines = {part.kernel.engine for call in plan.program.calls for part in call.parts} & power.keys()
     return sum(power[name] * min(plan.machine.cores, plan.target.engine(name).cores) for name in sorted(engines))
 
 

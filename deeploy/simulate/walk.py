@@ -8,7 +8,7 @@ are those of the target's timing. Nothing else is modelled: no contention for ba
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from deeploy.midend import cost
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.plan import Plan
 from deeploy.schedule.build import build, rows
-from deeploy.schedule.ir import Compute, Layer, Move, Token, Wait, Work
+from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Token, Wait, Work
 from deeploy.schedule.unroll import Table, Unrolled
 from deeploy.simulate.boxes import Batch, batches
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
@@ -98,17 +98,23 @@ class Walk:
         self.forks = 0
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
         self._computed: dict[int, Sequence[float]] = {}
+        self._joined: dict[int, Sequence[float]] = {}
         self._cut: dict[int, tuple[tuple[Batch, ...], ...]] = {}
 
     def compute(self, table: Table) -> Sequence[float]:
         """Cycles of the core with the largest part of every tile of a call."""
-        step, sizes = table.layer.step, table.layer.work.tile
+        step = table.layer.step
         if step not in self._computed:
-            rows, which = np.unique(table.rows(list(sizes.values())), axis=0, return_inverse=True)
             rate = cost.work(table.layer.call, self.plan.target)
-            found = [_largest(rate, dict(zip(sizes, row, strict=True)), table.layer.work) for row in rows.tolist()]
-            self._computed[step] = [found[number] for number in which.ravel()]
+            self._computed[step] = _of_tiles(table, lambda sizes: _largest(rate, sizes, table.layer.work))
         return self._computed[step]
+
+    def second(self, table: Table, found: cost.Second) -> Sequence[float]:
+        """The same of the second parts of tiles."""
+        step = table.layer.step
+        if step not in self._joined:
+            self._joined[step] = _of_tiles(table, found.cycles)
+        return self._joined[step]
 
     def run(self) -> Run:
         """Every call in turn."""
@@ -138,7 +144,7 @@ class Walk:
             for name, moved in self.owed.get(step, ()):
                 timing.traffic.setdefault(name, Traffic()).add(moved)
                 traffic[name].add(moved)
-        lanes = (*dict.fromkeys(call.kernel.engine for call in self.calls), *self.paths)
+        lanes = (*dict.fromkeys(part.kernel.engine for call in self.calls for part in call.parts), *self.paths)
         spent = energy(self.plan, self.now, traffic)
         waits = {name: path.waits for name, path in self.paths.items()}
         return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks)
@@ -148,9 +154,9 @@ class Walk:
         return self.timings[-1]
 
     def note(self, kind: str, cycles: float, label: str, tile: int) -> None:
-        """The engine's first core is busy, or waits, for some cycles."""
+        """The first core is busy, or waits, for some cycles."""
         if cycles > 0:
-            lane = self.calls[self.step].kernel.engine
+            lane = self.calls[self.step].parts[-1].kernel.engine
             self.intervals.append(Interval(lane, kind, self.now, self.now + cycles, self.step, self.step, label, tile, 0))
             self.now += cycles
 
@@ -201,6 +207,14 @@ class Walk:
             self.note("wait", stalled, f"{name}: {reason}", tile)
 
 
+def _of_tiles(table: Table, cycles: Callable[[dict[str, int]], float]) -> Sequence[float]:
+    """Cycles of every tile by its iterations of every dimension."""
+    sizes = table.layer.work.tile
+    rows, which = np.unique(table.rows(list(sizes.values())), axis=0, return_inverse=True)
+    found = [cycles(dict(zip(sizes, row, strict=True))) for row in rows.tolist()]
+    return [found[number] for number in which.ravel()]
+
+
 def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
     """Cycles of the core with the largest part of a tile of ``sizes``."""
     active = 1
@@ -221,6 +235,7 @@ class _LayerWalk:
         self.layer = layer
         target = walk.plan.target
         self.overhead, self.once = cost.overhead(layer.call, target), cost.once(layer.call, is_cached(walk.codes, layer.step), target)
+        self.second = cost.second(layer.call, target, layer.team)
         self.ends = 0.0
 
     def run(self) -> None:
@@ -233,24 +248,44 @@ class _LayerWalk:
                 walk.wait(node.token, tile)
             elif isinstance(node, Compute):
                 self.compute(tile, walk.compute(table)[tile])
-            else:
-                self.finish(max(0.0, self.ends - walk.now), tile)
+            elif isinstance(node, Finish):
+                self.finish(tile)
+            elif isinstance(node, Second):
+                assert self.second is not None
+                walk.forks += 1
+                self.overheads(self.second.overhead + self.second.again * (tile > 0), "fork and join", tile)
+                self.computed(walk.second(table, self.second)[tile], tile)
 
     def compute(self, tile: int, cycles: float) -> None:
         """Set a tile up; then fork, compute and join, or leave it to an accelerator."""
         walk, is_team = self.walk, self.layer.work.cores > 1
         fork = walk.timing.fork.get(self.layer.call.kernel.engine, 0.0) if is_team and self.layer.accelerator is None else 0.0
-        overhead = self.overhead + fork + (self.once if tile == 0 else 0.0)
-        walk.note("overhead", overhead, "set-up, fork and join", tile)
+        self.overheads(self.overhead + fork + (self.once if tile == 0 else 0.0), "set-up, fork and join", tile)
         walk.forks += is_team
-        walk.current.overhead += overhead
         if self.layer.accelerator is None:
-            self.finish(cycles, tile)
-        else:
-            self.ends = walk.now + cycles
+            self.computed(cycles, tile)
+            return
+        self.ends = walk.now + cycles
+        if self.second is not None:
+            lane, step = self.layer.accelerator, self.layer.step
+            walk.intervals.append(Interval(lane, "compute", walk.now, self.ends, step, step, self.layer.call.name, tile, 0))
 
-    def finish(self, cycles: float, tile: int) -> None:
-        """The rest of the computing of a tile."""
+    def finish(self, tile: int) -> None:
+        """The first core waits for the job of a tile."""
+        cycles = max(0.0, self.ends - self.walk.now)
+        if self.second is None:
+            self.computed(cycles, tile)
+        else:
+            self.walk.now += cycles
+            self.walk.current.compute += cycles
+
+    def overheads(self, cycles: float, label: str, tile: int) -> None:
+        """What a tile, or a part of it, costs besides computing."""
+        self.walk.note("overhead", cycles, label, tile)
+        self.walk.current.overhead += cycles
+
+    def computed(self, cycles: float, tile: int) -> None:
+        """The first core computes, or only waits for what does."""
         self.walk.note("compute", cycles, self.layer.call.name, tile)
         self.walk.current.compute += cycles
 

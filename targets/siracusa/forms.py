@@ -45,7 +45,8 @@ PER_CHANNEL: Mapping[str, Layout] = {
 WITHOUT_BIAS: Mapping[str, Layout] = {**PER_CHANNEL, "bias": Layout(lambda array, node: None)}
 
 
-def _is_whole(node: Node) -> bool:
+def is_whole(node: Node) -> bool:
+    """Whether outputs are clipped to the range of their type only."""
     return (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
 
 
@@ -60,7 +61,7 @@ def macros(node: Node) -> dict[str, str]:
     result: dict[str, str] = {f"REQUANT_{form.upper()}": form}
     if found.limit is not None:
         result["REQUANT_CLIPPED"] = "clipped"
-    if _is_whole(node):
+    if is_whole(node):
         result["CLIP_WHOLE"] = "whole"
     if of_all(node) is not None:
         result["REQUANT_ONE"] = "one"
@@ -89,7 +90,7 @@ def sum_macros(node: Node) -> dict[str, str]:
     """The macros of ``pulp_scaled_add.c``: the form of a ``ScaledAdd``, which has one."""
     found = scaled.of_node(node)
     assert found is not None
-    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if _is_whole(node) else {})}
+    return {f"SUM_{found.form.upper()}": found.form, **({"CLIP_WHOLE": "whole"} if is_whole(node) else {})}
 
 
 def residual_macros(node: Node) -> dict[str, str]:

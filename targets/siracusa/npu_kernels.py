@@ -7,16 +7,37 @@ Nests count multiply-accumulates by the node's own dimensions; encoded ones say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Unpack
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, Dim, Kernel, Layout, Map, Nest, Node, Operator, Row, Scratch, Tiling, encoded, parallel, reduction, types
+from deeploy.target import (
+    BYTES,
+    SUMS,
+    Count,
+    Dim,
+    Kernel,
+    Layout,
+    Map,
+    Nest,
+    Node,
+    Operator,
+    Row,
+    Scratch,
+    Second,
+    Tiling,
+    encoded,
+    parallel,
+    reduction,
+    types,
+)
 
+from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
-from .npu_layers import Lowered, lower, lower_strips, lower_thinned, lower_windows
+from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_strips, lower_thinned, lower_windows
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
@@ -203,6 +224,69 @@ def _rows(node: Node) -> int:
     return _rows_at_once(x.shape[1], _row(node))
 
 
+# ---- sums that cores requantise
+
+Steps = Callable[[Node], tuple[int, ...]]
+_SUMS = Operator(
+    SUMS, (SUMS,), lambda node: Nest({SUMS: Map(*parallel("pixel", "k"))}, {"y": Map(*parallel("pixel", "k"))}), lambda node, sums: sums
+)
+
+
+def _as_they_are(node: Node) -> tuple[int, ...]:
+    return (1,) * len(node.outputs[0].shape)
+
+
+def _of_stride_1(node: Node) -> tuple[int, ...]:
+    return (1, *node.attrs["strides"], 1)
+
+
+def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None, steps: Steps = _as_they_are) -> Kernel:
+    """A kernel whose sums leave as int32, and are requantised by cores, for nodes that the engine cannot requantise itself.
+
+    Args:
+        usual: what the engine makes of such nodes where it requantises them, if that differs from ``form``.
+    """
+    (weights,) = set(kernel.constants) - {"bias", "mul", "add"}
+    bare = body if steps is _as_they_are else body_of_all
+
+    def needs(node: Node) -> str | None:
+        if steps is _of_stride_1 and max(conv.window(node).strides) != 2:
+            return "a convolution of stride 2"
+        if isinstance((usual or form)(node), Lowered):
+            return "a requantisation that the engine cannot compute itself"
+        found = form(bare(node))
+        if isinstance(found, str):
+            return found
+        parameters = channels_of(node)
+        return parameters if isinstance(parameters, str) else None
+
+    def parameters(field: str) -> Layout:
+        return Layout(lambda array, node: getattr(channels_of(node), field))
+
+    def bytes_of(node: Node, tile: Mapping[str, Count]) -> Count:
+        if node.op == "MatMul":
+            return 4 * math.prod(count for name, count in tile.items() if name != "k")
+        _, sh, sw, _ = steps(node)
+        return 4 * tile["n"] * ((tile["oh"] - 1) * sh + 1) * ((tile["ow"] - 1) * sw + 1) * tile["k"]
+
+    second = _SUMS.kernel(
+        "pulp_requantise_sums",
+        "pulp/pulp_requantise_sums.c",
+        macros=lambda node: {"CLIP_WHOLE": "whole"} if is_whole(node) else {},
+        settings=lambda node: {"sums_steps": steps(node)},
+    )
+    return kernel.variant(
+        f"{name}_sums",
+        accepts=needs,
+        types={"y": BYTES},
+        epilogues=STAGES[1:],
+        layouts={weights: Layout(lambda array, node: _found(form, bare(node)).weights), "mul": parameters("mul"), "add": parameters("add")},
+        scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
+        tiling=replace(kernel.tiling, whole=tuple(dict.fromkeys((*kernel.tiling.whole, "ow")))),
+        second=Second(second, bare, steps),
+    )
+
+
 # ---- declarations
 
 
@@ -231,17 +315,31 @@ def _pair(
         settings=settings(False),
         engine="npu",
     ).variant(f"neureka_{name}", **row)
-    yield declared.variant(f"{declared.name}_nms", resident={weights: "WM"}, settings=settings(True))
-    yield declared
+    every = (declared.variant(f"{declared.name}_nms", resident={weights: "WM"}, settings=settings(True)), declared)
+    yield from every
+    if name not in ("depthwise_thinned", "dense_thinned"):
+        yield from (_with_sums(kernel, kernel.name, form) for kernel in every)
 
 
 _DEPTHWISE = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
 
+
+def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
+    """Kernels of stride 1 whose sums are thinned out by the cores that requantise them."""
+    for kernel in kernels:
+        if kernel.second is None:
+            name = kernel.name.replace(mode.name.lower(), f"{mode.name.lower()}_all")
+            yield _with_sums(kernel, name, _of_mode(mode), _lower_thinned, _of_stride_1)
+
+
+_DENSE_3X3 = tuple(_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))
+_DEPTHWISE_3X3 = tuple(_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE))
+
 # A plan chooses from the first that fits of those with weights in each memory: windows and what is thinned out come last.
 KERNELS: tuple[Kernel, ...] = (
     *_pair("pointwise", conv.CONV, _of_mode(Mode.POINTWISE), nest=_pointwise_nest),
-    *_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest),
-    *_pair("depthwise", conv.CONV, _of_mode(Mode.DEPTHWISE), nest=_depthwise_nest, tiling=_DEPTHWISE),
+    *_DENSE_3X3,
+    *_DEPTHWISE_3X3,
     *_pair(
         "product",
         matmul.MATMUL,
@@ -290,4 +388,6 @@ KERNELS: tuple[Kernel, ...] = (
         nest=_dense_nest,
         scratch={"all": Scratch(lambda node, tile: 2 * _rows(node) * _row(node))},
     ),
+    *_all_of(_DEPTHWISE_3X3, Mode.DEPTHWISE),
+    *_all_of(_DENSE_3X3, Mode.DENSE),
 )

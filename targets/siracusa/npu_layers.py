@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from deeploy.operators import conv
-from deeploy.target import Node, Tensor
+from deeploy.operators.staircase import WORD
+from deeploy.target import DType, Node, Tensor
 
 from .npu import Array, Layer, Mode, Normalisation, encode, normalisation, sums, weight_range
+from .sums import Channels, channels
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,47 @@ def lower_thinned(node: Node) -> Lowered | str:
     if node.op != "Conv" or sorted(set(conv.window(node).strides)) not in ([2], [1, 2]) or node.outputs[0].dtype.bytes != 1:
         return "a convolution of stride 2 with 8-bit outputs"
     return _lowered(node, _convolution(replace(node, attrs={**node.attrs, "strides": (1, 1)})))
+
+
+@lru_cache(maxsize=512)
+def body(node: Node) -> Node:
+    """The node whose sums leave as int32, without what is added to them: its epilogue, and what a zero point of the first operand takes."""
+    attrs = {**node.attrs, "epilogue": (), **({"a_zero_point": 0} if node.op == "MatMul" else {})}
+    return replace(node, inputs=node.inputs[:2], outputs=(replace(node.outputs[0], dtype=DType.INT32),), attrs=attrs)
+
+
+@lru_cache(maxsize=512)
+def body_of_all(node: Node) -> Node:
+    """The same with all the outputs that stride 1 has."""
+    found = body(node)
+    y = found.outputs[0]
+    shape = (y.shape[0], *((n - 1) * by + 1 for n, by in zip(y.shape[1:3], conv.window(node).strides, strict=True)), y.shape[3])
+    return replace(found, outputs=(replace(y, shape=shape),), attrs={**found.attrs, "strides": (1, 1)})
+
+
+@lru_cache(maxsize=512)
+def channels_of(node: Node) -> Channels | str:
+    """How cores requantise the sums of a node's body, or what they would need instead."""
+    stages, x, y = node.epilogue, node.inputs[0], node.outputs[0]
+    assert x is not None
+    if stages not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
+        return "a requantisation to 8 bits, with or without a bias"
+    found = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
+    if isinstance(found, str):
+        return found
+    _, weights, offset, _ = found
+    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2:])
+    bias = biases[0] if biases else offset * 0
+    count = weights.shape[0]
+    if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= WORD:
+        return "constant parameters"
+    if any(array.size not in (1, count) for array in (mul, add, bias)) or np.abs(offset + bias.ravel()).max() >= WORD // 2:
+        return "parameters of 32 bits, one for all channels or one for each"
+    factor = np.broadcast_to(mul.ravel(), count)
+    summand = np.broadcast_to(add.ravel(), count) + (offset + bias.ravel()) * factor
+    limits, shift = (int(node.attrs["low"]), int(node.attrs["high"])), int(node.attrs["shift"])
+    result = channels(factor, summand, shift, limits, node.attrs.get("even"), *sums(weights, x.dtype.value))
+    return result or "positive factors, a shift of at most 53, and numbers of 62 bits"
 
 
 def _lowered(node: Node, convolution: Convolution | str) -> Lowered | str:
@@ -93,12 +137,12 @@ def _convolution(node: Node) -> Convolution | str:
     return Mode.DENSE if g.groups == 1 else Mode.DEPTHWISE, w, none, g.zero_point
 
 
-def _windows(node: Node, order: tuple[int, ...]) -> Convolution | str:
+def _windows(node: Node, order: tuple[int, ...], is_grouped: bool = False) -> Convolution | str:
     w = _constant(node.inputs[1])
     if w is None:
         return "constant weights"
     g = conv.window(node, w.shape)
-    if g.groups > 1:
+    if g.groups > 1 and not is_grouped:
         return "one group"
     rows = w.transpose(order).reshape(w.shape[0], -1, 1, 1)
     return Mode.POINTWISE, rows, np.zeros(w.shape[0], np.int64), g.zero_point

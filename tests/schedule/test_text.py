@@ -23,11 +23,23 @@ SNAPSHOT = Path(__file__).with_name("shapes.txt")
 def pointwise(folder: Path, options: Options) -> deeploy.Compiled:
     """A convolution of the integer dialect that N-EUREKA computes."""
     weights = {"w": np.arange(256).reshape(16, 16, 1, 1) % 7 - 3, "mul": np.full((16, 1, 1), 3), "add": np.full((16, 1, 1), 5)}
+    return _requantised(folder, options, weights, 64)
+
+
+def pointwise_sums(folder: Path, options: Options) -> deeploy.Compiled:
+    """The same with factors of more bits than N-EUREKA has for them: cores requantise."""
+    w = np.random.default_rng(0).integers(-127, 128, (64, 64, 1, 1))
+    mul = np.random.default_rng(1).integers(1 << 22, 1 << 23, (64, 1, 1))
+    return _requantised(folder, options, {"w": w, "mul": mul, "add": np.full((64, 1, 1), 1 << 30)}, 1 << 31)
+
+
+def _requantised(folder: Path, options: Options, weights: dict[str, np.ndarray], by: int) -> deeploy.Compiled:
     requantise = helper.make_node("RequantShift", ["a", "mul", "add"], ["y"], name="requantise", n_levels=256, signed=1)
-    requantise.attribute.append(helper.make_attribute("div", numpy_helper.from_array(np.array(64.0, np.float32))))
+    requantise.attribute.append(helper.make_attribute("div", numpy_helper.from_array(np.array(float(by), np.float32))))
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"], name="conv"), requantise]
     constants = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 12, 10]) for name in ("x", "y")]
+    channels = {"x": weights["w"].shape[1], "y": weights["w"].shape[0]}
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, n, 12, 10]) for name, n in channels.items()]
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), folder / "model.onnx")
     return deeploy.compile(folder / "model.onnx", "siracusa", input_types={"x": "int8"}, options=options)
@@ -40,6 +52,8 @@ SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, st
     "staged": (nets.convolutions, Options({"l1": 2500, "l2": 14_000}, None, "double", "L3"), "y_node"),
     "prefetched": (nets.convolutions, Options({"l1": 2500, "l2": 9000}, None, "double", "L3"), "c_node"),
     "accelerator": (pointwise, Options({"l1": 3000}, buffering="double", engines=("cluster", "npu")), "conv"),
+    "two parts": (pointwise_sums, Options({"l1": 60_000}, buffering="single", engines=("cluster", "npu")), "conv"),
+    "two parts that overlap": (pointwise_sums, Options({"l1": 24_000}, buffering="double", engines=("cluster", "npu")), "conv"),
 }
 
 
@@ -56,7 +70,7 @@ def texts(folder: Path) -> str:
 def test_every_shape_is_as_pinned(tmp_path: Path) -> None:
     found = texts(tmp_path)
     assert found == SNAPSHOT.read_text()
-    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2"):
+    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2", "second part"):
         assert what in found, f"no shape shows {what}"
 
 

@@ -1,0 +1,102 @@
+"""Requantisations of sums that N-EUREKA leaves as int32, in the form in which ``kernels/pulp/pulp_requantise_sums.c`` computes them.
+
+``(((acc * mul) >> bits) + add) >> shift`` has products of 32 bits where the factor has a lower part of ``bits`` and an upper one. Every
+channel has its own factor, summand and shifts: any that step at the same sums as the node's, for all sums that can occur, do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.operators.staircase import LONGEST, WORD, Staircase, staircase
+
+from .npu import Array
+
+FREE = WORD - 1  # the limit of a channel whose sums need none
+MOST_CENTRE = 1 << 21
+ROOM = 22  # the most bits of the last shift, which leaves those of the outputs and of what is clipped
+NEIGHBOURS = sorted(range(-4, 5), key=abs)  # factors that are tried, from the one that is nearest to the node's
+SHORTER = 6  # lengths of factors that are tried
+FAR = np.int64(2**62)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The parameters of every channel, int64 [K]: the factor below the limit of sums; the summand below both shifts and a centre."""
+
+    mul: Array
+    add: Array
+
+
+def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array) -> Channels | None:
+    """The parameters for sums in [least, most]; all arrays are int64 [K]. A channel for which none are found is computed in 64 bits.
+
+    None: there are numbers that no form has room for.
+    """
+    low, high = limits
+    if shift > LONGEST or mul.min() <= 0 or mul.max() >= WORD or np.abs(add).max() >= 1 << 62 or high - low > 2**8:
+        return None
+    if int(least.min()) < -WORD or int(most.max()) >= WORD:
+        return None
+    stairs = staircase(mul, add, shift, low, high, even, least, most)
+    factors, summands = (-1 << 32) + mul, add.copy()
+    none = np.zeros_like(least)
+    for variant, centre, limit in (_limited(stairs), (stairs, none, none + FREE)):
+        found, factor, summand, bits, right = _split(variant, mul, shift)
+        found &= np.abs(centre) < MOST_CENTRE
+        factors = np.where(found, (limit << 32) + factor, factors)
+        summands = np.where(found, (((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF), summands)
+    return Channels(factors, summands)
+
+
+def _limited(stairs: Staircase) -> tuple[Staircase, Array, Array]:
+    """The staircase of sums to which a centre is added, and which are then limited on both sides; centre and limit of every channel."""
+    t = stairs.thresholds
+    reached = (t > stairs.least[:, None]) & (t <= stairs.most[:, None])
+    low = np.where(reached, t, FAR).min(axis=1, initial=FAR)
+    high = np.where(reached, t, -FAR).max(axis=1, initial=-FAR)
+    centre = np.where(low <= high, -((low + high) // 2), -stairs.least)
+    limit = np.where(low <= high, np.maximum(high + centre, 1 - low - centre), 0)
+    ends = (np.clip(end + centre, -limit - 1, limit) for end in (stairs.least, stairs.most))
+    return Staircase(stairs.steps, t + centre[:, None], *ends), centre, limit
+
+
+def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Array, Array, Array]:
+    """Per channel whether there is a form in two parts; its factor, summand, the bits of the lower part, and the shift behind both."""
+    size = _length(np.maximum(np.maximum(-stairs.least - 1, stairs.most), 0))
+    result = [np.zeros(len(mul), kind) for kind in (bool, np.int64, np.int64, np.int64, np.int64)]
+    room = np.minimum(62 - 2 * size, 31) - _length(mul)
+    for fewer, step, spare in itertools.product(range(SHORTER), NEIGHBOURS, (0, 1)):
+        more = np.minimum(room - fewer, LONGEST - shift)  # bits that the factor has and the node's has not
+        less = np.maximum(-more, 0)
+        factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step
+        bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
+        right = shift + more - bits
+        is_new = ~result[0] & (factor > 0) & (factor < WORD) & (bits <= 31 - size) & (right >= 0) & (right <= 31)
+        lower, upper = _adds(stairs, factor, np.maximum(shift + more, 0))
+        least, most = -(-lower >> bits), upper >> bits
+        summand = np.clip(0, least, most)
+        ends = np.stack([stairs.least, stairs.most]) * factor >> bits
+        is_new &= (least <= most) & (np.abs(summand) < WORD) & (np.abs(ends + summand) < WORD).all(axis=0)
+        for values, new in zip(result, (is_new, factor, summand, bits, right), strict=True):
+            values[is_new] = new[is_new]
+        if result[0].all():
+            break
+    return result[0], result[1], result[2], result[3], result[4]
+
+
+def _adds(stairs: Staircase, factor: Array, shift: Array) -> tuple[Array, Array]:
+    """``Staircase.adds`` where every channel has its own shift."""
+    t, least, most = stairs.thresholds, stairs.least[:, None], stairs.most[:, None]
+    target = stairs.steps[None, :] << shift[:, None]
+    lower = np.where(t <= most, target - np.maximum(t, least) * factor[:, None], -FAR).max(axis=1, initial=-FAR)
+    upper = np.where(t > least, target - 1 - np.minimum(t - 1, most) * factor[:, None], FAR).min(axis=1, initial=FAR)
+    return lower, upper
+
+
+def _length(values: Array) -> Array:
+    """Bits of numbers that are not negative."""
+    return np.array([int(value).bit_length() for value in values.tolist()], np.int64)
