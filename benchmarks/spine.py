@@ -27,7 +27,7 @@ from common import MODELS, median_seconds, print_machine
 import deeploy
 from deeploy.errors import BuildError, DeeployError
 from deeploy.frontend.arrays import Expected, load_arrays
-from deeploy.frontend.quantize import quantize
+from deeploy.quantization.static import quantize
 from deeploy.runners import host
 from deeploy.runners.runner import Result
 from deeploy.verification.compare import Comparison, compare

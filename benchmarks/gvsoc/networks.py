@@ -22,8 +22,8 @@ from common import MODELS
 from deeploy import api, verify
 from deeploy.backend.project import read_manifest
 from deeploy.errors import DeeployError
-from deeploy.frontend.quantize import quantize
 from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
 
 DIALECT, TINY = MODELS / "dialect" / "Models", MODELS / "mlperf_tiny"
 

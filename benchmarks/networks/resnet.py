@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from deeploy.frontend.quantize import quantize
+from deeploy.quantization.static import quantize
 
 OPSET = 17
 SEED = 18

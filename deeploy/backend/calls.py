@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mako.lookup import TemplateLookup
-
+from deeploy.backend.lookup import TemplateLookup
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
+from deeploy.backend.lookup import TemplateLookup
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target

@@ -64,6 +64,11 @@ class Candidate:
     warm_tail: int = 0
     early_issue: int = 0
 
+    @cached_property
+    def cached(self) -> Candidate:
+        """The candidate as it is when its instructions are cached."""
+        return replace(self, cycles=self.cycles - self.warm, tail=self.tail - self.warm_tail) if self.warm else self
+
 
 class Tiler:
     """Generates candidates of one call."""

@@ -11,7 +11,6 @@ everything where it is short.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import product, takewhile
 
 from deeploy.midend.candidates import Candidate
@@ -67,7 +66,7 @@ class _Step:
         self.behind = behind
         self.candidates = problem.candidates[step]
         self.codes = [problem.code(step, candidate) for candidate in self.candidates]
-        self.states = [((c, _cached(c)) if c.warm else (c, c)) for c in self.candidates]
+        self.states = [(c, c.cached) for c in self.candidates]
         self.groups: dict[Places, list[int]] = {}
         for number, candidate in enumerate(self.candidates):
             pairs = zip(problem.operands[step][candidate.variant], candidate.hops, strict=True)
@@ -75,7 +74,8 @@ class _Step:
         self.is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
         self.sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
         earlier = range(problem.start(step), step) if step else ()
-        self.before = [min((c - _most(problem, s, hop) for s in earlier), default=0) for hop, c in enumerate(problem.capacities)]
+        owns = {c.own for c in self.candidates}
+        self.before = {own: min((problem.capacities[own] - _most(problem, s, own) for s in earlier), default=0) for own in owns}
 
     def replaces(self, m: int, n: int) -> bool:
         """Whether choosing one candidate for another costs nothing, given that its bytes fit."""
@@ -122,11 +122,6 @@ def _beside(problem: Problem, step: int, elsewhere: Collection[str], own: int) -
 def _most(problem: Problem, step: int, hop: int) -> int:
     """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
     return most(problem, step, hop) + max((candidate.bytes[hop] for candidate in problem.candidates[step]), default=0)
-
-
-def _cached(c: Candidate) -> Candidate:
-    """The candidate as it is when its instructions are cached."""
-    return replace(c, cycles=c.cycles - c.warm, tail=c.tail - c.warm_tail)
 
 
 def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool, behind: int) -> bool:
