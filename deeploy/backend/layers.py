@@ -122,6 +122,8 @@ class Printer:
     def _statements(self, layer: Layer | None, nodes: Sequence[Node], declared: Mapping[str, str] | None = None) -> list[str]:
         """Statements in order; a part of expressions is declared in front of the first one that needs it, unless a block has it to itself.
 
+        Where a name has another value than around, the statement is a block that declares all of its parts.
+
         Args:
             declared: the values of the parts that are around, as C, by name.
         """
@@ -130,13 +132,15 @@ class Printer:
         together = _together(nodes)
         needed = [self._parts(node) for node in together]
         for number, (node, parts) in enumerate(zip(together, needed, strict=True)):
-            others = {name for later in needed[number + 1 :] for name in later} if isinstance(node, Guard | Loop) else set(parts)
-            here = {name: value for name, value in parts.items() if name in others and name not in known}
-            inside = {} if isinstance(node, Guard | Loop) else {n: value for n, value in parts.items() if {**known, **here}[n] != value}
+            is_block = isinstance(node, Guard | Loop)
+            is_other = any(known.get(name, value) != value for name, value in parts.items())
+            shared = {name for later in needed[number + 1 :] for name in later} if is_block else set(parts)
+            here = {name: value for name, value in parts.items() if name in shared and name not in known and not is_other}
             known |= here
             statement = self._statement(layer, node, known)
-            lines += _constants(here)
-            lines += ["{", *_indented([*_constants(inside), *statement]), "}"] if inside else statement
+            if is_other and not is_block:
+                statement = ["{", *_indented([*_constants(parts), *statement]), "}"]
+            lines += [*_constants(here), *statement]
         return lines
 
     def _parts(self, node: Node) -> dict[str, str]:

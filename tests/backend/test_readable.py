@@ -8,9 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from mako.lookup import TemplateLookup
 
 import deeploy
+from deeploy.backend.layers import Printer
+from deeploy.graph.expr import Affine, Named, Variable
 from deeploy.midend.machine import Options
+from deeploy.midend.program import Program
+from deeploy.schedule.ir import Address, Box, Condition, Guard, Move, Node, Schedule, Token
 from tests.e2e import decoders
 from tests.simulate import nets
 
@@ -67,3 +72,27 @@ def test_comments_say_what_is_emitted(tmp_path: Path) -> None:
             assert re.search(rf"\b{stream.operand} f32\[[\d,]+\][^;]* through windows in ", comment), stream
         assert all(f" {name} f32[" in comment for name in call.operands)
     assert "from L3 through windows in L1 and L2" in " ".join(text.split()) or "FOR_" in text
+
+
+def test_names_are_declared_where_all_that_need_them_see_them() -> None:
+    """Once where two statements share a part, inside where one block has it to itself, and in a block where it has another value."""
+    t = Variable("t", 0, 3)
+    one, same, other = (Named("at_n", Affine(((t, factor),), 0)) for factor in (32, 32, 16))
+    length = Named("n_n", Affine(((other, -1),), 64))
+
+    def move(far: Named, *parts: Named) -> Move:
+        box = Box(parts[0] if parts else 8)
+        return Move(Token("L2_L1", "in", 0), False, Address("x", 0, "L1"), Address("y", far * 4, "L2"), box, 0, "x")
+
+    def printed(*nodes: Node) -> str:
+        printer = Printer(Schedule("s", (), ()), Program("p", {}, (), (), (), {}), {}, {}, {}, False, TemplateLookup(), {}, "p")
+        lines = printer._statements(None, nodes)
+        return "\n".join(lines).replace("rt_fetch_run(DMA_L2_L1, IN, self->l1 + AT_X, self->l2 + AT_Y + (rt_address)(at_n * 4), ", "move(")
+
+    inside = (Condition(t, "!=", 0),)
+    assert printed(move(one), move(same)) == "const int32_t at_n = t * 32;\nmove(8);\nmove(8);"
+    guarded = "if (t) {\n    const int32_t at_n = t * 32;\n    move(8);\n    move(8);\n}"
+    assert printed(Guard(inside, (move(one),)), Guard(inside, (move(same),))) == guarded
+    assert printed(Guard(inside, (move(one),)), move(same)) == "const int32_t at_n = t * 32;\nif (t) move(8);\nmove(8);"
+    block = "{\n    const int32_t at_n = t * 16;\n    const int32_t n_n = 64 - at_n;\n    move((uint32_t)n_n);\n}"
+    assert printed(move(one), move(other, length)) == f"const int32_t at_n = t * 32;\nmove(8);\n{block}"
