@@ -114,5 +114,5 @@ def test_emitted_code_tells_a_team_its_tile_before_it_is_forked(tmp_path: Path) 
 
 
 def stores(lines: list[str]) -> list[str]:
-    """Stores to memory, the stack apart."""
-    return [line for line in lines if (access := ACCESS.search(line)) and access[1] == "s" and access[5] != "sp"]
+    """Stores to the stack, where a team's argument lies."""
+    return [line for line in lines if (access := ACCESS.search(line)) and access[1] == "s" and access[5] == "sp"]
