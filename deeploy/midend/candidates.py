@@ -19,7 +19,7 @@ import numpy as np
 
 from deeploy.graph.target import DmaPath, Target
 from deeploy.midend import cost
-from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, thinned
+from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
@@ -471,7 +471,7 @@ class Tiler:
             depth = 2 if base.is_double else 1
             loops = base.tiling.loops
             splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
-            for steps in itertools.product(*(_divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
+            for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
                 candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
@@ -492,11 +492,6 @@ class Tiler:
                 every = (Cell(int(i), order, depth) for order in range(len(self.orders)))
                 found.append(min((self._candidate(hops, cell, int(which[i])) for cell in every), key=lambda c: c.cycles))
         return found
-
-
-def _divisors(count: int) -> list[int]:
-    every = [d for d in range(1, count + 1) if count % d == 0]
-    return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]
 
 
 def with_early(candidate: Candidate, is_early: bool) -> Candidate:

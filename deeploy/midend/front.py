@@ -69,3 +69,9 @@ def thinned(ordered: list[_T], smallest: int) -> list[_T]:
     rest = [i for i in range(half, len(ordered)) if i != smallest]
     spread = [rest[round(i * (len(rest) - 1) / (half - 2))] for i in range(half - 1)]
     return [ordered[i] for i in sorted({*range(half), *spread, smallest})]
+
+
+def divisors(count: int) -> list[int]:
+    """Divisors of a number of tiles; of many, four that are spread."""
+    every = [d for d in range(1, count + 1) if count % d == 0]
+    return every if len(every) <= 4 else [*every[:2], every[len(every) // 2], every[-1]]

@@ -69,22 +69,26 @@ def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Arr
     size = _length(np.maximum(np.maximum(-stairs.least - 1, stairs.most), 0))
     result = [np.zeros(len(mul), kind) for kind in (bool, np.int64, np.int64, np.int64, np.int64)]
     room = np.minimum(62 - 2 * size, 31) - _length(mul)
+    every, width, body = mul, size, stairs
     for fewer, step, spare in itertools.product(range(SHORTER), NEIGHBOURS, (0, 1)):
-        more = np.minimum(room - fewer, LONGEST - shift)  # bits that the factor has and the node's has not
+        rest = np.flatnonzero(~result[0])  # channels for which nothing is found yet
+        if not len(rest):
+            break
+        mul, size = every[rest], width[rest]
+        stairs = Staircase(body.steps, body.thresholds[rest], body.least[rest], body.most[rest])
+        more = np.minimum(room[rest] - fewer, LONGEST - shift)  # bits that the factor has and the node's has not
         less = np.maximum(-more, 0)
         factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step
         bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
         right = shift + more - bits
-        is_new = ~result[0] & (factor > 0) & (factor < WORD) & (bits <= 31 - size) & (right >= 0) & (right <= 31)
+        is_new = (factor > 0) & (factor < WORD) & (bits <= 31 - size) & (right >= 0) & (right <= 31)
         lower, upper = _adds(stairs, factor, np.maximum(shift + more, 0))
         least, most = -(-lower >> bits), upper >> bits
         summand = np.clip(0, least, most)
         ends = np.stack([stairs.least, stairs.most]) * factor >> bits
         is_new &= (least <= most) & (np.abs(summand) < WORD) & (np.abs(ends + summand) < WORD).all(axis=0)
         for values, new in zip(result, (is_new, factor, summand, bits, right), strict=True):
-            values[is_new] = new[is_new]
-        if result[0].all():
-            break
+            values[rest[is_new]] = new[is_new]
     return result[0], result[1], result[2], result[3], result[4]
 
 
