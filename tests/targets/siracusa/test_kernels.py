@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.target import Kernel, load
+from deeploy.target import Kernel, Rate, load
 from tests.operators import harness
 from tests.operators.kernels import draw, requantisation, staged
 
@@ -294,3 +294,20 @@ def test_every_kernel_has_a_rate_of_its_own() -> None:
     assert target.timing is not None
     measured = {entry.split()[0] for entry in target.timing.kernels}
     assert {kernel.name for kernel in target.kernels if kernel.link is None} <= measured
+
+
+def test_products_cost_something() -> None:
+    """A rate that was fitted to reductions of one length may not know what a product costs: plans would take long ones for nothing."""
+    target = load("siracusa")
+    assert target.timing is not None
+    fixed = {"pulp_depthwise"}  # nine products for every result, always
+    known = [k for k in target.kernels if k.engine == "cluster" and k.link is None and k.name not in fixed]
+    reducing = {k.name: k.op for k in known if k.op in ("Conv", "ConvTranspose", "MatMul")}
+    rates = {entry: rate for entry, rate in target.timing.kernels.items() if entry.split()[0] in reducing}
+
+    def counts_products(entry: str, rate: Rate) -> bool:
+        lengths = {"k"} if reducing[entry.split()[0]] == "MatMul" else {"c", "fw", "tw"}
+        return rate.mac > 0 or bool(rate.unrolling) or any(lengths & set(term.split()) for term, cycles in rate.per.items() if cycles > 0)
+
+    assert len(rates) > 40
+    assert [entry for entry, rate in rates.items() if not counts_products(entry, rate)] == []
