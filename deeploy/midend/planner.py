@@ -284,9 +284,12 @@ class Planner:
             return self._solve(problem)
         hops = {home.name: home.hops for home in problem.homes}
         signatures = [
-            tuple(
-                (_kind(call, self.program), tuple(None if name is None else hops[name] for name in names))
-                for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
+            (
+                tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
+                *(
+                    (_kind(call, self.program), tuple(None if name is None else hops[name] for name in names))
+                    for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
+                ),
             )
             for step in range(len(problem.candidates))
         ]
