@@ -11,7 +11,7 @@ from .kernels import CORES, GENERIC, PRODUCTS
 from .npu_kernels import KERNELS as NPU
 
 KIB = 1024
-STACK = 768  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
+STACK = 784  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
 HERE = Path(__file__).parent
 
 # Multipliers and biases of 64 bits want their own alignment.
