@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from deeploy.backend.lookup import TemplateLookup
+from deeploy.documents import Document
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product
@@ -271,7 +271,7 @@ def render(
     return text.strip()
 
 
-def limits(attrs: Mapping[str, Any], dtype: DType) -> tuple[str, str]:
+def limits(attrs: Document, dtype: DType) -> tuple[str, str]:
     """The attributes ``low`` and ``high`` as C constants; None means unbounded."""
     low, high = attrs.get("low"), attrs.get("high")
     if dtype.is_float:

@@ -7,14 +7,14 @@ library with static state of its own; ``application`` loads all of them, ``appli
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
 from deeploy.backend.lookup import TemplateLookup
+from deeploy.documents import Contents, Document
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
@@ -28,10 +28,10 @@ _NUMBERS = "include/deeploy_machine.h"  # the same for all chips
 def emit(
     plans: Sequence[Plan],
     leads: Sequence[int],
-    descriptions: Sequence[Mapping[str, Any]],
+    descriptions: Sequence[Document],
     target: Target,
     queue: int,
-    system: Mapping[str, Any],
+    system: Document,
 ) -> Project:
     """The project of a system.
 
@@ -77,7 +77,7 @@ def _messages(plan: Plan) -> str:
     return "\n".join([*head, "const struct deeploy_message deeploy_messages[] = {", *lines, "};", ""])
 
 
-def _entry(chip: int, plan: Plan, description: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(chip: int, plan: Plan, description: Document) -> Contents:
     """A chip's entry in ``deploy.json``: what a project of its own would say."""
     entry = describe({PREFIX: plan}, {PREFIX: description}, VERSION)
     for name in ("generator", "version", "schema"):

@@ -5,14 +5,15 @@ Equal constants of a project are stored once, with the first network that has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from deeploy.backend.calls import c_float, c_int
 from deeploy.backend.lookup import TemplateLookup
+from deeploy.documents import Contents, Document
 from deeploy.graph import names
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
@@ -58,12 +59,12 @@ class Constant:
         return _values(self.buffer)
 
 
-def constants(prefix: str, buffers: Any, memory: str) -> list[Constant]:
+def constants(prefix: str, buffers: Iterable[Buffer], memory: str) -> list[Constant]:
     """The constants of one network that lie in a memory for good, in the order of its program."""
     result = []
     offset = 0
     for buffer in buffers:
-        if buffer.role is Role.CONSTANT and buffer.memory == memory:
+        if buffer.data is not None and buffer.role is Role.CONSTANT and buffer.memory == memory:
             name = symbol(prefix, buffer.name)
             elements, tensor = max(1, buffer.data.size), names.comment(buffer.tensor)
             result.append(Constant(name, name, prefix, tensor, buffer.dtype.c, elements, offset, offset, buffer))
@@ -137,11 +138,11 @@ def _plain(value: int) -> str:
     return f"{int(value)}u" if value > 2**31 - 1 else str(int(value))
 
 
-def blob(buffers: Any, memory: str) -> bytes:
+def blob(buffers: Iterable[Buffer], memory: str) -> bytes:
     """The constants that lie in a memory for good, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
     parts = []
     for buffer in buffers:
-        if buffer.role is Role.CONSTANT and buffer.memory == memory:
+        if buffer.data is not None and buffer.role is Role.CONSTANT and buffer.memory == memory:
             data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % ALIGNMENT))
     return b"".join(parts)
@@ -155,7 +156,7 @@ class Addition(Protocol):
 
 
 # Of plans, descriptions and the first networks with the same states, all by network: what is added to some of them.
-Additions = Callable[[Mapping[str, Plan], Mapping[str, Mapping[str, Any]], Mapping[str, str]], Mapping[str, Addition]]
+Additions = Callable[[Mapping[str, Plan], Mapping[str, Document], Mapping[str, str]], Mapping[str, Addition]]
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Shared:
     generators: Mapping[str, Addition]
 
 
-def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], add: Additions | None = None) -> Shared:
+def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Shared:
     """What networks share; ``add`` finds those to which a function is added."""
     leads = groups({prefix: plan.program for prefix, plan in plans.items()})
     alike = {p: [plan for q, plan in plans.items() if leads.get(q, q) == leads.get(p, p)] for p in plans}
@@ -187,7 +188,7 @@ def shared(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, An
     return Shared(next(iter(plans)), stored, leads, alike, arenas, add(plans, descriptions, leads) if add is not None else {})
 
 
-def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: str, common: Shared) -> dict[str, Any]:
+def context(prefix: str, plan: Plan, description: Document, version: str, common: Shared) -> Contents:
     """What the templates of a network are told on every kind of machine.
 
     Args:
@@ -215,12 +216,12 @@ def context(prefix: str, plan: Plan, description: Mapping[str, Any], version: st
     }
 
 
-def stored_bytes(buffers: Any, memory: str) -> int:
+def stored_bytes(buffers: Iterable[Buffer], memory: str) -> int:
     """The length of ``blob``."""
     return sum(-(-b.bytes // ALIGNMENT) * ALIGNMENT for b in buffers if b.role is Role.CONSTANT and b.memory == memory)
 
 
-def descriptor(buffer: Buffer, description: Mapping[str, Any]) -> dict[str, Any]:
+def descriptor(buffer: Buffer, description: Document) -> Contents:
     scale, zero = description.get("scale"), description.get("zero_point")
     return {
         "name": names.string(buffer.tensor),

@@ -7,9 +7,9 @@ Cycles, bytes and energy are those of ``description["timing"]``, which is put to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from deeploy.backend.constants import WEIGHTS
+from deeploy.documents import Contents, Document
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
@@ -17,7 +17,7 @@ from deeploy.midend.program import Buffer, Program, Role
 
 SCHEMA = 1
 GENERATOR = "deeploy"
-_UNKNOWN: Mapping[str, Any] = {
+_UNKNOWN: Document = {
     "bytes": {},
     "traffic": {},
     "utilisation": {},
@@ -30,16 +30,16 @@ _UNKNOWN: Mapping[str, Any] = {
 }
 
 
-def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], version: str) -> dict[str, Any]:
+def describe(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], version: str) -> Contents:
     """The contents of ``deploy.json``; with several networks each has an entry of its own under ``networks``."""
     entries = {prefix: _network(prefix, plan, descriptions[prefix], len(plans) == 1) for prefix, plan in plans.items()}
-    head: dict[str, Any] = {"generator": GENERATOR, "version": version, "schema": SCHEMA}
+    head: Contents = {"generator": GENERATOR, "version": version, "schema": SCHEMA}
     if len(entries) == 1:
         return head | next(iter(entries.values()))
     return head | {"target": next(iter(plans.values())).target.name, "networks": list(entries.values())}
 
 
-def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: bool) -> dict[str, Any]:
+def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> Contents:
     program = plan.program
     timing = description.get("timing") or {}
     prediction = plan.prediction
@@ -71,7 +71,7 @@ def _network(prefix: str, plan: Plan, description: Mapping[str, Any], is_alone: 
     }
 
 
-def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
+def _call(plan: Plan, step: int, timing: Document) -> Contents:
     call = plan.program.calls[step]
     tiling = plan.tiling(step)
     return {
@@ -92,7 +92,7 @@ def _call(plan: Plan, step: int, timing: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
+def _buffer(plan: Plan, placement: Placement) -> Contents:
     name = placement.buffers[0]
     known = plan.program.buffers.get(name)
     is_lasting = placement.first == FOR_EVER and placement.last >= len(plan.program.calls)
@@ -109,17 +109,17 @@ def _buffer(plan: Plan, placement: Placement) -> dict[str, Any]:
     }
 
 
-def _constant(plan: Plan, buffer: Buffer) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
+def _constant(plan: Plan, buffer: Buffer) -> Contents:
+    entry: Contents = {"name": buffer.name, "tensor": buffer.tensor, "bytes": buffer.bytes}
     if not plan.target.is_flat:
         stored = buffer.memory or plan.machine.default_memory
-        entry |= {"stored": stored, "read_from": plan.homes.get(buffer.name, stored)}
+        entry |= {"stored": stored, "read_from": plan.residences.get(buffer.name, stored)}
     if buffer.name in plan.fetched:
         entry["fetched"] = plan.fetched[buffer.name]
     return entry
 
 
-def _machine(weights: str, plan: Plan) -> dict[str, Any] | None:
+def _machine(weights: str, plan: Plan) -> Contents | None:
     """What the plan could use of a machine with managed memories; None on a flat one."""
     machine, timing = plan.machine, plan.target.timing
     if plan.target.is_flat:
@@ -136,14 +136,14 @@ def _machine(weights: str, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _port(program: Program, name: str, description: Mapping[str, Any]) -> dict[str, Any]:
+def _port(program: Program, name: str, description: Document) -> Contents:
     """An input or output; ``live`` are the axes that have as many entries as there are rows."""
     buffer = program.buffers[name]
     live = {"live": sorted(program.live.get(buffer.tensor, ()))} if program.growth is not None else {}
     return {"name": buffer.tensor, "type": buffer.dtype.value, "shape": list(buffer.shape), **live, **description}
 
 
-def _growth(plan: Plan) -> dict[str, Any]:
+def _growth(plan: Plan) -> Contents:
     """What outlives an inference, where something does."""
     growth = plan.program.growth
     if growth is None:
@@ -151,6 +151,6 @@ def _growth(plan: Plan) -> dict[str, Any]:
     states = []
     for state in growth.states:
         buffer = plan.program.buffers[state.buffer]
-        place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": plan.homes[state.buffer]}
+        place = {"buffer": buffer.name, "type": buffer.dtype.value, "bytes": buffer.bytes, "level": plan.residences[state.buffer]}
         states.append({"past": state.past, "present": state.present, "shape": list(state.shape), "axis": state.axis, **place})
     return {"context": growth.context, "rows": growth.rows, "states": states}

@@ -10,13 +10,13 @@ import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from deeploy.backend import calls as c
 from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
 from deeploy.backend.lookup import TemplateLookup
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
+from deeploy.documents import Document
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
@@ -27,7 +27,7 @@ Project = Mapping[str, str | bytes]
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
-def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]], add: Additions | None = None) -> Project:
+def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: Additions | None = None) -> Project:
     """The project that holds every plan as one network; keys of ``plans`` are the prefixes of its C names.
 
     Args:
@@ -53,7 +53,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Mapping[str, Any]
 
 def chip_files(
     plans: Mapping[str, Plan],
-    descriptions: Mapping[str, Mapping[str, Any]],
+    descriptions: Mapping[str, Document],
     lookup: TemplateLookup,
     instances: dict[str, c.Instance],
     common: Shared,

@@ -234,7 +234,7 @@ class Printer:
         bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
         scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
-        extent |= {dim: work.parts[dim][1] for dim in call.geometry.limited if dim in work.parts}
+        extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
         with mentions() as first:
             empty = [f"if ({count} <= 0) return;" for count in work.empty]
         with mentions() as noted:

@@ -8,13 +8,13 @@ call is a call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from deeploy.backend import calls as c
 from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.backend.lookup import TemplateLookup
+from deeploy.documents import Document
 from deeploy.graph import names
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.plan import Plan
@@ -32,7 +32,7 @@ def network(
     plan: Plan,
     lookup: TemplateLookup,
     instances: dict[str, c.Instance],
-    description: Mapping[str, Any],
+    description: Document,
     version: str,
     common: Shared,
 ) -> dict[str, str | bytes]:
@@ -80,7 +80,7 @@ def _is_far(plan: Plan) -> bool:
 
 
 def constant_files(
-    prefix: str, plan: Plan, lookup: TemplateLookup, description: Mapping[str, Any], version: str, common: Shared
+    prefix: str, plan: Plan, lookup: TemplateLookup, description: Document, version: str, common: Shared
 ) -> dict[str, str | bytes]:
     """Those of the files of one network that hold its constants."""
     files: dict[str, str | bytes] = {}
@@ -133,8 +133,8 @@ def _places(plan: Plan) -> dict[str, str]:
         elif buffer.role in (Role.INPUT, Role.OUTPUT):
             found[name] = "the caller's array"
         else:
-            home = plan.homes.get(name) or buffer.memory or plan.machine.default_memory
-            found[name] = flat.get(buffer.role, "the arena") if plan.target.is_flat else home
+            residence = plan.residences.get(name) or buffer.memory or plan.machine.default_memory
+            found[name] = flat.get(buffer.role, "the arena") if plan.target.is_flat else residence
     return found
 
 

@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from deeploy.backend.describe import GENERATOR, SCHEMA
-from deeploy.documents import check_document, load_document, read_document
+from deeploy.documents import Contents, Document, check_document, load_document, read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.schemas import KINDS, MANIFEST, PLAN
 
@@ -89,7 +88,7 @@ def _is_generated(folder: Path, kind: str) -> bool:
     return isinstance(found, dict) and found.get("generator") == GENERATOR
 
 
-def read_plan(folder: Path) -> dict[str, Any] | None:
+def read_plan(folder: Path) -> Contents | None:
     """The parsed ``plan.json`` of a folder that was planned without code; None where it is something else.
 
     Raises:
@@ -124,7 +123,7 @@ def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
             raise
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Contents:
     """The parsed ``deploy.json`` of a project.
 
     Raises:
@@ -151,7 +150,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
+def _check_references(manifest: Document, file: Path) -> None:
     """Raise UsageError where an entry names a chip, a memory or a path that the project does not have."""
     chips = manifest.get("chips", [])
     inner = range(len(chips))
@@ -176,7 +175,7 @@ def _check_references(manifest: Mapping[str, Any], file: Path) -> None:
         raise UsageError(f"{shorten(str(file), 160)}: {problems[0]}, which it does not have", KINDS[MANIFEST].remedy)
 
 
-def _unknown_ports(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+def _unknown_ports(manifest: Document) -> Iterator[tuple[str, int, str]]:
     """Inputs of chips that the whole does not have, and outputs of the whole that its chip does not have."""
     chips = manifest.get("chips", [])
     known = {port["name"] for port in manifest.get("inputs", [])}
@@ -188,7 +187,7 @@ def _unknown_ports(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int, str]
             yield "outputs", chip, port["name"]
 
 
-def select_network(manifest: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+def select_network(manifest: Document, name: str | None = None) -> Document:
     """The entry of one network in ``deploy.json``, or of ``chipK``; without a name, the only one, or that of all chips.
 
     The entry of a chip has the name of the first one with the same code, under which explanations are kept.
@@ -200,7 +199,7 @@ def select_network(manifest: Mapping[str, Any], name: str | None = None) -> Mapp
                 f"the project holds the chips chip0 to chip{len(chips) - 1}; {name} was named", "Name one of them with --network."
             )
         return chips[name]
-    entries: list[Mapping[str, Any]] = manifest.get("networks") or [manifest]
+    entries: list[Document] = manifest.get("networks") or [manifest]
     found = [entry for entry in entries if name in (None, entry["name"])]
     if len(found) != 1:
         known = ", ".join(str(entry["name"]) for entry in entries)

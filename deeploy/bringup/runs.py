@@ -59,7 +59,7 @@ class Form:
     """How a node is run.
 
     ``accesses`` says where operands lie, ``copied`` which of them are packed copies of what a tile touches, in which order of axes;
-    ``boxes`` is what each core does in the tile ``box``. Of the dimension ``growing`` the code is told when it runs how many rows
+    ``boxes`` is what each core does in the tile ``box``. Of the dimension ``dynamic`` the code is told when it runs how many rows
     there are. ``shared`` names for operands without memory of their own the one whose memory they use.
     """
 
@@ -69,7 +69,7 @@ class Form:
     box: Box
     boxes: tuple[Box, ...]
     shared: Mapping[str, str]
-    growing: str = ""
+    dynamic: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def forms(given: Subject, rng: Random) -> Iterator[Form]:
     boxes = _parts(given, places, {}, rng)
     if boxes:
         yield Form("parts", places, {}, {}, boxes, {})
-    yield from _growing(given, dense, rng)
+    yield from _dynamic(given, dense, rng)
     over = _overwriting(given, rng)
     if over:
         yield Form("in place", dense, {}, {}, _in_place(given, rng), over)
@@ -167,13 +167,13 @@ def _overwriting(given: Subject, rng: Random) -> dict[str, str]:
     return {**dict([rng.choice(pairs)]), **equal} if pairs else {}
 
 
-def _growing(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
+def _dynamic(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterator[Form]:
     """The first rows along a dimension of which the code is told when it runs how many there are."""
     found = [name for name in sorted(given.geometry.extents) if _may_grow(given, name)]
     if found and given.cores:
         name = rng.choice(found)
         box = {name: (0, rng.randrange(given.geometry.extents[name]))}
-        yield Form("growing", places, {}, box, (box,), {}, name)
+        yield Form("dynamic", places, {}, box, (box,), {}, name)
 
 
 def _may_grow(given: Subject, name: str) -> bool:
@@ -252,8 +252,8 @@ def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) 
 def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[str, calls.Instance]]:
     """The C of a form, its memory, and what is in it afterwards; and the instances of kernels that it calls."""
     call = given.call(form.accesses)
-    if form.growing:
-        call = replace(call, geometry=replace(given.geometry, limited=frozenset({form.growing})))
+    if form.dynamic:
+        call = replace(call, geometry=replace(given.geometry, dynamic=frozenset({form.dynamic})))
     instances: dict[str, calls.Instance] = {}
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
@@ -295,7 +295,7 @@ def _body(
     """The call of one core: pointers to what its part touches, and the kernel's template."""
     views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
-    live = Variable(ROWS, 0, given.geometry.extents.get(form.growing, 0))
+    live = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
     for name, array in given.arrays.items():
         part, before = _part(given.geometry, name, box, array.shape)
         grown = _grown(given, form, name)
@@ -316,11 +316,11 @@ def _body(
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
     pointers = _pieces(call, form)
-    extents = {name: live if name == form.growing else size for name, size in given.geometry.extents.items()}
+    extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     every = calls.parts(call, views, given.types)
     text = _text(call, every, instances, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
     if _names(ROWS, text):
-        lines.append(f"const int32_t {ROWS} = {box[form.growing][1] + 1};")
+        lines.append(f"const int32_t {ROWS} = {box[form.dynamic][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
     return ["{", *used, *text.splitlines(), "}"]
 
@@ -340,7 +340,7 @@ def _grown(given: Subject, form: Form, name: str) -> set[int]:
     access = given.geometry.nest.maps().get(name)
     bare = [axis.bare() for axis in access.axes] if access is not None else []
     shape = given.geometry.shapes.get(name, ())
-    return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name == form.growing and shape[axis] > 1}
+    return {axis for axis, dim in enumerate(bare) if dim is not None and dim.name == form.dynamic and shape[axis] > 1}
 
 
 def _names(name: str, text: str) -> bool:

@@ -202,13 +202,13 @@ class Footprint:
 class Geometry:
     """A nest bound to the shapes of its operands: every dimension has an extent.
 
-    Dimensions in ``limited`` run over the rows that exist when the code runs; their extents are the most there can be.
+    Dimensions in ``dynamic`` run over the rows that exist when the code runs; their extents are the most there can be.
     """
 
     nest: Nest
     shapes: Mapping[str, tuple[int, ...]]
     extents: Mapping[str, int]
-    limited: frozenset[str] = frozenset()
+    dynamic: frozenset[str] = frozenset()
 
     @classmethod
     def bind(cls, nest: Nest, shapes: Mapping[str, tuple[int, ...]]) -> Geometry:
@@ -237,8 +237,8 @@ class Geometry:
         for phase in (nest, *nest.phases):
             for missing in sorted(phase.dims().keys() - extents.keys()):
                 raise ValueError(f"dimension {missing} has no extent")
-        limited = frozenset(name for phase in (nest, *nest.phases) for name, dim in phase.dims().items() if dim.runtime is not None)
-        return cls(nest, dict(shapes), extents, limited)
+        dynamic = frozenset(name for phase in (nest, *nest.phases) for name, dim in phase.dims().items() if dim.runtime is not None)
+        return cls(nest, dict(shapes), extents, dynamic)
 
     def dims(self) -> Mapping[str, Dim]:
         """Every dimension of all phases by name."""

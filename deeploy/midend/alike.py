@@ -53,7 +53,7 @@ def _call(call: Call, numbers: Mapping[str, int]) -> Key:
     scratch = tuple((name, numbers[buffer]) for name, buffer in call.scratch.items())
     macros = _frozen(dict(kernel.macros(node))) if kernel.macros is not None else None
     tensors = tuple((t.shape, t.dtype, t.data is None) if t is not None else None for t in (*node.inputs, *node.outputs))
-    geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.limited
+    geometry = tuple(sorted(call.geometry.extents.items())), call.geometry.dynamic
     return kernel.name, kernel.engine, attrs, operands, scratch, macros, tensors, geometry
 
 

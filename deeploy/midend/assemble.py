@@ -23,8 +23,8 @@ from deeploy.graph.nest import Geometry, Map, Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
+from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.lifetime import overwrites, united
-from deeploy.midend.live import limited, spread
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
 from deeploy.operators.views import APPEND, MATERIALISE, VIEWS, Access, Place, by_rows
 
@@ -54,11 +54,11 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequenc
     selected = iter(select(kernels, [node for node in nodes if node.op not in VIEWS], off))
     bindings = {id(node): next(selected) for node in nodes if node.op not in VIEWS}
     outputs = [view_tensor(t) for t in graph.outputs]
-    live = spread(nodes, lambda node: _declared(bindings.get(id(node), (None,))[0], node))
+    dynamic = spread(nodes, lambda node: _declared(bindings.get(id(node), (None,))[0], node))
     states = [node.outputs[0] for node in nodes if node.op == APPEND]
     nodes, outputs = _own_outputs(nodes, [*inputs, *states], outputs)
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
-    assembler = _Assembler(name, (kernels, off), bindings, placed, roots, live)
+    assembler = _Assembler(name, (kernels, off), bindings, placed, roots, dynamic)
     for state in states:
         assembler.owner(state, Role.STATE)
     return assembler.run(steps, inputs, outputs, [node for node in nodes if node.op == APPEND])
@@ -160,14 +160,14 @@ class _Assembler:
         bindings: dict[int, tuple[Kernel, ...]],
         placed: dict[str, Operand],
         roots: dict[str, Tensor],
-        live: Mapping[str, frozenset[int]],
+        dynamic: Mapping[str, frozenset[int]],
     ) -> None:
         self.name = name
         self.kernels = kernels  # those to choose from, and those not to be used
         self.bindings = bindings
         self.placed = placed
         self.roots = roots
-        self.live = live
+        self.dynamic = dynamic
         self.names = Names()
         self.buffers: dict[str, Buffer] = {}
         self.owners: dict[str, str] = {}  # root tensor -> its buffer
@@ -195,7 +195,7 @@ class _Assembler:
             tuple(self.owners[t.name] for t in outputs),
             self.where,
             self._growth(appends),
-            self.live,
+            self.dynamic,
         )
         shared = united(program)
         found = []
@@ -361,12 +361,12 @@ class _Assembler:
     def _grown(self, kernel: Kernel, node: Node, names: Sequence[str], geometry: Geometry) -> tuple[Geometry, Tensor | None]:
         """The geometry with the dimensions that only run over rows that exist, and a tensor that the kernel wants packed but is not.
 
-        Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a live one.
+        Rows that exist are fewer than there is room for: axes that a kernel wants packed cannot lie around a dynamic one.
         """
         operands, tensors = (*names, *kernel.outputs), (*node.inputs, *node.outputs)
-        geometry = replace(geometry, limited=geometry.limited | limited(operands, tensors, geometry.nest, self.live))
+        geometry = replace(geometry, dynamic=geometry.dynamic | dynamic_dims(operands, tensors, geometry.nest, self.dynamic))
         for name, tensor in zip(operands, tensors, strict=True):
-            axes = self.live.get(tensor.name, frozenset()) if tensor is not None else frozenset()
+            axes = self.dynamic.get(tensor.name, frozenset()) if tensor is not None else frozenset()
             rank = len(tensor.shape) if tensor is not None else 0
             outermost = rank - kernel.dense(name, rank)
             if tensor is not None and any(tensor.shape[a] > 1 for axis in axes for a in range(outermost, axis)):

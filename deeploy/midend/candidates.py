@@ -1,7 +1,7 @@
 """Ways to tile one call: every combination of tile sizes and loop orders, measured at once, and the few worth choosing from.
 
 What is decided elsewhere is given: from which memory each operand comes, as the number of paths between it and the engine's
-own memory (``hops``; 0: the kernel works in place). Candidates are pruned only against those with equal hops: one stays when
+own memory (``distances``; 0: the kernel works in place). Candidates are pruned only against those with equal distances: one stays when
 no other needs at most its bytes and at most its cycles, with and without its first constants fetched early. Those that need the
 fewest bytes always stay, in every memory: what fits little memory is among what is offered where there is more.
 """
@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from deeploy.graph.target import DmaPath, Target
+from deeploy.graph.types import Numeric
 from deeploy.midend import cost
 from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.midend.program import Buffer, Call, Role
@@ -26,9 +26,9 @@ from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Vol
 FAR_OFF = 2  # times as many cycles: what no plan is likely to want
 PLENTY = 4  # parts of a memory, of which every call may have one
 ORDERS = 6  # loop orders tried
-GROWING = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
+DYNAMIC = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
-Hops = Mapping[str, int]
+Distances = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Candidate:
     """One variant of a call.
 
     Attributes:
-        hops: per operand, where it comes from or goes to.
+        distances: per operand, where it comes from or goes to.
         bytes: in the engine's memory, and then in every memory further out: windows and scratch.
         cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
         early: cycles saved when the early windows are there already.
@@ -45,12 +45,12 @@ class Candidate:
         tail: cycles of computing the last tile, in which early windows of the next call arrive.
         far: cycles in which its own windows occupy the path from the far memory.
         variant: which variant of the call (``Program.variants``).
-        own: the engine's own memory, as the number that ``hops`` and ``bytes`` count memories by.
+        own: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
         warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
     """
 
     tiling: Tiling
-    hops: tuple[int, ...]
+    distances: tuple[int, ...]
     bytes: tuple[int, ...]
     cycles: int
     early: int
@@ -82,10 +82,10 @@ class Tiler:
         self.cores = min(cores, self.engine.cores)
         self.paths: tuple[DmaPath, ...] = target.outward(self.engine.memory)
         self.levels = (self.engine.memory, *(path.far for path in self.paths))
-        self.hops = {path.name: hop for hop, path in enumerate(self.paths)}
+        self.distances = {path.name: distance for distance, path in enumerate(self.paths)}
         self.windows = {name: Footprints(call.geometry, name, operand) for name, operand in call.operands.items()}
         self.dims = {} if target.is_flat else cut_dims(call)
-        self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.limited)) if self.cores > 1 else ()
+        self.core_dims = tuple(sorted(core_dims(call, self.dims), key=lambda d: d in call.geometry.dynamic)) if self.cores > 1 else ()
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
@@ -93,8 +93,8 @@ class Tiler:
         self.second = cost.second(call, target, cores)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
-        self._moved: dict[frozenset[str], tuple[Any, Any]] = {}
-        self._cuts: dict[frozenset[str], Any] = {}
+        self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
+        self._cuts: dict[frozenset[str], Numeric] = {}
         self._scratches: dict[object, int] = {}
         self._transferred: dict[str, cost.TransferCost] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
@@ -102,16 +102,16 @@ class Tiler:
         self._known: dict[object, float] = {}
         self._grid()
 
-    def _aligned(self, count: Any, level: int) -> Any:
+    def _aligned(self, count: Numeric, level: int) -> Numeric:
         unit = self.target.memory(self.levels[level]).alignment
         return -(-count // unit) * unit
 
     @cached_property
-    def scratch(self) -> Any:
+    def scratch(self) -> Numeric:
         """Per combination: bytes of scratch memory."""
         return self._scratch(self.size) + np.zeros(len(self.tiles), np.int64)
 
-    def _scratch(self, size: Mapping[str, Any], is_double: Any = False) -> Any:
+    def _scratch(self, size: Mapping[str, Numeric], is_double: Numeric = False) -> Numeric:
         """Bytes of scratch memory of tiles of these sizes."""
         extents, kernel = {**self.call.geometry.extents, **size}, self.call.kernel
         slots = {name: 1 + (kernel.slots(name, True) - 1) * is_double for name in kernel.scratch}
@@ -171,7 +171,7 @@ class Tiler:
     @cached_property
     def least(self) -> int:
         """The fewest bytes of the engine's memory for a tile whose operands all come from elsewhere."""
-        used: Any = self._used(dict.fromkeys(self.call.operands, 1), 1)[0]
+        used: Numeric = self._used(dict.fromkeys(self.call.operands, 1), 1)[0]
         return int(used.min())
 
     @property
@@ -217,13 +217,13 @@ class Tiler:
             return tuple(sorted(itertools.permutations(names)))
         return tuple(sorted(names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS))))
 
-    def _moves(self, dims: frozenset[str]) -> tuple[Any, Any]:
+    def _moves(self, dims: frozenset[str]) -> tuple[Numeric, Numeric]:
         """Per order and combination: how often a window moves that depends on ``dims``, and how many rounds over the operand that makes."""
         if dims not in self._moved:
-            moves: Any = np.ones((len(self.orders), len(self.tiles)), np.int64)
-            rounds: Any = np.ones_like(moves)
+            moves: Numeric = np.ones((len(self.orders), len(self.tiles)), np.int64)
+            rounds: Numeric = np.ones_like(moves)
             for row, order in enumerate(self.orders):
-                seen: Any = np.zeros(len(self.tiles), bool)
+                seen: Numeric = np.zeros(len(self.tiles), bool)
                 for dim in reversed(order):
                     trips = self.trips[dim]
                     seen = seen | ((trips > 1) & (dim in dims))
@@ -247,27 +247,27 @@ class Tiler:
         return self._transferred[name]
 
     @cached_property
-    def computed(self) -> tuple[Any, Any]:
+    def computed(self) -> tuple[Numeric, Numeric]:
         """Per combination of tile sizes what ``_compute`` says."""
         return self._compute(self.size, self.tiles)
 
-    def _compute(self, size: Mapping[str, Any], tiles: Any) -> tuple[Any, Any]:
+    def _compute(self, size: Mapping[str, Numeric], tiles: Numeric) -> tuple[Numeric, Numeric]:
         """Per combination of tile sizes: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
         best = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
         which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
             cycles = self.work.cycles(self._count(size, name)) + tiles * self.fork
-            cycles = cycles * (GROWING if name in self.call.geometry.limited and number else 1)
+            cycles = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
             which = np.where(cycles < best, number, which)
             best = np.minimum(cycles, best)
         return best + tiles * self.overhead + self.once, which
 
-    def _count(self, size: Mapping[str, Any], core: str | None) -> cost.Count:
+    def _count(self, size: Mapping[str, Numeric], core: str | None) -> cost.Count:
         """Per combination: what tiles along a dimension, of which ``core`` is divided, are in whole steps."""
         extents = self.call.geometry.extents
         return lambda name, step: self._steps(extents[name], size.get(name, extents[name]), step, self.cores if name == core else 1)
 
-    def _steps(self, extent: int, size: Any, step: int, cores: int) -> Any:
+    def _steps(self, extent: int, size: Numeric, step: int, cores: int) -> Numeric:
         """The largest parts of ``cores`` of all tiles of ``size`` along a dimension, in whole steps; the tiles for step 0.
 
         A tile in which several cores have a part counts for more, as they meet in one memory.
@@ -279,44 +279,44 @@ class Tiler:
             whole, rest = (steps * self.work.slower(cost.active(n, cores)) for n, steps in ((size, whole), (last, rest)))
         return (trips - 1) * whole + rest
 
-    def candidates(self, hops: Hops, depths: Sequence[int]) -> list[Candidate]:
+    def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
         compute, which = self.computed
-        if self.second is not None and max(hops.values(), default=0) > 1:
+        if self.second is not None and max(distances.values(), default=0) > 1:
             depths = [min(depths)]  # parts of tiles whose windows are staged do not overlap
-        windows = [self._transfers(name) for name in self.moving if hops[name]]
+        windows = [self._transfers(name) for name in self.moving if distances[name]]
         loads = {path.name: cost.load(windows, self.target, path.name) for path in self.paths[:1]}
-        issue: Any = sum(w.issue for w in windows)
-        early: Any = sum(load.early for load in loads.values())
+        issue: Numeric = sum(w.issue for w in windows)
+        early: Numeric = sum(load.early for load in loads.values())
         alone, beside = self._accelerated(self.tiles, windows)
         second = self._joined(self.size, self.tiles)
         found = []
         for depth in sorted(depths):
-            used, _, fits = self._used(hops, depth)
+            used, _, fits = self._used(distances, depth)
             cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside, second)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
-        if max(hops.values(), default=0) > 1:
-            return self._staged(hops, depths, front, which)
-        return [self._candidate(hops, cell, int(which[cell.number])) for cell in front]
+        if max(distances.values(), default=0) > 1:
+            return self._staged(distances, depths, front, which)
+        return [self._candidate(distances, cell, int(which[cell.number])) for cell in front]
 
-    def _used(self, hops: Hops, depth: int) -> tuple[Any, Any, Any]:
+    def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
-        used: Any = self.scratch if self.second is None else self._scratch(self.size, (self.tiles > 1) * (depth > 1))
-        around: Any = np.zeros(len(self.tiles), np.int64)
-        fits: Any = np.ones(len(self.tiles), bool)
+        used: Numeric = self.scratch if self.second is None else self._scratch(self.size, (self.tiles > 1) * (depth > 1))
+        around: Numeric = np.zeros(len(self.tiles), np.int64)
+        fits: Numeric = np.ones(len(self.tiles), bool)
         for name in self.moving:
-            if hops[name]:
+            if distances[name]:
                 slots = np.where(self._is_cut(self.relevant(name)), depth, 1)
                 used = used + self._aligned(self.volumes[name].widest, 0) * slots
-                around = around + self._aligned(self.volumes[name].widest, 1) * slots if hops[name] > 1 else around
+                around = around + self._aligned(self.volumes[name].widest, 1) * slots if distances[name] > 1 else around
             else:
                 fits = fits & ~self._is_cut(in_place(self.call, self.windows[name]))
         for level, taken in zip(self.levels if self.paths else (), (used, around), strict=False):
             fits = fits & (taken <= self.capacities[level])
         return used, around, np.flatnonzero(fits)
 
-    def _is_cut(self, dims: frozenset[str]) -> Any:
+    def _is_cut(self, dims: frozenset[str]) -> Numeric:
         """Per combination: whether any of some dimensions is cut."""
         if dims not in self._cuts:
             self._cuts[dims] = np.any([self.trips[dim] > 1 for dim in dims if dim in self.dims] or [self.tiles < 0], axis=0)
@@ -325,46 +325,46 @@ class Tiler:
     def is_constant(self, name: str) -> bool:
         return self.buffers[self.call.operands[name].buffer].role is Role.CONSTANT
 
-    def _timing(self, hop: int) -> Any:
+    def _timing(self, distance: int) -> Numeric:
         assert self.target.timing is not None
-        return self.target.timing.paths[self.paths[hop].name]
+        return self.target.timing.paths[self.paths[distance].name]
 
-    def _candidate(self, hops: Hops, cell: Cell, core: int) -> Candidate:
+    def _candidate(self, distances: Distances, cell: Cell, core: int) -> Candidate:
         number = cell.number
         cut = [dim for dim in self.orders[cell.order] if self.trips[dim][number] > 1]
         loops = tuple(Loop(dim, int(self.trips[dim][number]), int(self.size[dim][number])) for dim in cut)
-        return self.build(hops, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
+        return self.build(distances, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
 
-    def build(self, hops: Hops, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
+    def build(self, distances: Distances, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
         """The candidate with these loops; the outermost ``outer`` of them move the windows of memories further out."""
         streams: list[Stream] = []
         for name in self.moving:
-            for hop in range(hops[name]):
-                count = len(loops) if hop == 0 else outer
-                streams.append(self._stream(name, hop, loops, count, depth, hop + 1 < hops[name]))
+            for distance in range(distances[name]):
+                count = len(loops) if distance == 0 else outer
+                streams.append(self._stream(name, distance, loops, count, depth, distance + 1 < distances[name]))
         tiling = Tiling(loops, tuple(streams), core_dim)
-        return self.measured(tiling, tuple(hops[name] for name in self.call.operands), depth)
+        return self.measured(tiling, tuple(distances[name] for name in self.call.operands), depth)
 
-    def _stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
-        key = (name, hop, loops, count, depth, inner)
+    def _stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+        key = (name, distance, loops, count, depth, inner)
         if key not in self._streams:
-            self._streams[key] = self._new_stream(name, hop, loops, count, depth, inner)
+            self._streams[key] = self._new_stream(name, distance, loops, count, depth, inner)
         return self._streams[key]
 
-    def _new_stream(self, name: str, hop: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
+    def _new_stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
         moving = period(loops, self.relevant(name), count)
         tiles = math.prod(loop.trips for loop in loops)
         moves = -(-tiles // moving)
-        size = self._slot(name, loops[:count], hop)
+        size = self._slot(name, loops[:count], distance)
         is_output = name in self.call.writes
-        is_early = hop == 0 and not inner and self.is_constant(name)
-        return Stream(name, self.paths[hop].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
+        is_early = distance == 0 and not inner and self.is_constant(name)
+        return Stream(name, self.paths[distance].name, count, moving, moves, depth if moves > 1 else 1, size, is_output, inner, is_early)
 
-    def _slot(self, name: str, loops: Sequence[Loop], hop: int) -> int:
-        size: int = self._aligned(self._volume_of(name, loops).widest, hop)
+    def _slot(self, name: str, loops: Sequence[Loop], distance: int) -> int:
+        size: int = self._aligned(self._volume_of(name, loops).widest, distance)
         return size
 
-    def measured(self, tiling: Tiling, hops: tuple[int, ...], depth: int) -> Candidate:
+    def measured(self, tiling: Tiling, distances: tuple[int, ...], depth: int) -> Candidate:
         """Bytes and cycles of a tiling, by the same formulas as the search uses."""
         used = [0] * len(self.levels)
         sizes = tuple(tiling.sizes.items()), depth > 1 and tiling.tiles > 1
@@ -375,9 +375,9 @@ class Tiler:
         issue = early_issue = 0.0
         early_bytes = 0
         for stream in tiling.streams:
-            hop = self.hops[stream.path]
-            used[hop] += stream.bytes * stream.depth
-            timing = self._timing(hop)
+            distance = self.distances[stream.path]
+            used[distance] += stream.bytes * stream.depth
+            timing = self._timing(distance)
             count, rows, commands = self._traffic(tiling, stream)
             data = timing.data(count, rows, stream.is_output)
             starts = commands * timing.issue + cost.moves(stream.moves, self.target)
@@ -401,7 +401,7 @@ class Tiler:
             tail, warm_tail = (second + (0.0 if overlaps else compute - alone)) / tiling.tiles, 0.0
         return Candidate(
             tiling,
-            hops,
+            distances,
             tuple(used),
             int(cycles),
             int(early),
@@ -414,19 +414,19 @@ class Tiler:
             early_issue=int(early_issue) if int(early) else 0,
         )
 
-    def _accelerated(self, tiles: Any, windows: Sequence[cost.TransferCost]) -> tuple[Any, Any]:
+    def _accelerated(self, tiles: Numeric, windows: Sequence[cost.TransferCost]) -> tuple[Numeric, Numeric]:
         """Cycles in which the first core sets tiles of an accelerator up, and starts transfers while it computes."""
         if not self.engine.accelerator:
             return 0.0, 0.0
         return tiles * self.overhead + self.once, cost.later(windows)
 
-    def _joined(self, size: Mapping[str, Any], tiles: Any) -> Any:
+    def _joined(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """Cycles of the second parts of all tiles; 0 where there are none."""
         if self.second is None:
             return 0.0
         extents, second = self.call.geometry.extents, self.second
 
-        def steps(name: str, step: int) -> Any:
+        def steps(name: str, step: int) -> Numeric:
             return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
 
         return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again
@@ -463,34 +463,34 @@ class Tiler:
             self._unit(name), [windows.cut(a, 1 if d is None else tile.get(d, extents[d])) for a, d in enumerate(windows.dims)]
         )
 
-    def _staged(self, hops: Hops, depths: Sequence[int], front: Sequence[Cell], which: Any) -> list[Candidate]:
+    def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[Cell], which: Numeric) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
-        far = [name for name in self.moving if hops[name] > 1]
+        far = [name for name in self.moving if distances[name] > 1]
         found: list[Candidate] = []
-        for base in (self._candidate(hops, cell, int(which[cell.number])) for cell in front):
+        for base in (self._candidate(distances, cell, int(which[cell.number])) for cell in front):
             depth = 2 if base.is_double else 1
             loops = base.tiling.loops
             splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
             for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
-                candidate = self.build(hops, outer + inner, len(outer), depth, base.tiling.core_dim)
+                candidate = self.build(distances, outer + inner, len(outer), depth, base.tiling.core_dim)
                 if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
                     found.append(candidate)
         kept = cheapest(found)
         kept = thinned(kept, len(kept) - 1)
-        return kept + [c for c in self._smallest(hops, min(depths), which) if not any(beats(k, c) for k in kept)]
+        return kept + [c for c in self._smallest(distances, min(depths), which) if not any(beats(k, c) for k in kept)]
 
-    def _smallest(self, hops: Hops, depth: int, which: Any) -> list[Candidate]:
+    def _smallest(self, distances: Distances, depth: int, which: Numeric) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
-        used, around, fits = self._used(hops, depth)
+        used, around, fits = self._used(distances, depth)
         found: list[Candidate] = []
         least = math.inf
         for i in fits[np.lexsort((around[fits], used[fits]))]:
             if around[i] < least:
                 least = around[i]
                 every = (Cell(int(i), order, depth) for order in range(len(self.orders)))
-                found.append(min((self._candidate(hops, cell, int(which[i])) for cell in every), key=lambda c: c.cycles))
+                found.append(min((self._candidate(distances, cell, int(which[i])) for cell in every), key=lambda c: c.cycles))
         return found
 
 

@@ -1,9 +1,9 @@
-"""Choose: one candidate for every call and a home for every buffer, so that the network takes the fewest cycles.
+"""Choose: one candidate for every call and a residence for every buffer, so that the network takes the fewest cycles.
 
-Problem (``deeploy.midend.problem``). The bytes of all homes, windows and scratch alive in one step may not exceed a memory's capacity,
+Problem (``deeploy.midend.problem``). The bytes of all residences, windows and scratch alive in one step may not exceed a memory's capacity,
 together with the constants that only the chosen kernels need.
 
-Model (CP-SAT). One literal per candidate, exactly one per call; one per home of a buffer, tied to the candidates that assume
+Model (CP-SAT). One literal per candidate, exactly one per call; one per residence of a buffer, tied to the candidates that assume
 it; a linear capacity constraint per memory and step; the sum of predicted cycles is minimised. A candidate whose first
 constants are fetched early is a literal of its own that takes bytes in the step before, or from before the Sends in front of it on. A
 call is cheaper behind one that runs the same instructions (``deeploy.midend.cached``): literals say so where the choice decides what ran
@@ -23,7 +23,7 @@ from deeploy.errors import FitError
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.dominance import undominated
-from deeploy.midend.problem import SEARCH, Choice, Home, Problem, Search, Users, evaluate
+from deeploy.midend.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate
 from deeploy.midend.solver import cp_model
 
 MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
@@ -52,12 +52,12 @@ class _Model:
         self.begun: list[list[tuple[cp_model.LinearExpr, int]]] = [[] for _ in problem.candidates]
         self.early: list[list[cp_model.IntVar | None]] = []
         self.waits: list[tuple[cp_model.IntVar, int]] = []
-        self.home: dict[str, dict[int, cp_model.IntVar]] = {}
+        self.residence: dict[str, dict[int, cp_model.IntVar]] = {}
         self.fetched: dict[str, cp_model.IntVar] = {}
         self.ahead: dict[int, cp_model.IntVar] = {}
         self.used: dict[Users, cp_model.IntVar] = {}
         self.lasting: list[list[tuple[cp_model.IntVar, int]]] = [[] for _ in problem.capacities]  # there in every step
-        self._homes()
+        self._residences()
         self._calls()
         self._users()
         self._warm()
@@ -67,20 +67,20 @@ class _Model:
         self._equalities()
         self.always = [self._total(terms) for terms in self.lasting]
 
-    def _homes(self) -> None:
-        for home in self.problem.homes:
-            literals = {hop: self.model.new_bool_var(f"{home.name}@{hop}") for hop in home.hops}
-            self.home[home.name] = literals
-            if home.users:
-                self.model.add(sum(literals.values()) == self._used(home.users))
+    def _residences(self) -> None:
+        for residence in self.problem.residences:
+            literals = {distance: self.model.new_bool_var(f"{residence.name}@{distance}") for distance in residence.distances}
+            self.residence[residence.name] = literals
+            if residence.users:
+                self.model.add(sum(literals.values()) == self._used(residence.users))
             else:
                 self.model.add_exactly_one(literals.values())
-            for hop, literal in literals.items():
-                if home.origin is None:
-                    for step in range(home.steps[0], home.steps[1] + 1):
-                        self.load[hop][step].append((literal, home.size))
-                elif hop != home.origin and home.fetch is None:
-                    self.lasting[hop].append((literal, home.size))
+            for distance, literal in literals.items():
+                if residence.origin is None:
+                    for step in range(residence.steps[0], residence.steps[1] + 1):
+                        self.load[distance][step].append((literal, residence.size))
+                elif distance != residence.origin and residence.fetch is None:
+                    self.lasting[distance].append((literal, residence.size))
 
     def _calls(self) -> None:
         for step, (candidates, operands) in enumerate(zip(self.problem.candidates, self.problem.operands, strict=True)):
@@ -89,9 +89,9 @@ class _Model:
             cycles = [(pick, candidate.cycles) for pick, candidate in zip(picks, candidates, strict=True)]
             self.model.add_exactly_one(picks)
             for i, (pick, candidate) in enumerate(zip(picks, candidates, strict=True)):
-                for hop, count in enumerate(candidate.bytes):
+                for distance, count in enumerate(candidate.bytes):
                     if count:
-                        self.load[hop][step].append((pick, count))
+                        self.load[distance][step].append((pick, count))
                 early.append(None)
                 if step and candidate.early:
                     literal = self.model.new_bool_var(f"{step}.{i}.early")
@@ -114,7 +114,7 @@ class _Model:
     def _users(self) -> None:
         """What constants that only some kernels need take for ever; and which of them are there."""
         for share in self.problem.shares:
-            self.lasting[share.hop].append((self._used(share.users), share.size))
+            self.lasting[share.distance].append((self._used(share.users), share.size))
         for users, literal in self.used.items():
             picks = [[p for p, c in zip(self.pick[s], self.problem.candidates[s], strict=True) if c.variant == a] for s, a in users]
             for group in picks:
@@ -213,9 +213,9 @@ class _Model:
 
     def _equalities(self) -> None:
         """What has to be chosen alike (``deeploy.midend.repeat``)."""
-        for first, second in self.problem.equal_homes:
-            for hop, literal in self.home[first].items():
-                self.model.add(literal == self.home[second].get(hop, 0))
+        for first, second in self.problem.equal_residences:
+            for distance, literal in self.residence[first].items():
+                self.model.add(literal == self.residence[second].get(distance, 0))
         for first_step, second_step in self.problem.equal_steps:
             other = {id(c): i for i, c in enumerate(self.problem.candidates[second_step])}
             for i, candidate in enumerate(self.problem.candidates[first_step]):
@@ -228,15 +228,15 @@ class _Model:
                 self.model.add(self.pick[second_step][j] == 0)
 
     def _tie(self, picks: list[cp_model.IntVar], candidates: Sequence[Candidate], operands: Sequence[Sequence[str | None]]) -> None:
-        """A candidate implies the homes that it assumes; where every variant has a home among its operands, the converse holds too."""
+        """A candidate implies the residences that it assumes; the converse holds where every variant has one among its operands."""
         for name in dict.fromkeys(name for names in operands for name in names if name is not None):
             positions = [names.index(name) if name in names else None for names in operands]
             is_certain = None not in positions
-            for hop, literal in self.home[name].items():
+            for distance, literal in self.residence[name].items():
                 group = []
                 for pick, c in zip(picks, candidates, strict=True):
                     position = positions[c.variant]
-                    if position is not None and c.hops[position] == hop:
+                    if position is not None and c.distances[position] == distance:
                         group.append(pick)
                 if is_certain:
                     self.model.add(sum(group) == literal) if group else self.model.add(literal == 0)
@@ -245,18 +245,18 @@ class _Model:
 
     def _fetches(self) -> None:
         """Constants from a far memory: kept for ever, fetched for their first use (perhaps a step ahead), or streamed."""
-        by_step: dict[int, list[Home]] = {}
-        for home in self.problem.homes:
-            if home.fetch is not None and 1 in home.hops:
-                by_step.setdefault(home.steps[0], []).append(home)
-        for step, homes in sorted(by_step.items()):
+        by_step: dict[int, list[Residence]] = {}
+        for residence in self.problem.residences:
+            if residence.fetch is not None and 1 in residence.distances:
+                by_step.setdefault(residence.steps[0], []).append(residence)
+        for step, residences in sorted(by_step.items()):
             ahead = self.model.new_bool_var(f"ahead {step}")
             self.ahead[step] = ahead
             if step == 0:
                 self.model.add(ahead == 0)
             total: list[tuple[cp_model.IntVar, int]] = []
-            for home in homes:
-                total.append((self._fetched(home, step, ahead), home.fetch or 0))
+            for residence in residences:
+                total.append((self._fetched(residence, step, ahead), residence.fetch or 0))
             most = sum(count for _, count in total)
             wait = self.model.new_int_var(0, most, f"wait {step}")
             self.model.add(wait >= _sum(total) - most * ahead)
@@ -268,29 +268,29 @@ class _Model:
         rows = zip(self.pick[step], self.problem.candidates[step], strict=True)
         return _sum([(pick, max(0, c.cycles - c.far)) for pick, c in rows]) - sum(w.free * w.holds for w in self.warm[step])
 
-    def _fetched(self, home: Home, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
-        kept = self.model.new_bool_var(f"{home.name} kept")
-        fetched = self.model.new_bool_var(f"{home.name} fetched")
-        self.model.add(kept + fetched == self.home[home.name][1])
-        self.lasting[1].append((kept, home.size))
-        for used in range(home.steps[0], home.steps[1] + 1):
-            self.load[1][used].append((fetched, home.size))
+    def _fetched(self, residence: Residence, step: int, ahead: cp_model.IntVar) -> cp_model.IntVar:
+        kept = self.model.new_bool_var(f"{residence.name} kept")
+        fetched = self.model.new_bool_var(f"{residence.name} fetched")
+        self.model.add(kept + fetched == self.residence[residence.name][1])
+        self.lasting[1].append((kept, residence.size))
+        for used in range(residence.steps[0], residence.steps[1] + 1):
+            self.load[1][used].append((fetched, residence.size))
         for early in self.early[step]:  # its window cannot be fetched before it has arrived itself
             if early is not None:
                 self.model.add_at_most_one(early, fetched)
         if step:
-            both = self.model.new_bool_var(f"{home.name} ahead")
+            both = self.model.new_bool_var(f"{residence.name} ahead")
             self.model.add(both >= fetched + ahead - 1)
-            self.load[1][step - 1].append((both, home.size))
-        self.fetched[home.name] = fetched
+            self.load[1][step - 1].append((both, residence.size))
+        self.fetched[residence.name] = fetched
         return fetched
 
     def capacities(self, capacities: Sequence[int]) -> None:
-        for hop, capacity in enumerate(capacities):
-            most = sum(size for _, size in self.lasting[hop])
-            for terms in self.load[hop]:
+        for distance, capacity in enumerate(capacities):
+            most = sum(size for _, size in self.lasting[distance])
+            for terms in self.load[distance]:
                 if sum(count for _, count in terms) + most > capacity:
-                    self.model.add(_sum(terms) + self.always[hop] <= capacity)
+                    self.model.add(_sum(terms) + self.always[distance] <= capacity)
 
     def minimise_cycles(self) -> None:
         terms = [(literal, count * self.problem.weight(step)) for step, row in enumerate(self.cycles) for literal, count in row]
@@ -298,11 +298,11 @@ class _Model:
         begun = sum(cycles * self.problem.weight(step) * literal for step, row in enumerate(self.begun) for literal, cycles in row)
         self.model.minimize(_sum(terms) + _sum(self.waits) - saved - begun)
 
-    def minimise_load(self, hop: int) -> None:
+    def minimise_load(self, distance: int) -> None:
         """Minimise the largest load of one memory instead."""
         peak = self.model.new_int_var(0, 2**40, "peak")
-        for terms in self.load[hop]:
-            self.model.add(_sum(terms) + self.always[hop] <= peak)
+        for terms in self.load[distance]:
+            self.model.add(_sum(terms) + self.always[distance] <= peak)
         self.model.minimize(peak)
 
 
@@ -345,13 +345,15 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     picks = tuple(next(i for i, literal in enumerate(literals) if solver.value(literal)) for literals in model.pick)
     chosen = [literals[i] for literals, i in zip(model.early, picks, strict=True)]
     early = tuple(literal is not None and bool(solver.value(literal)) for literal in chosen)
-    homes = {name: hop for name, literals in model.home.items() for hop, literal in literals.items() if solver.value(literal)}
-    steps = {home.name: home.steps[0] for home in problem.homes}
+    residences = {
+        name: distance for name, literals in model.residence.items() for distance, literal in literals.items() if solver.value(literal)
+    }
+    steps = {residence.name: residence.steps[0] for residence in problem.residences}
     fetched = {
         name: steps[name] - int(solver.value(model.ahead[steps[name]])) for name, literal in model.fetched.items() if solver.value(literal)
     }
     picks = tuple(row[pick] for row, pick in zip(numbers, picks, strict=True))
-    found = Choice(picks, early, homes, fetched, 0, round(solver.best_objective_bound))
+    found = Choice(picks, early, residences, fetched, 0, round(solver.best_objective_bound))
     return replace(found, cycles=evaluate(whole, found))
 
 
@@ -359,15 +361,15 @@ def _forbid(model: _Model, choice: Choice) -> None:
     literals = [picks[i] for picks, i in zip(model.pick, choice.picks, strict=True)]
     begun = [row[i] for row, i, on in zip(model.early, choice.picks, choice.early, strict=True) if on]
     literals += [literal for literal in begun if literal is not None]
-    literals += [model.home[name][hop] for name, hop in choice.homes.items()]
+    literals += [model.residence[name][distance] for name, distance in choice.residences.items()]
     model.model.add_bool_or([literal.negated() for literal in literals])
 
 
-def smallest(problem: Problem, hop: int, search: Search = SEARCH) -> int | None:
+def smallest(problem: Problem, distance: int, search: Search = SEARCH) -> int | None:
     """The smallest capacity of one memory, the others as they are, for which a choice exists; None where none does."""
     model = _Model(problem)
-    model.capacities([2**40 if i == hop else capacity for i, capacity in enumerate(problem.capacities)])
-    model.minimise_load(hop)
+    model.capacities([2**40 if i == distance else capacity for i, capacity in enumerate(problem.capacities)])
+    model.minimise_load(distance)
     solver = _solver(problem, search)
     status = solver.solve(model.model)
     return round(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

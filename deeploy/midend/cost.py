@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from deeploy.graph.loops import from_geometry, slots
 from deeploy.graph.nest import Kind
 from deeploy.graph.target import Rate, Target, Timing
+from deeploy.graph.types import Numeric
 from deeploy.midend.program import Call
 
 
@@ -29,14 +29,14 @@ class Load:
     ``early`` is what is saved by early ones.
     """
 
-    fetched: Any = 0.0
-    stored: Any = 0.0
-    first: Any = 0.0
-    last: Any = 0.0
-    early: Any = 0.0
+    fetched: Numeric = 0.0
+    stored: Numeric = 0.0
+    first: Numeric = 0.0
+    last: Numeric = 0.0
+    early: Numeric = 0.0
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Numeric:
         """Cycles in which the path is busy."""
         return self.fetched + self.stored
 
@@ -51,10 +51,10 @@ class TransferCost:
         moves: how often they move.
     """
 
-    data: Any
-    issue: Any
-    commands: Any
-    moves: Any
+    data: Numeric
+    issue: Numeric
+    commands: Numeric
+    moves: Numeric
     is_output: bool
     is_early: bool
 
@@ -71,7 +71,7 @@ def load(windows: Sequence[TransferCost], target: Target, path: str) -> Load:
     return Load(data_in, data_out, first, last, larger(first - rest, 0.0))
 
 
-def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Any, Any]:
+def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Numeric, Numeric]:
     """Cycles until all windows in one direction have moved, and until those of one tile have.
 
     Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
@@ -96,12 +96,12 @@ def timing_of(target: Target) -> Timing:
     return target.timing or _NONE
 
 
-def larger(a: Any, b: Any) -> Any:
+def larger(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
     return (a + b + abs(a - b)) / 2
 
 
-def smaller(a: Any, b: Any) -> Any:
+def smaller(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
     return (a + b - abs(a - b)) / 2
 
@@ -124,7 +124,7 @@ def rate(call: Call, target: Target) -> Rate:
 
 _NONE = Timing(0.0, {}, 0.0, {}, {}, {"default": Rate(0.0, 0.0, 0.0)})
 Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
-Count = Callable[[str, int], Any]
+Count = Callable[[str, int], Numeric]
 
 
 @dataclass(frozen=True)
@@ -140,20 +140,20 @@ class Work:
     dims: tuple[str, ...]
     shared: float
 
-    def slower(self, cores: Any) -> Any:
+    def slower(self, cores: Numeric) -> Numeric:
         """By which factor a core takes longer where so many work at once."""
         return 1 + self.shared * (cores - 1)
 
-    def cycles(self, count: Count) -> Any:
+    def cycles(self, count: Count) -> Numeric:
         """Cycles of the core with the largest part; of one tile, or of all added up.
 
         ``count(dim, step)`` is the extent in ``steps``, added up over tiles along the dimension, and for step 0 the number of those; where
         the dimension is divided over cores, each times ``slower``. Numbers, or arrays of them.
         """
-        total: Any = 0.0
-        known: dict[tuple[str, int], Any] = {}
+        total: Numeric = 0.0
+        known: dict[tuple[str, int], Numeric] = {}
         for each, factors in self.terms:
-            value: Any = each
+            value: Numeric = each
             for dim in self.dims:
                 step = factors.get(dim, 0)
                 if (dim, step) not in known:
@@ -266,12 +266,12 @@ def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
     return extents[outer] == 1 or stride(outer) == stride(inner) * extents[inner]
 
 
-def steps(size: Any, step: int) -> Any:
+def steps(size: Numeric, step: int) -> Numeric:
     """``size`` iterations in whole steps, the last of which may be incomplete; below zero: what is less than ``-step``, else 0."""
     return -(-size // step) if step > 0 else size * (size < -step)
 
 
-def active(size: Any, cores: int) -> Any:
+def active(size: Numeric, cores: int) -> Numeric:
     """How many of ``cores`` have a part of ``size`` iterations, of which all parts but the last are as large as the largest."""
     return -(-size // -(-size // cores))
 
@@ -286,13 +286,13 @@ def once(call: Call, is_cached: bool, target: Target) -> float:
     return timing_of(target).loops.layer + (0.0 if is_cached else sum(rate(part, target).cold for part in call.parts))
 
 
-def moves(count: Any, target: Target) -> Any:
+def moves(count: Numeric, target: Target) -> Numeric:
     """Cycles to work out a window that moves ``count`` times."""
     loops = timing_of(target).loops
     return loops.first_window + (count - 1) * loops.window
 
 
-def later(windows: Sequence[TransferCost]) -> Any:
+def later(windows: Sequence[TransferCost]) -> Numeric:
     """What of starting the windows that come in is for other tiles than the first."""
     return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
 
@@ -303,22 +303,22 @@ def fork(call: Call, target: Target) -> float:
 
 
 def total(
-    compute: Any,
-    tiles: Any,
-    issue: Any,
+    compute: Numeric,
+    tiles: Numeric,
+    issue: Numeric,
     loads: Mapping[str, Load],
     is_double: bool,
-    alone: Any = 0.0,
-    beside: Any = 0.0,
-    second: Any = 0.0,
-) -> Any:
+    alone: Numeric = 0.0,
+    beside: Numeric = 0.0,
+    second: Numeric = 0.0,
+) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
     ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
     ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
     of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them.
     """
-    ends: Any = sum(load.first + load.last for load in loads.values())
+    ends: Numeric = sum(load.first + load.last for load in loads.values())
     if not is_double:
         return compute + second + issue + sum(load.data for load in loads.values())
     between = larger(tiles - 1, 1)

@@ -1,8 +1,8 @@
 """Candidates that cannot be part of a cheapest choice, because memory is never what speaks against a better one.
 
-A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be at home in
+A step is roomy for a candidate when everything that could be alive beside it fits as well: every buffer that may be resident in
 the engines' own memory, and the largest windows that the next call could fetch early. Such a candidate replaces any other with
-the same homes that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
+the same residences that takes no fewer cycles, with and without its instructions cached; where these are others, also what later calls
 could save behind the one or the other counts. Where that memory holds at once whatever might lie there, candidates with operands further
 out are replaced as well, if that can be done for all calls that use a buffer. What is left is small where memory is plenty, and
 everything where it is short.
@@ -28,12 +28,12 @@ def undominated(problem: Problem) -> list[list[int]]:
 
 
 def _near(problem: Problem, steps: Sequence[_Step]) -> set[str]:
-    """The homes that are in the first memory in a cheapest choice: it holds everything at once, and no call is the slower for it."""
+    """The residences that are in the first memory in a cheapest choice: it holds everything at once, and no call is the slower for it."""
     for number in range(len(steps)):
         largest = max((c.bytes[0] for c in problem.candidates[number]), default=0)
-        if _beside(problem, number, (), 0) + largest + sum(s.size for s in problem.shares if s.hop == 0) > problem.capacities[0]:
+        if _beside(problem, number, (), 0) + largest + sum(s.size for s in problem.shares if s.distance == 0) > problem.capacities[0]:
             return set()
-    near = {home.name for home in problem.homes if 0 in home.hops and len(home.hops) > 1}
+    near = {residence.name for residence in problem.residences if 0 in residence.distances and len(residence.distances) > 1}
     while near:
         away = {name for step in steps for name in step.better_away(near)}
         if not away:
@@ -69,9 +69,9 @@ class _Step:
         self.states = [(c, c.cached) for c in self.candidates]
         self.groups: dict[Places, list[int]] = {}
         for number, candidate in enumerate(self.candidates):
-            pairs = zip(problem.operands[step][candidate.variant], candidate.hops, strict=True)
-            self.groups.setdefault(frozenset((name, hop) for name, hop in pairs if name is not None), []).append(number)
-        self.is_awaited = any(home.fetch is not None and home.steps[0] == step + 1 for home in problem.homes)
+            pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
+            self.groups.setdefault(frozenset((name, distance) for name, distance in pairs if name is not None), []).append(number)
+        self.is_awaited = any(residence.fetch is not None and residence.steps[0] == step + 1 for residence in problem.residences)
         self.sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
         earlier = range(problem.start(step), step) if step else ()
         owns = {c.own for c in self.candidates}
@@ -89,8 +89,8 @@ class _Step:
         """Homes with candidates that none replaces in which all of ``near`` are in the first memory."""
         found: set[str] = set()
         for places, numbers in self.groups.items():
-            away = {name for name, hop in places if hop and name in near}
-            rivals = self.groups.get(frozenset((name, 0 if name in near else hop) for name, hop in places), []) if away else []
+            away = {name for name, distance in places if distance and name in near}
+            rivals = self.groups.get(frozenset((name, 0 if name in near else distance) for name, distance in places), []) if away else []
             if away and not all(any(self.replaces(m, n) for m in rivals) for n in numbers):
                 found |= away
         return found
@@ -99,9 +99,9 @@ class _Step:
         """The candidates that no other one replaces, of those in which all of ``near`` are in the first memory."""
         kept: list[int] = []
         for places, group in self.groups.items():
-            if any(hop and name in near for name, hop in places):
+            if any(distance and name in near for name, distance in places):
                 continue
-            elsewhere = {own: [name for name, hop in places if hop != own] for own in {self.candidates[n].own for n in group}}
+            elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}
             room = {own: self.problem.capacities[own] - _beside(self.problem, self.step, names, own) for own, names in elsewhere.items()}
             roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]
             equals = set(roomy)
@@ -113,15 +113,15 @@ class _Step:
 
 
 def _beside(problem: Problem, step: int, elsewhere: Collection[str], own: int) -> int:
-    """The most bytes that could be alive in an engine's own memory beside the windows of a call, without homes that are ``elsewhere``."""
+    """The most bytes that could be alive in an engine's own memory beside the windows of a call, without what is ``elsewhere``."""
     following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))
     early = sum(max((c.early_bytes for c in problem.candidates[s] if c.own == own), default=0) for s in following)
     return most(problem, step, own, elsewhere) + early
 
 
-def _most(problem: Problem, step: int, hop: int) -> int:
+def _most(problem: Problem, step: int, distance: int) -> int:
     """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
-    return most(problem, step, hop) + max((candidate.bytes[hop] for candidate in problem.candidates[step]), default=0)
+    return most(problem, step, distance) + max((candidate.bytes[distance] for candidate in problem.candidates[step]), default=0)
 
 
 def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool, behind: int) -> bool:
@@ -133,7 +133,7 @@ def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool, behind:
     gained = min(b.cycles - a.cycles, (b.cycles - b.early) - (a.cycles - a.early))
     gained = min(gained, (b.cycles - b.early - b.early_issue) - (a.cycles - a.early - a.early_issue))
     lost = behind + (max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0)
-    others = (x > y for hop, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if hop != a.own)
+    others = (x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.own)
     if gained < lost or a.tail < b.tail or any(others):
         return False
     return not a.early or a.early_bytes <= before or (bool(b.early) and a.own == b.own and a.early_bytes <= b.early_bytes)

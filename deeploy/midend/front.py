@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from operator import le
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+
+from deeploy.graph.types import Numeric
 
 if TYPE_CHECKING:
     from deeploy.midend.candidates import Candidate
 
-MOST_KEPT = 8  # candidates per hops
+MOST_KEPT = 8  # candidates per distances
 
 _T = TypeVar("_T")
 
@@ -39,7 +41,7 @@ def cheapest(found: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def cells(used: Any, cycles: Any, early: Any, orders: int, fits: Any, depth: int) -> Any:
+def cells(used: Numeric, cycles: Numeric, early: Numeric, orders: int, fits: Numeric, depth: int) -> Numeric:
     """The cells of all orders and of the combinations that fit, as rows: depth, order, number, bytes, cycles and early cycles."""
     shape = orders, len(used)
     figures = [np.broadcast_to(row, shape)[:, fits].astype(np.int64) for row in (used, cycles, early)]
@@ -47,7 +49,7 @@ def cells(used: Any, cycles: Any, early: Any, orders: int, fits: Any, depth: int
     return np.stack([row.ravel() for row in (np.full_like(order, depth), order, number, *figures)])
 
 
-def best_cells(found: Any) -> list[Cell]:
+def best_cells(found: Numeric) -> list[Cell]:
     """Of rows as ``cells`` makes them: what no other beats in bytes and cycles, or in bytes and cycles less the early ones."""
     *names, used, cycles, early = found
     kept = set[int]()

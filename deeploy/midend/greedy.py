@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deeploy.midend.problem import Choice, Home, Problem, Share, evaluate, fits
+from deeploy.midend.problem import Choice, Problem, Residence, Share, evaluate, fits
 
 
 def greedy(problem: Problem) -> Choice | None:
@@ -15,52 +15,58 @@ def greedy(problem: Problem) -> Choice | None:
     whole when they are first used.
     """
     load = [0] * len(problem.candidates)
-    homes: dict[str, int] = {}
+    residences: dict[str, int] = {}
     shared: set[Share] = set()
     picks: list[int] = []
     for step, candidates in enumerate(problem.candidates):
-        _place(problem, step, None, homes, load)
+        _place(problem, step, None, residences, load)
         for variant in range(len(problem.operands[step])):
-            there, taken = dict(homes), list(load)
+            there, taken = dict(residences), list(load)
             needed = shared | {share for share in problem.shares if (step, variant) in share.users}
             _place(problem, step, variant, there, taken)
             fitting = _fitting(problem, step, variant, there, taken, needed)
             if fitting:
-                homes, load, shared = there, taken, needed
+                residences, load, shared = there, taken, needed
                 order = {number: (candidates[number].bytes[candidates[number].own], -candidates[number].cycles) for number in fitting}
                 picks.append(max(order, key=order.__getitem__))
                 break
         else:
             return None
-    fetched = {home.name: home.steps[0] for home in problem.homes if home.fetch is not None and homes.get(home.name) == 1}
-    choice = Choice(tuple(picks), (False,) * len(picks), homes, fetched, 0, 0)
+    fetched = {
+        residence.name: residence.steps[0]
+        for residence in problem.residences
+        if residence.fetch is not None and residences.get(residence.name) == 1
+    }
+    choice = Choice(tuple(picks), (False,) * len(picks), residences, fetched, 0, 0)
     return replace(choice, cycles=evaluate(problem, choice)) if fits(problem, choice) else None
 
 
 def _fitting(problem: Problem, step: int, variant: int, placed: dict[str, int], load: list[int], shared: set[Share]) -> list[int]:
-    """The numbers of candidates of a variant with these homes and loads of the memory around the engines' own."""
-    room = [capacity - sum(share.size for share in shared if share.hop == hop) for hop, capacity in enumerate(problem.capacities)]
+    """The numbers of candidates of a variant with these residences and loads of the memory around the engines' own."""
+    room = [
+        capacity - sum(share.size for share in shared if share.distance == distance) for distance, capacity in enumerate(problem.capacities)
+    ]
     wanted = tuple(1 if name is None else placed[name] for name in problem.operands[step][variant])
     rows = enumerate(problem.candidates[step])
-    alike = [(number, c) for number, c in rows if c.variant == variant and c.hops == wanted and max(load) <= room[1]]
+    alike = [(number, c) for number, c in rows if c.variant == variant and c.distances == wanted and max(load) <= room[1]]
     return [number for number, c in alike if c.bytes[c.own] <= room[c.own] and c.bytes[1] + load[step] <= room[1]]
 
 
 def _place(problem: Problem, step: int, variant: int | None, placed: dict[str, int], load: list[int]) -> None:
     """Place what comes up with a step, or with one variant of it."""
-    for home in problem.homes:
-        is_due = home.steps[0] == step and not home.users if variant is None else (step, variant) in home.users
-        if is_due and home.name not in placed:
-            placed[home.name] = _nearest(home, load, problem.capacities[1])
+    for residence in problem.residences:
+        is_due = residence.steps[0] == step and not residence.users if variant is None else (step, variant) in residence.users
+        if is_due and residence.name not in placed:
+            placed[residence.name] = _nearest(residence, load, problem.capacities[1])
 
 
-def _nearest(home: Home, load: list[int], capacity: int) -> int:
+def _nearest(residence: Residence, load: list[int], capacity: int) -> int:
     """The nearest memory with room, no engine's own one; its load is added."""
-    if home.origin == 1:
+    if residence.origin == 1:
         return 1
-    steps = range(home.steps[0], home.steps[1] + 1)
-    if 1 in home.hops and all(load[step] + home.size <= capacity for step in steps):
+    steps = range(residence.steps[0], residence.steps[1] + 1)
+    if 1 in residence.distances and all(load[step] + residence.size <= capacity for step in steps):
         for step in steps:
-            load[step] += home.size
+            load[step] += residence.size
         return 1
-    return max(hop for hop in home.hops if hop < 3)
+    return max(distance for distance in residence.distances if distance < 3)

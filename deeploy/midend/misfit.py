@@ -17,10 +17,10 @@ _ENOUGH = 2**40
 
 @dataclass(frozen=True)
 class Misfit:
-    """What did not fit; memories by hop, that is their distance from the engines' own.
+    """What did not fit; memories by their distance from the engines' own.
 
     Attributes:
-        at: the problem for another capacity of one memory, with every home and candidate that could help.
+        at: the problem for another capacity of one memory, with every residence and candidate that could help.
         beside: bytes of constants beside the arena of every memory.
         room: bytes of every memory that the plan and these constants may take.
         io: bytes of the caller's arrays, which lie in the memory around the engines' own.
@@ -71,8 +71,8 @@ def _smallest_tile(call: Call, program: Program, target: Target, machine: Machin
     """The candidate that needs the least of its engine's memory, from operands in the memory around it."""
     engine = target.engine(call.kernel.engine)
     tiler = Tiler(call, program.buffers, target, {**machine.capacities, engine.memory: _ENOUGH}, machine.cores)
-    hops = {name: 0 if program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
-    return min(tiler.candidates(hops, depths), key=lambda c: c.bytes[0])
+    distances = {name: 0 if program.buffers[operand.buffer].memory else 1 for name, operand in call.operands.items()}
+    return min(tiler.candidates(distances, depths), key=lambda c: c.bytes[0])
 
 
 def _fits(call: Call, program: Program, target: Target, machine: Machine, depths: tuple[int, ...]) -> bool:
@@ -82,27 +82,27 @@ def _fits(call: Call, program: Program, target: Target, machine: Machine, depths
 
 def _network_too_large(case: Misfit) -> FitError:
     """Every call fits alone; the buffers of some memory do not."""
-    for hop in range(len(case.levels) - 1, -1, -1):
-        needed, beside, level = _least(case, hop), case.beside[hop], case.levels[hop]
-        if needed is None or needed + beside <= case.room[hop]:
+    for distance in range(len(case.levels) - 1, -1, -1):
+        needed, beside, level = _least(case, distance), case.beside[distance], case.levels[distance]
+        if needed is None or needed + beside <= case.room[distance]:
             continue
         step, names = _fullest(case.at(1, _ENOUGH))
         call = case.program.calls[step]
         rest = f" beside {beside} bytes of constants" if beside else ""
-        rest += f" and {case.io} of inputs and outputs" if hop == 1 and case.room[hop] < case.machine.capacities[level] else ""
+        rest += f" and {case.io} of inputs and outputs" if distance == 1 and case.room[distance] < case.machine.capacities[level] else ""
         return FitError(
             f"{level} is too small: node {shorten(call.node.name)} ({call.node.op}) needs {needed} bytes at once{rest}, "
-            f"{max(0, case.room[hop])} are there; largest buffers then: {', '.join(map(shorten, names))}",
+            f"{max(0, case.room[distance])} are there; largest buffers then: {', '.join(map(shorten, names))}",
             _remedy(case, level, needed + beside),
         )
     return FitError("the network fits no memory of the target", "Give it more memory (--l1, --l2), or another target.")
 
 
-def _least(case: Misfit, hop: int) -> int | None:
+def _least(case: Misfit, distance: int) -> int | None:
     """The smallest arena with which a choice exists, the other memories as they are; None where they are too small."""
     from deeploy.midend.choose import smallest
 
-    return smallest(_unlimited(case.at(hop, _ENOUGH)), hop)
+    return smallest(_unlimited(case.at(distance, _ENOUGH)), distance)
 
 
 def _unlimited(problem: Problem) -> Problem:
@@ -123,8 +123,8 @@ def _remedy(case: Misfit, level: str, size: int) -> str:
 
 def _fullest(problem: Problem) -> tuple[int, list[str]]:
     """The step with the most bytes of buffers that may live in a memory, and the largest of them."""
-    homes = [home for home in problem.homes if not home.users]
-    loads = [sum(h.size for h in homes if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]
+    residences = [residence for residence in problem.residences if not residence.users]
+    loads = [sum(h.size for h in residences if h.steps[0] <= step <= h.steps[1]) for step in range(len(problem.candidates))]
     step = max(range(len(loads)), key=loads.__getitem__)
-    alive = sorted((h for h in homes if h.steps[0] <= step <= h.steps[1]), key=lambda h: (-h.size, h.name))
+    alive = sorted((h for h in residences if h.steps[0] <= step <= h.steps[1]), key=lambda h: (-h.size, h.name))
     return step, [f"{h.name} ({h.size})" for h in alive[:3]] or ["constants"]

@@ -1,4 +1,4 @@
-"""Constants that may stay in the first engine's own memory for ever: homes of the one choice, like those of activations.
+"""Constants that may stay in the first engine's own memory for ever: residences of the one choice, like those of activations.
 
 A window of a constant costs more to work out, to start and to wait for than its bytes do: thresholds, multipliers, tables and rows of
 norms take a few hundred bytes each, and a small network fetches hundreds of them. What is copied once, before the first inference, costs
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Machine
-from deeploy.midend.problem import Home, Users
+from deeploy.midend.problem import Residence, Users
 from deeploy.midend.program import Buffer, Call, Program, Role, content
 
 SHARE = 4  # of the memory, one part of which at most is filled
@@ -29,8 +29,8 @@ def is_near(target: Target, machine: Machine) -> bool:
     return not target.is_flat and machine.default_memory == target.outward(target.engines[0].memory)[0].far
 
 
-def pinnable(program: Program, capacity: int, alignment: int) -> list[Home]:
-    """The homes of constants that may be pinned in a memory of ``capacity`` bytes; its number is 0, that of the memory around it is 1."""
+def pinnable(program: Program, capacity: int, alignment: int) -> list[Residence]:
+    """The residences of constants that may be pinned in a memory of ``capacity`` bytes: memory 0; the one around it is 1."""
     uses: dict[Key, dict[tuple[int, int], set[str]]] = {}
     sizes: dict[Key, int] = {}
     excluded = set[Key]()
@@ -47,13 +47,13 @@ def pinnable(program: Program, capacity: int, alignment: int) -> list[Home]:
     bundles: dict[Users, list[Key]] = {}
     for key in _short({key: size for key, size in sizes.items() if key not in excluded}, uses, capacity // SHARE):
         bundles.setdefault(tuple(uses[key]), []).append(key)
-    homes = []
+    residences = []
     for users, keys in bundles.items():
         members = tuple(dict.fromkeys(name for key in keys for names in uses[key].values() for name in sorted(names)))
         is_certain = any(all((step, number) in users for number in range(len(program.variants(step)))) for step, _ in users)
         size, steps = sum(sizes[key] for key in keys), (users[0][0], users[-1][0])
-        homes.append(Home(members[0], size, steps, (0, 1), None, members, () if is_certain else users, 1))
-    return homes
+        residences.append(Residence(members[0], size, steps, (0, 1), None, members, () if is_certain else users, 1))
+    return residences
 
 
 def _short(sizes: Mapping[Key, int], uses: Mapping[Key, Mapping[tuple[int, int], set[str]]], capacity: int) -> Sequence[Key]:

@@ -1,6 +1,6 @@
 """Place: an address for everything that a choice puts into each memory.
 
-Every memory is a packing problem of its own (``deeploy.midend.pack``): buffers at home there for as long as they are alive,
+Every memory is a packing problem of its own (``deeploy.midend.pack``): buffers resident there for as long as they are alive,
 windows and scratch for the step of their call, windows that are filled early from the step before.
 """
 
@@ -54,23 +54,23 @@ def tenants(
     program: Program,
     target: Target,
     candidates: Sequence[Candidate],
-    homes: Mapping[str, str],
+    residences: Mapping[str, str],
     blocks: Sequence[Lifetime],
     kept: Mapping[str, tuple[int, int]],
 ) -> list[Tenant]:
     """Everything that needs an address.
 
     Args:
-        homes: the level of every lifetime's first buffer.
+        residences: the level of every lifetime's first buffer.
         blocks: lifetimes of local buffers.
         kept: first and last step of the copies of far constants.
     """
-    result = [Tenant(homes[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks if b.buffers[0] in homes]
+    result = [Tenant(residences[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks if b.buffers[0] in residences]
     copies: dict[object, list[str]] = {}
     for name, steps in kept.items():
-        copies.setdefault((homes[name], steps, content(program.buffers[name])), []).append(name)
+        copies.setdefault((residences[name], steps, content(program.buffers[name])), []).append(name)
     for names in copies.values():
-        result.append(Tenant(homes[names[0]], program.buffers[names[0]].bytes, *kept[names[0]], tuple(names)))
+        result.append(Tenant(residences[names[0]], program.buffers[names[0]].bytes, *kept[names[0]], tuple(names)))
     for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
         tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory

@@ -30,7 +30,7 @@ class Machine:
         cores: of every engine's team, at most.
         default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
-        homes: levels of states by buffer, where another network of the project says so.
+        residences: levels of states by buffer, where another network of the project says so.
     """
 
     capacities: Mapping[str, int]
@@ -38,7 +38,7 @@ class Machine:
     buffering: Buffering
     default_memory: str
     engines: tuple[str, ...] = ()
-    homes: Mapping[str, str] = field(default_factory=dict)
+    residences: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Plan:
 
     Attributes:
         calls: the candidate of every call.
-        homes: the level of every buffer.
+        residences: the level of every buffer.
         fetched: the step in which the fetch of a far constant begins (-1: once, before the first inference).
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
@@ -85,7 +85,7 @@ class Plan:
     memory: Mapping[str, LevelUse]
     machine: Machine
     calls: tuple[Candidate, ...]
-    homes: Mapping[str, str]
+    residences: Mapping[str, str]
     fetched: Mapping[str, int]
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()

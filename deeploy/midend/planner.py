@@ -2,7 +2,7 @@
 
 On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where there are several
 memories, the constants are first all kept in the one around the engines' own, where reading them costs least. Only when that does not
-fit, further homes enter the problem: activations and constants that stay far away and are streamed through, and constants
+fit, further residences enter the problem: activations and constants that stay far away and are streamed through, and constants
 that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
 cannot be packed is forbidden and the problem solved again.
 """
@@ -29,13 +29,13 @@ from deeploy.midend.pin import is_near, pinnable
 from deeploy.midend.place import Overfull, Placement, place, tenants
 from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
-from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Home, Problem, Search, Share, Users, least, obvious
+from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, obvious
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
 from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
-MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far homes
+MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far residences
 LARGE_GAP = 0.01  # that is good enough for those solved in two
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
 
@@ -74,7 +74,7 @@ class Planner:
         }
         self.around = 0 if target.is_flat else 1  # the memory in which buffers and constants lie that are nowhere else
         self.io = sum(program.buffers[name].bytes for name in (*program.inputs, *program.outputs))
-        self.room = {level: self._room(hop, level) for hop, level in enumerate(self.levels)}
+        self.room = {level: self._room(distance, level) for distance, level in enumerate(self.levels)}
         self.depths = {"auto": (1, 2), "double": (2,), "single": (1,)}[machine.buffering]
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
@@ -88,22 +88,22 @@ class Planner:
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
         self.users = _users(program)
 
-    def _room(self, hop: int, level: str) -> int:
+    def _room(self, distance: int, level: str) -> int:
         """Bytes of a memory that are the plan's: the caller's arrays lie in the memory next to the engines' own."""
         memory = self.target.memory(level)
-        if memory.capacity is None or hop != 1 or self.target.is_flat:
+        if memory.capacity is None or distance != 1 or self.target.is_flat:
             return self.machine.capacities[level]
         return min(self.machine.capacities[level], memory.capacity - memory.reserved - self.io)
 
-    def aligned(self, size: int, hop: int) -> int:
-        unit = self.target.memory(self.levels[hop]).alignment
+    def aligned(self, size: int, distance: int) -> int:
+        unit = self.target.memory(self.levels[distance]).alignment
         return -(-size // unit) * unit
 
-    def beside(self, hop: int, program: Program | None = None) -> int:
+    def beside(self, distance: int, program: Program | None = None) -> int:
         """Bytes of constants that lie beside the arena of a memory, for ever: of a program, or of any that may be chosen."""
         constants = program.buffers.values() if program is not None else (b for b in self.constants if not self.users.get(b.name))
-        beside = (b for b in constants if b.role is Role.CONSTANT and hop in self._resident(b, Far.LARGE))
-        return sum(self.aligned(b.bytes, hop) for b in beside)
+        beside = (b for b in constants if b.role is Role.CONSTANT and distance in self._resident(b, Far.LARGE))
+        return sum(self.aligned(b.bytes, distance) for b in beside)
 
     def _resident(self, buffer: Buffer, far: Far) -> tuple[int, ...]:
         """The memories that hold a constant for ever: where it lies, and with ``Far.NONE`` also where a far one is copied to."""
@@ -114,21 +114,24 @@ class Planner:
         return ((1, 2) if far is Far.NONE else (2,)) if self.is_far else (1,)
 
     def capacities(self, far: Far) -> list[int]:
-        """Bytes per hop that a choice may fill beside the constants that it needs in any case."""
+        """Bytes per distance that a choice may fill beside the constants that it needs in any case."""
         certain = [b for b in self.constants if not self.users.get(b.name)]
-        taken = [sum(self.aligned(b.bytes, hop) for b in certain if hop in self._resident(b, far)) for hop in range(len(self.levels))]
-        return [self.room[level] - taken[hop] for hop, level in enumerate(self.levels)]
+        taken = [
+            sum(self.aligned(b.bytes, distance) for b in certain if distance in self._resident(b, far))
+            for distance in range(len(self.levels))
+        ]
+        return [self.room[level] - taken[distance] for distance, level in enumerate(self.levels)]
 
     def shares(self, far: Far) -> list[Share]:
         """The constants that are there only if a call runs by a certain variant."""
         found: dict[tuple[int, Users], int] = {}
         for buffer in self.constants:
-            for hop in self._resident(buffer, far) if self.users.get(buffer.name) else ():
-                key = hop, self.users[buffer.name]
-                found[key] = found.get(key, 0) + self.aligned(buffer.bytes, hop)
-        return [Share(hop, size, users) for (hop, users), size in found.items()]
+            for distance in self._resident(buffer, far) if self.users.get(buffer.name) else ():
+                key = distance, self.users[buffer.name]
+                found[key] = found.get(key, 0) + self.aligned(buffer.bytes, distance)
+        return [Share(distance, size, users) for (distance, users), size in found.items()]
 
-    def homes(self, far: Far) -> list[Home]:
+    def residences(self, far: Far) -> list[Residence]:
         """The buffers to be placed, and where they may live."""
         result = []
         steps_of: dict[str, list[int]] = {}
@@ -138,15 +141,15 @@ class Planner:
         for block in self.blocks:
             may_leave = self.is_far and self._may_leave(block.size, far)
             common = self.reach[self.target.engines[0].name][: 3 if may_leave else 2]
-            hops = [hop for hop in common if self.target.is_flat or block.size <= self.room[self.levels[hop]]]
+            distances = [distance for distance in common if self.target.is_flat or block.size <= self.room[self.levels[distance]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
             uses = sorted({step for name in block.buffers for step in steps_of.get(name, ())})
             if any(self._is_indirect(step, name) for step in uses for name in block.buffers):
-                hops = [hop for hop in hops if hop < 2]
-            hops += [hop for hop in self._private(uses) if block.size <= self.room[self.levels[hop]]]
-            wanted = self.machine.homes.get(block.buffers[0])
-            hops = [hop for hop in hops if wanted in (None, self.levels[hop])]
-            result.append(Home(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(hops)))
+                distances = [distance for distance in distances if distance < 2]
+            distances += [distance for distance in self._private(uses) if block.size <= self.room[self.levels[distance]]]
+            wanted = self.machine.residences.get(block.buffers[0])
+            distances = [distance for distance in distances if wanted in (None, self.levels[distance])]
+            result.append(Residence(block.buffers[0], self.aligned(block.size, self.around), steps, tuple(distances)))
         if self.may_pin:
             result += pinnable(self.program, self.room[self.levels[0]], self.target.memory(self.levels[0]).alignment)
         return result + (self._far_constants(far) if far and self.is_far else [])
@@ -155,9 +158,9 @@ class Planner:
         """Own memories of further engines that could run all of these calls."""
         able = [{self.reach[call.kernel.engine][0] for call in self.program.variants(step)} for step in steps]
         common = self.reach[self.target.engines[0].name]
-        return [hop for hop in range(len(self.levels)) if hop not in common and all(hop in numbers for numbers in able)]
+        return [distance for distance in range(len(self.levels)) if distance not in common and all(distance in numbers for numbers in able)]
 
-    def _far_constants(self, far: Far) -> list[Home]:
+    def _far_constants(self, far: Far) -> list[Residence]:
         uses: dict[str, list[int]] = {}
         for step in range(len(self.program.calls)):
             for operand in (operand for call in self.program.variants(step) for operand in call.operands.values()):
@@ -165,17 +168,17 @@ class Planner:
         path = self.target.outward(self.levels[0])[1]
         assert self.target.timing is not None
         timing = self.target.timing.paths[path.name]
-        large: list[Home] = []
-        small: list[Home] = []
+        large: list[Residence] = []
+        small: list[Residence] = []
         for buffer in (b for b in self.constants if not b.memory):
             steps = uses[buffer.name]
             commands = max(1, -(-buffer.bytes // path.max_total))
             fetch = int(timing.data(buffer.bytes, 0, False) + timing.latency[0] + commands * timing.issue)
             is_indirect = any(self._is_indirect(step, buffer.name) for step in steps)
-            hops = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
+            distances = (1, 2) if self._may_leave(buffer.bytes, far) and not is_indirect else (1,)
             users = self.users.get(buffer.name, ())
-            home = Home(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), hops, fetch, (), users, 2)
-            (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(home)
+            residence = Residence(buffer.name, self.aligned(buffer.bytes, 1), (steps[0], steps[-1]), distances, fetch, (), users, 2)
+            (large if self._may_leave(buffer.bytes, Far.LARGE) and not is_indirect else small).append(residence)
         return large + bundled(small)
 
     def _may_leave(self, size: int, far: Far) -> bool:
@@ -187,38 +190,44 @@ class Planner:
 
     def problem(self, far: Far) -> Problem:
         """What is to be chosen; see ``deeploy.midend.choose``."""
-        homes = {home.name: home for home in self.homes(far)}
-        bundles = {member: home.name for home in homes.values() if len(home.hops) > 1 for member in home.members}
+        residences = {residence.name: residence for residence in self.residences(far)}
+        bundles = {
+            member: residence.name for residence in residences.values() if len(residence.distances) > 1 for member in residence.members
+        }
         candidates, operands = [], []
         for step in range(len(self.program.calls)):
             found: list[Candidate] = []
             named = []
             for number, call in enumerate(self.program.variants(step)):
-                names = {name: self._home_of(operand.buffer, homes, bundles) for name, operand in call.operands.items()}
-                distinct = list(dict.fromkeys(home for home in names.values() if home is not None))
+                names = {name: self._residence_of(operand.buffer, residences, bundles) for name, operand in call.operands.items()}
+                distinct = list(dict.fromkeys(residence for residence in names.values() if residence is not None))
                 reach = self.reach[call.kernel.engine]
-                for hops in itertools.product(*([hop for hop in homes[home].hops if hop in reach] for home in distinct)):
-                    given = dict(zip(distinct, hops, strict=True))
+                for distances in itertools.product(
+                    *([distance for distance in residences[residence].distances if distance in reach] for residence in distinct)
+                ):
+                    given = dict(zip(distinct, distances, strict=True))
                     unchosen = {n: reach[0] if self.program.buffers[o.buffer].memory else self.around for n, o in call.operands.items()}
-                    found += self._candidates(call, number, {n: unchosen[n] if home is None else given[home] for n, home in names.items()})
+                    found += self._candidates(
+                        call, number, {n: unchosen[n] if residence is None else given[residence] for n, residence in names.items()}
+                    )
                 named.append(list(names.values()))
             candidates.append(found)
             operands.append(named)
         starts = tuple(ahead(self.program.calls, step) for step in range(len(candidates)))
         codes = [[code_of(call, self.target) for call in self.program.variants(step)] for step in range(len(candidates))]
-        return Problem(candidates, operands, list(homes.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
+        return Problem(candidates, operands, list(residences.values()), self.capacities(far), self.shares(far), ahead=starts, codes=codes)
 
-    def _home_of(self, buffer: str, homes: Mapping[str, Home], bundles: Mapping[str, str]) -> str | None:
+    def _residence_of(self, buffer: str, residences: Mapping[str, Residence], bundles: Mapping[str, str]) -> str | None:
         name = bundles.get(buffer, self.group.get(buffer, buffer))
-        return name if name in homes else None
+        return name if name in residences else None
 
-    def _candidates(self, call: Call, number: int, hops: Mapping[str, int]) -> list[Candidate]:
+    def _candidates(self, call: Call, number: int, distances: Mapping[str, int]) -> list[Candidate]:
         """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
-        wanted = (_kind(call, self.program), number, tuple(hops.values()))
+        wanted = (_kind(call, self.program), number, tuple(distances.values()))
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
-            found = tiler.candidates({name: reach.index(hop) for name, hop in hops.items()}, self.depths)
+            found = tiler.candidates({name: reach.index(distance) for name, distance in distances.items()}, self.depths)
             self._found[wanted] = [self._numbered(candidate, number, reach) for candidate in found]
         return self._found[wanted]
 
@@ -235,10 +244,10 @@ class Planner:
         Where nothing is known of time, what comes earlier in the order of preference is taken for faster.
         """
         sizes = dict(zip(reach, candidate.bytes, strict=True))
-        every = tuple(sizes.get(hop, 0) for hop in range(len(self.levels)))
-        hops = tuple(reach[hop] for hop in candidate.hops)
+        every = tuple(sizes.get(distance, 0) for distance in range(len(self.levels)))
+        distances = tuple(reach[distance] for distance in candidate.distances)
         cycles = candidate.cycles if self.target.timing is not None else number
-        return replace(candidate, hops=hops, bytes=every, cycles=cycles, variant=number, own=reach[0])
+        return replace(candidate, distances=distances, bytes=every, cycles=cycles, variant=number, own=reach[0])
 
     def plan(self) -> Plan:
         """The plan with the fewest predicted cycles.
@@ -261,7 +270,9 @@ class Planner:
     def _overfull(self, problem: Problem) -> FitError:
         """Why the only memory does not hold the kernels that need the least of it."""
         picks = tuple(min(range(len(row)), key=[c.bytes for c in row].__getitem__) for row in problem.candidates)
-        choice = Choice(picks, (False,) * len(picks), {home.name: home.hops[0] for home in problem.homes}, {}, 0, 0)
+        choice = Choice(
+            picks, (False,) * len(picks), {residence.name: residence.distances[0] for residence in problem.residences}, {}, 0, 0
+        )
         try:
             self._place(problem, choice)
         except Overfull as overfull:
@@ -269,12 +280,12 @@ class Planner:
         return FitError("no plan was found within the solver's budget, and none was ruled out", "Give the network more time: --seconds.")
 
     def _misfit(self) -> Misfit:
-        def at(hop: int, capacity: int) -> Problem:
+        def at(distance: int, capacity: int) -> Problem:
             planner = Planner(self.program, self.target, self.machine, every=True)
-            planner.room[self.levels[hop]], planner.may_pin = capacity, False
+            planner.room[self.levels[distance]], planner.may_pin = capacity, False
             return planner.problem(Far.ALL if self.is_far else Far.NONE)
 
-        beside = [self.beside(hop) for hop in range(len(self.levels))]
+        beside = [self.beside(distance) for distance in range(len(self.levels))]
         room = [self.room[level] for level in self.levels]
         return Misfit(self.program, self.target, self.machine, self.levels, at, beside, room, self.io)
 
@@ -282,12 +293,12 @@ class Planner:
         """A large problem by its repeated blocks, where it has some; any other in one piece."""
         if sum(map(len, problem.candidates)) <= MOST_CANDIDATES:
             return self._solve(problem)
-        hops = {home.name: home.hops for home in problem.homes}
+        distances = {residence.name: residence.distances for residence in problem.residences}
         signatures = [
             (
                 tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
                 *(
-                    (_kind(call, self.program), tuple(None if name is None else hops[name] for name in names))
+                    (_kind(call, self.program), tuple(None if name is None else distances[name] for name in names))
                     for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
                 ),
             )
@@ -306,7 +317,7 @@ class Planner:
         return replace(choice, bound=least(problem)), placements, packings, problem
 
     def _solve_large(self, problem: Problem) -> Solved | None:
-        """A problem whose far homes are settled first, by a few candidates of each call."""
+        """A problem whose far residences are settled first, by a few candidates of each call."""
         first = _cheapest(coarse(problem), replace(self.search, gap=LARGE_GAP, probes=False))
         if first is None:
             return self._solve(problem)
@@ -343,9 +354,9 @@ class Planner:
 
     def _place(self, problem: Problem, choice: Choice) -> tuple[tuple[Placement, ...], dict[str, Packing]]:
         program = self._program(problem, choice)
-        room = {level: self.room[level] - self.beside(hop, program) for hop, level in enumerate(self.levels)}
-        homes, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
-        return place(tenants(program, self.target, self._chosen(problem, choice), homes, self.blocks, kept), self.target, room)
+        room = {level: self.room[level] - self.beside(distance, program) for distance, level in enumerate(self.levels)}
+        residences, kept = self._levels_of(problem, choice, program), self._kept(problem, choice, program)
+        return place(tenants(program, self.target, self._chosen(problem, choice), residences, self.blocks, kept), self.target, room)
 
     def _program(self, problem: Problem, choice: Choice) -> Program:
         """The program with the calls that were chosen."""
@@ -355,29 +366,29 @@ class Planner:
         return [with_early(c, early) for c, early in zip(problem.chosen(choice.picks), choice.early, strict=True)]
 
     def _levels_of(self, problem: Problem, choice: Choice, program: Program) -> dict[str, str]:
-        """The level where every buffer is at home."""
+        """The level where every buffer is resident."""
         levels = {b.name: b.memory or self.levels[self.around] for b in program.buffers.values() if b.role is Role.CONSTANT}
-        for home in problem.homes:
-            if home.name in choice.homes:
-                levels |= dict.fromkeys(home.buffers, self.levels[choice.homes[home.name]])
+        for residence in problem.residences:
+            if residence.name in choice.residences:
+                levels |= dict.fromkeys(residence.buffers, self.levels[choice.residences[residence.name]])
         return levels
 
     def _kept(self, problem: Problem, choice: Choice, program: Program) -> dict[str, tuple[int, int]]:
         """The steps in which copies of far constants are there."""
         last = len(program.calls)
-        if self.is_far and not any(home.fetch is not None for home in problem.homes):
+        if self.is_far and not any(residence.fetch is not None for residence in problem.residences):
             return {b.name: (FOR_EVER, last) for b in program.buffers.values() if b.role is Role.CONSTANT and not b.memory}
         kept: dict[str, tuple[int, int]] = {}
-        for home in problem.homes:
-            if choice.homes.get(home.name, home.origin) != home.origin and home.origin is not None:
-                steps = (choice.fetched[home.name], home.steps[1]) if home.name in choice.fetched else (FOR_EVER, last)
-                kept |= dict.fromkeys((name for name in home.buffers if name in program.buffers), steps)
+        for residence in problem.residences:
+            if choice.residences.get(residence.name, residence.origin) != residence.origin and residence.origin is not None:
+                steps = (choice.fetched[residence.name], residence.steps[1]) if residence.name in choice.fetched else (FOR_EVER, last)
+                kept |= dict.fromkeys((name for name in residence.buffers if name in program.buffers), steps)
         return kept
 
     def _finish(self, choice: Choice, placements: tuple[Placement, ...], packings: Mapping[str, Packing], problem: Problem) -> Plan:
         program = self._program(problem, choice)
-        homes = self._levels_of(problem, choice, program)
-        level = homes | {name: homes[head] for name, head in self.group.items()}
+        residences = self._levels_of(problem, choice, program)
+        level = residences | {name: residences[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         is_timed = self.target.timing is not None
         by_hand = greedy(problem) if is_timed else None
@@ -397,15 +408,15 @@ class Planner:
 
     def _use(self, packings: Mapping[str, Packing], program: Program) -> dict[str, LevelUse]:
         result = {}
-        for hop, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
+        for distance, level in enumerate(self.levels[:1] if self.target.is_flat else self.levels):
             memory, packing = self.target.memory(level), packings[level]
-            beside = self.beside(hop, program)
+            beside = self.beside(distance, program)
             result[level] = LevelUse(
                 self.room[level] if memory.capacity is not None else None,
                 memory.alignment,
                 packing.peak + beside,
                 packing.lower_bound + beside,
-                self.io if hop == self.around else 0,
+                self.io if distance == self.around else 0,
                 beside,
                 memory.reserved,
             )
@@ -435,10 +446,10 @@ def _cheapest(problem: Problem, search: Search, forbidden: Sequence[Choice] = ()
     return choose(problem, forbidden, search)
 
 
-def _tightened(problem: Problem, hop: int, needed: int) -> Problem:
+def _tightened(problem: Problem, distance: int, needed: int) -> Problem:
     """The problem with less of the capacity that could not be packed."""
     capacities = list(problem.capacities)
-    capacities[hop] -= max(16, needed - capacities[hop])
+    capacities[distance] -= max(16, needed - capacities[distance])
     return replace(problem, capacities=capacities)
 
 
@@ -450,7 +461,7 @@ def _kind(call: Call, program: Program) -> tuple[object, ...]:
     )
     attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
     scratch = tuple(program.buffers[name].bytes for name in call.scratch.values())
-    return id(call.kernel), call.node.epilogue, attrs, operands, scratch, call.geometry.limited
+    return id(call.kernel), call.node.epilogue, attrs, operands, scratch, call.geometry.dynamic
 
 
 def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deeploy.midend.problem import Choice, Home, Problem, evaluate, free, groups, loads
+from deeploy.midend.problem import Choice, Problem, Residence, evaluate, free, groups, loads
 
 
 def prefetched(problem: Problem, choice: Choice) -> Choice:
@@ -22,30 +22,30 @@ def prefetched(problem: Problem, choice: Choice) -> Choice:
     if not fetched:
         return choice
     idle = free(problem, choice)
-    before = {step: choice.fetched[homes[0].name] for step, homes in fetched.items()}
+    before = {step: choice.fetched[residences[0].name] for step, residences in fetched.items()}
     wanted = _latest(fetched, idle)
     room = [problem.capacities[1] - load for load in loads(problem, choice)[1]]
     after: dict[int, int] = {}
     earliest = 0
-    for step, homes in fetched.items():
-        size, begin = sum(home.size for home in homes), before[step]
+    for step, residences in fetched.items():
+        size, begin = sum(residence.size for residence in residences), before[step]
         while begin > max(wanted[step], earliest) and room[begin - 1] >= size:
             begin -= 1
             room[begin] -= size
         after[step] = earliest = begin
-    earlier = replace(choice, fetched={home.name: after[step] for step, homes in fetched.items() for home in homes})
+    earlier = replace(choice, fetched={residence.name: after[step] for step, residences in fetched.items() for residence in residences})
     gained = evaluate(problem, choice) - evaluate(problem, earlier)
     return replace(earlier, cycles=choice.cycles - gained) if gained > 0 else choice
 
 
-def _latest(fetched: Mapping[int, Sequence[Home]], idle: Sequence[int]) -> dict[int, int]:
+def _latest(fetched: Mapping[int, Sequence[Residence]], idle: Sequence[int]) -> dict[int, int]:
     """The last step in which the constants of each group may set out so that they, and all behind them, arrive in time."""
     passed = [0]
     for cycles in idle:
         passed.append(passed[-1] + cycles)
     found: dict[int, int] = {}
     limit = passed[-1]
-    for step, homes in reversed(list(fetched.items())):
-        limit = min(limit, passed[step]) - sum(home.fetch or 0 for home in homes)
+    for step, residences in reversed(list(fetched.items())):
+        limit = min(limit, passed[step]) - sum(residence.fetch or 0 for residence in residences)
         found[step] = max((s for s in range(step + 1) if passed[s] <= limit), default=0)
     return found

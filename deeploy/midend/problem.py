@@ -1,8 +1,8 @@
 """What there is to choose for a network, a choice, and what that costs: the one place that adds up cycles and bytes of choices.
 
-A call has candidates for every combination of homes of its operands, and for every kernel that may run it. A home is a memory by its
-number: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are own memories of
-other engines. Addresses come later (``deeploy.midend.place``).
+A call has candidates for every combination of residences of its operands, and for every kernel that may run it. A residence is a memory
+by its distance: 0 keeps an activation where most kernels work, 1 in the memory around it, 2 one further out; further numbers are own
+memories of other engines. Addresses come later (``deeploy.midend.place``).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SEARCH = Search()
 class Share:
     """Bytes that a memory holds for ever if one of some (step, variant) is chosen: constants that only these need."""
 
-    hop: int
+    distance: int
     size: int
     users: Users
 
 
 @dataclass(frozen=True)
-class Home:
-    """A buffer (or several that share an address) whose home is to be chosen.
+class Residence:
+    """A buffer (or several that share an address) whose residence is to be chosen.
 
     Attributes:
         members: the buffers, where they are several: constants that are fetched or pinned together.
         steps: first and last step in which it is alive, or used if it is a constant.
-        hops: the homes to choose from.
+        distances: the residences to choose from.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
         users: (step, variant) of the calls that need it, where it is there only if one of them is chosen.
         origin: the memory that holds a constant in any case, where it takes nothing of what there is to choose; a copy in another one
@@ -56,7 +56,7 @@ class Home:
     name: str
     size: int
     steps: tuple[int, int]
-    hops: tuple[int, ...]
+    distances: tuple[int, ...]
     fetch: int | None = None
     members: tuple[str, ...] = ()
     users: Users = ()
@@ -69,15 +69,15 @@ class Home:
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to choose: per call its candidates, and per variant and operand the name of the home, or None."""
+    """What there is to choose: per call its candidates, and per variant and operand the name of the residence, or None."""
 
     candidates: Sequence[Sequence[Candidate]]
     operands: Sequence[Sequence[Sequence[str | None]]]
-    homes: Sequence[Home]
-    capacities: Sequence[int]  # per hop
+    residences: Sequence[Residence]
+    capacities: Sequence[int]  # per distance
     shares: Sequence[Share] = ()
     weights: tuple[int, ...] = ()  # how often the cycles of each call count; once by default
-    equal_homes: tuple[tuple[str, str], ...] = ()  # pairs of homes that must be equal
+    equal_residences: tuple[tuple[str, str], ...] = ()  # pairs of residences that must be equal
     equal_steps: tuple[tuple[int, int], ...] = ()  # pairs of calls that must pick the same candidate
     codes: Sequence[Sequence[Code]] = ()  # per call and variant; where there are none, nothing is saved by cached instructions
     warm_weights: tuple[int, ...] = ()  # how often what cached instructions save counts; as often as the call's cycles by default
@@ -110,7 +110,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen: per call the number of its candidate, per buffer its home, and which constants are kept or prefetched.
+    """What was chosen: per call the number of its candidate, per buffer its residence, and which constants are kept or prefetched.
 
     ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
     the objective and what no choice can go below. Homes that nobody needs are left out.
@@ -118,48 +118,48 @@ class Choice:
 
     picks: tuple[int, ...]
     early: tuple[bool, ...]
-    homes: Mapping[str, int]
+    residences: Mapping[str, int]
     fetched: Mapping[str, int]
     cycles: int
     bound: int
 
 
 def loads(problem: Problem, choice: Choice) -> list[list[int]]:
-    """Bytes per memory, by its number, and step: homes, constants that are fetched or pinned, windows and scratch."""
+    """Bytes per memory, by its number, and step: residences, constants that are fetched or pinned, windows and scratch."""
     count = len(problem.candidates)
     load = [[0] * count for _ in problem.capacities]
-    for home in problem.homes:
-        hop = choice.homes.get(home.name)
-        if hop is None or hop == home.origin:
+    for residence in problem.residences:
+        distance = choice.residences.get(residence.name)
+        if distance is None or distance == residence.origin:
             continue
-        is_pinned = home.origin is not None and home.name not in choice.fetched
-        first, last = (0, count - 1) if is_pinned else (choice.fetched.get(home.name, home.steps[0]), home.steps[1])
+        is_pinned = residence.origin is not None and residence.name not in choice.fetched
+        first, last = (0, count - 1) if is_pinned else (choice.fetched.get(residence.name, residence.steps[0]), residence.steps[1])
         for step in range(first, last + 1):
-            load[hop][step] += home.size
+            load[distance][step] += residence.size
     chosen = problem.chosen(choice.picks)
     for share in problem.shares:
         if any(chosen[step].variant == variant for step, variant in share.users):
-            load[share.hop] = [taken + share.size for taken in load[share.hop]]
+            load[share.distance] = [taken + share.size for taken in load[share.distance]]
     for step, candidate in enumerate(chosen):
-        for hop, size in enumerate(candidate.bytes):
-            load[hop][step] += size
+        for distance, size in enumerate(candidate.bytes):
+            load[distance][step] += size
         if choice.early[step]:
             for earlier in range(problem.start(step), step):
                 load[candidate.own][earlier] += candidate.early_bytes
     return load
 
 
-def most(problem: Problem, step: int, hop: int, elsewhere: Collection[str] = ()) -> int:
-    """The most bytes of homes, but those ``elsewhere``, that could be in a memory in a step."""
-    there = (h for h in problem.homes if hop in h.hops and hop != h.origin and h.name not in elsewhere)
-    return sum(home.size for home in there if home.origin is not None or home.steps[0] <= step <= home.steps[1])
+def most(problem: Problem, step: int, distance: int, elsewhere: Collection[str] = ()) -> int:
+    """The most bytes of residences, but those ``elsewhere``, that could be in a memory in a step."""
+    there = (h for h in problem.residences if distance in h.distances and distance != h.origin and h.name not in elsewhere)
+    return sum(residence.size for residence in there if residence.origin is not None or residence.steps[0] <= step <= residence.steps[1])
 
 
 def fits(problem: Problem, choice: Choice) -> bool:
-    """Whether candidates agree with the homes and every memory holds what it should at every step."""
+    """Whether candidates agree with the residences and every memory holds what it should at every step."""
     for step, candidate in enumerate(problem.chosen(choice.picks)):
         names = problem.operands[step][candidate.variant]
-        if any(n is not None and choice.homes[n] != hop for n, hop in zip(names, candidate.hops, strict=True)):
+        if any(n is not None and choice.residences[n] != distance for n, distance in zip(names, candidate.distances, strict=True)):
             return False
     rows = zip(loads(problem, choice), problem.capacities, strict=True)
     return all(count <= capacity for row, capacity in rows for count in row)
@@ -186,12 +186,12 @@ def evaluate(problem: Problem, choice: Choice) -> int:
     return total + sum(problem.weight(step) * wait for step, wait in waits(problem, choice).items())
 
 
-def groups(problem: Problem, choice: Choice) -> dict[int, list[Home]]:
+def groups(problem: Problem, choice: Choice) -> dict[int, list[Residence]]:
     """What is fetched at every inference, by the step that first uses it."""
-    found: dict[int, list[Home]] = {}
-    for home in sorted(problem.homes, key=lambda home: home.steps[0]):
-        if home.name in choice.fetched:
-            found.setdefault(home.steps[0], []).append(home)
+    found: dict[int, list[Residence]] = {}
+    for residence in sorted(problem.residences, key=lambda residence: residence.steps[0]):
+        if residence.name in choice.fetched:
+            found.setdefault(residence.steps[0], []).append(residence)
     return found
 
 
@@ -208,9 +208,9 @@ def waits(problem: Problem, choice: Choice) -> dict[int, int]:
     now = path = 0
     arrives: dict[int, int] = {}
     for step, cycles in enumerate(free(problem, choice) if fetched else ()):
-        for use, homes in fetched.items():
-            if choice.fetched[homes[0].name] == step:
-                path = arrives[use] = max(path, now) + sum(home.fetch or 0 for home in homes)
+        for use, residences in fetched.items():
+            if choice.fetched[residences[0].name] == step:
+                path = arrives[use] = max(path, now) + sum(residence.fetch or 0 for residence in residences)
         if step in fetched:
             found[step] = max(0, arrives[step] - now)
             now += found[step]
@@ -234,13 +234,13 @@ def least(problem: Problem) -> int:
 
 def obvious(problem: Problem) -> Choice | None:
     """The cheapest candidate of every call, where these fit together and no choice can take fewer cycles; else None."""
-    if not all(problem.candidates) or any(home.fetch is not None or not home.hops for home in problem.homes):
+    if not all(problem.candidates) or any(residence.fetch is not None or not residence.distances for residence in problem.residences):
         return None
     picks = tuple(min(range(len(row)), key=[(c.cycles, c.bytes) for c in row].__getitem__) for row in problem.candidates)
-    homes = {home.name: home.hops[0] for home in problem.homes if not home.users}
+    residences = {residence.name: residence.distances[0] for residence in problem.residences if not residence.users}
     for step, candidate in enumerate(problem.chosen(picks)):
         names = problem.operands[step][candidate.variant]
-        homes |= {name: hop for name, hop in zip(names, candidate.hops, strict=True) if name is not None}
-    choice = Choice(picks, (False,) * len(picks), homes, {}, 0, 0)
+        residences |= {name: distance for name, distance in zip(names, candidate.distances, strict=True) if name is not None}
+    choice = Choice(picks, (False,) * len(picks), residences, {}, 0, 0)
     cycles = least(problem)
     return replace(choice, cycles=cycles, bound=cycles) if fits(problem, choice) and evaluate(problem, choice) == cycles else None

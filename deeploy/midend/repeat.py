@@ -1,7 +1,7 @@
 """Networks that repeat a block: the first, a middle and the last one are chosen, and the middle one is copied.
 
 The middle block stands for all between the first and the last: its cycles count as often. So that copies fit side by side, what
-crosses from the first block into it has the same home as what crosses from it into the next, and the first call of the
+crosses from the first block into it has the same residence as what crosses from it into the next, and the first call of the
 last block runs as the first call of the middle one does. What that one saves behind its predecessor stands for all copies.
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.midend.problem import Choice, Home, Problem, Share, Users, evaluate, fits
+from deeploy.midend.problem import Choice, Problem, Residence, Share, Users, evaluate, fits
 
 LEAST = 4  # blocks that are worth it
 
@@ -66,25 +66,25 @@ def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
 def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     """The problem without the gap; None where buffers live across blocks in another way than from one to the next."""
     gap, steps = blocks.gap, range(len(problem.candidates))
-    homes = {home.name: home for home in problem.homes}
+    residences = {residence.name: residence for residence in problem.residences}
     pinned: Counter[str | None] = Counter()  # bytes of constants of the gap, by what stands for them
-    for home in problem.homes:
-        if home.steps[0] in gap and home.origin is not None:
-            pinned[_twin(problem, blocks, home)] += home.size
-    kept: list[Home] = []
-    for home in problem.homes:
-        if home.steps[0] in gap:
+    for residence in problem.residences:
+        if residence.steps[0] in gap and residence.origin is not None:
+            pinned[_twin(problem, blocks, residence)] += residence.size
+    kept: list[Residence] = []
+    for residence in problem.residences:
+        if residence.steps[0] in gap:
             continue
-        last = _shortened_last(home, blocks)
+        last = _shortened_last(residence, blocks)
         if last is None or None in pinned:
             return None
-        size = home.size + pinned[home.name]
-        kept.append(replace(home, size=size, steps=(blocks.short(home.steps[0]), last), users=blocks.users(home.users)))
+        size = residence.size + pinned[residence.name]
+        kept.append(replace(residence, size=size, steps=(blocks.short(residence.steps[0]), last), users=blocks.users(residence.users)))
     operands = []
     for step in steps:
         if step not in gap:
             variants = [
-                [_shortened_operand(problem, homes, blocks, step, variant, j) for j in range(len(names))]
+                [_shortened_operand(problem, residences, blocks, step, variant, j) for j in range(len(names))]
                 for variant, names in enumerate(problem.operands[step])
             ]
             if any(name == "" for names in variants for name in names):
@@ -94,18 +94,18 @@ def shortened(problem: Problem, blocks: Repetition) -> Problem | None:
     for step in gap[: blocks.period]:
         pairs = zip(problem.operands[step - blocks.period], problem.operands[step], strict=True)
         for before, name in ((b, n) for first, second in pairs for b, n in zip(first, second, strict=True)):
-            if name is not None and before is not None and name != before and homes[name].steps[0] < gap.start:
+            if name is not None and before is not None and name != before and residences[name].steps[0] < gap.start:
                 twins.append((before, name))
     weights = [blocks.count - 2 if blocks.middle <= s < gap.start else 1 for s in steps]
     return replace(
         problem,
         candidates=[problem.candidates[s] for s in steps if s not in gap],
         operands=operands,
-        homes=kept,
+        residences=kept,
         codes=[row for s, row in enumerate(problem.codes) if s not in gap],
         weights=tuple(weights[s] for s in steps if s not in gap),
         warm_weights=tuple({blocks.middle: 1, gap.stop: blocks.count - 2}.get(s, weights[s]) for s in steps if s not in gap),
-        equal_homes=tuple(dict.fromkeys(twins)),
+        equal_residences=tuple(dict.fromkeys(twins)),
         equal_steps=((blocks.middle, gap.start),),
         ahead=tuple(problem.ahead[s] for s in steps if s not in gap) if problem.ahead else (),
         shares=_shortened_shares(problem, blocks),
@@ -116,14 +116,14 @@ def _shortened_shares(problem: Problem, blocks: Repetition) -> list[Share]:
     """What constants of the gap take is taken where the middle block takes its own."""
     found: dict[tuple[int, Users], int] = {}
     for share in problem.shares:
-        key = share.hop, blocks.users(share.users)
+        key = share.distance, blocks.users(share.users)
         found[key] = found.get(key, 0) + share.size
-    return [Share(hop, size, users) for (hop, users), size in found.items()]
+    return [Share(distance, size, users) for (distance, users), size in found.items()]
 
 
-def _shortened_last(home: Home, blocks: Repetition) -> int | None:
-    """Where a home that begins outside of the gap ends without it."""
-    first, last = home.steps
+def _shortened_last(residence: Residence, blocks: Repetition) -> int | None:
+    """Where a residence that begins outside of the gap ends without it."""
+    first, last = residence.steps
     gap = blocks.gap
     if last < gap.start:
         return last
@@ -133,25 +133,31 @@ def _shortened_last(home: Home, blocks: Repetition) -> int | None:
     return gap.start + (last - gap.start) if crosses_once else None
 
 
-def _shortened_operand(problem: Problem, homes: dict[str, Home], blocks: Repetition, step: int, variant: int, position: int) -> str | None:
-    """The home of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
+def _shortened_operand(
+    problem: Problem, residences: dict[str, Residence], blocks: Repetition, step: int, variant: int, position: int
+) -> str | None:
+    """The residence of an operand outside of the gap; what came from the gap comes from the middle block. "" where nothing does."""
     name, gap = problem.operands[step][variant][position], blocks.gap
-    if name is None or homes[name].steps[0] not in gap:
+    if name is None or residences[name].steps[0] not in gap:
         return name
     model = step - len(gap)
     if model >= gap.start + blocks.period:
         return ""
     twin = problem.operands[model][variant][position]
-    if twin is None or homes[twin].steps[1] != homes[name].steps[1] - len(gap) or not blocks.middle <= homes[twin].steps[0] < gap.start:
+    if (
+        twin is None
+        or residences[twin].steps[1] != residences[name].steps[1] - len(gap)
+        or not blocks.middle <= residences[twin].steps[0] < gap.start
+    ):
         return ""
     return twin
 
 
-def _twin(problem: Problem, blocks: Repetition, home: Home) -> str | None:
-    """The home of the middle block that stands for one of the gap."""
-    variants = problem.operands[home.steps[0]]
-    variant = next(number for number, names in enumerate(variants) if home.name in names)
-    return problem.operands[blocks.model(home.steps[0])][variant][list(variants[variant]).index(home.name)]
+def _twin(problem: Problem, blocks: Repetition, residence: Residence) -> str | None:
+    """The residence of the middle block that stands for one of the gap."""
+    variants = problem.operands[residence.steps[0]]
+    variant = next(number for number, names in enumerate(variants) if residence.name in names)
+    return problem.operands[blocks.model(residence.steps[0])][variant][list(variants[variant]).index(residence.name)]
 
 
 def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | None:
@@ -162,13 +168,13 @@ def expanded(problem: Problem, blocks: Repetition, choice: Choice) -> Choice | N
     for step in range(len(problem.candidates)):
         picks.append(choice.picks[blocks.short(step)])
         early.append(choice.early[blocks.short(step)])
-    homes = dict(choice.homes)
-    for home in problem.homes:
-        if home.steps[0] in gap:
-            twin = _twin(problem, blocks, home)
+    residences = dict(choice.residences)
+    for residence in problem.residences:
+        if residence.steps[0] in gap:
+            twin = _twin(problem, blocks, residence)
             if twin is None:
                 return None
-            if twin in choice.homes:
-                homes[home.name] = choice.homes[twin]
-    result = replace(choice, picks=tuple(picks), early=tuple(early), homes=homes)
+            if twin in choice.residences:
+                residences[residence.name] = choice.residences[twin]
+    result = replace(choice, picks=tuple(picks), early=tuple(early), residences=residences)
     return replace(result, cycles=evaluate(problem, result)) if fits(problem, result) else None

@@ -193,26 +193,26 @@ class _Together:
         """The networks to be planned again, and the machines for them: states where others have them, room for what others keep."""
         result: dict[str, Machine] = {}
         for name, plan in self.plans.items():
-            homes = self._homes(name)
-            if any(plan.homes[buffer] != level for buffer, level in homes.items()):
-                result[name] = replace(plan.machine, homes=homes)
+            residences = self._residences(name)
+            if any(plan.residences[buffer] != level for buffer, level in residences.items()):
+                result[name] = replace(plan.machine, residences=residences)
         if result:
             return result
         for name, level, _ in self.misfits():
             machine = result.get(name, self.plans[name].machine)
             room = max(1, self.rooms[name][level] - self.foreign(name, level))
-            result[name] = replace(machine, capacities={**machine.capacities, level: room}, homes=self._homes(name))
+            result[name] = replace(machine, capacities={**machine.capacities, level: room}, residences=self._residences(name))
         return result
 
-    def _homes(self, name: str) -> dict[str, str]:
-        """Where the states of a network are at home: where the one of its group has them that appends the fewest rows."""
+    def _residences(self, name: str) -> dict[str, str]:
+        """Where the states of a network are resident: where the one of its group has them that appends the fewest rows."""
         growth = self.plans[name].program.growth
         if growth is None:
             return {}
         members = [p for n, p in self.plans.items() if self.leads.get(n) == self.leads[name]]
         lead = min(members, key=lambda p: p.program.growth.rows if p.program.growth is not None else 0)
         assert lead.program.growth is not None
-        levels = {state.past: lead.homes[state.buffer] for state in lead.program.growth.states}
+        levels = {state.past: lead.residences[state.buffer] for state in lead.program.growth.states}
         return {state.buffer: levels[state.past] for state in growth.states}
 
     def moved(self) -> dict[str, Plan]:

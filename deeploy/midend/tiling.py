@@ -14,12 +14,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
 from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
 from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
+from deeploy.graph.types import Numeric
 from deeploy.midend.program import Call, Operand
 
 MOST_TRIPS = 4096  # tiles along one dimension that are considered
@@ -101,7 +101,7 @@ class Tiling:
         """First iteration of every cut dimension and the number of them in a tile, as the outermost ``loops`` loops see it.
 
         Args:
-            live: how many iterations there are along dimensions that run over the rows that exist (``Geometry.limited``).
+            live: how many iterations there are along dimensions that run over the rows that exist (``Geometry.dynamic``).
             index: the number of the tile; by default the variable.
             suffix: of the names of these expressions.
         """
@@ -111,10 +111,10 @@ class Tiling:
             rest //= loop.trips
             firsts[loop.dim] = firsts.get(loop.dim, 0) + remainder(quotient(index, rest), loop.trips) * loop.tile
             last[loop.dim] = loop
-        parts: dict[str, Part] = {dim: (0, live) for dim in sorted(geometry.limited) if geometry.extents[dim] > 1}
+        parts: dict[str, Part] = {dim: (0, live) for dim in sorted(geometry.dynamic) if geometry.extents[dim] > 1}
         for dim, loop in last.items():
             first = named(f"at_{dim}{suffix}", firsts[dim])
-            rows = maximum(live - first, 0) if dim in geometry.limited else geometry.extents[dim] - first
+            rows = maximum(live - first, 0) if dim in geometry.dynamic else geometry.extents[dim] - first
             parts[dim] = (first, named(f"n_{dim}{suffix}", minimum(loop.tile, rows)))
         return parts
 
@@ -140,9 +140,9 @@ class AxisCut:
     Numbers, or arrays of them.
     """
 
-    widest: Any
-    total: Any
-    trips: Any
+    widest: Numeric
+    total: Numeric
+    trips: Numeric
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,11 @@ class Volume:
     Numbers, or arrays of them.
     """
 
-    widest: Any
-    total: Any
-    rows: Any
-    transfers: Any
-    windows: Any
+    widest: Numeric
+    total: Numeric
+    rows: Numeric
+    transfers: Numeric
+    windows: Numeric
 
 
 class Footprints:

@@ -131,7 +131,7 @@ class _Explanation:
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
-        alike = [c for c in self.offered if (c.variant, c.hops) == (self.chosen.variant, self.chosen.hops)]
+        alike = [c for c in self.offered if (c.variant, c.distances) == (self.chosen.variant, self.chosen.distances)]
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
@@ -144,7 +144,7 @@ class _Explanation:
 
     def residence(self) -> str:
         """What bound the memories that operands lie in."""
-        others = [c for c in self.offered if c.variant == self.chosen.variant and c.hops != self.chosen.hops]
+        others = [c for c in self.offered if c.variant == self.chosen.variant and c.distances != self.chosen.distances]
         best = min(others, key=self.cycles, default=self.plain)
         if self.cycles(best) >= self.cycles(self.plain):
             return f"Residence: {self.sources(self.plain)}. No other is faster for this call."
@@ -176,9 +176,9 @@ class _Explanation:
         """This call's windows and scratch."""
         return self.overview.own.get(self.call.name, [])
 
-    def free(self, hop: int, step: int) -> int:
+    def free(self, distance: int, step: int) -> int:
         """Bytes of a memory that are not taken in a step by anything but this call's windows and scratch."""
-        level = self.levels[hop]
+        level = self.levels[distance]
         use = self.plan.memory[level]
         own = sum(p.size for p in self.own() if p.level == level and p.first <= step <= p.last)
         return (use.capacity or 2**40) - use.constants - self.overview.taken[level][step] + own
@@ -189,10 +189,10 @@ class _Explanation:
 
     def lack(self, candidate: Candidate) -> str | None:
         """The memory that has no room for a candidate's windows, or None."""
-        for hop, need in enumerate(candidate.bytes):
-            if need > self.free(hop, self.step):
-                free = max(0, self.free(hop, self.step))
-                return f"it needs {spaced(need)} bytes of {self.levels[hop]}, {spaced(free)} are free in step {self.step}"
+        for distance, need in enumerate(candidate.bytes):
+            if need > self.free(distance, self.step):
+                free = max(0, self.free(distance, self.step))
+                return f"it needs {spaced(need)} bytes of {self.levels[distance]}, {spaced(free)} are free in step {self.step}"
         return None
 
     # ---- operands
@@ -203,16 +203,16 @@ class _Explanation:
     def where(self, name: str) -> str:
         """Where an operand lies, and what of it moves."""
         plan, buffer = self.plan, self.plan.program.buffers[self.call.operands[name].buffer]
-        home = plan.homes.get(buffer.name)
+        residence = plan.residences.get(buffer.name)
         if buffer.role is Role.CONSTANT:
             stored = plan.machine.default_memory
             first = plan.fetched.get(buffer.name)
             copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"
-            text = f"constant in {stored}" if first is None else f"constant in {stored}, copied to {home}, {copied}"
-        elif home is None:
+            text = f"constant in {stored}" if first is None else f"constant in {stored}, copied to {residence}, {copied}"
+        elif residence is None:
             text = f"the caller's, in {self.levels[1]}"
         else:
-            text = f"lies in {home}"
+            text = f"lies in {residence}"
         streams = [self.stream(s) for s in self.chosen.tiling.streams if s.operand == name]
         return "; ".join([text, *streams]) if streams else f"{text}; used in place"
 
@@ -234,11 +234,11 @@ class _Explanation:
         """The chosen candidate, the next best with its residences, the best of some other residences, and of each other kernel."""
         alike = (c for c in self.offered if c != self.plain and c.variant == self.plain.variant)
         ranked = sorted(alike, key=lambda c: (self.cycles(c), c.bytes))
-        same = [c for c in ranked if c.hops == self.plain.hops][:SAME]
+        same = [c for c in ranked if c.distances == self.plain.distances][:SAME]
         others: dict[tuple[int, ...], Candidate] = {}
         for candidate in ranked:
-            if candidate.hops != self.plain.hops:
-                others.setdefault(candidate.hops, candidate)
+            if candidate.distances != self.plain.distances:
+                others.setdefault(candidate.distances, candidate)
         shown = [self.plain, *same, *list(others.values())[:OTHER], *self.rivals()]
         return sorted(shown, key=lambda c: (self.cycles(c), c != self.plain))
 
@@ -259,9 +259,9 @@ class _Explanation:
     def sources(self, candidate: Candidate) -> str:
         """The operands by the memory that they come from or go to."""
         places: dict[int, list[str]] = {}
-        for name, hop in zip(self.variants[candidate.variant].operands, candidate.hops, strict=True):
-            places.setdefault(hop, []).append(name)
-        return "; ".join(f"{self.levels[hop]}: {' '.join(names)}" for hop, names in sorted(places.items()))
+        for name, distance in zip(self.variants[candidate.variant].operands, candidate.distances, strict=True):
+            places.setdefault(distance, []).append(name)
+        return "; ".join(f"{self.levels[distance]}: {' '.join(names)}" for distance, names in sorted(places.items()))
 
     def verdict(self, candidate: Candidate) -> str:
         if candidate == self.plain:
@@ -275,14 +275,14 @@ class _Explanation:
 
     def without_room(self, candidate: Candidate) -> str | None:
         """A buffer that would have to lie nearer than it does, where there is no room for it."""
-        now = dict(zip((operand.buffer for operand in self.call.operands.values()), self.plain.hops, strict=True))
-        for (name, operand), hop in zip(self.variants[candidate.variant].operands.items(), candidate.hops, strict=True):
-            if hop == now.get(operand.buffer, hop) or (0 < hop < 3 and hop > now[operand.buffer]):
+        now = dict(zip((operand.buffer for operand in self.call.operands.values()), self.plain.distances, strict=True))
+        for (name, operand), distance in zip(self.variants[candidate.variant].operands.items(), candidate.distances, strict=True):
+            if distance == now.get(operand.buffer, distance) or (0 < distance < 3 and distance > now[operand.buffer]):
                 continue
             first, last, size = self.life(operand.buffer)
-            free = max(0, min(self.free(hop, step) for step in range(first, last + 1)))
+            free = max(0, min(self.free(distance, step) for step in range(first, last + 1)))
             if size > free:
-                return f"{name} needs {spaced(size)} bytes of {self.levels[hop]} in steps {first} to {last}, {spaced(free)} are free"
+                return f"{name} needs {spaced(size)} bytes of {self.levels[distance]} in steps {first} to {last}, {spaced(free)} are free"
         return None
 
 

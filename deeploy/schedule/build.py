@@ -104,14 +104,14 @@ def _copies(plan: Plan) -> list[str]:
 
 def _path_to(plan: Plan, name: str) -> str:
     """The path over which a copy of a constant comes to where it is read."""
-    return next(path.name for path in plan.target.paths if path.near == plan.homes[name])
+    return next(path.name for path in plan.target.paths if path.near == plan.residences[name])
 
 
 def _whole(plan: Plan, name: str, ticket: int, owner: int) -> Move:
     """Begins to fetch a whole constant."""
     buffer = plan.program.buffers[name]
     token = Token(_path_to(plan, name), "constants", ticket)
-    return Move(token, False, Address(name, 0, plan.homes[name]), Address(far_name(name)), Box(buffer.bytes), owner, buffer.tensor)
+    return Move(token, False, Address(name, 0, plan.residences[name]), Address(far_name(name)), Box(buffer.bytes), owner, buffer.tensor)
 
 
 def far_name(name: str) -> str:
@@ -165,24 +165,24 @@ class _Builder:
 
     # ---- windows
 
-    def streams(self, hop: int, is_output: bool) -> list[Stream]:
-        """The windows that move over the path that is ``hop`` memories away from the engine's own."""
-        if hop >= len(self.paths):
+    def streams(self, distance: int, is_output: bool) -> list[Stream]:
+        """The windows that move over the path that is ``distance`` memories away from the engine's own."""
+        if distance >= len(self.paths):
             return []
-        return [s for s in self.tiling.streams if s.path == self.paths[hop].name and s.is_output == is_output]
+        return [s for s in self.tiling.streams if s.path == self.paths[distance].name and s.is_output == is_output]
 
-    def _moves(self, hop: int, is_output: bool, purpose: Purpose, is_late: bool = False) -> list[Node]:
+    def _moves(self, distance: int, is_output: bool, purpose: Purpose, is_late: bool = False) -> list[Node]:
         """What moves for a tile: what it needs and the tile before did not, or what it computed.
 
         ``is_late``: what the second part of a tile needs, instead of what the first does.
         """
         found: list[Node] = []
         is_early = purpose == "early"
-        for stream in self.streams(hop, is_output):
+        for stream in self.streams(distance, is_output):
             tile = 0 if is_early else self.tiling.index
             if (is_early and not stream.is_early) or (not is_early and stream.is_early and stream.moves == 1):
                 continue
-            if purpose == "in" and hop == 0 and (stream.operand in self.late) is not is_late:
+            if purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late:
                 continue
             held = self._region(stream, tile)
             move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, held.near, held.far, held.box, self.step, stream.operand)
@@ -213,7 +213,7 @@ class _Builder:
         """Where an operand's buffer begins, with the rows that exist before it."""
         operand, unit = self.call.operands[name], self._dtype(name).bytes
         offset = operand.access.offset * unit + past_rows(self.plan.program) * (operand.step * unit)
-        level = self.plan.homes.get(operand.buffer, "") if operand.buffer in self.plan.offsets else ""
+        level = self.plan.residences.get(operand.buffer, "") if operand.buffer in self.plan.offsets else ""
         return Address(operand.buffer, plain(offset), level)
 
     def _shown(self, name: str, parts: Mapping[str, Part], label: str) -> tuple[Window, ...]:
@@ -245,13 +245,13 @@ class _Builder:
         parts = self.tiling.parts(self.geometry, self.live)
         tile: dict[str, Value] = {name: parts[name][1] if name in parts else extent for name, extent in self.geometry.extents.items()}
         share: tuple[str, Part] | None = None
-        limited = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.limited - {self.tiling.core_dim})
-        empty = [parts[dim][1] for dim in limited]
+        dynamic = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.dynamic - {self.tiling.core_dim})
+        empty = [parts[dim][1] for dim in dynamic]
         dim = self.tiling.core_dim
         if dim is not None:
             first, count = parts.get(dim, (0, self.geometry.extents[dim]))
             whole = self.tiling.tile(dim, self.geometry.extents[dim])
-            is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.limited
+            is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.dynamic
             each = -(-whole // self.cores) if is_fixed else quotient(count + (self.cores - 1), self.cores)
             begin = named(f"part_{dim}", first + Variable(CORE, 0, self.cores - 1) * each)
             share = dim, (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))
@@ -292,15 +292,15 @@ class _Builder:
             found.append(Wait(self._token(0, "early")))
         return found
 
-    def _token(self, hop: int, purpose: Purpose) -> Token:
-        return Token(self.paths[hop].name, purpose, TICKETS[purpose])
+    def _token(self, distance: int, purpose: Purpose) -> Token:
+        return Token(self.paths[distance].name, purpose, TICKETS[purpose])
 
     def _do(self, procedure: str, tile: Value) -> list[Node]:
         return [Do(self.step, procedure, tile)] if procedure in self.procedures else []
 
-    def _waited(self, procedure: str, hop: int, purpose: Purpose) -> list[Node]:
+    def _waited(self, procedure: str, distance: int, purpose: Purpose) -> list[Node]:
         """A wait for what a procedure moves, where there is one."""
-        return [Wait(self._token(hop, purpose))] if procedure in self.procedures else []
+        return [Wait(self._token(distance, purpose))] if procedure in self.procedures else []
 
     @property
     def _group(self) -> int:

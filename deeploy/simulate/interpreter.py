@@ -112,12 +112,12 @@ def execute(program: Program, call: Call, memory: dict[str, np.ndarray], past: i
 
 def live_shape(call: Call, name: str, shape: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """The shape of an operand, cut to the rows that exist."""
-    nest, limited = call.geometry.nest, call.geometry.limited
+    nest, dynamic = call.geometry.nest, call.geometry.dynamic
     access = next((phase.maps()[name] for phase in (nest, *nest.phases) if name in phase.maps()), None)
-    if access is None or not limited:
+    if access is None or not dynamic:
         return shape
     bare = [axis.bare() for axis in access.axes]
-    return tuple(rows if n > 1 and d is not None and d.name in limited else n for n, d in zip(shape, bare, strict=True))
+    return tuple(rows if n > 1 and d is not None and d.name in dynamic else n for n, d in zip(shape, bare, strict=True))
 
 
 def access_at(program: Program, call: Call, name: str, past: int = 0) -> Access:

@@ -198,7 +198,7 @@ def streamed(plan: Plan) -> int:
     """Bytes of constants that a plan brings from far away at every inference."""
     far = {memory.name for memory in plan.target.memories if memory.is_far}
     constants = [b for b in plan.program.buffers.values() if b.role is Role.CONSTANT and not b.memory]
-    return sum(b.bytes for b in constants if plan.fetched.get(b.name, FOR_EVER) != FOR_EVER or plan.homes.get(b.name) in far)
+    return sum(b.bytes for b in constants if plan.fetched.get(b.name, FOR_EVER) != FOR_EVER or plan.residences.get(b.name) in far)
 
 
 class CountedStages:

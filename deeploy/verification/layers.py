@@ -264,7 +264,7 @@ def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: st
         before = program.outputs[: program.outputs.index(buffer.name)]
         space, start = "outputs", sum(program.buffers[name].bytes for name in before)
     else:
-        space, start = plan.homes.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
+        space, start = plan.residences.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
     flat = snapshot[space][start : start + buffer.bytes].copy().view(buffer.dtype.numpy)
     return window(flat, access_at(program, call, operand)).copy()
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from deeploy.documents import Document
 from deeploy.verification import onnxruntime_reference as reference
 
 _SHIFT = 128  # between an int8 tensor and the uint8 tensor that stands for it
@@ -30,9 +31,7 @@ class Inside:
     outputs: Sequence[np.ndarray | None]
 
 
-def inside(
-    model: Path, entry: Mapping[str, Any], samples: Sequence[Sequence[np.ndarray]], wanted: Mapping[str, np.dtype[Any]]
-) -> Inside | str:
+def inside(model: Path, entry: Document, samples: Sequence[Sequence[np.ndarray]], wanted: Mapping[str, np.dtype[Any]]) -> Inside | str:
     """Run a model and keep the tensors of these names and types that can be found, or say why it cannot be run."""
     loaded = onnx.load(model)
     for number, node in enumerate(loaded.graph.node):

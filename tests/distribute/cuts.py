@@ -40,7 +40,7 @@ def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:
     """Give node i to chip ``chip_of(i)``; what another chip needs of its outputs is sent there once, with a tag of its own."""
     graphs = [gs.Graph(name=f"chip{chip}", opset=graph.opset) for chip in range(chips)]
     local: list[dict[int, gs.Tensor]] = [{} for _ in range(chips)]
-    homes: dict[int, int] = {}
+    residences: dict[int, int] = {}
     tags = 0
     for number, node in enumerate(graph.nodes):
         chip = chip_of(number)
@@ -50,18 +50,18 @@ def cut(graph: gs.Graph, chip_of: Callable[[int], int], chips: int) -> System:
                 inputs.append(tensor)
                 continue
             if id(tensor) not in local[chip]:
-                if id(tensor) not in homes:  # an input of the model
+                if id(tensor) not in residences:  # an input of the model
                     local[chip][id(tensor)] = gs.Variable(tensor.name, tensor.dtype, tensor.shape)
                     graphs[chip].inputs.append(local[chip][id(tensor)])
                 else:
-                    send(graphs[homes[id(tensor)]], local[homes[id(tensor)]][id(tensor)], chip, tags)
-                    local[chip][id(tensor)] = receive(graphs[chip], tensor, homes[id(tensor)], tags)
+                    send(graphs[residences[id(tensor)]], local[residences[id(tensor)]][id(tensor)], chip, tags)
+                    local[chip][id(tensor)] = receive(graphs[chip], tensor, residences[id(tensor)], tags)
                     tags += 1
             inputs.append(local[chip][id(tensor)])
         outputs = [gs.Variable(t.name, t.dtype, t.shape) for t in node.outputs]
         for tensor, own in zip(node.outputs, outputs, strict=True):
-            local[chip][id(tensor)], homes[id(tensor)] = own, chip
+            local[chip][id(tensor)], residences[id(tensor)] = own, chip
         graphs[chip].nodes.append(gs.Node(node.op, node.name, dict(node.attrs), inputs, outputs, domain=DOMAIN))
     for tensor in graph.outputs:
-        graphs[homes[id(tensor)]].outputs.append(local[homes[id(tensor)]][id(tensor)])
+        graphs[residences[id(tensor)]].outputs.append(local[residences[id(tensor)]][id(tensor)])
     return System(tuple(graphs), tuple(t.name for t in graph.inputs), tuple(t.name for t in graph.outputs))

@@ -37,8 +37,8 @@ def residual(folder: Path) -> gs.Graph:
 def test_any_cut_computes_what_one_chip_does(tmp_path: Path, seed: int, count: int) -> None:
     graph = residual(tmp_path)
     numbers = np.random.default_rng(seed)
-    homes = numbers.permutation(np.arange(len(graph.nodes)) % count)
-    system = ordered(cut(graph, lambda node: int(homes[node]), count))
+    residences = numbers.permutation(np.arange(len(graph.nodes)) % count)
+    system = ordered(cut(graph, lambda node: int(residences[node]), count))
     check(system, TOPOLOGY)
     assert deadlock(system, 1) is None
     whole = alone(graph)

@@ -26,7 +26,7 @@ def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[st
     plan, size = compiled.plan, ROWS * decoders.MODEL
     between = [b for b in plan.program.buffers.values() if b.role is Role.LOCAL]
     assert len(between) > 20
-    assert {plan.homes[b.name] for b in between} == {"L1"}
+    assert {plan.residences[b.name] for b in between} == {"L1"}
     folder = tmp_path / "project"
     compiled.write(folder)
     entry, counters = project.read_manifest(folder), tmp_path / "counters.json"

@@ -1,4 +1,4 @@
-"""Choose by trying everything: every candidate, home, early window, and every constant kept, fetched, fetched ahead or streamed.
+"""Choose by trying everything: every candidate, residence, early window, and every constant kept, fetched, fetched ahead or streamed.
 
 The rules are written down here once more, from the text of ``deeploy.midend.choose``, without its model.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.candidates import Candidate
-from deeploy.midend.problem import Choice, Home, Problem
+from deeploy.midend.problem import Choice, Problem, Residence
 
-State = dict[str, tuple[int, bool]]  # per home: hop, and whether its constants are fetched at every inference
+State = dict[str, tuple[int, bool]]  # per residence: distance, and whether its constants are fetched at every inference
 
 
 @dataclass(frozen=True)
 class Row:
-    """One variant of a call, given the homes: number, candidate, early or not."""
+    """One variant of a call, given the residences: number, candidate, early or not."""
 
     number: int
     candidate: Candidate
@@ -29,26 +29,26 @@ class Row:
 
 
 def loads(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> list[list[int]]:
-    """Bytes per hop and step."""
+    """Bytes per distance and step."""
     count = len(problem.candidates)
     result = [[0] * count for _ in problem.capacities]
     for share in problem.shares:
         if any(rows[step].candidate.variant == way for step, way in share.users):
-            result[share.hop] = [count + share.size for count in result[share.hop]]
-    for home in problem.homes:
-        if home.name not in state:
+            result[share.distance] = [count + share.size for count in result[share.distance]]
+    for residence in problem.residences:
+        if residence.name not in state:
             continue
-        hop, is_fetched = state[home.name]
-        first, last = home.steps
-        if home.origin is not None:
-            if hop == home.origin:
+        distance, is_fetched = state[residence.name]
+        first, last = residence.steps
+        if residence.origin is not None:
+            if distance == residence.origin:
                 continue
             first, last = (first - ahead[first], last) if is_fetched else (0, count - 1)
         for step in range(first, last + 1):
-            result[hop][step] += home.size
+            result[distance][step] += residence.size
     for step, row in enumerate(rows):
-        for hop, size in enumerate(row.candidate.bytes):
-            result[hop][step] += size
+        for distance, size in enumerate(row.candidate.bytes):
+            result[distance][step] += size
         if row.is_early:
             result[row.candidate.own][step - 1] += row.candidate.early_bytes
     return result
@@ -69,7 +69,7 @@ def cycles(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[
             is_beside = bool(problem.codes) and problem.codes[step - 1][rows[step - 1].candidate.variant].is_accelerated
             begun = candidate.early_issue if is_beside else 0
             total += max(0, candidate.early + begun - before.tail) - begun
-        due = (h for h in problem.homes if h.fetch is not None and h.steps[0] == step and h.name in state)
+        due = (h for h in problem.residences if h.fetch is not None and h.steps[0] == step and h.name in state)
         fetch = sum(h.fetch or 0 for h in due if state[h.name][1])
         hidden = max(0, before.cycles - before.far) if before is not None and ahead[step] else 0
         total += max(0, fetch - hidden)
@@ -88,22 +88,22 @@ def cached(problem: Problem, rows: Sequence[Row]) -> list[bool]:
     return result or [False] * len(rows)
 
 
-def _states(problem: Problem, homes: Sequence[Home], variants: Sequence[int]) -> Iterator[State]:
-    """Where every home is; those that none of the calls needs, run in these variants, are nowhere."""
-    there = [h for h in homes if not h.users or any(variants[step] == way for step, way in h.users)]
-    options = [[(hop, False) for hop in h.hops] + [(1, True)] * (h.fetch is not None and 1 in h.hops) for h in there]
+def _states(problem: Problem, residences: Sequence[Residence], variants: Sequence[int]) -> Iterator[State]:
+    """Where every residence is; those that none of the calls needs, run in these variants, are nowhere."""
+    there = [h for h in residences if not h.users or any(variants[step] == way for step, way in h.users)]
+    options = [[(distance, False) for distance in h.distances] + [(1, True)] * (h.fetch is not None and 1 in h.distances) for h in there]
     for combination in itertools.product(*options):
-        yield {home.name: option for home, option in zip(there, combination, strict=True)}
+        yield {residence.name: option for residence, option in zip(there, combination, strict=True)}
 
 
 def _rows(problem: Problem, step: int, state: State, way: int) -> list[Row]:
-    """What a call may do under these homes, run in one way."""
+    """What a call may do under these residences, run in one way."""
     wanted = problem.operands[step][way]
-    is_arriving = any(h.fetch is not None and h.steps[0] == step and state.get(h.name, (0, False))[1] for h in problem.homes)
+    is_arriving = any(h.fetch is not None and h.steps[0] == step and state.get(h.name, (0, False))[1] for h in problem.residences)
     result = []
     for number, candidate in enumerate(problem.candidates[step]):
         if candidate.variant == way and all(
-            name is None or state[name][0] == hop for name, hop in zip(wanted, candidate.hops, strict=True)
+            name is None or state[name][0] == distance for name, distance in zip(wanted, candidate.distances, strict=True)
         ):
             result.append(Row(number, candidate, False))
             if step and candidate.early and not is_arriving:
@@ -115,8 +115,8 @@ def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
     """All choices within the capacities, with their cycles."""
     count = len(problem.candidates)
     every_way = itertools.product(*(range(len(names)) for names in problem.operands))
-    for variants, state in ((chosen, state) for chosen in every_way for state in _states(problem, problem.homes, chosen)):
-        arriving = {h.steps[0] for h in problem.homes if h.fetch is not None and state.get(h.name, (0, False))[1]} - {0}
+    for variants, state in ((chosen, state) for chosen in every_way for state in _states(problem, problem.residences, chosen)):
+        arriving = {h.steps[0] for h in problem.residences if h.fetch is not None and state.get(h.name, (0, False))[1]} - {0}
         options = [_rows(problem, step, state, variants[step]) for step in range(count)]
         for early_fetch in itertools.product(*([False, True] if step in arriving else [False] for step in range(count))):
             for rows in itertools.product(*options):
@@ -126,11 +126,11 @@ def every(problem: Problem) -> Iterator[tuple[int, Choice]]:
 
 
 def _choice(problem: Problem, state: State, rows: Sequence[Row], ahead: Sequence[bool]) -> Choice:
-    first = {home.name: home.steps[0] for home in problem.homes}
+    first = {residence.name: residence.steps[0] for residence in problem.residences}
     return Choice(
         tuple(row.number for row in rows),
         tuple(row.is_early for row in rows),
-        {name: hop for name, (hop, _) in state.items()},
+        {name: distance for name, (distance, _) in state.items()},
         {name: first[name] - ahead[first[name]] for name, (_, is_fetched) in state.items() if is_fetched},
         cycles(problem, state, rows, ahead),
         0,

@@ -46,9 +46,9 @@ def tilers(name: str, l1: int) -> Iterator[Tiler]:
         yield Tiler(call, program.buffers, TARGET, {"L1": l1, "L2": 10**6, "L3": 10**7}, CORES)
 
 
-def homes(call: Call, most: int) -> list[dict[str, int]]:
-    """Every combination of hops up to ``most``; constants are never at home where kernels work."""
-    return [dict(zip(call.operands, hops, strict=True)) for hops in itertools.product(range(most + 1), repeat=len(call.operands))]
+def residences(call: Call, most: int) -> list[dict[str, int]]:
+    """Every combination of distances up to ``most``; constants are never resident where kernels work."""
+    return [dict(zip(call.operands, distances, strict=True)) for distances in itertools.product(range(most + 1), repeat=len(call.operands))]
 
 
 @dataclass
@@ -173,12 +173,12 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
     early_bytes = 0
     for stream in candidate.tiling.streams:
         moved = walk(tiler, candidate, stream)
-        hop = [path.name for path in tiler.paths].index(stream.path)
-        unit = TARGET.memory(levels[hop]).alignment
+        distance = [path.name for path in tiler.paths].index(stream.path)
+        unit = TARGET.memory(levels[distance]).alignment
         slot = -(-moved.widest // unit) * unit
         assert (stream.moves, stream.bytes, stream.depth) == (moved.moves, slot, depth if moved.moves > 1 else 1)
-        used[hop] += slot * stream.depth
-        assert stream.is_early == (tiler.is_constant(stream.operand) and not hop and not stream.inner)
+        used[distance] += slot * stream.depth
+        assert stream.is_early == (tiler.is_constant(stream.operand) and not distance and not stream.inner)
         period = range(0, candidate.tiling.tiles, stream.period)
         ways[stream.path][stream.is_output].add(moved, period)
         if stream.is_early:
@@ -208,8 +208,8 @@ def check(tiler: Tiler, candidate: Candidate) -> None:
 def test_bytes_and_cycles_are_what_the_tiles_add_up_to(name: str, l1: int) -> None:
     checked = 0
     for tiler in tilers(name, l1):
-        for hops in homes(tiler.call, 1):
-            for candidate in tiler.candidates(hops, (1, 2)):
+        for distances in residences(tiler.call, 1):
+            for candidate in tiler.candidates(distances, (1, 2)):
                 if candidate.tiling.tiles <= MOST_TILES:
                     check(tiler, candidate)
                     checked += 1
@@ -220,9 +220,9 @@ def test_bytes_and_cycles_are_what_the_tiles_add_up_to(name: str, l1: int) -> No
 def test_and_with_windows_in_two_memories(name: str) -> None:
     checked = 0
     for tiler in tilers(name, 2500):
-        for hops in homes(tiler.call, 2):
-            if max(hops.values()) == 2:
-                for candidate in tiler.candidates(hops, (1, 2))[:3]:
+        for distances in residences(tiler.call, 2):
+            if max(distances.values()) == 2:
+                for candidate in tiler.candidates(distances, (1, 2))[:3]:
                     if candidate.tiling.tiles <= MOST_TILES:
                         check(tiler, candidate)
                         checked += 1
@@ -243,6 +243,6 @@ def test_what_is_used_in_place_is_packed_as_the_kernel_wants(tmp_path: Path) -> 
     (call,) = (call for call in plan.program.calls if call.node.op == "Conv")
     assert plan.machine is not None
     tiler = Tiler(call, plan.program.buffers, plan.target, {**plan.machine.capacities, "L1": 13_000}, 8)
-    found = {hop: tiler.candidates({**dict.fromkeys(call.operands, 1), "w": hop}, (1, 2)) for hop in (0, 1)}
-    cuts = {hop: {loop.dim for candidate in rows for loop in candidate.tiling.loops} for hop, rows in found.items()}
+    found = {distance: tiler.candidates({**dict.fromkeys(call.operands, 1), "w": distance}, (1, 2)) for distance in (0, 1)}
+    cuts = {distance: {loop.dim for candidate in rows for loop in candidate.tiling.loops} for distance, rows in found.items()}
     assert cuts == {0: {"oh", "ow"}, 1: {"oh", "ow", "k"}}

@@ -13,7 +13,7 @@ from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import choose, smallest
 from deeploy.midend.dominance import undominated
-from deeploy.midend.problem import Choice, Home, Problem, Search, Share
+from deeploy.midend.problem import Choice, Problem, Residence, Search, Share
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
 
@@ -22,47 +22,47 @@ NO_TILING = Tiling((), (), None)
 
 
 def candidate(
-    hops: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0, tail: int = 0, far: int = 0
+    distances: Sequence[int], sizes: Sequence[int], cycles: int, early: int = 0, early_bytes: int = 0, tail: int = 0, far: int = 0
 ) -> Candidate:
-    return Candidate(NO_TILING, tuple(hops), tuple(sizes), cycles, early, early_bytes, tail, far, False)
+    return Candidate(NO_TILING, tuple(distances), tuple(sizes), cycles, early, early_bytes, tail, far, False)
 
 
-def homes(numbers: random.Random, calls: int, is_far: bool) -> list[Home]:
+def residences(numbers: random.Random, calls: int, is_far: bool) -> list[Residence]:
     """A chain of activations, each written by one call and read by the next, and constants of some calls."""
     result = []
     for step in range(calls - 1):
-        hops = (0, 1, 2) if is_far and numbers.random() < 0.3 else (0, 1)
-        result.append(Home(f"a{step}", numbers.randint(1, 6), (step, step + 1), hops))
+        distances = (0, 1, 2) if is_far and numbers.random() < 0.3 else (0, 1)
+        result.append(Residence(f"a{step}", numbers.randint(1, 6), (step, step + 1), distances))
     for step in range(calls):
         if is_far and numbers.random() < 0.8:
             last = numbers.choice([step, step, calls - 1])
-            hops = (1, 2) if numbers.random() < 0.3 else (1,)
-            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), hops, numbers.randint(5, 50), origin=2))
+            distances = (1, 2) if numbers.random() < 0.3 else (1,)
+            result.append(Residence(f"w{step}", numbers.randint(3, 8), (step, last), distances, numbers.randint(5, 50), origin=2))
         elif not is_far and numbers.random() < 0.5:
             last = numbers.choice([step, step, calls - 1])
-            result.append(Home(f"w{step}", numbers.randint(3, 8), (step, last), (0, 1), origin=1))
+            result.append(Residence(f"w{step}", numbers.randint(3, 8), (step, last), (0, 1), origin=1))
     return result
 
 
-def random_candidate(numbers: random.Random, hops: tuple[int, ...]) -> Candidate:
-    is_far = 2 in hops
+def random_candidate(numbers: random.Random, distances: tuple[int, ...]) -> Candidate:
+    is_far = 2 in distances
     sizes = (numbers.randint(1, 10), numbers.randint(0, 4) if is_far else 0, 0)
     early = numbers.choice([0, 8, 15])
     tail, far = numbers.randint(0, 20), numbers.randint(10, 70) if is_far else 0
-    return candidate((*hops, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0, tail, far)
+    return candidate((*distances, 1), sizes, numbers.randint(20, 60), early, min(sizes[0], 3) if early else 0, tail, far)
 
 
 def random_problem(seed: int) -> Problem:
-    """Two or three calls with up to two candidates for every combination of homes; every second problem has far memories."""
+    """Two or three calls with up to two candidates for every combination of residences; every second problem has far memories."""
     numbers = random.Random(seed)
     calls, is_far = numbers.randint(2, 3), seed % 2 == 0
-    every = {home.name: home for home in homes(numbers, calls, is_far)}
+    every = {residence.name: residence for residence in residences(numbers, calls, is_far)}
     operands: list[list[list[str | None]]] = []
     candidates: list[list[Candidate]] = []
     for step in range(calls):
         names = [h.name for h in every.values() if step in h.steps or (h.origin is not None and h.steps[0] <= step <= h.steps[1])]
         found = []
-        for combination in itertools.product(*[every[name].hops for name in names]):
+        for combination in itertools.product(*[every[name].distances for name in names]):
             for _ in range(numbers.randint(1, 2)):
                 found.append(random_candidate(numbers, combination))
         operands.append([[*names, None]])
@@ -83,29 +83,29 @@ def with_alternatives(seed: int) -> Problem:
     numbers = random.Random(seed)
     problem = random_problem(seed)
     is_far = seed % 2 == 0
-    every = {home.name: home for home in problem.homes if home.origin is None}
-    homes, shares, operands, candidates = list(problem.homes), [], [], []
+    every = {residence.name: residence for residence in problem.residences if residence.origin is None}
+    residences, shares, operands, candidates = list(problem.residences), [], [], []
     for step, row in enumerate(problem.candidates):
         (names,) = problem.operands[step]
         moving = [name for name in names if name in every]
         found = [replace(c, bytes=(*c.bytes, 0)) for c in row]
         own = f"v{step}"
         if is_far:
-            homes.append(Home(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),), 2))
-            homes = [replace(h, users=((step, 0),)) if h.name == f"w{step}" and h.steps == (step, step) else h for h in homes]
+            residences.append(Residence(own, numbers.randint(3, 8), (step, step), (1,), numbers.randint(5, 50), (), ((step, 1),), 2))
+            residences = [replace(h, users=((step, 0),)) if h.name == f"w{step}" and h.steps == (step, step) else h for h in residences]
         else:
             shares += [Share(1, numbers.randint(1, 6), ((step, 1),)), Share(1, numbers.randint(1, 6), ((step, 0), (0, 0)))]
         level = numbers.choice([0, 3])
-        for hops in itertools.product(*[[level, 1] for _ in moving]):
-            c = random_candidate(numbers, hops)
+        for distances in itertools.product(*[[level, 1] for _ in moving]):
+            c = random_candidate(numbers, distances)
             sizes = [0, c.bytes[1], 0, 0]
             sizes[level] = c.bytes[0]
-            hops = (*hops, *([1] if is_far else []))
-            found.append(replace(c, hops=hops, bytes=tuple(sizes), variant=1, own=level))
+            distances = (*distances, *([1] if is_far else []))
+            found.append(replace(c, distances=distances, bytes=tuple(sizes), variant=1, own=level))
         operands.append([names, [*moving, *([own] if is_far else [])]])
         candidates.append(found)
-    homes = [replace(h, hops=(*h.hops, 3)) if h.name in every else h for h in homes]
-    return Problem(candidates, operands, homes, [*problem.capacities, numbers.randint(4, 20)], shares)
+    residences = [replace(h, distances=(*h.distances, 3)) if h.name in every else h for h in residences]
+    return Problem(candidates, operands, residences, [*problem.capacities, numbers.randint(4, 20)], shares)
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(0, 160, 20)], ids=str)
@@ -175,8 +175,8 @@ def check_against_everything(problem: Problem) -> bool:
     assert (found.cycles if found is not None else None) == best
     if found is not None:
         assert found.bound == best
-        state = {name: (hop, name in found.fetched) for name, hop in found.homes.items()}
-        ahead = [any(found.fetched.get(h.name) == step - 1 and h.steps[0] == step for h in problem.homes) for step in range(3)]
+        state = {name: (distance, name in found.fetched) for name, distance in found.residences.items()}
+        ahead = [any(found.fetched.get(h.name) == step - 1 and h.steps[0] == step for h in problem.residences) for step in range(3)]
         rows = [exhaustive.Row(pick, problem.candidates[step][pick], found.early[step]) for step, pick in enumerate(found.picks)]
         assert exhaustive.cycles(problem, state, rows, ahead) == best
         for used, capacity in zip(exhaustive.loads(problem, state, rows, ahead), problem.capacities, strict=True):
@@ -190,24 +190,24 @@ def test_the_smallest_capacity_is_the_smallest(seed: int) -> None:
 
 
 def check_smallest(problem: Problem) -> None:
-    for hop in (0, 1):
-        needed = smallest(problem, hop, EXACT)
-        others = replace(problem, capacities=[10_000 if i == hop else c for i, c in enumerate(problem.capacities)])
+    for distance in (0, 1):
+        needed = smallest(problem, distance, EXACT)
+        others = replace(problem, capacities=[10_000 if i == distance else c for i, c in enumerate(problem.capacities)])
         if needed is None:
             assert choose(others, (), EXACT) is None
             continue
-        exact = [needed if i == hop else c for i, c in enumerate(problem.capacities)]
+        exact = [needed if i == distance else c for i, c in enumerate(problem.capacities)]
         assert choose(replace(problem, capacities=exact), (), EXACT) is not None
-        exact[hop] -= 1
+        exact[distance] -= 1
         assert choose(replace(problem, capacities=exact), (), EXACT) is None
 
 
 def test_a_forbidden_choice_does_not_come_back() -> None:
     """Cut after cut, the choices come in the order of their cycles, each once."""
-    home = Home("a", 4, (0, 1), (0, 1))
-    calls = [[candidate((hop, 1), (2, 0, 0), 10 * step + hop + 3) for hop in (0, 1)] for step in (0, 1)]
+    residence = Residence("a", 4, (0, 1), (0, 1))
+    calls = [[candidate((distance, 1), (2, 0, 0), 10 * step + distance + 3) for distance in (0, 1)] for step in (0, 1)]
     calls[1].append(candidate((1, 1), (1, 0, 0), 50))
-    problem = Problem(calls, [[["a", None]], [["a", None]]], [home], [100, 100, 100])
+    problem = Problem(calls, [[["a", None]], [["a", None]]], [residence], [100, 100, 100])
     cuts: list[Choice] = []
     while (choice := choose(problem, cuts, EXACT)) is not None:
         cuts.append(choice)
@@ -217,9 +217,9 @@ def test_a_forbidden_choice_does_not_come_back() -> None:
 @pytest.mark.parametrize(("before", "expected"), [(100, 100 + 30), (20, 20 + 30 + 10)])
 def test_a_constant_is_fetched_beside_the_call_before(before: int, expected: int) -> None:
     """30 cycles of fetching vanish beside 100 cycles of computing; of 30 beside 20, 10 remain. Keeping both does not fit."""
-    first, second = Home("w0", 6, (0, 0), (1,), 0, origin=2), Home("w1", 5, (1, 1), (1,), 30, origin=2)
+    first, second = Residence("w0", 6, (0, 0), (1,), 0, origin=2), Residence("w1", 5, (1, 1), (1,), 30, origin=2)
     calls = [[candidate((1, 1), (1, 0, 0), before)], [candidate((1, 1), (1, 0, 0), 30)]]
-    third = Home("a", 7, (2, 2), (1,))
+    third = Residence("a", 7, (2, 2), (1,))
     calls.append([candidate((1, 1), (1, 0, 0), 0)])
     problem = Problem(calls, [[["w0", None]], [["w1", None]], [["a", None]]], [first, second, third], [10, 11, 100])
     choice = choose(problem, (), EXACT)

@@ -1,4 +1,4 @@
-"""The planner against exhaustive search: every candidate, home and early window of small networks, with every address packed."""
+"""The planner against exhaustive search: every candidate, residence and early window of small networks, with every address packed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deeploy.midend.program import Program
 from tests.midend import exhaustive
 from tests.simulate.nets import compiled, node
 
-FEW = 5  # candidates per combination of homes
+FEW = 5  # candidates per combination of residences
 MOST_STATES = 40_000
 
 
@@ -65,8 +65,8 @@ class Exact(Planner):
         for candidates in full.candidates:
             groups: dict[object, list[object]] = {}
             for candidate in candidates:
-                groups.setdefault((candidate.variant, candidate.hops), []).append(candidate)
-            kept.append([c for c in candidates if _is_few(groups[c.variant, c.hops], c, self.few)])
+                groups.setdefault((candidate.variant, candidate.distances), []).append(candidate)
+            kept.append([c for c in candidates if _is_few(groups[c.variant, c.distances], c, self.few)])
         return replace(full, candidates=kept)
 
 

@@ -43,9 +43,9 @@ def stated(error: FitError, level: str) -> int:
 def test_the_stated_smallest_l1_is_the_smallest(name: str, buffering: Buffering, tmp_path: Path) -> None:
     whole = BUILDERS[name](tmp_path, Options())
     with pytest.raises(FitError) as error:
-        replan(whole, 64, buffering=buffering)
+        replan(whole, 32, buffering=buffering)
     assert error.value.exit_status == 3
-    what = r"node \S+ \(\w+\) needs (\d+) bytes of L1 for its smallest tile \(largest: operand \w+, \d+ bytes\), 64 are there"
+    what = r"node \S+ \(\w+\) needs (\d+) bytes of L1 for its smallest tile \(largest: operand \w+, \d+ bytes\), 32 are there"
     found = re.fullmatch(what, error.value.what)
     assert found, error.value.what
     smallest = stated(error.value, "L1")

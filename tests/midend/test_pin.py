@@ -43,7 +43,7 @@ def without(whole: deeploy.Compiled) -> Plan:
 def kept(plan: Plan) -> dict[str, int]:
     """Names of the constants that stay in L1, and their bytes."""
     buffers = plan.program.buffers
-    return {name: buffers[name].bytes for name, first in plan.fetched.items() if first == FOR_EVER and plan.homes[name] == "L1"}
+    return {name: buffers[name].bytes for name, first in plan.fetched.items() if first == FOR_EVER and plan.residences[name] == "L1"}
 
 
 @pytest.mark.parametrize("l1", [60_000, 40_000])
@@ -85,11 +85,13 @@ def test_the_shortest_constants_are_offered_up_to_a_share_of_the_memory(tmp_path
     program = dense(tmp_path, Options({"l1": 60_000})).network.program
     biases, weights = LAYERS * 256, LAYERS * 16_384
     room = [biases - 1, biases, biases + 2 * 16_384, biases + weights]
-    found = [[home.size for home in pinnable(program, size * SHARE, 8)] for size in room]
+    found = [[residence.size for residence in pinnable(program, size * SHARE, 8)] for size in room]
     assert found == [[256] * 5, [256] * 6, [256 + 16_384] * 2 + [256] * 4, [256 + 16_384] * 6]
-    homes = pinnable(program, room[-1] * SHARE, 8)
-    assert [(home.steps, home.hops, home.origin, home.users) for home in homes] == [((n, n), (0, 1), 1, ()) for n in range(LAYERS)]
-    assert all(len(home.members) == 2 for home in homes)
+    residences = pinnable(program, room[-1] * SHARE, 8)
+    assert [(residence.steps, residence.distances, residence.origin, residence.users) for residence in residences] == [
+        ((n, n), (0, 1), 1, ()) for n in range(LAYERS)
+    ]
+    assert all(len(residence.members) == 2 for residence in residences)
 
 
 def test_a_full_memory_and_far_constants_keep_nothing(tmp_path: Path) -> None:

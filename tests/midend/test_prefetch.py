@@ -16,7 +16,7 @@ from deeploy.backend import project
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.machine import Options
 from deeploy.midend.prefetch import prefetched
-from deeploy.midend.problem import Choice, Home, Problem, loads
+from deeploy.midend.problem import Choice, Problem, Residence, loads
 from deeploy.midend.tiling import Tiling
 from deeploy.runners import host
 
@@ -25,11 +25,11 @@ CALL = Candidate(Tiling((), (), None), (), (10, 100, 0), 1000, 0, 0, 0, 0, False
 
 def problem(capacity: int, short: int = 60, far: int = 0) -> tuple[Problem, Choice]:
     """Six calls of 1 000 cycles, the path busy in ``far`` of each: ``a`` is fetched for the third, ``b`` for the fifth, a call ahead."""
-    homes = (Home("a", short, (2, 2), (1, 2), 500, origin=2), Home("b", 80, (4, 4), (1, 2), 2500, origin=2))
+    residences = (Residence("a", short, (2, 2), (1, 2), 500, origin=2), Residence("b", 80, (4, 4), (1, 2), 2500, origin=2))
     call = Candidate(CALL.tiling, (), CALL.bytes, 1000, 0, 0, 0, far, False)
     rows = [[call] for _ in range(6)]
     chosen = Choice((0,) * 6, (False,) * 6, {"a": 1, "b": 1}, {"a": 1, "b": 3}, 7500, 6000)
-    return Problem(rows, [[[]] for _ in range(6)], homes, (100, capacity, 10_000)), chosen
+    return Problem(rows, [[[]] for _ in range(6)], residences, (100, capacity, 10_000)), chosen
 
 
 def test_as_late_as_all_arrive() -> None:
@@ -51,7 +51,7 @@ def test_where_there_is_room(capacity: int, begins: dict[str, int]) -> None:
     """Calls take 100, a 60 in the second and third, b 80 until the fifth."""
     case, choice = problem(capacity)
     if begins["b"] == 4:
-        choice = Choice(choice.picks, choice.early, choice.homes, {"a": 1, "b": 4}, 8500, 6000)
+        choice = Choice(choice.picks, choice.early, choice.residences, {"a": 1, "b": 4}, 8500, 6000)
     assert prefetched(case, choice).fetched == begins
 
 
@@ -69,15 +69,15 @@ def cases(draw: st.DrawFn) -> tuple[Problem, Choice]:
         [Candidate(CALL.tiling, (), (10, draw(st.integers(0, 9)), 0), draw(st.integers(0, 900)), 0, 0, 0, 0, False)] for _ in range(count)
     ]
     uses = draw(st.lists(st.integers(1, count - 1), min_size=1, max_size=4))
-    homes = tuple(
-        Home(f"h{i}", draw(st.integers(1, 9)), (use, use), (1, 2), draw(st.integers(1, 2000)), origin=2)
+    residences = tuple(
+        Residence(f"h{i}", draw(st.integers(1, 9)), (use, use), (1, 2), draw(st.integers(1, 2000)), origin=2)
         for i, use in enumerate(sorted(uses))
     )
-    begins = {home.name: home.steps[0] - 1 for home in homes}
+    begins = {residence.name: residence.steps[0] - 1 for residence in residences}
     choice = Choice((0,) * count, (False,) * count, dict.fromkeys(begins, 1), begins, 10**6, 0)
-    without_limit = Problem(calls, [[[]] for _ in calls], homes, (100, 10**6, 10**6))
+    without_limit = Problem(calls, [[[]] for _ in calls], residences, (100, 10**6, 10**6))
     capacity = max(loads(without_limit, choice)[1]) + draw(st.integers(0, 12))
-    return Problem(calls, without_limit.operands, homes, (100, capacity, 10**6)), choice
+    return Problem(calls, without_limit.operands, residences, (100, capacity, 10**6)), choice
 
 
 @given(cases())
@@ -86,9 +86,9 @@ def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tupl
     limited, choice = case
     found = prefetched(limited, choice)
     assert max(loads(limited, found)[1]) <= limited.capacities[1]
-    begins = [found.fetched[home.name] for home in limited.homes]
+    begins = [found.fetched[residence.name] for residence in limited.residences]
     assert begins == sorted(begins)
-    assert all(begin <= choice.fetched[home.name] for home, begin in zip(limited.homes, begins, strict=True))
+    assert all(begin <= choice.fetched[residence.name] for residence, begin in zip(limited.residences, begins, strict=True))
     assert found.cycles < choice.cycles if found is not choice else found.fetched == choice.fetched
 
 

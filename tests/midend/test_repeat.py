@@ -9,7 +9,7 @@ import numpy as np
 from deeploy.midend.cached import Code
 from deeploy.midend.candidates import Candidate
 from deeploy.midend.choose import choose
-from deeploy.midend.problem import Home, Problem, Share
+from deeploy.midend.problem import Problem, Residence, Share
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
@@ -31,8 +31,8 @@ def test_what_is_left_out() -> None:
     assert [blocks.model(step) for step in blocks.gap] == [5, 6, 7, 5, 6, 7]
 
 
-def _candidate(hops: tuple[int, ...], size: int, cycles: int, early: int = 0) -> Candidate:
-    return Candidate(TILING, hops, (size, 0), cycles, early, size // 2 if early else 0, cycles // 2, 0, True)
+def _candidate(distances: tuple[int, ...], size: int, cycles: int, early: int = 0) -> Candidate:
+    return Candidate(TILING, distances, (size, 0), cycles, early, size // 2 if early else 0, cycles // 2, 0, True)
 
 
 def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
@@ -41,20 +41,20 @@ def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
     kinds: list[list[Candidate]] = []
     for operands in (2, 2, 3):
         rows: list[Candidate] = []
-        for hops in np.ndindex(*(2,) * operands):
+        for distances in np.ndindex(*(2,) * operands):
             for _ in range(3):
-                cycles = int(random.integers(50, 400)) + 80 * sum(hops)
-                rows.append(_candidate(tuple(hops), int(random.integers(4, 30)), cycles, int(random.integers(0, 2)) * 30))
+                cycles = int(random.integers(50, 400)) + 80 * sum(distances)
+                rows.append(_candidate(tuple(distances), int(random.integers(4, 30)), cycles, int(random.integers(0, 2)) * 30))
         kinds.append(rows)
     sizes = random.integers(5, 30, 3).tolist()
-    candidates, operands_of, homes = [], [], [Home("x0", sizes[2], (0, 2), (0, 1))]
+    candidates, operands_of, residences = [], [], [Residence("x0", sizes[2], (0, 2), (0, 1))]
     for block in range(blocks):
         at = 3 * block
-        homes += [Home(f"a{block}", sizes[0], (at, at + 1), (0, 1)), Home(f"b{block}", sizes[1], (at + 1, at + 2), (0, 1))]
-        homes.append(Home(f"x{block + 1}", sizes[2], (at + 2, at + 5 if block + 1 < blocks else at + 2), (0, 1)))
+        residences += [Residence(f"a{block}", sizes[0], (at, at + 1), (0, 1)), Residence(f"b{block}", sizes[1], (at + 1, at + 2), (0, 1))]
+        residences.append(Residence(f"x{block + 1}", sizes[2], (at + 2, at + 5 if block + 1 < blocks else at + 2), (0, 1)))
         operands_of += [[[f"x{block}", f"a{block}"]], [[f"a{block}", f"b{block}"]], [[f"b{block}", f"x{block}", f"x{block + 1}"]]]
         candidates += kinds
-    return Problem(candidates, operands_of, homes, (capacity, 500))
+    return Problem(candidates, operands_of, residences, (capacity, 500))
 
 
 def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -> None:
@@ -65,7 +65,7 @@ def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -
         assert blocks == Repetition(0, 3, 8)
         short = shortened(problem, blocks)
         assert short is not None and len(short.candidates) == 9 and short.weights == (1,) * 3 + (6,) * 3 + (1,) * 3
-        assert short.equal_homes == (("x1", "x2"),)
+        assert short.equal_residences == (("x1", "x2"),)
         first, whole = choose(short), choose(problem)
         if whole is None:
             assert first is None
@@ -75,7 +75,7 @@ def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -
         copied = expanded(problem, blocks, first)
         assert copied is not None, "the copies fit side by side"
         fixed = replace(problem, candidates=[[row[pick]] for row, pick in zip(problem.candidates, copied.picks, strict=True)])
-        again = choose(replace(fixed, homes=[replace(h, hops=(copied.homes[h.name],)) for h in problem.homes]))
+        again = choose(replace(fixed, residences=[replace(h, distances=(copied.residences[h.name],)) for h in problem.residences]))
         assert again is not None and again.cycles <= copied.cycles, "its cycles are at most what was promised"
         assert whole.cycles <= again.cycles
         losses.append(again.cycles / whole.cycles - 1)
@@ -113,13 +113,13 @@ def test_what_cached_instructions_save_is_counted_for_every_copy() -> None:
 
 def test_buffers_that_live_across_several_blocks_are_left_alone() -> None:
     problem = _chain(6, 1)
-    homes = [*problem.homes, Home("far", 4, (4, 13), (0, 1))]
+    residences = [*problem.residences, Residence("far", 4, (4, 13), (0, 1))]
     operands = [list(names) for names in problem.operands]
     blocks = Repetition(0, 3, 6)
-    assert shortened(replace(problem, homes=homes, operands=operands), blocks) is None
-    through = [*problem.homes, Home("mask", 4, (0, 17), (1,))]
-    short = shortened(replace(problem, homes=through), blocks)
-    assert short is not None and {h.name: h.steps for h in short.homes}["mask"] == (0, 8)
+    assert shortened(replace(problem, residences=residences, operands=operands), blocks) is None
+    through = [*problem.residences, Residence("mask", 4, (0, 17), (1,))]
+    short = shortened(replace(problem, residences=through), blocks)
+    assert short is not None and {h.name: h.steps for h in short.residences}["mask"] == (0, 8)
 
 
 def test_copies_that_do_not_fit_are_refused() -> None:

@@ -104,7 +104,7 @@ def test_layers_are_what_the_references_give(tmp_path: Path, l1: int, is_residen
     assert all(n > 1 for n, needed in zip(tiles, whole, strict=True) if needed > l1), "what does not fit is cut"
     assert max(tiles) == 1 if l1 > 200_000 else sum(n > 1 for n in tiles) >= 3, tiles
     weights = [call.operands[call.kernel.inputs[1]].buffer for call in made.plan.program.calls]
-    assert all((made.plan.homes[name] == "WM") == is_resident for name in weights)
+    assert all((made.plan.residences[name] == "WM") == is_resident for name in weights)
     check(made, LAYERS, tmp_path)
 
 

@@ -9,7 +9,7 @@ from deeploy.errors import UnsupportedError
 from deeploy.graph.nest import Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.midend.live import spread
+from deeploy.midend.dynamic import spread
 from deeploy.operators.rows import column_nest
 from deeploy.operators.views import APPEND, VIEWS, by_rows
 

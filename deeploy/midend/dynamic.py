@@ -13,47 +13,49 @@ from deeploy.graph.nest import Nest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.operators.views import APPEND, SLIDE, VIEWS
 
-Live = dict[str, frozenset[int]]
+DynamicAxes = dict[str, frozenset[int]]
 Declare = Callable[[Node], tuple[tuple[str, ...], Nest] | None]  # operand names of inputs then outputs, and the nest
 
 _REMEDY = "Only operators that treat rows one by one, or reduce over all of them, can follow a cache that grows."
 
 
-def spread(nodes: Sequence[Node], declare: Declare) -> Live:
-    """The live axes of every tensor.
+def spread(nodes: Sequence[Node], declare: Declare) -> DynamicAxes:
+    """The dynamic axes of every tensor.
 
     Raises:
         UnsupportedError: an operator that needs the number of rows to be known.
     """
-    live: Live = {}
+    dynamic: DynamicAxes = {}
     for node in nodes:
         if node.op in (APPEND, SLIDE):
-            live[node.outputs[0].name] = frozenset({node.attrs["axis"]})
-    changed = bool(live)
+            dynamic[node.outputs[0].name] = frozenset({node.attrs["axis"]})
+    changed = bool(dynamic)
     while changed:
         changed = False
         for node in nodes:
-            changed |= _view(node, live) if node.op in VIEWS else _kernel(node, declare(node), live)
-    return live
+            changed |= _view(node, dynamic) if node.op in VIEWS else _kernel(node, declare(node), dynamic)
+    return dynamic
 
 
-def limited(names: Sequence[str], tensors: Sequence[Tensor | None], nest: Nest, live: Mapping[str, frozenset[int]]) -> frozenset[str]:
-    """The dimensions of a nest that run over live axes of its operands."""
+def dynamic_dims(
+    names: Sequence[str], tensors: Sequence[Tensor | None], nest: Nest, dynamic: Mapping[str, frozenset[int]]
+) -> frozenset[str]:
+    """The dimensions of a nest that run over dynamic axes of its operands."""
     maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
     found = set()
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is not None and name in maps and tensor.data is None:
-            bare = (maps[name].axes[axis].bare() for axis in live.get(tensor.name, ()))
+            bare = (maps[name].axes[axis].bare() for axis in dynamic.get(tensor.name, ()))
             found |= {dim.name for dim in bare if dim is not None}
     pairs = [{dim.name, dim.whole} for phase in (nest, *nest.phases) for dim in phase.dims().values() if dim.whole is not None]
     return frozenset(found.union(*(pair for pair in pairs if pair & found)))
 
 
-def _add(live: Live, tensor: Tensor, axes: set[int]) -> bool:
-    known = live.get(tensor.name, frozenset())
+def _add(dynamic: DynamicAxes, tensor: Tensor, axes: set[int]) -> bool:
+    known = dynamic.get(tensor.name, frozenset())
     if axes <= known or tensor.data is not None:
         return False
-    live[tensor.name] = known | axes
+    dynamic[tensor.name] = known | axes
     return True
 
 
@@ -63,13 +65,13 @@ def _unknown(node: Node, tensor: Tensor) -> UnsupportedError:
     )
 
 
-def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, live: Live) -> bool:
+def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: DynamicAxes) -> bool:
     tensors = (*node.inputs, *node.outputs)
-    if declared is None or not any(t is not None and t.name in live for t in tensors):
+    if declared is None or not any(t is not None and t.name in dynamic for t in tensors):
         return False
     names, nest = declared
     maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
-    found = limited(names, tensors, nest, live)
+    found = dynamic_dims(names, tensors, nest, dynamic)
     changed = False
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is None:
@@ -78,15 +80,15 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, live: Liv
         axes = set()
         for axis, size in enumerate(tensor.shape):
             bare = maps[name].axes[axis].bare() if name in maps else None
-            if axis in live.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
+            if axis in dynamic.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
                 raise _unknown(node, tensor)
             if size > 1 and bare is not None and bare.name in found:
                 axes.add(axis)
-        changed |= _add(live, tensor, axes)
+        changed |= _add(dynamic, tensor, axes)
     return changed
 
 
-def _view(node: Node, live: Live) -> bool:
+def _view(node: Node, dynamic: DynamicAxes) -> bool:
     if node.op in (APPEND, SLIDE):
         return False
     view, changed = VIEWS[node.op](node), False
@@ -95,9 +97,9 @@ def _view(node: Node, live: Live) -> bool:
             if source is None:
                 continue
             pairs = view.axes(source, result)
-            for axis in live.get(source.name, ()):
+            for axis in dynamic.get(source.name, ()):
                 if axis not in dict(pairs):
                     raise _unknown(node, source)
-            changed |= _add(live, result, {b for a, b in pairs if a in live.get(source.name, ())})
-            changed |= _add(live, source, {a for a, b in pairs if b in live.get(result.name, ())})
+            changed |= _add(dynamic, result, {b for a, b in pairs if a in dynamic.get(source.name, ())})
+            changed |= _add(dynamic, source, {a for a, b in pairs if b in dynamic.get(result.name, ())})
     return changed
