@@ -41,11 +41,12 @@ lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/clang-format --dry-run --Werror $(C)
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@if command -v clang-format >/dev/null; then clang-format -i $(C); fi
+	@$(BIN)/clang-format -i $(C)
 
 # The pages as a site in build/site, links checked; what it needs is installed once, then no network is used.
 docs: $(STAMP) $(VENV)/.docs-installed

@@ -56,7 +56,7 @@ def test_nothing_differs_where_all_agree(model: Path) -> None:
 def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of the written project is changed: only what was built from it may notice."""
     written = Compiled.write
-    entry = f"outputs[{'ab'.index(output)}]"
+    entry = f"self->outputs[{'ab'.index(output)}]"
 
     def broken(compiled: Compiled, folder: Path) -> None:
         written(compiled, folder)

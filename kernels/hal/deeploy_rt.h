@@ -40,8 +40,8 @@ rt_address rt_arena(int level);
 /* Where the constants that live in a far level begin; they are there before the network is initialised. */
 rt_address rt_constants(int level);
 
-/* Runs `body(argument)` on the cores 0 to cores - 1 and returns when all have returned. The argument may lie on the stack
- * of the calling core, which the others read. */
+/* Runs `body(argument)` on the cores 0 to cores - 1 and returns when all have returned. The argument may lie on the
+ * stack of the calling core, which the others read. */
 void rt_fork(int cores, void (*body)(void *), void *argument);
 
 /* The number of the calling core within its team. */

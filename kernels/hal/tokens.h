@@ -1,8 +1,8 @@
 /* Writes tokens with a network of the project, for applications that have files.
  *
  * PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED: PROMPT is a file of tokens, 32-bit numbers as this machine has them;
- * TOKENS receives those that are written in the same way, one by one as they come; the others are what deeploy_generation
- * says. */
+ * TOKENS receives those that are written in the same way, one by one as they come; the others are what
+ * deeploy_generation says. */
 #ifndef DEEPLOY_TOKENS_H
 #define DEEPLOY_TOKENS_H
 

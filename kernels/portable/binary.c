@@ -11,29 +11,39 @@
 
 static inline ACC_T combine(enum binary_operation operation, ACC_T a, ACC_T b) {
     switch (operation) {
-        case BINARY_ADD: return a + b;
-        case BINARY_SUB: return a - b;
-        case BINARY_MUL: return a * b;
+        case BINARY_ADD:
+            return a + b;
+        case BINARY_SUB:
+            return a - b;
+        case BINARY_MUL:
+            return a * b;
 #ifdef ACC_IS_FLOAT
-        default: return a / b;
+        default:
+            return a / b;
 #else
-        default: return b ? a / b : 0;
+        default:
+            return b ? a / b : 0;
 #endif
     }
 }
 
 /* Called with constant operations and steps, so that each case becomes a loop of its own that vectorises. */
-static inline void fill(ACC_T *restrict acc, const struct binary *k, enum binary_operation operation, const A_T *a, int a_step, const B_T *b, int b_step,
-                        int count) {
+static inline void fill(ACC_T *restrict acc, const struct binary *k, enum binary_operation operation, const A_T *a,
+                        int a_step, const B_T *b, int b_step, int count) {
     const ACC_T a_zero = (ACC_T)k->a_zero_point, b_zero = (ACC_T)k->b_zero_point;
-    for (int i = 0; i < count; i++) acc[i] = combine(operation, (ACC_T)a[i * a_step] - a_zero, (ACC_T)b[i * b_step] - b_zero);
+    for (int i = 0; i < count; i++)
+        acc[i] = combine(operation, (ACC_T)a[i * a_step] - a_zero, (ACC_T)b[i * b_step] - b_zero);
 }
 
-static inline void fill_by_step(ACC_T *restrict acc, const struct binary *k, enum binary_operation operation, const A_T *a, const B_T *b, int count) {
+static inline void fill_by_step(ACC_T *restrict acc, const struct binary *k, enum binary_operation operation,
+                                const A_T *a, const B_T *b, int count) {
     const int a_step = k->a_step[LAST], b_step = k->b_step[LAST];
-    if (a_step == 1 && b_step == 1) fill(acc, k, operation, a, 1, b, 1, count);
-    else if (a_step == 1 && b_step == 0) fill(acc, k, operation, a, 1, b, 0, count);
-    else fill(acc, k, operation, a, a_step, b, b_step, count);
+    if (a_step == 1 && b_step == 1)
+        fill(acc, k, operation, a, 1, b, 1, count);
+    else if (a_step == 1 && b_step == 0)
+        fill(acc, k, operation, a, 1, b, 0, count);
+    else
+        fill(acc, k, operation, a, a_step, b, b_step, count);
 }
 
 void KERNEL(const struct binary *k) {
@@ -48,10 +58,18 @@ void KERNEL(const struct binary *k) {
             const B_T *const from_b = b + (ptrdiff_t)first * k->b_step[LAST];
             ACC_T acc[BLOCK];
             switch (k->operation) {
-                case BINARY_ADD: fill_by_step(acc, k, BINARY_ADD, from_a, from_b, count); break;
-                case BINARY_SUB: fill_by_step(acc, k, BINARY_SUB, from_a, from_b, count); break;
-                case BINARY_MUL: fill_by_step(acc, k, BINARY_MUL, from_a, from_b, count); break;
-                default: fill_by_step(acc, k, BINARY_DIV, from_a, from_b, count); break;
+                case BINARY_ADD:
+                    fill_by_step(acc, k, BINARY_ADD, from_a, from_b, count);
+                    break;
+                case BINARY_SUB:
+                    fill_by_step(acc, k, BINARY_SUB, from_a, from_b, count);
+                    break;
+                case BINARY_MUL:
+                    fill_by_step(acc, k, BINARY_MUL, from_a, from_b, count);
+                    break;
+                default:
+                    fill_by_step(acc, k, BINARY_DIV, from_a, from_b, count);
+                    break;
             }
             finish_row(acc, y + first, &k->epilogue, first, count);
         }

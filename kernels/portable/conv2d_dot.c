@@ -7,8 +7,10 @@ static inline void widen(const X_T *restrict x, int count, int16_t *restrict vec
     for (int i = 0; i < count; i++) vector[i] = x[i];
 }
 
-/* What the whole window at (ih, iw) of one group sees. A row of taps inside the image is one run where they are neighbours. */
-static inline void gather_window(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int16_t *restrict vector) {
+/* What the whole window at (ih, iw) of one group sees. A row of taps inside the image is one run where they are
+ * neighbours. */
+static inline void gather_window(const struct conv2d_dot *k, const X_T *image, int ih, int iw,
+                                 int16_t *restrict vector) {
     const int inside = iw >= 0 && iw + (k->kernel_w - 1) * k->dilation_w < k->width;
     const int run = k->kernel_w * k->channels, tap = k->dilation_w * k->x_column;
     for (int fh = 0; fh < k->kernel_h; fh++, vector += run) {
@@ -36,8 +38,10 @@ struct place {
     int fh, fw, channel;
 };
 
-/* The next part of the window at (ih, iw), where it is too long for one vector: `count` elements over taps and channels. */
-static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, struct place *from, int count, int16_t *restrict vector) {
+/* The next part of the window at (ih, iw), where it is too long for one vector: `count` elements over taps and
+ * channels. */
+static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, int iw, struct place *from, int count,
+                          int16_t *restrict vector) {
     while (count > 0) {
         const int row = ih + from->fh * k->dilation_h, column = iw + from->fw * k->dilation_w;
         const int rest = k->channels - from->channel, run = rest < count ? rest : count;
@@ -64,8 +68,10 @@ static inline void position(const struct conv2d_dot *k, const X_T *image, int ih
         struct place from = {0, 0, 0};
         for (int begin = 0; begin < depth; begin += DEPTH) {
             const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
-            if (depth > DEPTH) gather(k, image, ih, iw, &from, end - begin, vector);
-            else if (first == 0) gather_window(k, image, ih, iw, vector);
+            if (depth > DEPTH)
+                gather(k, image, ih, iw, &from, end - begin, vector);
+            else if (first == 0)
+                gather_window(k, image, ih, iw, vector);
             dots(acc, vector, (const W_T *)k->w + channel * depth + begin, depth, end - begin, filters);
         }
         finish_row(acc, y + channel, &k->epilogue, channel, filters);

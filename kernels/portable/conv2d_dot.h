@@ -1,4 +1,5 @@
-/* Convolution of a channels-last image, in groups, on 8-bit integers. Weights are stored [groups * filters, kernel_h, kernel_w, channels]. */
+/* Convolution of a channels-last image, in groups, on 8-bit integers. Weights are stored [groups * filters, kernel_h,
+ * kernel_w, channels]. */
 #ifndef DEEPLOY_CONV2D_DOT_H
 #define DEEPLOY_CONV2D_DOT_H
 
@@ -12,8 +13,8 @@ struct conv2d_dot {
     int groups, channels, filters; /* channels and filters are those of one group */
     int out_height, out_width;
     int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
-    int top, left;               /* rows and columns read before the first one of x */
-    int zero_point;              /* what is read outside x */
+    int top, left;                /* rows and columns read before the first one of x */
+    int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
     struct epilogue epilogue;

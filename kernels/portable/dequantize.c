@@ -10,7 +10,8 @@ void KERNEL(const struct dequantize *k) {
         const ZERO_POINT_T *const zero = (const ZERO_POINT_T *)k->zero_point + row_offset(index, k->zero_point_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int i = 0; i < k->extent[LAST]; i++) {
-            y[i * k->y_step[LAST]] = (float)(x[i * k->x_step[LAST]] - zero[i * k->zero_point_step[LAST]]) * scale[i * k->scale_step[LAST]];
+            y[i * k->y_step[LAST]] =
+                (float)(x[i * k->x_step[LAST]] - zero[i * k->zero_point_step[LAST]]) * scale[i * k->scale_step[LAST]];
         }
     } while (next_row(index, k->extent));
 }

@@ -1,7 +1,7 @@
 /* Inner products of one vector, widened to 16 bits, with the rows of a matrix: the integer kernels' inner loop.
  *
- * Compilers turn such loops into multiply-add instructions on pairs of 16-bit values where the machine has them. Four rows
- * at a time share the loads of the vector. Included by kernel sources, once per instance.
+ * Compilers turn such loops into multiply-add instructions on pairs of 16-bit values where the machine has them. Four
+ * rows at a time share the loads of the vector. Included by kernel sources, once per instance.
  */
 #ifndef DEEPLOY_DOT_H
 #define DEEPLOY_DOT_H
@@ -16,7 +16,8 @@ enum { DEPTH = 512, BLOCK = 64 };
 #endif
 
 /* acc[j] += sum over i of vector[i] * w[j * w_row + i], for `rows` rows. */
-static inline void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row, int depth, int rows) {
+static inline void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row,
+                        int depth, int rows) {
     int j = 0;
     for (; j + 4 <= rows; j += 4) {
         const DOT_T *const w0 = w + j * w_row, *const w1 = w0 + w_row, *const w2 = w1 + w_row, *const w3 = w2 + w_row;

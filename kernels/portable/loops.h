@@ -1,4 +1,5 @@
-/* Loops over up to six axes with any strides; extents are filled with 1 at the front, the last axis is the inner loop. */
+/* Loops over up to six axes with any strides; extents are filled with 1 at the front, the last axis is the inner loop.
+ */
 #ifndef DEEPLOY_LOOPS_H
 #define DEEPLOY_LOOPS_H
 

@@ -30,7 +30,8 @@ static inline void row(const struct matmul_dot *k, const A_T *a, const B_T *b, Y
 void KERNEL(const struct matmul_dot *k) {
     const int *const batch = k->batch;
     for (int i = 0; i < batch[0] * batch[1] * batch[2] * batch[3]; i++) {
-        const int at[4] = {i / (batch[1] * batch[2] * batch[3]), i / (batch[2] * batch[3]) % batch[1], i / batch[3] % batch[2], i % batch[3]};
+        const int at[4] = {i / (batch[1] * batch[2] * batch[3]), i / (batch[2] * batch[3]) % batch[1],
+                           i / batch[3] % batch[2], i % batch[3]};
         const A_T *a = (const A_T *)k->a;
         const B_T *b = (const B_T *)k->b;
         Y_T *y = (Y_T *)k->y;

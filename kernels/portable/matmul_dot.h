@@ -1,4 +1,5 @@
-/* Batched matrix product of 8-bit integers whose right-hand side holds its columns densely (it is stored transposed). */
+/* Batched matrix product of 8-bit integers whose right-hand side holds its columns densely (it is stored transposed).
+ */
 #ifndef DEEPLOY_MATMUL_DOT_H
 #define DEEPLOY_MATMUL_DOT_H
 

@@ -10,7 +10,7 @@
 #ifdef X_IS_FLOAT
 #define LOWEST (-INFINITY)
 #else
-#define LOWEST ((X_T)-1 > 0 ? 0 : sizeof(X_T) == 1 ? INT8_MIN : sizeof(X_T) == 2 ? INT16_MIN : INT32_MIN)
+#define LOWEST ((X_T) - 1 > 0 ? 0 : sizeof(X_T) == 1 ? INT8_MIN : sizeof(X_T) == 2 ? INT16_MIN : INT32_MIN)
 #endif
 
 static inline void block(const struct maxpool2d *k, int first, int lanes) {

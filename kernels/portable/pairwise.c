@@ -27,7 +27,7 @@
 #define sum(a, b) ((uint64_t)(a) + (uint64_t)(b))
 #define difference(a, b) ((uint64_t)(a) - (uint64_t)(b))
 #define product(a, b) ((uint64_t)(a) * (uint64_t)(b))
-#define is_minus_one(b) ((B_T)-1 < (B_T)1 && (b) == (B_T)-1) /* whose quotient may leave the type */
+#define is_minus_one(b) ((B_T) - 1 < (B_T)1 && (b) == (B_T) - 1) /* whose quotient may leave the type */
 #define quotient(a, b) ((b) == 0 ? 0 : is_minus_one(b) ? difference(0, a) : (uint64_t)((a) / (b)))
 /* remainder_of has the sign of the dividend, modulo that of the divisor. */
 #ifdef A_IS_FLOAT

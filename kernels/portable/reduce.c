@@ -66,7 +66,8 @@ static ACC_T result(enum reduce_operation operation, ACC_T value, int count) {
 static void lanes_of(const struct reduce *k, const X_T *x, Y_T *y, int first, int lanes) {
     const enum reduce_operation op = k->operation;
     ACC_T acc[LANES];
-    for (int j = 0; j < lanes; j++) acc[j] = op == REDUCE_MAX ? LOWEST : op == REDUCE_MIN ? HIGHEST : op == REDUCE_PRODUCT ? 1 : 0;
+    for (int j = 0; j < lanes; j++)
+        acc[j] = op == REDUCE_MAX ? LOWEST : op == REDUCE_MIN ? HIGHEST : op == REDUCE_PRODUCT ? 1 : 0;
     int index[5] = {0}, offset = 0, count = 0;
     do {
         const X_T *here = x + first * k->x_kept[5] + offset;

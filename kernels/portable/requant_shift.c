@@ -4,7 +4,8 @@
 
 void KERNEL(const struct requant_shift *k) {
     const int32_t low = k->low, high = k->high;
-    const int shift = k->shift, x_step = k->x_step[LAST], mul_step = k->mul_step[LAST], add_step = k->add_step[LAST], y_step = k->y_step[LAST];
+    const int shift = k->shift, x_step = k->x_step[LAST], mul_step = k->mul_step[LAST], add_step = k->add_step[LAST],
+              y_step = k->y_step[LAST];
     int index[AXES] = {0};
     do {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);

@@ -55,19 +55,20 @@ OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, 
         struct walk a = row_at(k, image, ih, iw, &zero_points), b = row_at(k, image, ih + 1, iw, &zero_points);
         struct walk c = row_at(k, image, ih + 2, iw, &zero_points);
 #ifdef XPULP_INSN
-        if (inside) __asm__ volatile(
-            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 15*2\n"
-            ".insn r 0x0b, 7, 0x10, t0, %[a], %[as]\n.insn r 0x0b, 7, 0x10, t1, %[b], %[bs]\n"
-            ".insn r 0x0b, 7, 0x10, t2, %[c], %[cs]\nmv t3, t0\n"
-            ".insn r 0x57, 1, 0x64, t3, t1, %[even]\n.insn r 0x57, 1, 0x64, t0, t1, %[odd]\n"
-            "srli t5, t2, 8\n.insn r 0x57, 0, 0x68, t4, t2, t3\n.insn r 0x57, 0, 0x68, t5, t5, t0\n"
-            ".insn r 0x57, 1, 0x64, t3, t2, %[third]\n.insn r 0x57, 1, 0x64, t0, t2, %[fourth]\n"
-            ".insn s 0x2b, 2, t4, 4(%[to])\n.insn s 0x2b, 2, t5, 4(%[to])\n"
-            ".insn s 0x2b, 2, t3, 4(%[to])\n.insn s 0x2b, 2, t0, 4(%[to])\n.option pop\n"
-            : [a] "+r"(a.at), [b] "+r"(b.at), [c] "+r"(c.at), [to] "+r"(to)
-            : [n] "r"(inside), [as] "r"(a.step), [bs] "r"(b.step), [cs] "r"(c.step), [even] "r"(even_bytes),
-              [odd] "r"(odd_bytes), [third] "r"(third_bytes), [fourth] "r"(fourth_bytes)
-            : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+        if (inside)
+            __asm__ volatile(
+                ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 15*2\n"
+                ".insn r 0x0b, 7, 0x10, t0, %[a], %[as]\n.insn r 0x0b, 7, 0x10, t1, %[b], %[bs]\n"
+                ".insn r 0x0b, 7, 0x10, t2, %[c], %[cs]\nmv t3, t0\n"
+                ".insn r 0x57, 1, 0x64, t3, t1, %[even]\n.insn r 0x57, 1, 0x64, t0, t1, %[odd]\n"
+                "srli t5, t2, 8\n.insn r 0x57, 0, 0x68, t4, t2, t3\n.insn r 0x57, 0, 0x68, t5, t5, t0\n"
+                ".insn r 0x57, 1, 0x64, t3, t2, %[third]\n.insn r 0x57, 1, 0x64, t0, t2, %[fourth]\n"
+                ".insn s 0x2b, 2, t4, 4(%[to])\n.insn s 0x2b, 2, t5, 4(%[to])\n"
+                ".insn s 0x2b, 2, t3, 4(%[to])\n.insn s 0x2b, 2, t0, 4(%[to])\n.option pop\n"
+                : [a] "+r"(a.at), [b] "+r"(b.at), [c] "+r"(c.at), [to] "+r"(to)
+                : [n] "r"(inside), [as] "r"(a.step), [bs] "r"(b.step), [cs] "r"(c.step), [even] "r"(even_bytes),
+                  [odd] "r"(odd_bytes), [third] "r"(third_bytes), [fourth] "r"(fourth_bytes)
+                : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
 #else
         for (int i = 0; i < inside; i++, to += 4) {
             const uint32_t row_0 = xp_load(a.at + i * a.step), row_1 = xp_load(b.at + i * b.step),

@@ -3,10 +3,9 @@
  * Beside the macros of docs/kernels.md an instance may have
  *   REQUANT_NARROW   (acc*mul + add) >> shift in 32 bits
  *   REQUANT_HIGH     (high half of (acc << left)*mul + add) >> shift
- *   REQUANT_UPPER    the 64-bit form of docs/integer-form.md shifted by 32 or more: the upper word of acc*mul + add is enough
- *   REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not change
- *   REQUANT_ONE      all channels have the same mul and add
- *   CLIP_WHOLE       low and high are the limits of Y_T
+ *   REQUANT_UPPER    the 64-bit form of docs/integer-form.md shifted by 32 or more: the upper word of acc*mul + add is
+ * enough REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not
+ * change REQUANT_ONE      all channels have the same mul and add CLIP_WHOLE       low and high are the limits of Y_T
  * and without the first three the 64-bit form as it stands.
  */
 #ifndef DEEPLOY_PULP_EPILOGUE_H
@@ -192,7 +191,7 @@ enum { RANGES = 2 };
 #define XP_STAGES XP_LIMIT XP_SCALE XP_RANGE
 #define XP_STAGE_OPERANDS(stages, e, r)                                                               \
     [mul] "r"((stages).mul), [add] "r"((stages).add), [shift] "r"((r)->shift), [left] "r"((r)->left), \
-        [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6)
+        [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
 enum { STAGES = 3 + LIMITS + RANGES };
 #endif
 #endif

@@ -50,7 +50,7 @@ static inline struct row measure(const X_T *x, int columns) {
 }
 
 #ifdef XPULP_INSN
-#define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type)-1 > 0 ? 4 : 0))
+#define LOADS(type) ((sizeof(type) == 4 ? 2 : (int)sizeof(type) - 1) | ((type) - 1 > 0 ? 4 : 0))
 /* Steps of an element, in registers for it, its weight and product, and its quotient. */
 #define ELEMENT(x, w, q) ".insn i 0x0b, %[x_load], " x ", %[x], 1\n"
 #define WEIGHT(x, w, q) ".insn i 0x0b, %[weight_load], " w ", %[weight], %[weight_bytes]\n"

@@ -10,8 +10,8 @@ static inline void row(const struct lookup *k, const X_T *x, Y_T *y) {
 #define LOAD(to) ".insn r 0x0b, 7, %[load], " to ", %[x], %[x_step]\n"
 #define FIND(at) ".insn r 0x03, 7, 0x20, " at ", %[zero], " at "\n"
 #define STORE(from) ".insn r 0x2b, 4, 0, %[y_step], %[y], " from "\n"
-#define OPERANDS                                                                                            \
-    [load] "i"((X_T)-1 < 0 ? 0 : 0x20), [zero] "r"((uintptr_t)k->table - (uintptr_t)(intptr_t)k->smallest), \
+#define OPERANDS                                                                                              \
+    [load] "i"((X_T) - 1 < 0 ? 0 : 0x20), [zero] "r"((uintptr_t)k->table - (uintptr_t)(intptr_t)k->smallest), \
         [x_step] "r"(x_step), [y_step] "r"(y_step)
     if (count & 1) {
         __asm__ volatile(LOAD("t0") FIND("t0") STORE("t0") : [x] "+r"(x), [y] "+r"(y) : OPERANDS : "t0", "memory");

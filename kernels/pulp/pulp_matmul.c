@@ -9,8 +9,11 @@ void KERNEL(const struct pulp_matmul *k) {
 #endif
     do {
         const B_T *const b = (const B_T *)k->b + at.b;
-        struct rows r = {
-            .x = (const A_T *)k->a + at.a, .y = (Y_T *)k->y + at.y, .x_step = k->a_row, .y_step = k->y_row, .count = k->rows};
+        struct rows r = {.x = (const A_T *)k->a + at.a,
+                         .y = (Y_T *)k->y + at.y,
+                         .x_step = k->a_row,
+                         .y_step = k->y_row,
+                         .count = k->rows};
 #ifdef ZEROS
         sum_rows(k->zeros, r, p.depth), sum_filters(&k->product, k->zeros, b, 0, p.filters);
         r.sums = k->zeros->rows;

@@ -13,7 +13,7 @@ struct pulp_matmul {
     void *y;
     const struct batches *batches; /* 0: one product */
     int rows;
-    int a_row, y_row; /* strides in elements; the depth of a and the columns of y are dense */
+    int a_row, y_row;               /* strides in elements; the depth of a and the columns of y are dense */
     const struct pulp_zeros *zeros; /* 0: none */
     struct pulp_product product;
 };

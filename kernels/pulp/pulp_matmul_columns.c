@@ -16,7 +16,8 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
 #ifdef ZEROS
     int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
     const int32_t of_row = -k->zeros->w * sum_of_x(a, k->product.depth);
-#define SUM_COLUMNS(a, b, c, d) (s0 = dot4(ONES, a, s0), s1 = dot4(ONES, b, s1), s2 = dot4(ONES, c, s2), s3 = dot4(ONES, d, s3))
+#define SUM_COLUMNS(a, b, c, d) \
+    (s0 = dot4(ONES, a, s0), s1 = dot4(ONES, b, s1), s2 = dot4(ONES, c, s2), s3 = dot4(ONES, d, s3))
 #else
 #define SUM_COLUMNS(a, b, c, d) (void)0
 #endif

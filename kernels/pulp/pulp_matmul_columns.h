@@ -12,9 +12,9 @@ struct pulp_matmul_columns {
     void *y;
     const struct batches *batches; /* 0: one product */
     int rows, columns;
-    int a_row, b_row, y_row;     /* strides in elements; the depth of a and the columns of b and y are dense */
-    void *turned;                /* the calling core's own: room for some columns of b, product.w_row bytes apart */
-    int room;                    /* how many, a multiple of four */
+    int a_row, b_row, y_row;        /* strides in elements; the depth of a and the columns of b and y are dense */
+    void *turned;                   /* the calling core's own: room for some columns of b, product.w_row bytes apart */
+    int room;                       /* how many, a multiple of four */
     const struct pulp_zeros *zeros; /* 0: none */
     struct pulp_product product;    /* of these columns */
 };

@@ -3,9 +3,9 @@
  *
  * Four rows of x and four of w at a time where both lie equally far apart, in a hardware loop of 24 instructions for 64
  * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
- * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one; ZEROS
- * where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias (see
- * pulp_zeros.h).
+ * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one;
+ * ZEROS where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias
+ * (see pulp_zeros.h).
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
@@ -101,8 +101,8 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
     y[i] = (Y_T)first, y[step + i] = (Y_T)second, y[2 * step + i] = (Y_T)third, y[3 * step + i] = (Y_T)fourth;
 }
 
-/* The epilogues of four accumulators of each of four channels, which come as `acc`, in a loop: a core holds 512 bytes of
- * instructions. The shortest epilogue is faster four times over. */
+/* The epilogues of four accumulators of each of four channels, which come as `acc`, in a loop: a core holds 512 bytes
+ * of instructions. The shortest epilogue is faster four times over. */
 #if defined(XP_STAGES) && (defined(ZEROS) || !defined(REQUANT_NARROW))
 #define HAS_LOOP (sizeof(Y_T) == 1)
 #define OF_4(action) action("t0") action("t1") action("t2") action("t3")
@@ -163,9 +163,9 @@ static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T 
     factors mul = s.mul;
     summands add = s.add;
     __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[channels], %[length]\n" FACTORS OF_4(GET) BIASED SUMMED
-            OF_4(LIMIT) OF_4(LEFT) OF_4(SCALE) OF_4(SHIFT) OF_4(RANGE) PUT("t0", "step") PUT("t1", "step") PUT("t2", "step")
-                PUT("t3", "back") ".option pop\n"
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[channels], %[length]\n" FACTORS OF_4(GET)
+            BIASED SUMMED OF_4(LIMIT) OF_4(LEFT) OF_4(SCALE) OF_4(SHIFT) OF_4(RANGE) PUT("t0", "step") PUT("t1", "step")
+                PUT("t2", "step") PUT("t3", "back") ".option pop\n"
         : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add)
         : [channels] "r"(4), [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * (LIMITS + SCALES + RANGES))),
           [step] "r"(step), [back] "r"(1 - 3 * step), [left] "r"(r->left), [shift] "r"(r->shift), [limit] "r"(r->limit),
@@ -364,7 +364,8 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES) && !defined(ZEROS) && (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
+#if defined(XP_STAGES) && !defined(ZEROS) && \
+    (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
 #include "pulp_block.h"
 #define HAS_GROUPS (sizeof(Y_T) == 1)
 #else

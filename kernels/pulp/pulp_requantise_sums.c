@@ -64,16 +64,16 @@ enum { CLIPS = 2 };
 enum { CLIPS = 4 };
 #endif
 /* Pairs of pixels, in turns: a product is there one instruction later. */
-#define PAIRS(limits, count)                                                                                        \
-    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD(     \
-                         "t4") limits LOWER("t5", "t3") LOWER("t6", "t4") RIGHT("t5") RIGHT("t6") UPPER("t5", "t3") \
-                         UPPER("t6", "t4") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6") STORE("t5") STORE("t6")    \
-                             ".option pop\n"                                                                        \
-                     : [sums] "+r"(sums), [y] "+r"(y)                                                               \
-                     : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + (count))), [sums_step] "r"(sums_step),    \
-                       [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits),           \
-                       [add] "r"(c->add), [shift] "r"(c->shift), [limit] "r"(c->limit), [centre] "r"(c->centre),    \
-                       [least] "r"(k->low), [most] "r"(k->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6)                    \
+#define PAIRS(limits, count)                                                                                         \
+    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD("t4") \
+                         limits LOWER("t5", "t3") LOWER("t6", "t4") RIGHT("t5") RIGHT("t6") UPPER("t5", "t3")        \
+                             UPPER("t6", "t4") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6") STORE("t5")             \
+                                 STORE("t6") ".option pop\n"                                                         \
+                     : [sums] "+r"(sums), [y] "+r"(y)                                                                \
+                     : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + (count))), [sums_step] "r"(sums_step),     \
+                       [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits),            \
+                       [add] "r"(c->add), [shift] "r"(c->shift), [limit] "r"(c->limit), [centre] "r"(c->centre),     \
+                       [least] "r"(k->low), [most] "r"(k->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)                   \
                      : "t3", "t4", "t5", "t6", "memory")
 #endif
 

@@ -17,8 +17,9 @@ enum { IS_SINE_NARROW = 0 };
 
 static inline int32_t scaled(const struct pulp_rotate_product *p, int is_narrow, int32_t a, int32_t b) {
     const int32_t acc = xp_clip((a - p->a_zero_point) * (b - p->b_zero_point), p->limit);
-    const int32_t value = is_narrow ? xp_mac(p->add, acc, p->mul) >> p->shift
-                                    : xp_add_shift(xp_mulh((int32_t)((uint32_t)acc << p->left), p->mul), p->add, p->shift);
+    const int32_t value = is_narrow
+                              ? xp_mac(p->add, acc, p->mul) >> p->shift
+                              : xp_add_shift(xp_mulh((int32_t)((uint32_t)acc << p->left), p->mul), p->add, p->shift);
     return xp_max(p->low, xp_min(p->high, value));
 }
 
@@ -44,7 +45,8 @@ static inline void step(const struct pulp_rotate *k, struct place *at, int axis,
 /* Both elements of a pair are read before either is written: y may be x. */
 OUT_OF_LINE void turn_row(const struct pulp_rotate *k, struct place at) {
     const int half = k->extent[LAST] / 2, apart = k->is_interleaved ? 1 : half, next = k->is_interleaved ? 2 : 1;
-    const int x_step = k->x_step[LAST], c_step = k->cosine_step[LAST], s_step = k->sine_step[LAST], y_step = k->y_step[LAST];
+    const int x_step = k->x_step[LAST], c_step = k->cosine_step[LAST], s_step = k->sine_step[LAST],
+              y_step = k->y_step[LAST];
     const X_T *x = (const X_T *)k->x + at.x;
     const COSINE_T *cosine = (const COSINE_T *)k->cosine + at.cosine;
     const SINE_T *sine = (const SINE_T *)k->sine + at.sine;

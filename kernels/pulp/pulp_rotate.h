@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* A product that is limited and requantised: by (upper word of (acc << left)*mul + add) >> shift, where that is not in 32
- * bits as it stands. */
+/* A product that is limited and requantised: by (upper word of (acc << left)*mul + add) >> shift, where that is not in
+ * 32 bits as it stands. */
 struct pulp_rotate_product {
     int32_t a_zero_point, b_zero_point, limit;
     int32_t mul, add;

@@ -42,7 +42,7 @@ static inline void row(const struct pulp_scale *k, const A_T *a, const B_T *b, Y
 #if OPERANDS == 2
         ".insn r 0x0b, 7, %[b_load], t1, %[b], %[b_step]\n" FROM_ZEROS COMBINE
 #endif
-            XP_STAGES ".insn r 0x2b, 4, 0, %[y_step], %[y], t4\n.option pop\n"
+        XP_STAGES ".insn r 0x2b, 4, 0, %[y_step], %[y], t4\n.option pop\n"
         : [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
         : [n] "r"(count), [length] "i"(2 * (STAGES + (OPERANDS == 2 ? 4 + BETWEEN : 2))),
           [a_load] "i"((A_T)-1 < 0 ? 0 : 0x20), [b_load] "i"((B_T)-1 < 0 ? 0 : 0x20), [a_zero] "r"(k->a_zero_point),

@@ -105,7 +105,7 @@ enum { CLIPPING = 0 };
 #endif
 #ifdef RESULTS_T
 #define FIND(r) ".insn r 0x03, 7, 0x20, " r ", %[results], " r "\n"
-#define RESULTS (uintptr_t) k->results - (uintptr_t)(intptr_t)k->smallest
+#define RESULTS (uintptr_t)k->results - (uintptr_t)(intptr_t)k->smallest
 enum { FINDING = 1 };
 #else
 #define FIND(r)

@@ -1,4 +1,5 @@
-/* Sums over a dense row of bytes, X_T: of its squares, and with WITH_TOTAL of its elements. Squares count modulo 2^32. */
+/* Sums over a dense row of bytes, X_T: of its squares, and with WITH_TOTAL of its elements. Squares count modulo 2^32.
+ */
 #ifndef DEEPLOY_PULP_SQUARES_H
 #define DEEPLOY_PULP_SQUARES_H
 

@@ -1,8 +1,8 @@
 /* Rows of bytes over the root of their squares, CENTRED where the mean is taken off first.
  *
- * An element is the upper word of a product: of its distance from the mean, shifted left as far as the row allows, and of
- * the row's reciprocal root with 32 bits. Results are below 2^29 (Kernel.accepts), which keeps the shifted distance within
- * 32 bits, and the bit that rounds lies in the upper word.
+ * An element is the upper word of a product: of its distance from the mean, shifted left as far as the row allows, and
+ * of the row's reciprocal root with 32 bits. Results are below 2^29 (Kernel.accepts), which keeps the shifted distance
+ * within 32 bits, and the bit that rounds lies in the upper word.
  */
 #include "pulp_standardise.h"
 
@@ -46,8 +46,8 @@ OUT_OF_LINE struct row row_of(const struct pulp_standardise *k, const X_T *x) {
     if (!spread) return (struct row){0, 0, 0, 0, 0};
     const uint64_t value = (spread << 16) + (uint64_t)k->epsilon;
     const int exponent = (length(value) + 1) / 2 - 16; /* such that 31 or 32 bits are left */
-    const uint32_t factor =
-        (uint32_t)(((uint64_t)1 << 62) / root((uint32_t)(exponent < 0 ? value << -2 * exponent : value >> 2 * exponent)));
+    const uint32_t factor = (uint32_t)(((uint64_t)1 << 62) /
+                                       root((uint32_t)(exponent < 0 ? value << -2 * exponent : value >> 2 * exponent)));
     /* A factor of 32 bits; only 2^31 itself has them already. */
     const int shift = 38 + exponent - k->fraction, doubled = factor >> 31 ? 0 : 1;
     const int left = shift < 31 + doubled ? 32 - shift : 1 - doubled, right = shift + left + doubled - 32;

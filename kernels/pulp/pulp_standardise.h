@@ -1,5 +1,5 @@
-/* Dense rows of bytes, divided by the root of their mean square, in fixed point (docs/integer-form.md); a call may be for
- * some columns of rows that are measured whole. */
+/* Dense rows of bytes, divided by the root of their mean square, in fixed point (docs/integer-form.md); a call may be
+ * for some columns of rows that are measured whole. */
 #ifndef DEEPLOY_PULP_STANDARDISE_H
 #define DEEPLOY_PULP_STANDARDISE_H
 

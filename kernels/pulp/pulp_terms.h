@@ -122,7 +122,7 @@ enum { SCALE_COUNT = LIMIT_COUNT + FACTOR_COUNT + 6 };
 #define RANGE_OPERANDS [high] "r"(k->high),
 #else
 #define RANGED BOTH(CLIP, "%[clip]", "%[high]", )
-#define RANGE_OPERANDS [high] "r"(k->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6),
+#define RANGE_OPERANDS [high] "r"(k->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6),
 #endif
 enum { RANGE_COUNT = 2 };
 #else
@@ -161,7 +161,7 @@ enum { FINISHES = SCALE_COUNT + RANGE_COUNT + RESULT_COUNT + 10 };
 #define ROW_OPERANDS CHANNEL_OPERANDS[b] "+r"(b),
 #define FINISH_OPERANDS                                                                        \
     SCALE_OPERANDS RANGE_OPERANDS RESULT_OPERANDS[a_mul] "r"(k->a_mul), [b_mul] "r"(k->b_mul), \
-        [offset] "r"(k->offset), [result_shift] "r"(k->result_shift), [b_load] "i"((B_T)-1 < 0 ? 0 : 4),
+        [offset] "r"(k->offset), [result_shift] "r"(k->result_shift), [b_load] "i"((B_T) - 1 < 0 ? 0 : 4),
 #elif defined(REQUANTISED)
 #define FINISH SCALED RANGED BOTH(STORE, "0", "1", )
 enum { FINISHES = SCALE_COUNT + RANGE_COUNT + 2 };

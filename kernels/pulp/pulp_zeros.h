@@ -1,7 +1,7 @@
-/* Zero points of both operands of a product of bytes. The sum of (x - x_zero) * (w - w_zero) over the depth is the sum of
- * x * w, less w_zero times the sum of the row of x, less x_zero times the sum of the row of w, plus the depth times both
- * zero points. What belongs to a row of x is added to its accumulators, what belongs to a row of w takes the place of the
- * bias. */
+/* Zero points of both operands of a product of bytes. The sum of (x - x_zero) * (w - w_zero) over the depth is the sum
+ * of x * w, less w_zero times the sum of the row of x, less x_zero times the sum of the row of w, plus the depth times
+ * both zero points. What belongs to a row of x is added to its accumulators, what belongs to a row of w takes the place
+ * of the bias. */
 #ifndef DEEPLOY_PULP_ZEROS_H
 #define DEEPLOY_PULP_ZEROS_H
 
@@ -18,24 +18,26 @@ struct pulp_zeros {
 enum { ONES = 0x01010101 };
 
 /* The sum of a row's elements. */
-#define SUM_OF_ROW(row, depth, OF_WORD)                                            \
-    const int words = (depth) >> 2, rest = (depth) & 3;                            \
-    int32_t sum = 0, other = 0;                                                    \
-    int i = words;                                                                 \
-    if (rest) other = OF_WORD(xp_load_end(row, depth, rest), other);               \
-    for (; i >= 4; i -= 4, (row) += 16) {                                          \
-        sum = OF_WORD(xp_load(row), sum), other = OF_WORD(xp_load((row) + 4), other); \
+#define SUM_OF_ROW(row, depth, OF_WORD)                                                      \
+    const int words = (depth) >> 2, rest = (depth) & 3;                                      \
+    int32_t sum = 0, other = 0;                                                              \
+    int i = words;                                                                           \
+    if (rest) other = OF_WORD(xp_load_end(row, depth, rest), other);                         \
+    for (; i >= 4; i -= 4, (row) += 16) {                                                    \
+        sum = OF_WORD(xp_load(row), sum), other = OF_WORD(xp_load((row) + 4), other);        \
         sum = OF_WORD(xp_load((row) + 8), sum), other = OF_WORD(xp_load((row) + 12), other); \
-    }                                                                              \
-    for (; i > 0; i--, (row) += 4) sum = OF_WORD(xp_load(row), sum);               \
+    }                                                                                        \
+    for (; i > 0; i--, (row) += 4) sum = OF_WORD(xp_load(row), sum);                         \
     return sum + other;
 
 #define OF_X(word, sum) dot4(word, ONES, sum)
 #define OF_W(word, sum) dot4(ONES, word, sum)
 
-static inline int32_t sum_of_x(const X_T *row, int depth) { SUM_OF_ROW(row, depth, OF_X) }
+static inline int32_t sum_of_x(const X_T *row, int depth) {
+    SUM_OF_ROW(row, depth, OF_X)
+}
 
-static inline int32_t sum_of_w(const W_T *row, int depth) { SUM_OF_ROW(row, depth, OF_W) }
+static inline int32_t sum_of_w(const W_T *row, int depth){SUM_OF_ROW(row, depth, OF_W)}
 #undef SUM_OF_ROW
 #undef OF_X
 #undef OF_W

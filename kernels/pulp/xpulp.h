@@ -47,7 +47,7 @@
 static inline uint32_t xp_load(const void *p) {
 #ifdef XPULP_INSN
     uint32_t value;
-    __asm__("lw %0, %1" : "=r"(value) : "m"(*(const uint8_t(*)[4])p));
+    __asm__("lw %0, %1" : "=r"(value) : "m"(*(const uint8_t (*)[4])p));
     return value;
 #else
     uint32_t value;
@@ -58,7 +58,7 @@ static inline uint32_t xp_load(const void *p) {
 
 static inline void xp_store(void *p, uint32_t value) {
 #ifdef XPULP_INSN
-    __asm__("sw %1, %0" : "=m"(*(uint8_t(*)[4])p) : "r"(value));
+    __asm__("sw %1, %0" : "=m"(*(uint8_t (*)[4])p) : "r"(value));
 #else
     memcpy(p, &value, 4);
 #endif

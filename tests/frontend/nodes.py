@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-MS = "com.microsoft"
+MS, QONNX = "com.microsoft", "qonnx.custom_op.general"
 F, I8, U8, I64 = np.float32, np.int8, np.uint8, np.int64
 
 
@@ -158,6 +158,9 @@ def _contributed() -> Iterator[onnx.ModelProto]:
     yield sample("FusedMatMul", [X, w(3, 4)], domain=MS, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0)
     yield from (sample(op, [X], domain=MS) for op in ("Gelu", "FastGelu", "QuickGelu"))
     yield sample("BiasGelu", [X, w(3)], domain=MS)
+    one, none, bits = np.array(0.5, F), np.array(0, F), np.array(4, F)
+    yield sample("Quant", [X, one, none, bits], domain=QONNX, signed=1, narrow=0, rounding_mode="ROUND")
+    yield sample("BipolarQuant", [X, one], domain=QONNX)
     yield sample("SkipLayerNormalization", [(1, 2, 3), (1, 2, 3), w(3), w(3)], domain=MS, epsilon=1e-5)
     yield sample("SkipSimplifiedLayerNormalization", [(1, 2, 3), (1, 2, 3), w(3)], domain=MS, epsilon=1e-5)
     yield sample("SimplifiedLayerNormalization", [X, w(3)], axis=-1, epsilon=1e-5)

@@ -159,7 +159,6 @@ MALFORMED = {
     "sequence": ([node("SequenceConstruct", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])], ["y"], UnsupportedError, "'s'"),
     "string": ([node("Cast", ["x"], ["y"], to=TensorProto.STRING)], ["y"], UnsupportedError, "string"),
     "float64": ([node("Cast", ["x"], ["y"], to=TensorProto.DOUBLE)], ["y"], UnsupportedError, "'y' has elements of type float64"),
-    "float16": ([node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)], ["y"], UnsupportedError, "float16"),
     "unknown type": ([node("Cast", ["x"], ["y"], to=999)], ["y"], ModelError, "999"),
     "unknown operator": ([node("Wobble", ["x"], ["y"])], ["y"], UnsupportedError, "Wobble"),
     "missing attribute": ([node("Concat", ["x", "x"], ["y"])], ["y"], UnsupportedError, "node y"),

@@ -25,7 +25,8 @@ def test_windows_take_all_their_slots_from_where_their_fetch_begins(links: tuple
     calls = [SimpleNamespace(name=f"c{i}", kernel=SimpleNamespace(engine="cluster", link=link), scratch={}) for i, link in enumerate(links)]
     program: Any = SimpleNamespace(calls=calls, buffers={})
     early, late = (Stream(name, "L2_L1", 0, 1, 1, depth, 64, False, is_early=depth == 2) for name, depth in (("w", 2), ("x", 1)))
-    found = tenants(program, load("siracusa"), [Tiling((Loop("k", 2, 1),), (early, late), None)] * 4, {}, [], {})
+    candidate: Any = SimpleNamespace(tiling=Tiling((Loop("k", 2, 1),), (early, late), None), is_double=True)
+    found = tenants(program, load("siracusa"), [candidate] * 4, {}, [], {})
     for step in range(4):
         windows = {t.buffers[0]: t for t in found if t.last == step}
         assert set(windows) == {f"c{step}.w", f"c{step}.x"} and {t.level for t in windows.values()} == {"L1"}

@@ -24,7 +24,7 @@ def test_energy_is_power_by_time_and_bytes_by_their_price() -> None:
     """A microsecond of eight cores of 100 mW, and a thousand bytes of 10 pJ."""
     timing = SimpleNamespace(mhz=360, core_mw={"cluster": 100, "npu": 7}, paths={"L2_L1": SimpleNamespace(pj_per_byte=10)})
     target = SimpleNamespace(timing=timing, engine=lambda name: SimpleNamespace(cores=8))
-    call = SimpleNamespace(kernel=SimpleNamespace(engine="cluster"))
+    call = SimpleNamespace(parts=(SimpleNamespace(kernel=SimpleNamespace(engine="cluster")),))
     plan: Any = SimpleNamespace(target=target, machine=SimpleNamespace(cores=9), program=SimpleNamespace(calls=[call, call]))
     found = energy(plan, 360, {"L2_L1": Traffic(600, 400)})
     assert (found.cores, found.paths, found.total) == (pytest.approx(0.8), {"L2_L1": pytest.approx(0.01)}, pytest.approx(0.81))

@@ -201,7 +201,8 @@ static int run_job(struct job *job, int samples, const struct options *options) 
     return status;
 }
 
-/* Every inference is checked as the samples of run_samples are, but for its inputs and outputs, which are the project's. */
+/* Every inference is checked as the samples of run_samples are, but for its inputs and outputs, which are the
+ * project's. */
 static int generate(const struct deeploy_network *net, char **argv, const struct options *options) {
     if (!net) return fail("no network of that name");
     host_open(options->seed);

@@ -56,7 +56,7 @@ struct host_counters {
     struct host_traffic {
         uint64_t transfers, rows, bytes_to_near, bytes_to_far, waits;
         uint32_t outstanding; /* the most at any time */
-    } * engine;
+    } *engine;
     uint32_t *planned, *touched; /* per level: the highest end of a living block, of a byte that changed or moved */
     uint64_t forks, barriers, jobs;
     struct {

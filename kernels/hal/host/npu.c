@@ -42,7 +42,7 @@ enum {
 /* Bits of the configuration that this model knows; all others must be zero. */
 enum {
     KNOWN = 7 << 0 | 1 << 4 | 3 << 5 | 1 << 9 | 1 << 10 | 3 << 12 | 1 << 14 | 31 << 16 | 3 << 21 | 1 << 23 | 1 << 24 |
-            1 << 25 | 1 << 26
+    1 << 25 | 1 << 26
 };
 
 struct layer {

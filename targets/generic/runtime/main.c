@@ -1,10 +1,10 @@
 /* Runs a network of the project on a file of inputs.
  *
- * application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]: INPUTS holds SAMPLES times all inputs one after the other, as raw
- * bytes; OUTPUTS receives the outputs in the same way. With REPEAT, the median time of that many inferences of the first
- * sample is printed, in nanoseconds. Built with DEEPLOY_PROFILE, a sixth argument names a file that receives the arena and
- * all outputs as they are after every layer of the first sample. With --sequence as the last argument, samples are steps of
- * one sequence; without it, states begin anew with every sample.
+ * application NETWORK INPUTS OUTPUTS SAMPLES [REPEAT]: INPUTS holds SAMPLES times all inputs one after the other, as
+ * raw bytes; OUTPUTS receives the outputs in the same way. With REPEAT, the median time of that many inferences of the
+ * first sample is printed, in nanoseconds. Built with DEEPLOY_PROFILE, a sixth argument names a file that receives the
+ * arena and all outputs as they are after every layer of the first sample. With --sequence as the last argument,
+ * samples are steps of one sequence; without it, states begin anew with every sample.
  *
  * application NETWORK --generate ...: writes tokens (see tokens.h).
  */
@@ -118,10 +118,14 @@ int main(int argc, char **argv) {
     for (int s = 0; s < samples && !status; s++) {
         if (!sequence) memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one sample to the next */
         if (!sequence && net->seek) net->seek(0);
-        if (transfer(inputs, net->inputs, net->input_count, in, 0)) status = fail("the input file is too short");
-        else if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK) status = fail("run failed");
-        else if (transfer(outputs, net->outputs, net->output_count, out, 1)) status = fail("cannot write outputs");
-        else if (repeat > 0 && s == 0) status = measure(net, inputs, outputs, repeat);
+        if (transfer(inputs, net->inputs, net->input_count, in, 0))
+            status = fail("the input file is too short");
+        else if (net->run((const void *const *)inputs, outputs) != DEEPLOY_OK)
+            status = fail("run failed");
+        else if (transfer(outputs, net->outputs, net->output_count, out, 1))
+            status = fail("cannot write outputs");
+        else if (repeat > 0 && s == 0)
+            status = measure(net, inputs, outputs, repeat);
     }
 #ifdef DEEPLOY_PROFILE
     if (snapshot.file) fclose(snapshot.file);

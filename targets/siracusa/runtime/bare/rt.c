@@ -9,7 +9,9 @@ extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_arena_end[], __l2
 enum { LEVELS = 8, ENGINES = 8, TICKETS = 8 };
 
 static IN_L1 uint8_t is_hyperram[ENGINES];
-static IN_L1 struct { rt_address arena, constants; } place[LEVELS];
+static IN_L1 struct {
+    rt_address arena, constants;
+} place[LEVELS];
 
 static char *io_begin = __l2_end; /* arrays of the application lie from here to the end of L2 */
 

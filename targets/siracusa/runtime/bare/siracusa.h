@@ -21,7 +21,7 @@ enum { CLUSTER_CORES = 8 };
 #define CLUSTER_TIMER 0x10200400u   /* +0x00 configuration; +0x08 count */
 #define CLUSTER_EVENTS 0x10200800u  /* +0x600 + 4 * event: raises a software event on the cores of the mask */
 #define NEUREKA 0x10201000u
-#define CLUSTER_ICACHE 0x10201400u  /* +0x00 enable; +0x04 flush */
+#define CLUSTER_ICACHE 0x10201400u /* +0x00 enable; +0x04 flush */
 
 /* The same, seen by a core of the cluster through its own port: one cycle, and registers of its own. */
 #define EVENTS 0x10204000u /* this core's part of the event unit */

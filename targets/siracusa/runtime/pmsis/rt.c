@@ -7,7 +7,9 @@
 enum { LEVELS = 8, ENGINES = 8 };
 
 static PI_CL_L1 uint8_t is_hyperram[ENGINES] = {0};
-static PI_CL_L1 struct { rt_address arena, constants; } place[LEVELS] = {{0, 0}};
+static PI_CL_L1 struct {
+    rt_address arena, constants;
+} place[LEVELS] = {{0, 0}};
 static PI_CL_L1 rt_address l1_begin = 0, l1_bytes = 0;
 
 void sdk_fail(const char *what) {

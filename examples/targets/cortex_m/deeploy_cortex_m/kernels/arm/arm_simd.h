@@ -72,7 +72,7 @@ static inline int32_t arm_multiply_add_high(int32_t acc, uint32_t a, uint32_t b)
 }
 
 /* By the type of the bytes, which is a constant. */
-#define ARM_IS_UNSIGNED(type) ((type)-1 > 0)
+#define ARM_IS_UNSIGNED(type) ((type) - 1 > 0)
 #define ARM_EVEN(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_u8(word) : arm_widen_s8(word))
 #define ARM_ODD(type, word) (ARM_IS_UNSIGNED(type) ? arm_widen_odd_u8(word) : arm_widen_odd_s8(word))
 
