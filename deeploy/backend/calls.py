@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from deeploy.backend.lookup import TemplateLookup
+from mako.lookup import TemplateLookup
+
 from deeploy.documents import Document
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names

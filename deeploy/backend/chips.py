@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from mako.lookup import TemplateLookup
+
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
-from deeploy.backend.lookup import TemplateLookup
 from deeploy.documents import Contents, Document
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan

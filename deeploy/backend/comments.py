@@ -58,8 +58,8 @@ def _operands(call: Call, places: Mapping[str, str], types: Mapping[str, DType],
         for name, operand in call.operands.items():
             if (name in call.writes) == (verb == "writes"):
                 place, steps = places[operand.buffer], windows.get(name, ())
-                way = "to" if verb == "writes" else "from"
-                where = f"{way} {place} through windows in {_listed(steps)}" if steps else f"in {place}"
+                preposition = "to" if verb == "writes" else "from"
+                where = f"{preposition} {place} through windows in {_listed(steps)}" if steps else f"in {place}"
                 shape = ",".join(map(str, operand.access.shape))
                 groups.setdefault(where, []).append(f"{name} {types[operand.buffer].value}[{shape}]")
         told[verb] = "; ".join(f"{_listed(group)} {where}" for where, group in groups.items())

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls
 from deeploy.backend.emit import kernel_files
-from deeploy.backend.lookup import TemplateLookup
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import Run

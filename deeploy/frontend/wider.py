@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _KNOWN = dict(TensorProto.DataType.items())  # older versions of onnx lack types of 2 bits
 _INTEGERS = {
     _KNOWN[name]: dtype
@@ -24,15 +24,15 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precis
 
 def widen(model: onnx.ModelProto) -> None:
     """Replace narrow floats everywhere, and narrow integers of constants that are only dequantised."""
-    if FLOATS & set(_types(model.graph)):
+    if _FLOATS & set(_types(model.graph)):
         for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
             tensor = value.type.tensor_type
-            tensor.elem_type = TensorProto.FLOAT if tensor.elem_type in FLOATS else tensor.elem_type
+            tensor.elem_type = TensorProto.FLOAT if tensor.elem_type in _FLOATS else tensor.elem_type
         for tensor in _tensors(model.graph):
-            if tensor.data_type in FLOATS:
+            if tensor.data_type in _FLOATS:
                 _store(tensor, numpy_helper.to_array(tensor).astype(np.float32))
         for attribute in (attribute for node in model.graph.node for attribute in node.attribute):
-            if attribute.name in _TYPES and attribute.i in FLOATS:
+            if attribute.name in _TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.FLOAT
     reads: dict[str, list[bool]] = {}
     for node in model.graph.node:

@@ -86,7 +86,7 @@ class _Step:
         return all(_replaces(x, y, self.before[a.own], self.is_awaited, 0 if is_equal else self.behind) for x, y in pairs)
 
     def better_away(self, near: set[str]) -> set[str]:
-        """Homes with candidates that none replaces in which all of ``near`` are in the first memory."""
+        """Residences with candidates that none replaces in which all of ``near`` are in the first memory."""
         found: set[str] = set()
         for places, numbers in self.groups.items():
             away = {name for name, distance in places if distance and name in near}

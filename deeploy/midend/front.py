@@ -12,7 +12,7 @@ from deeploy.graph.types import Numeric
 if TYPE_CHECKING:
     from deeploy.midend.candidates import Candidate
 
-MOST_KEPT = 8  # candidates per distances
+MOST_KEPT = 8  # candidates for one combination of distances of the operands
 
 _T = TypeVar("_T")
 

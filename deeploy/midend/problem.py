@@ -41,12 +41,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Residence:
-    """A buffer (or several that share an address) whose residence is to be chosen.
+    """What there is to choose for a buffer, or for several that share an address: the memory in which it resides.
 
     Attributes:
         members: the buffers, where they are several: constants that are fetched or pinned together.
         steps: first and last step in which it is alive, or used if it is a constant.
-        distances: the residences to choose from.
+        distances: the memories to choose from, by their distance from the engines' own.
         fetch: cycles to fetch it whole, where its contents come from a far memory (constants); else None.
         users: (step, variant) of the calls that need it, where it is there only if one of them is chosen.
         origin: the memory that holds a constant in any case, where it takes nothing of what there is to choose; a copy in another one
@@ -113,7 +113,7 @@ class Choice:
     """What was chosen: per call the number of its candidate, per buffer its residence, and which constants are kept or prefetched.
 
     ``fetched`` maps constants that are fetched at every inference to the step in which that begins. ``cycles`` and ``bound`` are
-    the objective and what no choice can go below. Homes that nobody needs are left out.
+    the objective and what no choice can go below. Residences that nobody needs are left out.
     """
 
     picks: tuple[int, ...]

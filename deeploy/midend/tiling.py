@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -169,6 +169,8 @@ class Footprints:
         self.strides = operand.access.strides
         phases = (geometry.nest, *geometry.nest.phases)
         self.maps = [phase.maps()[name] for phase in phases if name in phase.maps()]
+        self._cuts: dict[tuple[int, int], AxisCut] = {}
+        self._widths: dict[int, Value] = {}
 
     @property
     def is_mapped(self) -> bool:
@@ -221,9 +223,13 @@ class Footprints:
             expected = stride * size if size > 1 else expected
         return Volume(widest, total, rows, transfers, windows)
 
-    @cache  # noqa: B019  (lives as long as the planning of one class of calls)
     def cut(self, axis: int, size: int) -> AxisCut:
-        """The windows along ``axis`` when its dimension is cut into tiles of ``size``."""
+        """The windows along ``axis`` when its dimension is cut into tiles of ``size``; worked out once."""
+        if (axis, size) not in self._cuts:
+            self._cuts[axis, size] = self._cut(axis, size)
+        return self._cuts[axis, size]
+
+    def _cut(self, axis: int, size: int) -> AxisCut:
         dim = self.dims[axis]
         if dim is None:
             width = int(evaluate(self.window(axis, {}).count, {}))
@@ -232,10 +238,11 @@ class Footprints:
         trips = -(-extent // size)
         if all(_is_bare(access.axes[axis], dim) for access in self.maps):
             return AxisCut(min(size, extent), extent, trips)
-        widths = np.broadcast_to(evaluate(self._width(axis, dim), {"start": np.arange(0, extent, size), "size": size}), trips)
+        if axis not in self._widths:
+            self._widths[axis] = self._width(axis, dim)
+        widths = np.broadcast_to(evaluate(self._widths[axis], {"start": np.arange(0, extent, size), "size": size}), trips)
         return AxisCut(int(widths.max()), int(widths.sum()), trips)
 
-    @cache  # noqa: B019
     def _width(self, axis: int, dim: str) -> Value:
         """How many indices a tile of ``size`` iterations from ``start`` on needs."""
         extent = self.geometry.extents[dim]

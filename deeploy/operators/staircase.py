@@ -64,10 +64,13 @@ class Staircase:
         """The same behind an accumulator that is clipped to [-limit - 1, limit]."""
         return Staircase(self.steps, self.thresholds, np.clip(self.least, -limit - 1, limit), np.clip(self.most, -limit - 1, limit))
 
-    def adds(self, mul: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
-        """Per channel the least and the most ``add`` with which ``mul`` and ``shift`` have these thresholds; empty if least > most."""
+    def adds(self, mul: np.ndarray, shift: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per channel the least and the most ``add`` with which ``mul`` and ``shift`` have these thresholds; empty if least > most.
+
+        ``shift`` is one for all channels, or one for each.
+        """
         t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
-        target, factor = self.steps << shift, mul[:, None]
+        target, factor = self.steps << np.reshape(shift, (-1, 1)), mul[:, None]
         far = np.int64(2**62)
         lower = np.where(t <= most, target - np.maximum(t, least) * factor, -far).max(axis=1, initial=-far)
         upper = np.where(t > least, target - 1 - np.minimum(t - 1, most) * factor, far).min(axis=1, initial=far)

@@ -5,9 +5,10 @@ A target says which forms suit its kernels by what its plans cost: every form is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.graph.target import Target
-from deeploy.quantization.static import Form, Sample, calibration_samples, inputs_of, load, quantize, quiet
+from deeploy.quantization.static import Form, Sample, calibration_samples, check_output, inputs_of, load, quantize, run_model
 from deeploy.report.text import number, table
 
 FORMS = (
@@ -83,23 +84,32 @@ def quantize_for(
     """
     if target.timing is None:
         raise UsageError(f"target {target.name} has no timing, by which forms are chosen", "Name a target with timing, or leave --for out.")
-    with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent if output.parent.is_dir() else None) as folder:
-        trials, samples = [], calibration_samples(inputs_of(load(float_model)), calibration)
-        expected = _outputs(float_model, samples)
+    check_output(output)
+    samples = calibration_samples(inputs_of(load(float_model)), calibration)
+    with _scratch(output) as folder:
+        trials = []
+        expected = run_model(float_model, samples)
         for number, form in enumerate(FORMS):
             if on_form is not None:
                 on_form(str(form))
-            trials.append(_tried(form, float_model, calibration, Path(folder) / f"{number}.onnx", target, request, samples, expected))
+            trials.append(_tried(form, float_model, calibration, folder / f"{number}.onnx", target, request, samples, expected))
         best = chosen(trials, loss)
         if best is None:
             raise UnsupportedError(
                 f"no form of {float_model.name} compiles for {target.name}: {trials[0].refused}", "Compile the float model."
             )
-        try:
-            os.replace(Path(folder) / f"{trials.index(best)}.onnx", output)
-        except OSError as error:
-            raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
+        os.replace(folder / f"{trials.index(best)}.onnx", output)
     return trials, best
+
+
+@contextlib.contextmanager
+def _scratch(output: Path) -> Iterator[Path]:
+    """A folder beside the output, which is removed in the end."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
 
 
 def summary(trials: Sequence[Trial], best: Trial) -> str:
@@ -134,17 +144,8 @@ def _tried(
         run = compile_networks({"network": result}, target, request).network.predicted
     except DeeployError as error:
         return Trial(form, refused=error.what)
-    got = _outputs(result, samples)
+    got = run_model(result, samples)
     return Trial(form, round(run.cycles) if run is not None else 0, signal_to_noise(got, expected), agreement(got, expected))
-
-
-def _outputs(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
-    """Every output of a model, stacked over the samples, as onnxruntime computes it."""
-    import onnxruntime
-
-    with quiet():
-        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-        return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
 
 
 def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
@@ -156,6 +157,8 @@ def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -
 
 def agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:
     """The share of rows, along the last axis, whose largest element is at the same place."""
-    pairs = [(g.argmax(-1), e.argmax(-1)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f" and e.shape[-1] > 1]
+    pairs = [
+        (g.argmax(-1), e.argmax(-1)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f" and e.ndim > 1 and e.shape[-1] > 1
+    ]
     same = [g == e for g, e in pairs]
     return float(np.mean(np.concatenate([s.ravel() for s in same]))) if same else None

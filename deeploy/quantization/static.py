@@ -84,23 +84,33 @@ def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Fo
     quantizer = _onnxruntime()
     model = load(float_model)
     samples = calibration_samples(inputs_of(model), calibration)
-    if output.is_dir() or not output.parent.is_dir():
-        problem = "it is a directory" if output.is_dir() else "its directory does not exist"
-        raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
+    check_output(output)
     try:
-        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, quiet():
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, _quiet():
             result = Path(folder) / "quantised.onnx"
             _run(quantizer, model, samples, result, form)
             os.replace(result, output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
     except _failures() as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnsupportedError(
-            f"onnxruntime cannot quantise {shorten(float_model.name)}: {shorten(lines[-1], 200)}",
-            "check that onnxruntime runs the float model on the calibration data",
-        ) from error
+        raise _unsupported("quantise", float_model, error) from error
     return len(samples)
+
+
+def check_output(output: Path) -> None:
+    """Raise UsageError where no file can be written."""
+    if output.is_dir() or not output.parent.is_dir():
+        problem = "it is a directory" if output.is_dir() else "its directory does not exist"
+        raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
+
+
+def _unsupported(verb: str, model: Path, error: Exception) -> UnsupportedError:
+    """What is said where onnxruntime fails with a model."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return UnsupportedError(
+        f"onnxruntime cannot {verb} {shorten(model.name)}: {shorten(lines[-1], 200)}",
+        "check that onnxruntime runs the float model on the calibration data",
+    )
 
 
 def _onnxruntime() -> ModuleType:
@@ -253,8 +263,26 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
     return found
 
 
+def run_model(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
+    """Every output of a model, stacked over the samples, as onnxruntime computes it.
+
+    Raises:
+        UsageError: onnxruntime is missing.
+        UnsupportedError: it cannot run the model, or outputs of samples differ in shape.
+    """
+    _onnxruntime()
+    import onnxruntime
+
+    try:
+        with _quiet():
+            session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+            return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
+    except _failures() as error:
+        raise _unsupported("run", model, error) from error
+
+
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
     import onnxruntime
 

@@ -78,7 +78,7 @@ class _Explanation:
         self.is_early = any(stream.is_early for stream in self.chosen.tiling.streams)
         codes = overview.codes[:step]
         self.is_beside = step > 0 and bool(codes) and codes[step - ahead(plan.program.calls, step)].is_accelerated
-        self.is_warm = [is_cached([*codes, code_of(way, plan.target)], step) for way in self.variants] if overview.codes else []
+        self.is_warm = [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
         self.plain = next(c for c in self.offered if with_early(c, False) == plain)
@@ -102,7 +102,7 @@ class _Explanation:
         """Who computes, and what the best tiling of every other kernel would cost."""
         target, call = self.plan.target, self.call
         able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
-        others = [name for name in able if name not in {way.kernel.engine for way in self.variants}]
+        others = [name for name in able if name not in {variant.kernel.engine for variant in self.variants}]
         only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
         dim = self.chosen.tiling.core_dim
         team = (

@@ -82,7 +82,7 @@ def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Arr
         bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
         right = shift + more - bits
         is_new = (factor > 0) & (factor < WORD) & (bits <= 31 - size) & (right >= 0) & (right <= 31)
-        lower, upper = _adds(stairs, factor, np.maximum(shift + more, 0))
+        lower, upper = stairs.adds(factor, np.maximum(shift + more, 0))
         least, most = -(-lower >> bits), upper >> bits
         summand = np.clip(0, least, most)
         ends = np.stack([stairs.least, stairs.most]) * factor >> bits
@@ -90,15 +90,6 @@ def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Arr
         for values, new in zip(result, (is_new, factor, summand, bits, right), strict=True):
             values[rest[is_new]] = new[is_new]
     return result[0], result[1], result[2], result[3], result[4]
-
-
-def _adds(stairs: Staircase, factor: Array, shift: Array) -> tuple[Array, Array]:
-    """``Staircase.adds`` where every channel has its own shift."""
-    t, least, most = stairs.thresholds, stairs.least[:, None], stairs.most[:, None]
-    target = stairs.steps[None, :] << shift[:, None]
-    lower = np.where(t <= most, target - np.maximum(t, least) * factor[:, None], -FAR).max(axis=1, initial=-FAR)
-    upper = np.where(t > least, target - 1 - np.minimum(t - 1, most) * factor[:, None], FAR).min(axis=1, initial=FAR)
-    return lower, upper
 
 
 def _length(values: Array) -> Array:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy.cli import app
 from deeploy.driver.request import Request
-from deeploy.errors import UsageError
+from deeploy.errors import UnsupportedError, UsageError
 from deeploy.quantization.forms import FORMS, Trial, agreement, chosen, quantize_for, signal_to_noise
 from deeploy.quantization.static import Form, quantize
 from deeploy.target import load
@@ -92,6 +92,28 @@ def test_measures() -> None:
     assert agreement(got, expected) == 0.5
     assert agreement([np.ones((3, 1))], [np.ones((3, 1))]) is None
     assert signal_to_noise(expected, expected) == 200
+
+
+def test_outputs_of_one_number_have_no_largest_element() -> None:
+    assert agreement([np.zeros(6)], [np.ones(6)]) is None
+
+
+def test_a_float_model_that_onnxruntime_cannot_run(network: tuple[Path, Path], tmp_path: Path) -> None:
+    model = onnx.load(network[0])
+    model.graph.node[1].domain, model.graph.node[1].op_type = "own", "Unknown"
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, tmp_path / "float.onnx")
+    with pytest.raises(UnsupportedError, match=r"onnxruntime cannot run float\.onnx"):
+        quantize_for(load("siracusa"), tmp_path / "float.onnx", network[1], tmp_path / "q.onnx", 3.0, Request())
+    assert [path.name for path in tmp_path.iterdir()] == ["float.onnx"]
+
+
+def test_an_output_that_cannot_be_written_is_said_at_once(network: tuple[Path, Path], tmp_path: Path) -> None:
+    tried: list[str] = []
+    for output in (tmp_path, tmp_path / "absent" / "q.onnx"):
+        with pytest.raises(UsageError, match="cannot write"):
+            quantize_for(load("siracusa"), *network, output, 3.0, Request(), tried.append)
+    assert not tried
 
 
 def test_the_command(network: tuple[Path, Path], tmp_path: Path) -> None:
