@@ -150,7 +150,7 @@ def measure(workload: Workload, path: Path, count: int, layers: int, target: Tar
     """Compile a network of so many layers, which is in ``path``, for so many chips, and walk its plans."""
     options = Options(engines=("cluster",), default_memory="L3")
     context = CONTEXT if workload.shape.past else None
-    found = chips.compile(path, target, chips.Cut(count), dialect="integer", context=context, options=options)
+    found = chips.compile(path, target, chips.Cut(count), chips.Request(dialect="integer", context=context, options=options))
     assert target.timing is not None
     memory = target.memory("L2")
     assert memory.capacity is not None

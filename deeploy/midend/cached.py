@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from deeploy.graph.target import Target
 from deeploy.midend import cost
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.program import Call
 
 

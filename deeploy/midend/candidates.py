@@ -11,14 +11,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import le
+from typing import NamedTuple
 
 import numpy as np
 
 from deeploy.graph.target import DmaPath, Target
 from deeploy.graph.types import Numeric
 from deeploy.midend import cost
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
@@ -31,43 +33,12 @@ DYNAMIC = 1.1  # by how much a division of rows has to be better than others: wi
 Distances = Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One variant of a call.
+class Cut(NamedTuple):
+    """The loops of a cell, of which the outermost ``outer`` move the windows of memories further out."""
 
-    Attributes:
-        distances: per operand, where it comes from or goes to.
-        bytes: in the engine's memory, and then in every memory further out: windows and scratch.
-        cycles: predicted, when nothing was fetched before the call, and its instructions are not cached.
-        early: cycles saved when the early windows are there already.
-        early_bytes: of these windows, in the engine's memory.
-        early_issue: further cycles saved where the call before has an accelerator compute: they are started meanwhile.
-        tail: cycles of computing the last tile, in which early windows of the next call arrive.
-        far: cycles in which its own windows occupy the path from the far memory.
-        variant: which variant of the call (``Program.variants``).
-        own: the engine's own memory, as the number that ``distances`` and ``bytes`` count memories by.
-        warm: cycles saved when its instructions are cached, and ``warm_tail`` what the last tile takes less then.
-    """
-
-    tiling: Tiling
-    distances: tuple[int, ...]
-    bytes: tuple[int, ...]
-    cycles: int
-    early: int
-    early_bytes: int
-    tail: int
-    far: int
-    is_double: bool
-    variant: int = 0
-    own: int = 0
-    warm: int = 0
-    warm_tail: int = 0
-    early_issue: int = 0
-
-    @cached_property
-    def cached(self) -> Candidate:
-        """The candidate as it is when its instructions are cached."""
-        return replace(self, cycles=self.cycles - self.warm, tail=self.tail - self.warm_tail) if self.warm else self
+    cell: Cell
+    loops: tuple[Loop, ...]
+    outer: int
 
 
 class Tiler:
@@ -95,11 +66,9 @@ class Tiler:
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
         self._cuts: dict[frozenset[str], Numeric] = {}
-        self._scratches: dict[object, int] = {}
         self._transferred: dict[str, cost.TransferCost] = {}
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._traffics: dict[tuple[object, ...], tuple[int, int, int]] = {}
-        self._known: dict[object, float] = {}
         self._grid()
 
     def _aligned(self, count: Numeric, level: int) -> Numeric:
@@ -253,13 +222,13 @@ class Tiler:
 
     def _compute(self, size: Mapping[str, Numeric], tiles: Numeric) -> tuple[Numeric, Numeric]:
         """Per combination of tile sizes: cycles of all tiles, and the number of the dimension that is divided over the cores (-1: none)."""
-        best = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
+        best = compared = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
         which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
             cycles = self.work.cycles(self._count(size, name)) + tiles * self.fork
-            cycles = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
-            which = np.where(cycles < best, number, which)
-            best = np.minimum(cycles, best)
+            wanted = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
+            is_better = wanted < compared
+            best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)
         return best + tiles * self.overhead + self.once, which
 
     def _count(self, size: Mapping[str, Numeric], core: str | None) -> cost.Count:
@@ -281,7 +250,6 @@ class Tiler:
 
     def candidates(self, distances: Distances, depths: Sequence[int]) -> list[Candidate]:
         """The front over bytes and cycles for one choice of sources; ``depths`` are the numbers of slots allowed."""
-        compute, which = self.computed
         if self.second is not None and max(distances.values(), default=0) > 1:
             depths = [min(depths)]  # parts of tiles whose windows are staged do not overlap
         windows = [self._transfers(name) for name in self.moving if distances[name]]
@@ -293,12 +261,12 @@ class Tiler:
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
-            cycles = cost.total(compute, self.tiles, issue, loads, depth > 1, alone, beside, second)
+            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
         if max(distances.values(), default=0) > 1:
-            return self._staged(distances, depths, front, which)
-        return [self._candidate(distances, cell, int(which[cell.number])) for cell in front]
+            return self._staged(distances, depths, front)
+        return self._candidates(distances, front)
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""
@@ -329,21 +297,28 @@ class Tiler:
         assert self.target.timing is not None
         return self.target.timing.paths[self.paths[distance].name]
 
-    def _candidate(self, distances: Distances, cell: Cell, core: int) -> Candidate:
-        number = cell.number
-        cut = [dim for dim in self.orders[cell.order] if self.trips[dim][number] > 1]
-        loops = tuple(Loop(dim, int(self.trips[dim][number]), int(self.size[dim][number])) for dim in cut)
-        return self.build(distances, loops, len(loops), cell.depth, self.core_dims[core] if core >= 0 else None)
+    def _loops(self, cell: Cell) -> tuple[Loop, ...]:
+        loops = (Loop(dim, int(self.trips[dim][cell.number]), int(self.size[dim][cell.number])) for dim in self.orders[cell.order])
+        return tuple(loop for loop in loops if loop.trips > 1)
 
-    def build(self, distances: Distances, loops: tuple[Loop, ...], outer: int, depth: int, core_dim: str | None) -> Candidate:
-        """The candidate with these loops; the outermost ``outer`` of them move the windows of memories further out."""
-        streams: list[Stream] = []
-        for name in self.moving:
-            for distance in range(distances[name]):
-                count = len(loops) if distance == 0 else outer
-                streams.append(self._stream(name, distance, loops, count, depth, distance + 1 < distances[name]))
-        tiling = Tiling(loops, tuple(streams), core_dim)
-        return self.measured(tiling, tuple(distances[name] for name in self.call.operands), depth)
+    def _candidates(self, distances: Distances, found: Sequence[Cell]) -> list[Candidate]:
+        """The candidates of some cells; all windows move with all loops."""
+        return self._built(distances, [Cut(cell, loops := self._loops(cell), len(loops)) for cell in found])
+
+    def _built(self, distances: Distances, cuts: Sequence[Cut]) -> list[Candidate]:
+        """The candidates whose loops are these."""
+        if not cuts:
+            return []
+        tilings, which = [], self.computed[1]
+        for cut in cuts:
+            core = int(which[cut.cell.number])
+            streams: list[Stream] = []
+            for name in self.moving:
+                for distance in range(distances[name]):
+                    count = len(cut.loops) if distance == 0 else cut.outer
+                    streams.append(self._stream(name, distance, cut.loops, count, cut.cell.depth, distance + 1 < distances[name]))
+            tilings.append(Tiling(cut.loops, tuple(streams), self.core_dims[core] if core >= 0 else None))
+        return self._measured(tilings, [cut.cell for cut in cuts], tuple(distances[name] for name in self.call.operands))
 
     def _stream(self, name: str, distance: int, loops: tuple[Loop, ...], count: int, depth: int, inner: bool) -> Stream:
         key = (name, distance, loops, count, depth, inner)
@@ -364,55 +339,46 @@ class Tiler:
         size: int = self._aligned(self._volume_of(name, loops).widest, distance)
         return size
 
-    def measured(self, tiling: Tiling, distances: tuple[int, ...], depth: int) -> Candidate:
-        """Bytes and cycles of a tiling, by the same formulas as the search uses."""
-        used = [0] * len(self.levels)
-        sizes = tuple(tiling.sizes.items()), depth > 1 and tiling.tiles > 1
-        if sizes not in self._scratches:
-            self._scratches[sizes] = int(self._scratch(tiling.sizes, sizes[1]))
-        used[0] = self._scratches[sizes]
+    def _measured(self, tilings: Sequence[Tiling], found: Sequence[Cell], distances: tuple[int, ...]) -> list[Candidate]:
+        """Bytes and cycles of tilings of some cells, by the same formulas as the search uses."""
+        numbers, is_double = np.array([cell.number for cell in found]), np.array([cell.depth > 1 for cell in found])
+        tiles, size = self.tiles[numbers], {name: figures[numbers] for name, figures in self.size.items()}
+        used = np.zeros((len(self.levels), len(tilings)), np.int64)
+        used[0] = self._scratch(size, is_double & (tiles > 1))
         windows: dict[str, list[cost.TransferCost]] = {}
-        issue = early_issue = 0.0
-        early_bytes = 0
-        for stream in tiling.streams:
+        issue: Numeric = np.zeros(len(tilings))
+        early_issue, early_bytes = issue, np.zeros(len(tilings), np.int64)
+        for streams in zip(*(tiling.streams for tiling in tilings), strict=True):
+            stream = streams[0]
             distance = self.distances[stream.path]
-            used[distance] += stream.bytes * stream.depth
-            timing = self._timing(distance)
-            count, rows, commands = self._traffic(tiling, stream)
-            data = timing.data(count, rows, stream.is_output)
-            starts = commands * timing.issue + cost.moves(stream.moves, self.target)
-            issue += starts
-            moved = cost.TransferCost(data, starts, commands, stream.moves, stream.is_output, stream.is_early)
-            windows.setdefault(stream.path, []).append(moved)
+            slots = np.array([each.bytes * each.depth for each in streams])
+            used[distance] += slots
+            timing, moves = self._timing(distance), np.array([each.moves for each in streams])
+            count, rows, commands = np.array([self._traffic(tiling, each) for tiling, each in zip(tilings, streams, strict=True)]).T
+            starts = commands * timing.issue + cost.moves(moves, self.target)
+            issue = issue + starts
+            moved = timing.data(count, rows, stream.is_output)
+            windows.setdefault(stream.path, []).append(cost.TransferCost(moved, starts, commands, moves, stream.is_output, stream.is_early))
             if stream.is_early:
-                early_bytes += stream.bytes * stream.depth
-                early_issue += commands / stream.moves * timing.issue + cost.moves(1, self.target)
+                early_bytes = early_bytes + slots
+                early_issue = early_issue + commands / moves * timing.issue + cost.moves(1, self.target)
         loads = {path: cost.load(together, self.target, path) for path, together in windows.items()}
-        early = sum(load.early for load in loads.values())
-        compute = self._compute_of(tiling)
-        alone, beside = self._accelerated(tiling.tiles, [w for together in windows.values() for w in together])
-        second = float(self._joined({name: tiling.tile(name, n) for name, n in self.call.geometry.extents.items()}, tiling.tiles))
-        cycles = cost.total(compute, tiling.tiles, issue, loads, depth > 1, alone, beside, second)
-        cached = cost.total(compute - self.cold, tiling.tiles, issue, loads, depth > 1, alone - min(alone, self.cold), beside, second)
-        far = sum(load.data for path, load in loads.items() if path != self.paths[0].name)
-        tail, warm_tail = compute / tiling.tiles, self.cold / tiling.tiles
-        if alone:  # its last tile is set up before early windows of the next call are started
-            overlaps = second and depth > 1 and tiling.tiles > 1
-            tail, warm_tail = (second + (0.0 if overlaps else compute - alone)) / tiling.tiles, 0.0
-        return Candidate(
-            tiling,
-            distances,
-            tuple(used),
-            int(cycles),
-            int(early),
-            early_bytes,
-            int(tail),
-            int(far),
-            depth > 1,
-            warm=int(cycles) - int(cached),
-            warm_tail=int(warm_tail),
-            early_issue=int(early_issue) if int(early) else 0,
-        )
+        early = _whole(sum((load.early for load in loads.values()), start=np.zeros(len(tilings))))
+        compute = self.computed[0][numbers]
+        alone, beside = self._accelerated(tiles, [window for together in windows.values() for window in together])
+        second = self._joined(size, tiles)
+        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second))
+        rest = alone - np.minimum(alone, self.cold)
+        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second))
+        tail, warm_tail = compute / tiles, self.cold / tiles
+        if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
+            overlaps = is_double & (tiles > 1) & (second > 0)
+            tail, warm_tail = (second + np.where(overlaps, 0.0, compute - alone)) / tiles, np.zeros(len(tilings))
+        far = sum((load.data for path, load in loads.items() if path != self.paths[0].name), start=np.zeros(len(tilings)))
+        early_issue = np.where(early > 0, early_issue, 0.0)
+        figures = cycles, early, early_bytes, _whole(tail), _whole(far), is_double, cycles - cached, _whole(warm_tail), _whole(early_issue)
+        rows = zip(*(figure.tolist() for figure in figures), strict=True)
+        return [Candidate(t, distances, tuple(taken), *row) for t, taken, row in zip(tilings, used.T.tolist(), rows, strict=True)]
 
     def _accelerated(self, tiles: Numeric, windows: Sequence[cost.TransferCost]) -> tuple[Numeric, Numeric]:
         """Cycles in which the first core sets tiles of an accelerator up, and starts transfers while it computes."""
@@ -430,17 +396,6 @@ class Tiler:
             return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
 
         return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again
-
-    def _compute_of(self, tiling: Tiling) -> float:
-        core, extents = tiling.core_dim, self.call.geometry.extents
-        key = core, frozenset((loop.dim, loop.tile) for loop in tiling.loops)
-        if key in self._known:
-            return self._known[key]
-
-        tile = {name: tiling.tile(name, extent) for name, extent in extents.items()}
-        fork = self.fork if core is not None else 0.0
-        self._known[key] = float(self.work.cycles(self._count(tile, core))) + tiling.tiles * (self.overhead + fork) + self.once
-        return self._known[key]
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""
@@ -463,25 +418,23 @@ class Tiler:
             self._unit(name), [windows.cut(a, 1 if d is None else tile.get(d, extents[d])) for a, d in enumerate(windows.dims)]
         )
 
-    def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[Cell], which: Numeric) -> list[Candidate]:
+    def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[Cell]) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
         far = [name for name in self.moving if distances[name] > 1]
-        found: list[Candidate] = []
-        for base in (self._candidate(distances, cell, int(which[cell.number])) for cell in front):
-            depth = 2 if base.is_double else 1
-            loops = base.tiling.loops
+        cuts: list[Cut] = []
+        for cell in front:
+            loops = self._loops(cell)
             splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
             for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)
-                candidate = self.build(distances, outer + inner, len(outer), depth, base.tiling.core_dim)
-                if all(used <= self.capacities[level] for used, level in zip(candidate.bytes, self.levels, strict=True)):
-                    found.append(candidate)
-        kept = cheapest(found)
+                cuts.append(Cut(cell, outer + inner, len(outer)))
+        limits = tuple(self.capacities[level] for level in self.levels)
+        kept = cheapest([c for c in self._built(distances, cuts) if all(map(le, c.bytes, limits))])
         kept = thinned(kept, len(kept) - 1)
-        return kept + [c for c in self._smallest(distances, min(depths), which) if not any(beats(k, c) for k in kept)]
+        return kept + [c for c in self._smallest(distances, min(depths)) if not any(beats(k, c) for k in kept)]
 
-    def _smallest(self, distances: Distances, depth: int, which: Numeric) -> list[Candidate]:
+    def _smallest(self, distances: Distances, depth: int) -> list[Candidate]:
         """The candidates that no other beats in bytes of the engine's memory and of the one around it: they decide what fits."""
         used, around, fits = self._used(distances, depth)
         found: list[Candidate] = []
@@ -489,12 +442,11 @@ class Tiler:
         for i in fits[np.lexsort((around[fits], used[fits]))]:
             if around[i] < least:
                 least = around[i]
-                every = (Cell(int(i), order, depth) for order in range(len(self.orders)))
-                found.append(min((self._candidate(distances, cell, int(which[i])) for cell in every), key=lambda c: c.cycles))
+                every = [Cell(int(i), order, depth) for order in range(len(self.orders))]
+                found.append(min(self._candidates(distances, every), key=lambda c: c.cycles))
         return found
 
 
-def with_early(candidate: Candidate, is_early: bool) -> Candidate:
-    """The candidate with its constants' first windows fetched before the call, or not."""
-    streams = tuple(replace(s, is_early=s.is_early and is_early) for s in candidate.tiling.streams)
-    return replace(candidate, tiling=replace(candidate.tiling, streams=streams))
+def _whole(figures: Numeric) -> Numeric:
+    """Cycles, cut to whole numbers."""
+    return figures.astype(np.int64)

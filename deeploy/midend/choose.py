@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from deeploy.errors import FitError
 from deeploy.midend.cached import Code
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate
 from deeploy.midend.solver import cp_model

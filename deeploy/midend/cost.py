@@ -307,7 +307,7 @@ def total(
     tiles: Numeric,
     issue: Numeric,
     loads: Mapping[str, Load],
-    is_double: bool,
+    is_double: Numeric,
     alone: Numeric = 0.0,
     beside: Numeric = 0.0,
     second: Numeric = 0.0,
@@ -318,9 +318,18 @@ def total(
     ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
     of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them.
     """
+    added_up = compute + second + issue + sum(load.data for load in loads.values())
+    if not np.any(is_double):
+        return added_up
+    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second)
+    return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
+
+
+def _overlapped(
+    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], alone: Numeric, beside: Numeric, second: Numeric
+) -> Numeric:
+    """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
-    if not is_double:
-        return compute + second + issue + sum(load.data for load in loads.values())
     between = larger(tiles - 1, 1)
     if np.any(second):
         job, rest, start = (compute - alone) / tiles, second / tiles, issue / tiles

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import product, takewhile
 
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.problem import Problem, most
 
 Places = frozenset[tuple[str, int]]  # where the operands of a call are
@@ -66,7 +66,6 @@ class _Step:
         self.behind = behind
         self.candidates = problem.candidates[step]
         self.codes = [problem.code(step, candidate) for candidate in self.candidates]
-        self.states = [(c, c.cached) for c in self.candidates]
         self.groups: dict[Places, list[int]] = {}
         for number, candidate in enumerate(self.candidates):
             pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
@@ -82,8 +81,9 @@ class _Step:
         a, b, is_equal = self.candidates[m], self.candidates[n], self.codes[m] == self.codes[n]
         if a.variant != b.variant and a.variant in self.sharing:
             return False
-        pairs = zip(self.states[m], self.states[n], strict=True) if is_equal else product(self.states[m], self.states[n])
-        return all(_replaces(x, y, self.before[a.own], self.is_awaited, 0 if is_equal else self.behind) for x, y in pairs)
+        behind, before = 0 if is_equal else self.behind, self.before[a.own]
+        pairs = zip(a.states, b.states, strict=True) if is_equal else product(a.states, b.states)
+        return all(_is_no_slower(a, b, mine, theirs, self.is_awaited, behind) for mine, theirs in pairs) and _is_no_larger(a, b, before)
 
     def better_away(self, near: set[str]) -> set[str]:
         """Residences with candidates that none replaces in which all of ``near`` are in the first memory."""
@@ -124,16 +124,21 @@ def _most(problem: Problem, step: int, distance: int) -> int:
     return most(problem, step, distance) + max((candidate.bytes[distance] for candidate in problem.candidates[step]), default=0)
 
 
-def _replaces(a: Candidate, b: Candidate, before: int, is_awaited: bool, behind: int) -> bool:
-    """Whether choosing ``a`` for ``b`` costs nothing, given that its bytes fit; ``before`` is what early windows may take.
+def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tuple[int, int], is_awaited: bool, behind: int) -> bool:
+    """Whether choosing ``a`` for ``b`` costs no time, where they take such cycles in all and for the last tile.
 
     Cycles may not grow with or without early windows, nor the time in which the next call's windows hide, nor what the next
     call waits for the far path, nor may later calls lose ``behind`` cycles, unless that is gained here.
     """
-    gained = min(b.cycles - a.cycles, (b.cycles - b.early) - (a.cycles - a.early))
-    gained = min(gained, (b.cycles - b.early - b.early_issue) - (a.cycles - a.early - a.early_issue))
-    lost = behind + (max(0, max(0, b.cycles - b.far) - max(0, a.cycles - a.far)) if is_awaited else 0)
-    others = (x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.own)
-    if gained < lost or a.tail < b.tail or any(others):
+    (cycles, tail), (other, other_tail) = mine, theirs
+    saved = a.early - b.early
+    gained = other - cycles + min(0, saved, saved + a.early_issue - b.early_issue)
+    lost = behind + (max(0, max(0, other - b.far) - max(0, cycles - a.far)) if is_awaited else 0)
+    return gained >= lost and tail >= other_tail
+
+
+def _is_no_larger(a: Candidate, b: Candidate, before: int) -> bool:
+    """Whether choosing ``a`` for ``b`` takes no room, given that its bytes fit; ``before`` is what early windows may take."""
+    if any(x > y for distance, (x, y) in enumerate(zip(a.bytes, b.bytes, strict=True)) if distance != a.own):
         return False
     return not a.early or a.early_bytes <= before or (bool(b.early) and a.own == b.own and a.early_bytes <= b.early_bytes)

@@ -10,7 +10,7 @@ import numpy as np
 from deeploy.graph.types import Numeric
 
 if TYPE_CHECKING:
-    from deeploy.midend.candidates import Candidate
+    from deeploy.midend.candidate import Candidate
 
 MOST_KEPT = 8  # candidates for one combination of distances of the operands
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError, shorten
 from deeploy.graph.target import Target
-from deeploy.midend.candidates import Candidate, Tiler
+from deeploy.midend.candidate import Candidate
+from deeploy.midend.candidates import Tiler
 from deeploy.midend.plan import Machine
 from deeploy.midend.problem import Problem
 from deeploy.midend.program import Call, Program, Role

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deeploy.graph.target import Target
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
 from deeploy.midend.program import Program, ahead, content

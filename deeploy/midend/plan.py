@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from deeploy.graph.target import Target
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.program import Call, Program, ahead

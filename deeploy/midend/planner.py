@@ -18,7 +18,8 @@ from enum import IntEnum
 from deeploy.errors import FitError
 from deeploy.graph.target import Target
 from deeploy.midend.cached import code_of
-from deeploy.midend.candidates import Candidate, Tiler, with_early
+from deeploy.midend.candidate import Candidate, with_early
+from deeploy.midend.candidates import Tiler
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.cached import Code, saved
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 
 DETERMINISTIC_SECONDS = 20.0
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from deeploy.documents import Contents, Document
 from deeploy.midend.cached import code_of, is_cached
-from deeploy.midend.candidates import Candidate, with_early
+from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import levels_of
 from deeploy.midend.place import Placement
@@ -81,7 +81,7 @@ class _Explanation:
         self.is_warm = [is_cached([*codes, code_of(variant, plan.target)], step) for variant in self.variants] if overview.codes else []
         self.offered = list(dict.fromkeys(plan.offered[step]))
         plain = with_early(self.chosen, False)
-        self.plain = next(c for c in self.offered if with_early(c, False) == plain)
+        self.plain = next(c for c in self.alike(self.chosen) if with_early(c, False) == plain)
 
     def all(self) -> Contents:
         call = self.call
@@ -95,6 +95,10 @@ class _Explanation:
             "candidates": [self.candidate(c) for c in self.shown()],
             "schedule": self.overview.text[self.step],
         }
+
+    def alike(self, other: Candidate) -> list[Candidate]:
+        """The candidates offered that are of the same variant of the call and have their operands in the same memories."""
+        return [c for c in self.offered if (c.variant, c.distances) == (other.variant, other.distances)]
 
     # ---- reasons
 
@@ -131,7 +135,7 @@ class _Explanation:
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
-        alike = [c for c in self.offered if (c.variant, c.distances) == (self.chosen.variant, self.chosen.distances)]
+        alike = self.alike(self.chosen)
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):

@@ -198,8 +198,8 @@ def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, nu
 def test_inputs_stream_through_a_pipeline_in_order(tmp_path: Path) -> None:
     onnx.save(layered([64, 96, 128, 96, 64]), tmp_path / "m.onnx")
     options = Options(engines=("cluster",))
-    system = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(3, "pipeline"), options=options)
-    alone = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(1, "tensor"), options=options)
+    system = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(3, "pipeline"), chips.Request(options=options))
+    alone = chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(1, "tensor"), chips.Request(options=options))
     system.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     given = samples(100, 64)
@@ -217,7 +217,8 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
     onnx.save(decoder(Shape(width=64, inner=96, heads=4, layers=1, rows=1, past=True)), tmp_path / "m.onnx")
     options = Options() if target == "generic" else Options(engines=("cluster",))
     systems = [
-        chips.compile(tmp_path / "m.onnx", target, chips.Cut(count), dialect="integer", context=8, options=options) for count in (1, 2)
+        chips.compile(tmp_path / "m.onnx", target, chips.Cut(count), chips.Request(dialect="integer", context=8, options=options))
+        for count in (1, 2)
     ]
     assert all(plan.program.growth is not None for plan in systems[1].plans)
     systems[1].write(tmp_path / "out")
@@ -238,7 +239,7 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
     seconds, outputs = [], []
     for count in (1, 64):
         options = Options(engines=("cluster",), default_memory="L3")
-        system = chips.compile(path, "siracusa", chips.Cut(count), dialect="integer", context=128, options=options)
+        system = chips.compile(path, "siracusa", chips.Cut(count), chips.Request(dialect="integer", context=128, options=options))
         system.write(tmp_path / str(count))
         manifest = project.read_manifest(tmp_path / str(count))
         numbers = np.random.default_rng(2)
@@ -258,7 +259,7 @@ def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: 
         values = np.clip(numpy_helper.to_array(matrix), -limits, limits).astype(np.float32)
         matrix.CopyFrom(numpy_helper.from_array(values, matrix.name))
     onnx.save(model, tmp_path / "model.onnx")
-    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), dialect="integer")
+    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), chips.Request(dialect="integer"))
     second, third = (plan.program for plan in compiled.plans[2:])
     assert signature(second) == signature(third) and list(second.buffers) == list(third.buffers)
     assert compiled.leads[2:] == (2, 3)

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.problem import Choice, Problem, Residence
 
 State = dict[str, tuple[int, bool]]  # per residence: distance, and whether its constants are fetched at every inference

@@ -20,7 +20,8 @@ from deeploy.graph.expr import evaluate
 from deeploy.graph.nest import Part
 from deeploy.graph.target import Target
 from deeploy.midend import cost
-from deeploy.midend.candidates import Candidate, Tiler
+from deeploy.midend.candidate import Candidate
+from deeploy.midend.candidates import Tiler
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Call
 from deeploy.midend.tiling import Footprints, Stream

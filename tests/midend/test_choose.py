@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from deeploy.midend.cached import Code
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.choose import choose, smallest
 from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import Choice, Problem, Residence, Search, Share

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import deeploy
 from benchmarks.transformer_models import Shape, decoder
 from deeploy.backend import project
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.machine import Options
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.problem import Choice, Problem, Residence, loads

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from deeploy.midend.cached import Code
-from deeploy.midend.candidates import Candidate
+from deeploy.midend.candidate import Candidate
 from deeploy.midend.choose import choose
 from deeploy.midend.problem import Problem, Residence, Share
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened

@@ -40,7 +40,7 @@ def test_a_block_of_a_decoder_on_four_chips(simulate: Simulate, tmp_path: Path) 
     """Its weights are cut over them."""
     onnx.save(decoder(Shape(64, 128, 4, 1, 8)), tmp_path / "model.onnx")
     options = Options(engines=("cluster",))
-    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), dialect="integer", options=options)
+    compiled = chips.compile(tmp_path / "model.onnx", "siracusa", chips.Cut(4), chips.Request(dialect="integer", options=options))
     compiled.write(tmp_path / "out")
     numbers = np.random.default_rng(5)
     given = {name: numbers.integers(-100, 100, shape) for name, (_, shape) in compiled.shapes.items() if name in names(compiled)}
