@@ -8,6 +8,7 @@ from pathlib import Path
 from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Request, Stage
+from deeploy.frontend.pins import Value
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
@@ -24,6 +25,7 @@ def compile(
     input_types: Mapping[str, DType | str] | None = None,
     dialect: Dialect | None = None,
     dims: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     quantised_io: bool = False,
@@ -39,6 +41,7 @@ def compile(
         inputs: npz with a sample, which decides undeclared input types of dialect graphs.
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
+        pins: values of inputs that become constants, as ``{"sr": 16000}``; of one of several networks as ``PREFIX:NAME``.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -56,6 +59,7 @@ def compile(
         input_types=input_types or {},
         dialect=dialect,
         dims=dims or {},
+        pins=pins or {},
         states=states or {},
         context=context,
         quantised_io=quantised_io,

@@ -17,6 +17,7 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.project import Project
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.frontend.pins import Pinned
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
 from deeploy.runners import gvsoc, host, qemu
@@ -87,7 +88,7 @@ def run_project(
             f"--network {shorten(network)}: one chip of several does not run alone", "Leave --network out: all chips run together."
         )
     entry = select_network(manifest, network)
-    samples, stacked, notes = _load(inputs, entry["inputs"])
+    samples, stacked, notes = _load(inputs, entry)
     _check_sequence(entry, len(samples), sequence)
     if on == "gvsoc" and "context" in entry and len(samples) > 1 and not sequence:
         raise UsageError(
@@ -142,7 +143,7 @@ def verify(
         folder = Path(scratch) / "project"
         compiled.write(folder)
         entry = select_network(project.read_manifest(folder))
-        samples, stacked, notes = _load(inputs, entry["inputs"]) if inputs else _random(entry["inputs"])
+        samples, stacked, notes = _load(inputs, entry) if inputs else _random(entry["inputs"])
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
@@ -222,9 +223,10 @@ def _all(
     return [(against, compare(port, array, expected, tolerance)) for port, array, expected in pairs if expected is not None]
 
 
-def _load(path: Path, ports: Sequence[Document]) -> tuple[Samples, bool, list[str]]:
-    """The samples of an npz, whether they are stacked, and notices."""
-    loaded = load_arrays(path, [Expected.of(port) for port in ports], "input")
+def _load(path: Path, entry: Document) -> tuple[Samples, bool, list[str]]:
+    """The samples of an npz for a network, whether they are stacked, and notices."""
+    pinned = [Pinned.of(each) for each in entry.get("pinned", ())]
+    loaded = load_arrays(path, [Expected.of(port) for port in entry["inputs"]], "input", pinned)
     return loaded.samples, loaded.stacked, list(loaded.notes)
 
 

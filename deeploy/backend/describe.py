@@ -62,6 +62,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         },
         "inputs": [_port(program, n, d) for n, d in zip(program.inputs, description["inputs"], strict=True)],
         "outputs": [_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
+        **({"pinned": description["pinned"]} if "pinned" in description else {}),
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **_growth(plan),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import Choices, DimOption, JsonOption, dims_of, show, target_names
+from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names
 from deeploy.errors import UsageError
 
 app = typer.Typer()
@@ -32,6 +32,7 @@ def quantize(
     memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of a memory, for --for.")] = None,
     engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers, for --for.")] = None,
     dim: DimOption = None,
+    pin: PinOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
@@ -40,14 +41,14 @@ def quantize(
 
     if target is None:
         form = Form(per_channel=not per_tensor)
-        samples = static_quantisation(model, calibrate, output, form)
+        samples = static_quantisation(model, calibrate, output, form, dims_of(dim), pins_of(pin))
         show(json.dumps({"output": str(output), "form": str(form), "samples": samples}) if as_json else f"wrote {output}")
         return
     if per_tensor:
         raise UsageError("--per-tensor with --for", "--for tries both; leave one of them out.")
     if not 0 <= loss <= MOST_LOSS:
         raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
-    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim), as_json)
+    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), as_json)
 
 
 def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss: float, choices: Choices, as_json: bool) -> None:

@@ -35,6 +35,10 @@ Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deep
 DimOption = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
 ]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="NAME=VALUE", help="Make an input a constant: one number, or all of its elements with commas between."),
+]
 SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
 ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
 ToleranceOption = Annotated[
@@ -72,6 +76,7 @@ class Choices:
         ),
     ] = None
     dim: DimOption = None
+    pin: PinOption = None
     state: Annotated[
         list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
     ] = None
@@ -153,6 +158,7 @@ class Choices:
             input_types=pairs(self.input_type, "--input-type"),
             dialect=cast(Any, self.dialect),
             dims=dims_of(self.dim),
+            pins=pins_of(self.pin),
             states=pairs(self.state, "--state"),
             context=context_of(self.context),
             quantised_io=self.quantised_io,
@@ -221,6 +227,22 @@ def whole(text: str, option: str, least: int, most: int, example: str) -> int:
 def dims_of(texts: list[str] | None) -> dict[str, int]:
     found = pairs(texts, "--dim")
     return {name: whole(value, f"--dim {shorten(name, 60)}=", 1, MOST_EXTENT, "--dim batch=1") for name, value in found.items()}
+
+
+def pins_of(texts: list[str] | None) -> dict[str, list[float]]:
+    """The values of inputs that are pinned, by name."""
+    found = {}
+    for name, text in pairs(texts, "--pin").items():
+        try:
+            found[name] = [_number(part.strip().lower()) for part in text.split(",")]
+        except ValueError as error:
+            told = f"--pin {shorten(name, 60)}={shorten(text, 60)}"
+            raise UsageError(f"{told}: that is neither a number nor numbers with commas between", "For example: --pin sr=16000") from error
+    return found
+
+
+def _number(text: str) -> float:
+    return {"true": 1, "false": 0}[text] if text in ("true", "false") else int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def capacities_of(memory: list[str] | None) -> dict[str, int]:

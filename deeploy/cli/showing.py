@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, Project, dims_of, show, target_names
+from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, dims_of, pins_of, show, target_names
 
 app = typer.Typer()
 
@@ -46,12 +46,12 @@ def explain(
 
 
 @app.command()
-def inspect(model: Model, dim: DimOption = None, as_json: JsonOption = False) -> None:
+def inspect(model: Model, dim: DimOption = None, pin: PinOption = None, as_json: JsonOption = False) -> None:
     """Show what a model holds: operators, inputs and outputs, quantisation, and what needs to be said to compile it."""
     from deeploy.frontend import import_model
     from deeploy.report import text
 
-    contents = text.contents(import_model(model, dims_of(dim)))
+    contents = text.contents(import_model(model, dims_of(dim), pins=pins_of(pin)))
     show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 

@@ -52,7 +52,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill)
         graph.check(plan.program)
         found[prefix] = graph
-        networks[prefix] = Network(plan, path.name, graph.inputs, graph.outputs, graph.dialect, graph.notes)
+        networks[prefix] = Network(plan, path.name, graph.inputs, graph.outputs, graph.dialect, graph.notes, graph.pinned)
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)
@@ -102,8 +102,8 @@ def build(
     clock("check", check, system, topology)
     plans, leads = plan_chips(clock, system, target, topology, options)
     notes = (*found.notes, *system.notes, *_clocks(target, topology))
-    ports = found.inputs, found.outputs
-    return Distributed(system, topology, target, tuple(plans), tuple(leads), model, *ports, found.dialect, notes, clock.seconds)
+    ports, chips = (found.inputs, found.outputs), (tuple(plans), tuple(leads))
+    return Distributed(system, topology, target, *chips, model, *ports, found.dialect, notes, clock.seconds, found.pinned)
 
 
 def _clocks(target: Target, topology: Topology) -> tuple[str, ...]:

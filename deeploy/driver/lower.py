@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -21,6 +21,7 @@ from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
+from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.states import Known, append, begin
 from deeploy.graph.target import Target
@@ -32,6 +33,7 @@ from deeploy.midend.program import Program
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Tried: TypeAlias = "tuple[Lowered | None, UnsupportedError | ModelError | None]"
 
 
 class Clock:
@@ -59,6 +61,7 @@ class Lowered:
         dialect: whether it is in the integer dialect.
         notes: what the user is told.
         shorter: the same one step of its states before, where that is a check.
+        pinned: inputs of the model that are constants.
     """
 
     graph: gs.Graph
@@ -67,6 +70,7 @@ class Lowered:
     dialect: bool
     notes: tuple[str, ...]
     shorter: gs.Graph | None
+    pinned: tuple[Pinned, ...] = ()
 
     def check(self, program: Program) -> None:
         """Raise where a shape depends on the rows of the states that the graph takes for fixed."""
@@ -87,7 +91,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     def shapes(node: gs.Node) -> list[list[int]] | None:  # of operators that only the target knows
         return inferred_shapes(target.kernels, node)
 
-    source = clock("import", import_states, model, dict(request.dims), shapes, request.states, request.context, tuple(known))
+    source = clock("import", import_states, model, dict(request.dims), shapes, request.states, request.context, tuple(known), request.pins)
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
     stripped = strip_quantisation(graph) if request.quantised_io else {}
     sources, results = ports(graph, is_integer, stripped)
@@ -97,7 +101,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
         if request.quantised_io:
             strip_quantisation(shorter)
     inputs = tuple(port for port in sources if port.name != POSITION)
-    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter)
+    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, source.pinned)
 
 
 def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
@@ -108,7 +112,8 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     integer = is_dialect(graph) if request.dialect is None else request.dialect == "integer"
     samples = None
     if request.inputs is not None and integer:
-        samples = load_arrays(Path(request.inputs), [Expected(t.name, tuple(t.shape)) for t in graph.inputs], "input").samples
+        wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
+        samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
     resolved, notes = resolve_input_types(graph, request.types, integer, samples)
     if integer:
         assign_types(graph, resolved, lambda node: custom_type(target.kernels, node))
@@ -145,9 +150,9 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
 
     engine = _fallback_engine(target, request.fallback)
 
-    def refusal(path: Path, given: Target, wanted: Request) -> tuple[Lowered | None, UnsupportedError | ModelError | None]:
+    def refusal(path: Path, given: Target, wanted: Request, known: Sequence[Known] = known) -> _Tried:
         try:
-            found = lowered(clock, path, given, wanted, known if wanted is request else ())
+            found = lowered(clock, path, given, wanted, known)
             assemble("probe", found.graph.copy(), *kernels_of(given, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
@@ -161,17 +166,17 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
 
         def why(alone: onnx.ModelProto) -> str:
             probe.write_bytes(alone.SerializeToString())
-            _, error = refusal(probe, target, Request(dialect="standard"))
+            _, error = refusal(probe, target, Request(dialect="standard"), ())
             return "" if error is None else error.what
 
-        generated = clock("fallback", fill, model, request.dims, engine, why)
+        generated = clock("fallback", fill, model, request.dims, request.pins, engine, why)
         (Path(scratch) / model.name).write_bytes(generated.model.SerializeToString())
         target = replace(target, kernels=(*target.kernels, *generated.kernels))
-        found, error = refusal(Path(scratch) / model.name, target, request) if generated.kernels else (None, error)
+        found, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)
     if found is None:
         assert error is not None  # or there would be a graph
         raise type(error)("\n  ".join([error.what, *generated.reasons]), error.remedy) from error
-    return replace(found, notes=(*found.notes, *generated.notes)), target
+    return replace(found, notes=(*found.notes, *generated.notes), pinned=generated.pinned), target
 
 
 def _fallback_engine(target: Target, chosen: bool | str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from deeploy.errors import UsageError, shorten
 
+_T = TypeVar("_T")
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_]{0,63}")
 _PARTS = ("weights", "kernels", "kernel", "constant", "instance")  # what belongs to a network NAME begins with NAME_PART
 _HEADERS = frozenset(
@@ -54,8 +56,8 @@ def own_file(save_after: tuple[str, Path], prefix: str) -> tuple[str, Path]:
     return name, path.with_name(f"{path.stem}.{prefix}{path.suffix}")
 
 
-def own_dims(dims: Mapping[str, int], prefix: str, models: Mapping[str, str | Path]) -> dict[str, int]:
-    """The dimensions of one of several networks: those without a network's name, and its own."""
-    split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in dims}
-    common = {name: value for name, value in dims.items() if split[name][0] not in models}
-    return common | {split[name][2]: value for name, value in dims.items() if split[name][0] == prefix}
+def own(given: Mapping[str, _T], prefix: str, models: Mapping[str, str | Path]) -> dict[str, _T]:
+    """What is given for one of several networks, by name: that without a network's name, and its own."""
+    split = {name: name.partition(":") if len(models) > 1 else ("", "", name) for name in given}
+    common = {name: value for name, value in given.items() if split[name][0] not in models}
+    return common | {split[name][2]: value for name, value in given.items() if split[name][0] == prefix}

@@ -25,6 +25,7 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.io import Port
+from deeploy.frontend.pins import Pinned
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import DType
@@ -56,6 +57,7 @@ class Network:
     outputs: tuple[Port, ...]
     dialect: bool
     notes: tuple[str, ...]
+    pinned: tuple[Pinned, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -86,7 +88,18 @@ class Unit:
         """What is known of the network beyond its plan, for ``deploy.json``."""
         ports = {"inputs": self.network.inputs, "outputs": self.network.outputs}
         timing = summary(self.run) if self.run is not None else None
-        return {"model": self.network.model, **{side: [_entries(p) for p in found] for side, found in ports.items()}, "timing": timing}
+        pinned = _pinned(self.network.pinned)
+        return {
+            "model": self.network.model,
+            **pinned,
+            **{side: [_entries(p) for p in found] for side, found in ports.items()},
+            "timing": timing,
+        }
+
+
+def _pinned(pinned: Sequence[Pinned]) -> Contents:
+    """What ``deploy.json`` says of inputs that are constants, where there are some."""
+    return {"pinned": [each.contents() for each in pinned]} if pinned else {}
 
 
 def _entries(port: Port) -> Contents:
@@ -231,7 +244,7 @@ class Distributed(Project):
 
     Attributes:
         plans: of every chip; ``leads`` the first chip with the same code.
-        inputs, outputs: of the model.
+        inputs, outputs: of the model; ``pinned`` are inputs that are constants.
         target: without what a chip's queues take of it.
     """
 
@@ -246,6 +259,7 @@ class Distributed(Project):
     dialect: bool
     notes: tuple[str, ...]
     seconds: Mapping[str, float]
+    pinned: tuple[Pinned, ...] = ()
 
     @property
     def units(self) -> Mapping[str, Unit]:
@@ -307,6 +321,7 @@ class Distributed(Project):
             "memory": {name: self._fullest(name) for name in self.plans[0].memory},
             "inputs": inputs,
             "outputs": outputs,
+            **_pinned(self.pinned),
             **({"context": growth.context, "rows": growth.rows} if growth is not None else {}),
             "calls": [self._call(chip, step) for chip, plan in enumerate(self.plans) for step in range(len(plan.program.calls))],
             "buffers": [],

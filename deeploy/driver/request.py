@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from deeploy.backend.constants import Additions
-from deeploy.driver.prefixes import own_dims, own_file
+from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
+from deeploy.frontend.pins import Value
 from deeploy.graph.types import DType
 from deeploy.midend.machine import Options
 
@@ -35,6 +36,7 @@ class Request:
         inputs: npz with a sample, which decides undeclared input types of dialect graphs.
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
+        pins: values of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -49,6 +51,7 @@ class Request:
     input_types: Mapping[str, DType | str] = field(default_factory=dict)
     dialect: Dialect | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    pins: Mapping[str, Value] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     context: int | None = None
     quantised_io: bool = False
@@ -76,7 +79,7 @@ class Request:
     def of(self, prefix: str, models: Mapping[str, str | Path]) -> Request:
         """The request for one of several networks."""
         saved = self.save_after if len(models) == 1 or self.save_after is None else own_file(self.save_after, prefix)
-        return replace(self, dims=own_dims(self.dims, prefix, models), save_after=saved)
+        return replace(self, dims=own(self.dims, prefix, models), pins=own(self.pins, prefix, models), save_after=saved)
 
 
 def _type(name: str) -> DType:

@@ -17,7 +17,10 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.fallback.generate import generate, generator
 from deeploy.fallback.nodes import FAILURES, Known, Single, known, single
 from deeploy.fallback.portable import HEADER, STRUCT, Code
+from deeploy.frontend import without_branches
+from deeploy.frontend.ends import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
+from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
 from deeploy.graph.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
@@ -31,19 +34,24 @@ Refusal = Callable[[onnx.ModelProto], str]
 
 @dataclass(frozen=True, eq=False)
 class Filled:
-    """A model, the kernels of the nodes that were replaced, what the user is told of these, and why other nodes have no fallback."""
+    """A model, the kernels of the nodes that were replaced, what the user is told of these, and why other nodes have no fallback.
+
+    ``pinned`` are inputs of the model that are constants of this one.
+    """
 
     model: onnx.ModelProto
     kernels: tuple[Kernel, ...]
     notes: tuple[str, ...]
     reasons: tuple[str, ...]
+    pinned: tuple[Pinned, ...] = ()
 
 
-def fill(path: Path, dims: Mapping[str, int], engine: str, refusal: Refusal) -> Filled:
+def fill(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine: str, refusal: Refusal) -> Filled:
     """Replace every node that the target refuses and the generator has C for.
 
     Args:
         dims: extents of symbolic dimensions.
+        pins: values of inputs that become constants.
         engine: that the kernels run on.
         refusal: why a model cannot be compiled for the target, or "" where it can.
 
@@ -53,6 +61,10 @@ def fill(path: Path, dims: Mapping[str, int], engine: str, refusal: Refusal) -> 
     """
     name = generator()
     model = read_whole(path)
+    name_dims(model.graph, dims)
+    pinned = pin(model, pins, dims)
+    if opset_version(model) >= OLDEST_OPSET:
+        model = without_branches(model, dims)
     if any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in model.graph.node):
         return Filled(model, (), (), ("fallback is for standard operators, the dialect's decide element types by what they do with them",))
     found = known(model, dims)
@@ -67,7 +79,7 @@ def fill(path: Path, dims: Mapping[str, int], engine: str, refusal: Refusal) -> 
             notes.append(f"{_called(node)} by the fallback, on {engine}: {name}")
         elif reason:
             reasons.append(f"{_called(node)} has no fallback: {reason}")
-    return Filled(_rebuilt(model, nodes, found), tuple(kernels.values()), tuple(notes), tuple(reasons))
+    return Filled(_rebuilt(model, nodes, found), tuple(kernels.values()), tuple(notes), tuple(reasons), pinned)
 
 
 def _called(node: onnx.NodeProto) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
-from deeploy.frontend.ends import bind_outputs, check_tensors, read_inputs
+from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
+from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.rules import Context
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort
@@ -19,10 +21,12 @@ from deeploy.frontend.trace import CustomShapes, trace
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.wider import widen
 
-__all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first"]
+__all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first", "without_branches"]
 
 
-def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
+def import_model(
+    path: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None, pins: Mapping[str, Value] | None = None
+) -> gs.Graph:
     """Read an ONNX file and normalise it.
 
     Args:
@@ -30,13 +34,14 @@ def import_model(path: Path, dims: Mapping[str, int] | None = None, custom_shape
         dims: extents of symbolic dimensions by name; ``INPUT:AXIS`` names one that has no name.
         custom_shapes: output shapes of a node whose operator the importer does not know; None where it does not know
             either.
+        pins: values of inputs that become constants, by name.
 
     Raises:
         ModelError: a file that cannot be read, or a model that is not valid.
         UnsupportedError: a valid model with something that is not handled.
-        UsageError: ``dims`` that the model does not have.
+        UsageError: ``dims`` or ``pins`` that the model does not have.
     """
-    return import_read(_checked(path), dims, custom_shapes)
+    return import_read(_checked(path, dims or {}, pins or {})[0], dims, custom_shapes)
 
 
 def import_states(
@@ -46,10 +51,15 @@ def import_states(
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     known: Sequence[Known] = (),
+    pins: Mapping[str, Value] | None = None,
 ) -> Imported:
     """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``."""
-    model = _checked(path)
-    return import_dynamic(model, lambda part, extents: import_read(part, extents, custom_shapes), dims or {}, states or {}, context, known)
+    model, pinned = _checked(path, dims or {}, pins or {})
+
+    def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
+        return import_read(part, extents, custom_shapes)
+
+    return replace(import_dynamic(model, fold, dims or {}, states or {}, context, known), pinned=pinned)
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
@@ -59,15 +69,38 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     """
     if len(models) < 2:
         return list(models)
-    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name])), dims[name], states))
+    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {})[0], dims[name], states))
 
 
-def _checked(path: Path) -> onnx.ModelProto:
-    """A model that is well formed; see ``deeploy.frontend.validate``."""
+def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
+    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, and these."""
     model = read_model(path)
+    name_dims(model.graph, dims)
+    pinned = pin(model, pins, dims)
     check_model(model, opset_version(model))
     widen(model)
-    return model
+    return model, pinned
+
+
+def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
+    """The model with the nodes of branches in the place of every ``If``; the model itself where there is none.
+
+    Raises:
+        ModelError, UnsupportedError, UsageError: as ``import_model``.
+    """
+    if all(node.op_type != "If" for node in model.graph.node):
+        return model
+    checked = onnx.ModelProto()
+    checked.CopyFrom(model)
+    check_model(checked, opset_version(checked))
+    nodes, inputs = check_and_sort(checked.graph), read_inputs(checked.graph, dims)
+    flat = trace(checked.graph, nodes, inputs, opset_version(checked), dims, None).flat
+    del checked.graph.node[:]
+    checked.graph.node.extend(flat)
+    live = check_and_sort(checked.graph)
+    del checked.graph.node[:]
+    checked.graph.node.extend(live)
+    return checked
 
 
 def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:

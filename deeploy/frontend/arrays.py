@@ -11,6 +11,7 @@ import numpy as np
 from deeploy.documents import Document
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.npz import MOST_SAMPLES, Header, read_arrays, read_headers
+from deeploy.frontend.pins import Pinned
 from deeploy.graph.types import DType
 
 
@@ -37,16 +38,17 @@ class Loaded:
     notes: tuple[str, ...]
 
 
-def load_arrays(path: Path, wanted: Sequence[Expected], kind: str) -> Loaded:
+def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Sequence[Pinned] = ()) -> Loaded:
     """Read the arrays for ``wanted`` (the graph's inputs or outputs, as ``kind`` says).
 
     By name when every name is present, else by position; surplus trailing arrays are ignored with a notice. Arrays that all
-    have one more leading axis of one length are stacked samples. A zero-length array may be absent.
+    have one more leading axis of one length are stacked samples. A zero-length array may be absent. What is there for an input
+    that is ``pinned`` has to be the value that it is pinned to.
 
     Raises:
         UsageError: the file cannot be read, arrays are missing, or one has the wrong shape or values out of its type's range.
     """
-    headers = read_headers(path)
+    headers = without_pinned(path, read_headers(path), [w.name for w in wanted], pinned)
     picked, notes = _pick(path, headers, wanted, kind)
     present = [(headers[name], w) for name, w in zip(picked, wanted, strict=True) if name is not None]
     deeper = all(len(h.shape) == len(w.shape) + 1 and h.shape[1:] == w.shape for h, w in present)
@@ -71,6 +73,18 @@ def load_arrays(path: Path, wanted: Sequence[Expected], kind: str) -> Loaded:
     if not samples:
         raise UsageError(f"{shorten(path.name)} holds no sample", "Store at least one.")
     return Loaded(samples, stacked, tuple(notes))
+
+
+def without_pinned(path: Path, headers: dict[str, Header], wanted: Sequence[str], pinned: Sequence[Pinned]) -> dict[str, Header]:
+    """The arrays that are not of pinned inputs, by name, or by position where there is one for every input of the model."""
+    names = list(headers)
+    if not set(wanted) <= headers.keys() and len(names) >= len(wanted) + len(pinned):
+        found = {names[pin.position]: pin for pin in pinned}
+    else:
+        found = {pin.name: pin for pin in pinned if pin.name in headers}
+    for name, array in read_arrays(path, {name: headers[name] for name in found}).items():
+        found[name].check(array, shorten(path.name))
+    return {name: header for name, header in headers.items() if name not in found}
 
 
 def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], kind: str) -> tuple[list[str | None], list[str]]:

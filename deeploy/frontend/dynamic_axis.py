@@ -15,6 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
 
@@ -29,7 +30,8 @@ OTHERWISE = "is not the number of rows"
 class Imported:
     """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
 
-    ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs.
+    ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs; ``pinned`` are
+    inputs that are constants.
     """
 
     graph: gs.Graph
@@ -37,6 +39,7 @@ class Imported:
     shorter: gs.Graph | None = None
     notes: tuple[str, ...] = ()
     begun: tuple[Known, ...] = ()
+    pinned: tuple[Pinned, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,56 @@ from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.validate import check_size
 from deeploy.graph.types import DType
 
+_MOST_PLACES = 4  # of a dimension that a message names
+
 
 def read_inputs(graph: onnx.GraphProto, dims: Mapping[str, int]) -> list[gs.Variable]:
     """The graph's inputs that are not initialisers, with static shapes.
 
     Raises:
-        UnsupportedError: a dimension without an extent that ``dims`` does not pin.
+        UnsupportedError: dimensions without an extent that ``dims`` does not pin; the message names all of them.
         UsageError: ``dims`` names a dimension that the model does not have, or a negative extent.
         ModelError: an input without an element type or a shape.
     """
     constants = {tensor.name for tensor in graph.initializer}
     values = [value for value in graph.input if value.name not in constants]
     _check_dims(graph, values, dims)
-    return [gs.Variable(value.name, _dtype(value), _shape(value, dims)) for value in values]
+    dtypes = [_dtype(value) for value in values]
+    return [gs.Variable(value.name, dtype, shape) for value, dtype, shape in zip(values, dtypes, _shapes(values, dims), strict=True)]
+
+
+def name_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
+    """Give dimensions without a name those of ``dims`` that the model does not have, in place.
+
+    A model without symbolic dimensions, but with open ones, is exported without their names: the names of ``dims``, in their order, are
+    those of the open axes of every input, in their order, where the input with most of them has as many.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.input if value.name not in constants}
+    is_named = any(dim.dim_param for shape in shapes.values() for dim in shape)
+    pinned = any(f"{name}:{axis}" in dims for name, shape in shapes.items() for axis in range(len(shape)))
+    open_ones = [[dim for dim in shape if not dim.HasField("dim_value")] for shape in shapes.values()]
+    if is_named or pinned or max(map(len, open_ones), default=0) != len(dims):
+        return
+    for found in open_ones:
+        for dim, name in zip(found, dims, strict=False):
+            dim.dim_param = name
+
+
+def fix_dims(graph: onnx.GraphProto, dims: Mapping[str, int]) -> None:
+    """Give symbolic dimensions of inputs the extents of ``dims``, in place.
+
+    Raises:
+        UsageError: ``dims`` names a dimension that the model does not have.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    values = [value for value in graph.input if value.name not in constants]
+    _check_dims(graph, values, dims)
+    for value in values:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            key = next((key for key in (dim.dim_param, f"{value.name}:{axis}") if key in dims), None)
+            if key is not None and not dim.HasField("dim_value"):
+                dim.dim_value = dims[key]
 
 
 def _check_dims(graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> None:
@@ -48,25 +85,40 @@ def _dtype(value: onnx.ValueInfoProto) -> np.dtype[np.generic]:
     return numpy_dtype(value.type.tensor_type.elem_type)
 
 
-def _shape(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> list[int]:
-    tensor, name = value.type.tensor_type, shorten(value.name)
-    if not tensor.HasField("shape"):
-        raise UnsupportedError(f"input '{name}' has no shape", "export the model with the shapes of its inputs")
-    shape = []
-    for axis, dim in enumerate(tensor.shape.dim):
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            shape.append(int(dim.dim_value))
-            continue
-        key = next((key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in dims), None)
-        if key is None:
-            option = shorten(dim.dim_param) if dim.dim_param else f"{name}:{axis}"
-            called = f"'{shorten(dim.dim_param)}'" if dim.dim_param else "without a name"
-            raise UnsupportedError(
-                f"axis {axis} of input '{name}' is a dimension {called}, of unknown extent", f"pin it: --dim '{option}=VALUE'"
-            )
-        shape.append(dims[key])
-    check_size(value.name, shape)
-    return shape
+def input_shape(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> list[int]:
+    """The shape of an input whose symbolic dimensions ``dims`` pins.
+
+    Raises:
+        UnsupportedError: a dimension without an extent that ``dims`` does not pin.
+    """
+    return _shapes([value], dims)[0]
+
+
+def _shapes(values: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> list[list[int]]:
+    shapes: list[list[int]] = []
+    unknown: dict[str, list[str]] = {}
+    for value in values:
+        tensor, name = value.type.tensor_type, shorten(value.name)
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(f"input '{name}' has no shape", "export the model with the shapes of its inputs")
+        shapes.append([])
+        for axis, dim in enumerate(tensor.shape.dim):
+            if dim.HasField("dim_value") and dim.dim_value >= 0:
+                shapes[-1].append(int(dim.dim_value))
+                continue
+            key = next((key for key in (dim.dim_param, f"{value.name}:{axis}") if key and key in dims), None)
+            if key is None:
+                unknown.setdefault(dim.dim_param or f"{value.name}:{axis}", []).append(
+                    f"axis {axis} of input '{name}'{'' if dim.dim_param else ', without a name'}"
+                )
+            shapes[-1].append(0 if key is None else dims[key])
+    if unknown:
+        told = [f"'{shorten(option)}' ({', '.join(places[:_MOST_PLACES])})" for option, places in unknown.items()]
+        flags = " ".join(f"--dim '{shorten(option)}={1 if 'batch' in option.lower() else 'VALUE'}'" for option in unknown)
+        raise UnsupportedError(f"dimensions of unknown extent: {'; '.join(told)}", f"pin them: {flags}")
+    for value, shape in zip(values, shapes, strict=True):
+        check_size(value.name, shape)
+    return shapes
 
 
 def bind_outputs(

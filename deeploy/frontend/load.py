@@ -6,7 +6,7 @@ read other files of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -17,7 +17,7 @@ from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.schemas import DIALECT_DOMAINS
-from deeploy.frontend.structure import check
+from deeploy.frontend.structure import check, graphs, subgraphs
 from deeploy.frontend.validate import check_text
 
 OLDEST_OPSET = 7
@@ -51,7 +51,7 @@ def read_whole(path: Path) -> onnx.ModelProto:
     model = _parse(path)
     _load_external_data(model, path.parent)
     model = _inline_functions(model)
-    for node in model.graph.node:
+    for node in (node for graph in graphs(model.graph) for node in graph.node):
         _give_one_name(node)
     check(model.graph)
     return model
@@ -110,17 +110,21 @@ def check_opset(model: onnx.ModelProto) -> None:
         )
 
 
-def _tensors(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+def _tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """The constants that nodes hold, and those of the graphs that they hold."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from graph.initializer
+            yield from _tensors(graph.node)
 
 
 def _load_external_data(model: onnx.ModelProto, folder: Path) -> None:
     """Replace external data by its bytes, read from files inside ``folder``."""
-    places: list[Iterator[onnx.TensorProto] | Sequence[onnx.TensorProto]] = [model.graph.initializer, _tensors(model.graph.node)]
+    places: list[Iterable[onnx.TensorProto]] = [model.graph.initializer, _tensors(model.graph.node)]
     places += [_tensors(function.node) for function in model.functions]
     for tensors in places:
         for tensor in tensors:
@@ -201,10 +205,11 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace composed operators by the bodies that ONNX gives them, where the model's opset has one."""
-    found = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} & COMPOSED
+    nodes = [node for graph in graphs(model.graph) for node in graph.node]
+    found = {node.op_type for node in nodes if node.domain in ("", "ai.onnx")} & COMPOSED
     if not found:
         return model
-    for node in model.graph.node:
+    for node in nodes:
         if node.op_type in found:
             _state_defaults(node, opset_version(model))
     # Some bodies depend on the types and ranks of their inputs, constants included.
@@ -259,10 +264,12 @@ def _check_calls(model: onnx.ModelProto) -> None:
     bodies = {(function.domain, function.name): function.node for function in model.functions}
     sizes: dict[tuple[str, str], int] = {}
 
-    def size(nodes: Sequence[onnx.NodeProto], path: tuple[tuple[str, str], ...]) -> int:
+    def size(nodes: Iterable[onnx.NodeProto], path: tuple[tuple[str, str], ...]) -> int:
         total = 0
         for node in nodes:
             key = (node.domain, node.op_type)
+            for graph in subgraphs(node):
+                total += size(graph.node, path)
             if key in path or len(path) > 100:
                 raise ModelError(f"local function '{shorten(node.op_type)}' calls itself", "remove the recursion; ONNX does not allow it")
             if key in bodies and key not in sizes:

@@ -75,7 +75,9 @@ def gemm(node: gs.Node, context: Context) -> Result:
 
 
 def clip(node: gs.Node, context: Context) -> Result:
-    """Clip: ``min`` and ``max`` are floats, None where there is no bound."""
+    """Clip: ``min`` and ``max`` are floats, None where there is no bound; bounds that are computed are those of Max and Min."""
+    if any(isinstance(tensor, gs.Variable) and not tensor.is_empty() for tensor in node.inputs[1:]):
+        return _computed_clip(node, context)
     bounds: dict[str, float | None] = {}
     for name, position, sign in (("min", 1, -1), ("max", 2, 1)):
         found = operand(node, position)
@@ -87,6 +89,17 @@ def clip(node: gs.Node, context: Context) -> Result:
         bounds[name] = None if value is None or float(value) * sign >= _UNBOUNDED else float(value)
     restate(node, "Clip", **bounds)
     return node.inputs[0] if bounds == {"min": None, "max": None} else None
+
+
+def _computed_clip(node: gs.Node, context: Context) -> list[gs.Node]:
+    x, y = node.inputs[0], node.outputs[0]
+    given = [(op, tensor) for op, tensor in zip(("Max", "Min"), node.inputs[1:], strict=False) if not tensor.is_empty()]
+    made = []
+    for number, (op, bound) in enumerate(given, 1):
+        result = y if number == len(given) else context.like(y, op.lower(), list(y.shape))
+        made.append(context.node(op, node, {}, [x, bound], result))
+        x = result
+    return made
 
 
 def batch_normalisation(node: gs.Node, context: Context) -> Result:

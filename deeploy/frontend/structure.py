@@ -1,12 +1,13 @@
 """Whether a graph is well formed, and an order in which its nodes can run.
 
 ONNX demands that names are unique, that every input is produced and that nodes are sorted. The first two are checked;
-nodes are sorted here, since not every exporter does, and nodes that no output depends on are left out.
+nodes are sorted here, since not every exporter does, and nodes that no output depends on are left out. Branches of an ``If`` are graphs
+that may read what is outside of them; they are checked together with the graph that they are in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 from onnx import AttributeProto
@@ -23,33 +24,65 @@ def describe(node: onnx.NodeProto) -> str:
     return f"node {name} ({shorten(node.op_type)})"
 
 
-def check(graph: onnx.GraphProto) -> None:
+def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, and those that its nodes hold."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from graphs(inner)
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The graphs that the attributes of a node hold."""
+    return [graph for attribute in node.attribute for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)]
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """The names of the tensors that a node depends on: its inputs, and what the graphs that it holds read of what is around them."""
+    return [name for name in node.input if name] + [name for graph in subgraphs(node) for name in _captured(graph)]
+
+
+def _captured(graph: onnx.GraphProto) -> list[str]:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own.update(name for node in graph.node for name in node.output)
+    used = [*(name for node in graph.node for name in reads(node)), *(value.name for value in graph.output)]
+    return [name for name in dict.fromkeys(used) if name not in own]
+
+
+def check(graph: onnx.GraphProto, around: Iterable[str] = ()) -> None:
     """Raise unless names are unique and nodes can be sorted: whoever follows a graph from name to name relies on both.
+
+    Args:
+        around: names that a branch may read of the graph that it is in.
 
     Raises:
         ModelError: names that are not unique, tensors that nobody produces, cycles, a graph without outputs.
         UnsupportedError: sparse constants, values that are not tensors.
     """
-    _order(graph)
+    producers, _ = _order(graph, around)
+    for node in graph.node:
+        if node.op_type == "If":
+            for branch in subgraphs(node):
+                check(branch, producers)
 
 
-def check_and_sort(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def check_and_sort(graph: onnx.GraphProto, around: Iterable[str] = ()) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on, sorted topologically and otherwise in the order of the file.
 
     Raises:
         ModelError: as ``check``.
-        UnsupportedError: as ``check``; control flow.
+        UnsupportedError: as ``check``; loops.
     """
     for node in graph.node:
         _check_attributes(node)
-    producers, order = _order(graph)
+    producers, order = _order(graph, around)
     return _live(graph, producers, order)
 
 
-def _order(graph: onnx.GraphProto) -> tuple[dict[str, int], list[int]]:
+def _order(graph: onnx.GraphProto, around: Iterable[str]) -> tuple[dict[str, int], list[int]]:
     """The producers of all tensors, and the indices of all nodes in a topological order."""
     _check_values(graph)
-    producers = _producers(graph)
+    producers = {**dict.fromkeys(around, -1), **_producers(graph)}
     _check_inputs(graph, producers)
     return producers, _sorted(graph.node, producers)
 
@@ -83,13 +116,32 @@ def _unique(names: Iterable[str], kind: str) -> None:
 
 def _check_attributes(node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
-        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or attribute.HasField("g") or attribute.graphs:
-            raise UnsupportedError(
-                f"{describe(node)} holds a subgraph: control flow is not supported",
-                "export the model with fixed conditions and unrolled loops",
-            )
         if attribute.ref_attr_name:
             raise ModelError(f"{describe(node)} takes attribute '{shorten(attribute.name)}' of a function it is not in", _EXPORT_AGAIN)
+        is_graph = attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or attribute.HasField("g") or attribute.graphs
+        if is_graph and (node.op_type != "If" or node.domain not in ("", "ai.onnx")):
+            raise UnsupportedError(
+                f"{describe(node)} holds a subgraph: of control flow, only If is supported",
+                "export the model with unrolled loops",
+            )
+    if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+        branches(node)
+
+
+def branches(node: onnx.NodeProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:
+    """What an ``If`` computes where its condition holds, and where it does not.
+
+    Raises:
+        ModelError: it has not one condition, two branches, and from each as many outputs as it has.
+    """
+    found = {attribute.name: attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH}
+    if set(found) != {"then_branch", "else_branch"} or len(node.attribute) != 2 or len(node.input) != 1 or not node.input[0]:
+        raise ModelError(f"{describe(node)} has not one condition and two branches", _EXPORT_AGAIN)
+    for branch in found.values():
+        if branch.input or len(branch.output) != len(node.output):
+            told = f"{len(branch.input)} inputs and {len(branch.output)} outputs"
+            raise ModelError(f"{describe(node)} has a branch of {told}; none and {len(node.output)} are needed", _EXPORT_AGAIN)
+    return found["then_branch"], found["else_branch"]
 
 
 def _producers(graph: onnx.GraphProto) -> dict[str, int]:
@@ -107,8 +159,8 @@ def _producers(graph: onnx.GraphProto) -> dict[str, int]:
 
 def _check_inputs(graph: onnx.GraphProto, producers: dict[str, int]) -> None:
     for node in graph.node:
-        for name in node.input:
-            if name and name not in producers:
+        for name in reads(node):
+            if name not in producers:
                 raise ModelError(f"{describe(node)} reads '{shorten(name)}', which nothing produces", _EXPORT_AGAIN)
     for value in graph.output:
         if value.name not in producers:
@@ -118,7 +170,7 @@ def _check_inputs(graph: onnx.GraphProto, producers: dict[str, int]) -> None:
 def _sorted(nodes: Sequence[onnx.NodeProto], producers: dict[str, int]) -> list[int]:
     """Indices in a topological order: that of the file, with what a node reads in front of it."""
     done: dict[int, None] = {}
-    sources = [list(dict.fromkeys(producers[name] for name in node.input if name)) for node in nodes]
+    sources = [list(dict.fromkeys(producers[name] for name in reads(node))) for node in nodes]
     done[-1] = None  # inputs and initialisers
     for root in range(len(nodes)):
         path = {} if root in done else {root: None}
@@ -146,5 +198,5 @@ def _live(graph: onnx.GraphProto, producers: dict[str, int], order: list[int]) -
     needed = {producers[value.name] for value in graph.output}
     for index in reversed(order):
         if index in needed:
-            needed.update(producers[name] for name in graph.node[index].input if name)
+            needed.update(producers[name] for name in reads(graph.node[index]))
     return [graph.node[index] for index in order if index in needed]

@@ -6,6 +6,7 @@ walk, node by node. What comes out are the model's own nodes on typed tensors, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,12 +14,13 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError, shorten
+from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
+from deeploy.frontend.branches import Names, is_heavy, unfolded
 from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.schemas import FALLBACK, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
-from deeploy.frontend.structure import describe
+from deeploy.frontend.structure import branches, check_and_sort, describe, reads
 from deeploy.frontend.validate import check_operands, check_result, check_size
 
 CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
@@ -35,6 +37,8 @@ class Trace:
         nodes: the nodes that remain.
         names: names of nodes in use.
         read: names of tensors that a node reads or that are outputs of the graph.
+        known: names of tensors in use.
+        flat: the nodes of the file that the walk has seen, those of branches in the place of each ``If``.
     """
 
     version: int
@@ -42,7 +46,9 @@ class Trace:
     tensors: dict[str, gs.Tensor] = field(default_factory=dict)
     nodes: list[gs.Node] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    read: frozenset[str] = frozenset()
+    read: set[str] = field(default_factory=set)
+    known: Names = field(default_factory=lambda: Names(set(), frozenset()))
+    flat: list[onnx.NodeProto] = field(default_factory=list)
 
 
 def trace(
@@ -60,8 +66,8 @@ def trace(
         UnsupportedError: shapes that depend on run-time values, operators of which nobody knows the shapes.
     """
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
-    read = frozenset(name for node in nodes for name in node.input) | {value.name for value in graph.output}
-    state = Trace(version, declared, {tensor.name: tensor for tensor in inputs}, read=read)
+    read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
+    state = Trace(version, declared, {tensor.name: tensor for tensor in inputs}, read=read, known=Names.of(graph))
     for initializer in graph.initializer:
         if initializer.name in read:
             state.tensors[initializer.name] = gs.Constant(initializer.name, read_array(initializer, initializer.name))
@@ -77,6 +83,10 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
             f"{describe(node)} is of the domain '{shorten(domain)}', {problem}",
             "set the domain if they are the same, else give the operator a name of its own and add it to the target",
         )
+    if node.op_type == "If" and not domain:
+        _step_branches(state, node, custom_shapes)
+        return
+    state.flat.append(node)
     inputs = [state.tensors[name] if name else None for name in node.input]
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -102,6 +112,64 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     elif values is None:
         values = _ask(made, custom_shapes, len(node.output))
     _finish(state, node, made, values)
+
+
+def _step_branches(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None) -> None:
+    """Take the branch of an ``If`` whose condition is constant; both where it is not, and choose between their results."""
+    condition, (then, otherwise) = state.tensors[node.input[0]], branches(node)
+    if np.dtype(condition.dtype) != np.bool_ or math.prod(condition.shape) != 1:
+        told = f"{condition.dtype}{list(condition.shape)}"
+        raise ModelError(f"{describe(node)} has a condition of type {told}", "give it one element of type bool")
+    if isinstance(condition, gs.Constant):
+        _walk_branch(state, then if np.asarray(condition.values).item() else otherwise, node.output, custom_shapes)
+        return
+    hint = _pinning(condition)
+    if hint and (is_heavy(then) or is_heavy(otherwise)):
+        raise UnsupportedError(f"{describe(node)} chooses at run time between branches that take long", hint)
+    results = [[state.known.fresh(f"{name}_{end}") if name else "" for name in node.output] for end in ("then", "else")]
+    try:
+        for branch, names in zip((then, otherwise), results, strict=True):
+            _walk_branch(state, branch, names, custom_shapes)
+    except DeeployError as error:
+        raise type(error)(error.what, hint or error.remedy) from error
+    for name, one, other in zip(node.output, *results, strict=True):
+        if name:
+            _choose(state, node, (one, other, name), hint, custom_shapes)
+
+
+def _choose(state: Trace, node: onnx.NodeProto, names: tuple[str, str, str], hint: str, custom_shapes: CustomShapes | None) -> None:
+    """A result of both branches: ``names`` are those of the first, of the second, and of what is chosen."""
+    one, other = (state.tensors[name] for name in names[:2])
+    if (one.dtype, list(one.shape)) != (other.dtype, list(other.shape)):
+        told = f"{one.dtype}{list(one.shape)} or {other.dtype}{list(other.shape)}"
+        raise UnsupportedError(
+            f"{describe(node)} computes '{shorten(names[2])}' as {told}, as its condition says at run time",
+            hint or "export the model with a fixed condition",
+        )
+    state.read.update((*names[:2], node.input[0]))
+    _step(state, onnx.helper.make_node("Where", [node.input[0], *names[:2]], names[2:], name=node.name), custom_shapes)
+
+
+def _walk_branch(state: Trace, branch: onnx.GraphProto, results: Sequence[str], custom_shapes: CustomShapes | None) -> None:
+    nodes = unfolded(branch, check_and_sort(branch, state.known.taken), results, state.known)
+    state.read.update(name for node in nodes for name in reads(node))
+    for node in nodes:
+        _step(state, node, custom_shapes)
+
+
+def _pinning(condition: gs.Tensor) -> str:
+    """How to make a condition constant: the options for the inputs that it is computed from, where these are settings; else ""."""
+    waiting, seen, found = [condition], set[int](), list[gs.Tensor]()
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
+            continue
+        seen.add(id(tensor))
+        found += [] if tensor.inputs else [tensor]
+        waiting += [source for maker in tensor.inputs for source in maker.inputs]
+    if any(math.prod(tensor.shape) != 1 for tensor in found):
+        return ""
+    return "pin what its condition depends on: " + " ".join(f"--pin '{shorten(tensor.name)}=VALUE'" for tensor in found)
 
 
 def _known(tensor: gs.Tensor) -> np.ndarray:
@@ -168,6 +236,8 @@ def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> g
         if scale.size == 1 and scale.dtype == np.float32:
             real = (value.astype(np.int64) - zero_point.astype(np.int64)).astype(np.float32) * scale.reshape(())
             return gs.Constant(tensor.name, np.asarray(real, np.float32))
+    if node.op_type == "Clip":  # with computed bounds it is Max and Min
+        return tensor
     name = shorten(node.input[position])
     raise UnsupportedError(
         f"{describe(node)} takes its input {position} ('{name}') from run-time values",

@@ -9,17 +9,18 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.graph.target import Target
-from deeploy.quantization.static import Form, Sample, calibration_samples, check_output, inputs_of, load, quantize, run_model
+from deeploy.quantization.static import Form, Sample, calibration_samples, check_output, inputs_of, load, run_model, write_quantised
 from deeploy.report.text import number, table
 
 FORMS = (
@@ -85,14 +86,16 @@ def quantize_for(
     if target.timing is None:
         raise UsageError(f"target {target.name} has no timing, by which forms are chosen", "Name a target with timing, or leave --for out.")
     check_output(output)
-    samples = calibration_samples(inputs_of(load(float_model)), calibration)
+    model, pinned = load(float_model, request.dims, request.pins)
+    samples = calibration_samples(inputs_of(model), calibration, pinned)
+    request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
     with _scratch(output) as folder:
         trials = []
-        expected = run_model(float_model, samples)
+        expected = run_model(model.SerializeToString(), float_model.name, samples)
         for number, form in enumerate(FORMS):
             if on_form is not None:
                 on_form(str(form))
-            trials.append(_tried(form, float_model, calibration, folder / f"{number}.onnx", target, request, samples, expected))
+            trials.append(_tried(form, model, float_model.name, folder / f"{number}.onnx", target, request, samples, expected))
         best = chosen(trials, loss)
         if best is None:
             raise UnsupportedError(
@@ -131,8 +134,8 @@ def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
 
 def _tried(
     form: Form,
-    float_model: Path,
-    calibration: Path,
+    float_model: onnx.ModelProto,
+    name: str,
     result: Path,
     target: Target,
     request: Request,
@@ -140,11 +143,11 @@ def _tried(
     expected: Sequence[np.ndarray],
 ) -> Trial:
     try:
-        quantize(float_model, calibration, result, form)
+        write_quantised(float_model, name, samples, result, form)
         run = compile_networks({"network": result}, target, request).network.predicted
     except DeeployError as error:
         return Trial(form, refused=error.what)
-    got = run_model(result, samples)
+    got = run_model(result.read_bytes(), result.name, samples)
     return Trial(form, round(run.cycles) if run is not None else 0, signal_to_noise(got, expected), agreement(got, expected))
 
 

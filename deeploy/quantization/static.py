@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,8 +24,12 @@ import onnx
 from onnx import numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend import without_branches
+from deeploy.frontend.arrays import without_pinned
+from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.npz import read_arrays, read_headers
+from deeploy.frontend.pins import Pinned, Value, pin
 
 Sample = dict[str, np.ndarray]  # inputs by name
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
@@ -62,7 +66,14 @@ class _Input:
     shape: tuple[int | None, ...]
 
 
-def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Form()) -> int:
+def quantize(
+    float_model: Path,
+    calibration: Path,
+    output: Path,
+    form: Form = Form(),
+    dims: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
+) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
 
     Args:
@@ -72,6 +83,8 @@ def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Fo
             symbolic one counts as 1).
         output: where the quantised model goes; replaced as a whole or left alone.
         form: how it is quantised.
+        dims: extents of symbolic dimensions, which the quantised model has then.
+        pins: values of inputs that become constants.
 
     Returns:
         The number of samples used.
@@ -81,10 +94,17 @@ def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Fo
         ModelError: the model cannot be read, or is quantised already.
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
-    quantizer = _onnxruntime()
-    model = load(float_model)
-    samples = calibration_samples(inputs_of(model), calibration)
+    _onnxruntime()
+    model, pinned = load(float_model, dims or {}, pins or {})
+    samples = calibration_samples(inputs_of(model), calibration, pinned)
     check_output(output)
+    write_quantised(model, float_model.name, samples, output, form)
+    return len(samples)
+
+
+def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample], output: Path, form: Form) -> None:
+    """Quantise a model that ``load`` returned; see ``quantize``."""
+    quantizer = _onnxruntime()
     try:
         with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, _quiet():
             result = Path(folder) / "quantised.onnx"
@@ -93,8 +113,7 @@ def quantize(float_model: Path, calibration: Path, output: Path, form: Form = Fo
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
     except _failures() as error:
-        raise _unsupported("quantise", float_model, error) from error
-    return len(samples)
+        raise _unsupported("quantise", name, error) from error
 
 
 def check_output(output: Path) -> None:
@@ -104,11 +123,11 @@ def check_output(output: Path) -> None:
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
 
 
-def _unsupported(verb: str, model: Path, error: Exception) -> UnsupportedError:
+def _unsupported(verb: str, name: str, error: Exception) -> UnsupportedError:
     """What is said where onnxruntime fails with a model."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UnsupportedError(
-        f"onnxruntime cannot {verb} {shorten(model.name)}: {shorten(lines[-1], 200)}",
+        f"onnxruntime cannot {verb} {shorten(name)}: {shorten(lines[-1], 200)}",
         "check that onnxruntime runs the float model on the calibration data",
     )
 
@@ -140,10 +159,18 @@ def _failures() -> tuple[type[Exception], ...]:
     )
 
 
-def load(path: Path) -> onnx.ModelProto:
-    """Read a float model and bring it to an opset that can hold scales per channel."""
+def load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
+    """Read a float model and bring it to an opset that can hold scales per channel; inputs that are pinned are constants of it.
+
+    Args:
+        dims, pins: as ``quantize`` takes them.
+    """
     what = shorten(path.name)
     model = read_model(path)
+    name_dims(model.graph, dims)
+    pinned = pin(model, pins, dims)
+    model = without_branches(model, dims)
+    fix_dims(model.graph, dims)
     if not model.graph.node:
         raise ModelError(f"{what} holds a graph without operators", "give a complete .onnx file")
     for node in model.graph.node:
@@ -151,9 +178,9 @@ def load(path: Path) -> onnx.ModelProto:
             raise ModelError(f"{what} is quantised already: node {shorten(node.name)} is a {node.op_type}", "compile it as it is")
     opset = opset_version(model)
     if opset >= _LOWEST_OPSET:
-        return model
+        return model, pinned
     try:
-        return onnx.version_converter.convert_version(model, _LOWEST_OPSET)
+        return onnx.version_converter.convert_version(model, _LOWEST_OPSET), pinned
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(
             f"{what} is of opset {opset} and cannot be converted: {shorten(str(error))}",
@@ -172,9 +199,9 @@ def inputs_of(model: onnx.ModelProto) -> list[_Input]:
     return inputs
 
 
-def calibration_samples(inputs: Sequence[_Input], path: Path) -> list[Sample]:
+def calibration_samples(inputs: Sequence[_Input], path: Path, pinned: Sequence[Pinned]) -> list[Sample]:
     """Return the calibration data as one feed per sample."""
-    headers = read_headers(path)
+    headers = without_pinned(path, read_headers(path), [entry.name for entry in inputs], pinned)
     if not all(entry.name in headers for entry in inputs):
         if len(headers) < len(inputs):
             raise UsageError(f"{path} has {len(headers)} arrays, the model has {len(inputs)} inputs", _NOT_AN_NPZ)
@@ -263,7 +290,7 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
     return found
 
 
-def run_model(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
+def run_model(model: bytes, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:
     """Every output of a model, stacked over the samples, as onnxruntime computes it.
 
     Raises:
@@ -275,10 +302,10 @@ def run_model(model: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
 
     try:
         with _quiet():
-            session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
             return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
     except _failures() as error:
-        raise _unsupported("run", model, error) from error
+        raise _unsupported("run", name, error) from error
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ _TYPES = {
     "tensor(uint8)": np.uint8,
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
 }
 
 
@@ -36,7 +39,7 @@ class Session:
         rows is given and returned with these.
         """
         states = self.entry.get("states", ())
-        feeds = [f for f in self.session.get_inputs() if f.name not in {s["past"] for s in states}]
+        feeds = _feeds(self.session, self.entry)
         types = {f.name: _TYPES.get(f.type, np.float32) for f in self.session.get_inputs()}
         shapes = {port["name"]: port["shape"] for port in self.entry["outputs"]}
         results, caches, count = [], dict[str, np.ndarray](), 0
@@ -44,7 +47,7 @@ class Session:
             if not sequence or not caches:
                 caches, count = {s["past"]: np.zeros(_rows(s["shape"], [s["axis"]], 0), types[s["past"]]) for s in states}, 0
             count += self.entry.get("rows", 0)
-            arrays = dict(caches)
+            arrays = {**caches, **{name: value.astype(types[name]) for name, value in _pinned(self.entry, types).items()}}
             for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):
                 live = tuple(map(slice, _rows(port["shape"], port.get("live", ()), count)))
                 arrays[feed.name] = np.asarray(array[live], types[feed.name])
@@ -52,6 +55,18 @@ class Session:
             caches = {s["past"]: array for s, array in zip(states, got[len(self.outputs) :], strict=True)}
             results.append([_padded(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
         return [np.stack(column) for column in zip(*results, strict=True)]
+
+
+def _feeds(session: Any, entry: Document) -> list[Any]:
+    """The inputs of a session that are those of the network: neither states nor pinned."""
+    given = {state["past"] for state in entry.get("states", ())} | {pinned["name"] for pinned in entry.get("pinned", ())}
+    return [feed for feed in session.get_inputs() if feed.name not in given]
+
+
+def _pinned(entry: Document, known: Collection[str]) -> dict[str, np.ndarray]:
+    """The values of pinned inputs that the session still has, by name."""
+    found = [pinned for pinned in entry.get("pinned", ()) if pinned["name"] in known]
+    return {pinned["name"]: np.array(pinned["values"], pinned["type"]).reshape(pinned["shape"]) for pinned in found}
 
 
 def _rows(shape: Sequence[int], axes: Sequence[int], count: int) -> tuple[int, ...]:
@@ -93,7 +108,7 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
     pasts = {state["past"]: state for state in entry.get("states", ())}
     if any(isinstance(f.shape[pasts[f.name]["axis"]], int) for f in loaded.get_inputs() if f.name in pasts):
         return None, "its caches have a fixed length there"
-    feeds, names = [f for f in loaded.get_inputs() if f.name not in pasts], [port["name"] for port in entry["outputs"]]
+    feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
     kinds = {"f32": "float", "s8": "int8", "u8": "uint8", "s32": "int32", "s64": "int64"}
     wanted = [f"tensor({kinds.get(port['type'], '?')})" for port in entry["inputs"]]
     if [f.type for f in feeds] != wanted:

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.frontend import CustomShapes, import_model
+from deeploy.frontend.pins import Value
 
 Spec = tuple[Sequence[int | str | None], int]  # shape and element type of an input
 
@@ -42,12 +43,16 @@ def build(
 
 
 def read(
-    model: onnx.ModelProto, folder: Path, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None
+    model: onnx.ModelProto,
+    folder: Path,
+    dims: Mapping[str, int] | None = None,
+    custom_shapes: CustomShapes | None = None,
+    pins: Mapping[str, Value] | None = None,
 ) -> gs.Graph:
     """Write the model and import it."""
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return import_model(path, dims, custom_shapes)
+    return import_model(path, dims, custom_shapes, pins)
 
 
 def one(

@@ -145,7 +145,7 @@ def node(op: str, inputs: list[str], outputs: list[str], **attributes: object) -
     return helper.make_node(op, inputs, outputs, name=f"node {outputs[0]}", **attributes)
 
 
-BRANCH = helper.make_graph([helper.make_node("Relu", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", 1, [2])])
+BODY = helper.make_graph([helper.make_node("Relu", ["x"], ["b"])], "body", [], [helper.make_tensor_value_info("b", 1, [2])])
 MALFORMED = {
     "cycle": ([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])], ["b"], ModelError, "cycle"),
     "nobody produces": ([node("Add", ["x", "ghost"], ["y"])], ["y"], ModelError, "ghost"),
@@ -155,7 +155,7 @@ MALFORMED = {
     "outputs of one name": ([node("Relu", ["x"], ["y"])], ["y", "y"], ModelError, "two graph outputs"),
     "no outputs": ([node("Relu", ["x"], ["y"])], [], ModelError, "no outputs"),
     "input is output": ([], ["x"], UnsupportedError, "Identity"),
-    "control flow": ([node("If", ["x"], ["y"], then_branch=BRANCH, else_branch=BRANCH)], ["y"], UnsupportedError, "subgraph"),
+    "loop": ([node("Loop", ["x"], ["y"], body=BODY)], ["y"], UnsupportedError, "subgraph"),
     "sequence": ([node("SequenceConstruct", ["x"], ["s"]), node("SequenceLength", ["s"], ["y"])], ["y"], UnsupportedError, "'s'"),
     "string": ([node("Cast", ["x"], ["y"], to=TensorProto.STRING)], ["y"], UnsupportedError, "string"),
     "float64": ([node("Cast", ["x"], ["y"], to=TensorProto.DOUBLE)], ["y"], UnsupportedError, "'y' has elements of type float64"),
@@ -211,6 +211,7 @@ def test_symbolic_dimensions(tmp_path: Path) -> None:
     model = build([relu], {"x": f32("batch", 3, "width")}, ["y"])
     assert read(model, tmp_path, {"batch": 2, "width": 5}).outputs[0].shape == [2, 3, 5]
     refuses(UnsupportedError, "--dim 'width=VALUE'", lambda: read(model, tmp_path, {"batch": 2}))
+    refuses(UnsupportedError, "--dim 'batch=1' --dim 'width=VALUE'", lambda: read(model, tmp_path))
     refuses(UsageError, "'height'", lambda: read(model, tmp_path, {"batch": 2, "width": 5, "height": 1}))
     refuses(UsageError, "negative", lambda: read(model, tmp_path, {"batch": -2, "width": 5}))
     unnamed = build([relu], {"x": f32(None, 3)}, ["y"])
@@ -267,3 +268,12 @@ def test_the_root_mean_square_norm_of_the_dialect(tmp_path: Path, domain: str, n
     del node.attribute[:]
     with pytest.raises(UnsupportedError, match="RMSNorm"):
         read(build([node], {"x": f32(2, 3)}, ["y"], constants), tmp_path)
+
+
+def test_dimensions_without_a_name(tmp_path: Path) -> None:
+    nodes = [helper.make_node("ReduceSum", ["s"], ["t"]), helper.make_node("Add", ["x", "t"], ["y"])]
+    model = build(nodes, {"x": f32(None, None), "s": f32(2, None, 3)}, ["y"])
+    assert [t.shape for t in read(model, tmp_path, {"x:0": 1, "x:1": 7, "s:1": 5}).inputs] == [[1, 7], [2, 5, 3]]
+    assert [t.shape for t in read(model, tmp_path, {"batch": 1, "samples": 7}).inputs] == [[1, 7], [2, 1, 3]]
+    refuses(UnsupportedError, "--dim 'x:0=VALUE' --dim 'x:1=VALUE' --dim 's:1=VALUE'", lambda: read(model, tmp_path))
+    refuses(UsageError, "'batch'", lambda: read(model, tmp_path, {"batch": 1}))

@@ -1,0 +1,82 @@
+"""Branches of an ``If`` as nodes of the graph that it is in: under names that are free there.
+
+A branch defines names of its own and reads those around it. Copies of its nodes keep their names where these are free; a constant of the
+branch becomes a node ``Constant``, and each result is handed on by an ``Identity``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from deeploy.frontend.structure import graphs, subgraphs
+
+# What takes too long to be computed for nothing.
+_HEAVY = ("Attention", "Conv", "GRU", "Gemm", "LSTM", "MatMul", "RNN")
+
+
+@dataclass
+class Names:
+    """Names of tensors: those ``taken`` in the graph around all branches, and those that the model has ``anywhere``."""
+
+    taken: set[str]
+    anywhere: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: onnx.GraphProto) -> Names:
+        return cls(set(_defined(graph)), frozenset(name for inner in graphs(graph) for name in _defined(inner)))
+
+    def fresh(self, name: str) -> str:
+        """``name`` where it is free, else one made from it; it is taken then."""
+        found, number = name, 2
+        while found in self.taken or (number > 2 and found in self.anywhere):
+            found, number = f"{name}_{number}", number + 1
+        self.taken.add(found)
+        return found
+
+
+def _defined(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names that a graph gives to tensors."""
+    yield from (value.name for value in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (name for node in graph.node for name in node.output if name)
+
+
+def unfolded(branch: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], results: Sequence[str], names: Names) -> list[onnx.NodeProto]:
+    """Copies of the nodes of a branch that compute ``results``, for the graph around it.
+
+    Args:
+        nodes: of the branch, sorted.
+        results: names of its outputs outside.
+        names: those in use; those of the copies are added.
+    """
+    own = {name: names.fresh(name) for name in _defined(branch)}
+    made = [helper.make_node("Constant", [], [own[tensor.name]], value=tensor) for tensor in branch.initializer]
+    for node in nodes:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        _rename(copy, own)
+        copy.output[:] = [own.get(name, name) for name in copy.output]
+        made.append(copy)
+    ends = zip(branch.output, results, strict=True)
+    return made + [helper.make_node("Identity", [own.get(inner.name, inner.name)], [name]) for inner, name in ends if name]
+
+
+def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    """Read tensors under other names, also in the graphs that a node holds, where these do not define the names anew."""
+    node.input[:] = [names.get(name, name) for name in node.input]
+    for graph in subgraphs(node):
+        own = set(_defined(graph))
+        left = {name: other for name, other in names.items() if name not in own}
+        for inner in graph.node:
+            _rename(inner, left)
+        for value in graph.output:
+            value.name = left.get(value.name, value.name)
+
+
+def is_heavy(branch: onnx.GraphProto) -> bool:
+    """Whether a branch holds operators that multiply matrices, or run over a sequence."""
+    return any(part in node.op_type for graph in graphs(branch) for node in graph.node for part in _HEAVY)
