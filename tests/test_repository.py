@@ -55,7 +55,6 @@ ARROWS = {
 BESIDE = {"explore", "devices", "generation", "bringup", "quantization"}  # what no other part may import
 KNOWN_CIRCLES = {  # imports that are still to be turned around
     ("deeploy.graph.expr", "deeploy.graph.nest"),
-    ("deeploy.midend.front", "deeploy.midend.candidates"),
 }
 TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}
 
@@ -64,6 +63,7 @@ TARGETS_MAY_IMPORT = {"target", "graph", "operators", "errors", "frontend"}
 FOREIGN = {
     "deeploy/verification/onnxruntime_tensors.py": {"Clip"},
     "deeploy/explore/zigzag.py": {"Conv"},
+    "deeploy/quantization/losses.py": {"Clip"},
     "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
 }
 

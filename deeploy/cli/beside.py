@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names
-from deeploy.errors import UsageError
+from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names, words
+from deeploy.errors import UsageError, shorten
+from deeploy.quantization.form import ACTIVATIONS, METHODS, Form
 
 app = typer.Typer()
 MOST_LOSS = 100  # decibel
+_Word = TypeVar("_Word", bound=str)
 
 
 @app.command()
@@ -22,6 +25,28 @@ def quantize(
     calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of one per channel.")] = False,
+    activations: Annotated[
+        str | None,
+        typer.Option(
+            "--activations",
+            metavar="|".join(ACTIVATIONS),
+            help="Element type of activations; int8 by default.",
+            autocompletion=words(*ACTIVATIONS),
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="|".join(METHODS),
+            help="How ranges follow from samples: their limits (default), the least loss of information, or 99.999 % of elements.",
+            autocompletion=words(*METHODS),
+        ),
+    ] = None,
+    keep: Annotated[list[str] | None, typer.Option("--keep", metavar="NODE", help="A node that stays in float; any number.")] = None,
+    int16: Annotated[
+        list[str] | None, typer.Option("--int16", metavar="NODE", help="A node whose outputs get 16 bits; any number.")
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -36,19 +61,44 @@ def quantize(
     as_json: JsonOption = False,
 ) -> None:
     """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
-    from deeploy.quantization.static import Form
-    from deeploy.quantization.static import quantize as static_quantisation
-
     if target is None:
-        form = Form(per_channel=not per_tensor)
-        samples = static_quantisation(model, calibrate, output, form, dims_of(dim), pins_of(pin))
-        show(json.dumps({"output": str(output), "form": str(form), "samples": samples}) if as_json else f"wrote {output}")
+        kinds = _one(activations, ACTIVATIONS, "--activations"), _one(method, METHODS, "--method")
+        form = Form(not per_tensor, kinds[0], method=kinds[1], keep=tuple(keep or ()), wide=tuple(int16 or ()))
+        _quantize(model, calibrate, output, form, dims_of(dim), pins_of(pin), as_json)
         return
-    if per_tensor:
-        raise UsageError("--per-tensor with --for", "--for tries both; leave one of them out.")
+    for option, is_given in {
+        **{"--per-tensor": per_tensor, "--activations": activations, "--method": method},
+        **{"--keep": keep, "--int16": int16},
+    }.items():
+        if is_given:
+            raise UsageError(f"{option} with --for", "--for tries forms of its own; leave one of them out.")
     if not 0 <= loss <= MOST_LOSS:
         raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
     _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), as_json)
+
+
+def _one(given: str | None, known: Sequence[_Word], option: str) -> _Word:
+    """The word that was given, or the first."""
+    if given is not None and given not in known:
+        raise UsageError(f"{option} {shorten(given)} is unknown", f"Use one of {', '.join(known)}.")
+    return next((word for word in known if word == given), known[0])
+
+
+def _quantize(
+    model: Path, calibrate: Path, output: Path, form: Form, dims: Mapping[str, int], pins: Mapping[str, Sequence[float]], as_json: bool
+) -> None:
+    from deeploy.quantization.losses import compare
+    from deeploy.quantization.static import check_output, quantiser, read, write_quantised
+
+    quantiser()
+    source, samples = read(model, calibrate, dims, pins)
+    check_output(output)
+    write_quantised(source, model.name, samples, output, form)
+    found = compare(source, model.name, samples, output)
+    if as_json:
+        show(json.dumps({"output": str(output), "form": str(form), **found.contents()}))
+        return
+    show(f"{found.summary()}\nwrote {output} ({form})")
 
 
 def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss: float, choices: Choices, as_json: bool) -> None:

@@ -20,7 +20,10 @@ from deeploy.driver.compile import compile_networks
 from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.graph.target import Target
-from deeploy.quantization.static import Form, Sample, calibration_samples, check_output, inputs_of, load, run_model, write_quantised
+from deeploy.quantization.form import Form
+from deeploy.quantization.losses import agreement, run_model, signal_to_noise
+from deeploy.quantization.samples import Sample
+from deeploy.quantization.static import check_output, read, write_quantised
 from deeploy.report.text import number, table
 
 FORMS = (
@@ -31,7 +34,6 @@ FORMS = (
     Form(per_channel=False, symmetric=True),
     Form(symmetric=True, powers=True),
 )
-EXACT = 200.0  # decibel that stand for no noise at all
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,7 @@ def quantize_for(
     if target.timing is None:
         raise UsageError(f"target {target.name} has no timing, by which forms are chosen", "Name a target with timing, or leave --for out.")
     check_output(output)
-    model, pinned = load(float_model, request.dims, request.pins)
-    samples = calibration_samples(inputs_of(model), calibration, pinned)
+    model, samples = read(float_model, calibration, request.dims, request.pins)
     request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
     with _scratch(output) as folder:
         trials = []
@@ -149,19 +150,3 @@ def _tried(
         return Trial(form, refused=error.what)
     got = run_model(result.read_bytes(), result.name, samples)
     return Trial(form, round(run.cycles) if run is not None else 0, signal_to_noise(got, expected), agreement(got, expected))
-
-
-def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """10 log10 of the sum of squares of what is expected over that of the differences, in decibel; of floats alone."""
-    pairs = [(g.astype(np.float64), e.astype(np.float64)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f"]
-    signal, noise = (float(sum((part**2).sum() for part in parts)) for parts in ([e for _, e in pairs], [g - e for g, e in pairs]))
-    return EXACT if not noise else min(EXACT, float(10 * np.log10(signal / noise))) if signal else 0.0
-
-
-def agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:
-    """The share of rows, along the last axis, whose largest element is at the same place."""
-    pairs = [
-        (g.argmax(-1), e.argmax(-1)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f" and e.ndim > 1 and e.shape[-1] > 1
-    ]
-    same = [g == e for g, e in pairs]
-    return float(np.mean(np.concatenate([s.ravel() for s in same]))) if same else None

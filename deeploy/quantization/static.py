@@ -2,22 +2,23 @@
 
 What is decided here is only what surrounds the quantiser: that the model is of an opset whose DequantizeLinear has an
 axis, which slices of the calibration arrays make one sample, and that an output file is whole or absent. Scales and
-zero points are onnxruntime's: the minimum and maximum that each tensor takes over the samples; weights are symmetric int8,
-biases int32. Where scales are to be powers of two, they are onnxruntime's, rounded up.
+zero points are onnxruntime's; weights are symmetric int8, biases int32. Where scales are to be powers of two, they are
+onnxruntime's, rounded up. Where it fails, simpler forms are tried, to say what works.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -25,52 +26,29 @@ from onnx import numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import without_branches
-from deeploy.frontend.arrays import without_pinned
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
-from deeploy.frontend.npz import read_arrays, read_headers
 from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.quantization.form import DEFAULT, Form
+from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
 
-Sample = dict[str, np.ndarray]  # inputs by name
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
-_NOT_AN_NPZ = "--calibrate takes an .npz with one array per input of the model, samples stacked on the first axis"
 
 
-@dataclass(frozen=True)
-class Form:
-    """How a network is quantised.
-
-    Attributes:
-        per_channel: one scale per output channel of a weight instead of one per weight.
-        activations: element type of the activations.
-        symmetric: the zero point of every activation is that of its type's middle.
-        powers: every scale is a power of two.
-    """
-
-    per_channel: bool = True
-    activations: Literal["int8", "uint8"] = "int8"
-    symmetric: bool = False
-    powers: bool = False
-
-    def __str__(self) -> str:
-        parts = (self.activations, "per channel" if self.per_channel else "per tensor")
-        return ", ".join((*parts, *["symmetric"] * self.symmetric, *["scales of 2^n"] * self.powers))
-
-
-@dataclass(frozen=True)
-class _Input:
-    """A graph input: its element type and its shape, None where a dimension is symbolic."""
-
-    name: str
-    dtype: np.dtype
-    shape: tuple[int | None, ...]
+# What is tried where onnxruntime fails: the options that say so, and what they change.
+_SIMPLER: tuple[tuple[str, Callable[[Form], Form]], ...] = (
+    ("--per-tensor", lambda form: replace(form, per_channel=False)),
+    ("--activations uint8", lambda form: replace(form, activations="uint8")),
+    ("--method minmax", lambda form: replace(form, method="minmax")),
+    ("--per-tensor --activations uint8 --method minmax", lambda form: Form(per_channel=False, activations="uint8", keep=form.keep)),
+)
 
 
 def quantize(
     float_model: Path,
     calibration: Path,
     output: Path,
-    form: Form = Form(),
+    form: Form = DEFAULT,
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, Value] | None = None,
 ) -> int:
@@ -90,30 +68,58 @@ def quantize(
         The number of samples used.
 
     Raises:
-        UsageError: onnxruntime is missing, or the calibration data or the output path cannot be used.
+        UsageError: onnxruntime is missing; the calibration data or the output path cannot be used; the model does not have what
+            ``form``, ``dims`` or ``pins`` name.
         ModelError: the model cannot be read, or is quantised already.
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
-    _onnxruntime()
-    model, pinned = load(float_model, dims or {}, pins or {})
-    samples = calibration_samples(inputs_of(model), calibration, pinned)
+    quantiser()
+    model, samples = read(float_model, calibration, dims or {}, pins or {})
     check_output(output)
     write_quantised(model, float_model.name, samples, output, form)
     return len(samples)
 
 
+def read(float_model: Path, calibration: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, list[Sample]]:
+    """A float model and its samples; arguments and errors are those of ``quantize``."""
+    model, pinned = _load(float_model, dims, pins)
+    return model, calibration_samples(inputs_of(model), calibration, pinned)
+
+
 def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample], output: Path, form: Form) -> None:
-    """Quantise a model that ``load`` returned; see ``quantize``."""
-    quantizer = _onnxruntime()
+    """Quantise a model that ``read`` returned; see ``quantize``."""
+    quantizer = quantiser()
+    _check_names(model, form)
     try:
-        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, _quiet():
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, quiet():
             result = Path(folder) / "quantised.onnx"
-            _run(quantizer, model, samples, result, form)
+            try:
+                _run(quantizer, model, samples, result, form)
+            except failures() as error:
+                raise unsupported("quantise", name, error, _working(quantizer, model, samples, result, form)) from error
             os.replace(result, output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
-    except _failures() as error:
-        raise _unsupported("quantise", name, error) from error
+
+
+def _check_names(model: onnx.ModelProto, form: Form) -> None:
+    """Raise UsageError where nodes are named that the model does not have."""
+    known = {node.name for node in model.graph.node}
+    for option, names in (("--keep", form.keep), ("--int16", form.wide)):
+        for name in names:
+            if name not in known:
+                listed = ", ".join(shorten(node.name) for node in model.graph.node[:5])
+                raise UsageError(f"{option} {shorten(name)}: the model has no such node", f"Its first nodes are {listed}.")
+
+
+def _working(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample], result: Path, form: Form) -> str:
+    """The options by which onnxruntime does quantise a model; empty: none of those that are tried."""
+    for options, change in _SIMPLER:
+        if change(form) != form:
+            with contextlib.suppress(*failures()):
+                _run(quantizer, model, samples, result, change(form))
+                return options
+    return ""
 
 
 def check_output(output: Path) -> None:
@@ -123,16 +129,17 @@ def check_output(output: Path) -> None:
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
 
 
-def _unsupported(verb: str, name: str, error: Exception) -> UnsupportedError:
-    """What is said where onnxruntime fails with a model."""
+def unsupported(verb: str, name: str, error: Exception, working: str = "") -> UnsupportedError:
+    """What is said where onnxruntime fails with a model; ``working`` are options with which it does not."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return UnsupportedError(
         f"onnxruntime cannot {verb} {shorten(name)}: {shorten(lines[-1], 200)}",
-        "check that onnxruntime runs the float model on the calibration data",
+        f"It can with {working}." if working else "check that onnxruntime runs the float model on the calibration data",
     )
 
 
-def _onnxruntime() -> ModuleType:
+def quantiser() -> ModuleType:
+    """onnxruntime's package of that name; raises UsageError where it is missing."""
     try:
         from onnxruntime import quantization
     except ImportError as error:
@@ -141,7 +148,7 @@ def _onnxruntime() -> ModuleType:
     return module
 
 
-def _failures() -> tuple[type[Exception], ...]:
+def failures() -> tuple[type[Exception], ...]:
     """The exceptions that onnxruntime and its quantiser raise on a model that they cannot handle."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -159,11 +166,13 @@ def _failures() -> tuple[type[Exception], ...]:
     )
 
 
-def load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
+def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
     """Read a float model and bring it to an opset that can hold scales per channel; inputs that are pinned are constants of it.
 
     Args:
         dims, pins: as ``quantize`` takes them.
+
+    Nodes without names get some, by which onnxruntime and options know them.
     """
     what = shorten(path.name)
     model = read_model(path)
@@ -176,6 +185,10 @@ def load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tupl
     for node in model.graph.node:
         if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
             raise ModelError(f"{what} is quantised already: node {shorten(node.name)} is a {node.op_type}", "compile it as it is")
+    taken = {node.name for node in model.graph.node}
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or next(name for n in count(number) if (name := f"{node.op_type}_{n}") not in taken)
+        taken.add(node.name)
     opset = opset_version(model)
     if opset >= _LOWEST_OPSET:
         return model, pinned
@@ -186,59 +199,6 @@ def load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tupl
             f"{what} is of opset {opset} and cannot be converted: {shorten(str(error))}",
             f"export the model with opset {_LOWEST_OPSET} or newer",
         ) from error
-
-
-def inputs_of(model: onnx.ModelProto) -> list[_Input]:
-    constants = {tensor.name for tensor in model.graph.initializer}
-    inputs = []
-    for value in model.graph.input:
-        tensor = value.type.tensor_type
-        if value.name not in constants:
-            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
-            inputs.append(_Input(value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape))
-    return inputs
-
-
-def calibration_samples(inputs: Sequence[_Input], path: Path, pinned: Sequence[Pinned]) -> list[Sample]:
-    """Return the calibration data as one feed per sample."""
-    headers = without_pinned(path, read_headers(path), [entry.name for entry in inputs], pinned)
-    if not all(entry.name in headers for entry in inputs):
-        if len(headers) < len(inputs):
-            raise UsageError(f"{path} has {len(headers)} arrays, the model has {len(inputs)} inputs", _NOT_AN_NPZ)
-        headers = dict(zip((entry.name for entry in inputs), headers.values(), strict=False))
-    arrays = read_arrays(path, {entry.name: headers[entry.name] for entry in inputs})
-    stacks = {entry.name: _stack(entry, arrays[entry.name]) for entry in inputs}
-    counts = {name: len(stack) for name, stack in stacks.items()}
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{shorten(name)}: {count}" for name, count in counts.items())
-        raise UsageError(f"{path} has different numbers of samples for the inputs ({shown})", "stack equally many samples for every input")
-    if not all(counts.values()):
-        raise UsageError(f"{path} holds no sample", _NOT_AN_NPZ)
-    return [{name: stack[index] for name, stack in stacks.items()} for index in range(next(iter(counts.values()), 0))]
-
-
-def _stack(entry: _Input, array: np.ndarray) -> np.ndarray:
-    """Return ``array`` as [samples, *shape of the input], of the input's element type."""
-    rank = len(entry.shape)
-    sample = entry.shape
-    if array.ndim == rank and rank > 0:
-        sample = (entry.shape[0] or 1, *array.shape[1:])
-    elif array.ndim == rank + 1:
-        sample = array.shape[1:]
-    fits = array.ndim in (rank, rank + 1) and all(want is None or want == got for want, got in zip(entry.shape, sample, strict=True))
-    if not fits or (array.ndim == rank and rank > 0 and array.shape[0] % (sample[0] or 1)):
-        want = ",".join("?" if extent is None else str(extent) for extent in entry.shape)
-        raise UsageError(
-            f"calibration of input {shorten(entry.name)} has shape {list(array.shape)}, the input is [{want}]",
-            "give it the input's shape, samples stacked on the first axis or on a new one before it",
-        )
-    values = array.astype(entry.dtype)
-    if array.dtype.kind not in "biuf" or not np.isfinite(array).all() or (entry.dtype.kind in "biu" and not np.array_equal(values, array)):
-        raise UsageError(
-            f"calibration of input {shorten(entry.name)} has values that {entry.dtype} cannot hold",
-            "give finite numbers in the range of the input's type",
-        )
-    return values.reshape(-1, *sample)
 
 
 class _Reader:
@@ -258,7 +218,11 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     source, prepared = result.with_name("float.onnx"), result.with_name("prepared.onnx")
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    every = onnx.load(prepared).graph
+    kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
     options: dict[str, object] = {"ActivationSymmetric": form.symmetric}
+    if form.wide:
+        options["TensorQuantOverrides"] = _wide(quantizer, prepared, form, kind)
     for turn in range(1 + form.powers):
         quantizer.quantize_static(
             prepared,
@@ -266,12 +230,27 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
             _Reader(samples),
             quant_format=quantizer.QuantFormat.QDQ,
             per_channel=form.per_channel,
-            activation_type={"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8}[form.activations],
+            activation_type=kind,
             weight_type=quantizer.QuantType.QInt8,
+            nodes_to_exclude=[node.name for node in every.node if node.name in form.keep],
+            calibrate_method=getattr(quantizer.CalibrationMethod, {"minmax": "MinMax"}.get(form.method, form.method.capitalize())),
             extra_options=options,
         )
         if form.powers and turn == 0:
-            options["TensorQuantOverrides"] = _powers(onnx.load(result), {tensor.name for tensor in onnx.load(prepared).graph.initializer})
+            options["TensorQuantOverrides"] = _powers(onnx.load(result), {tensor.name for tensor in every.initializer})
+
+
+def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[str, list[dict[str, object]]]:
+    """The outputs of nodes that have 16 bits, and where they are converted, as onnxruntime takes them."""
+    from onnxruntime.quantization.execution_providers.qnn.mixed_precision_overrides_utils import MixedPrecisionTensorQuantOverridesFixer
+    from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
+
+    loaded = onnx.load(model)
+    outputs = [name for node in loaded.graph.node if node.name in form.wide for name in node.output]
+    helper = TensorQuantOverridesHelper({name: [{"quant_type": quantizer.QuantType.QInt16}] for name in outputs})
+    MixedPrecisionTensorQuantOverridesFixer.create_from_model(helper, loaded, kind).apply(kind, form.symmetric)
+    found: dict[str, list[dict[str, object]]] = helper.get_dict()
+    return found
 
 
 def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[str, object]]]:
@@ -290,26 +269,8 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
     return found
 
 
-def run_model(model: bytes, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:
-    """Every output of a model, stacked over the samples, as onnxruntime computes it.
-
-    Raises:
-        UsageError: onnxruntime is missing.
-        UnsupportedError: it cannot run the model, or outputs of samples differ in shape.
-    """
-    _onnxruntime()
-    import onnxruntime
-
-    try:
-        with _quiet():
-            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-            return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
-    except _failures() as error:
-        raise _unsupported("run", name, error) from error
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
     import onnxruntime
 
@@ -317,7 +278,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     onnxruntime.set_default_logger_severity(4)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -15,8 +15,10 @@ import deeploy
 from deeploy.cli import app
 from deeploy.driver.request import Request
 from deeploy.errors import UnsupportedError, UsageError
-from deeploy.quantization.forms import FORMS, Trial, agreement, chosen, quantize_for, signal_to_noise
-from deeploy.quantization.static import Form, quantize
+from deeploy.quantization.form import Form
+from deeploy.quantization.forms import FORMS, Trial, chosen, quantize_for
+from deeploy.quantization.losses import agreement, signal_to_noise
+from deeploy.quantization.static import quantize
 from deeploy.target import load
 
 RANDOM = np.random.default_rng(3)
@@ -119,7 +121,8 @@ def test_an_output_that_cannot_be_written_is_said_at_once(network: tuple[Path, P
 def test_the_command(network: tuple[Path, Path], tmp_path: Path) -> None:
     command = ["quantize", str(network[0]), "--calibrate", str(network[1]), "-o", str(tmp_path / "q.onnx")]
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    assert told == {"output": str(tmp_path / "q.onnx"), "form": "int8, per channel", "samples": 6}
+    assert (told["output"], told["form"], told["samples"]) == (str(tmp_path / "q.onnx"), "int8, per channel", 6)
+    assert [layer["node"] for layer in told["layers"]] == ["product", "relu", "flatten"] and 10 < told["signal_to_noise"] < 80
     result = CliRunner().invoke(app, [*command, "--for", "siracusa", "--engines", "cluster"])
     lines = result.stdout.splitlines()
     assert result.exit_code == 0 and len(lines) == 2 + len(FORMS) and sum("chosen" in line for line in lines) == 1
@@ -128,6 +131,9 @@ def test_the_command(network: tuple[Path, Path], tmp_path: Path) -> None:
     for more, problem in (
         (["--for", "generic"], "has no timing"),
         (["--for", "siracusa", "--per-tensor"], "--per-tensor with --for"),
+        (["--for", "siracusa", "--method", "entropy"], "--method with --for"),
+        (["--method", "guess"], "--method guess is unknown"),
+        (["--keep", "conv", "--int16", "absent"], "--int16 absent: the model has no such node"),
         (["--for", "siracusa", "--loss", "-1"], "--loss -1"),
     ):
         failed = CliRunner().invoke(app, [*command, *more]).exception

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError
-from deeploy.quantization.static import Form, quantize
+from deeploy.quantization.form import Form
+from deeploy.quantization.static import quantize
 
 RANDOM = np.random.default_rng(7)
 WEIGHTS = RANDOM.normal(size=(4, 2, 3, 3)).astype(np.float32) * np.array([1, 8, 64, 512], np.float32).reshape(4, 1, 1, 1)
