@@ -265,7 +265,7 @@ GATHERING = (
 )
 BY_TWO = ("oh ow/2 k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow/2 k/4", "oh ow/2 k<4 fh fw c")
 BY_ONE = ("oh ow k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow k<4 fh fw c")
-COLUMNS = ("oh k/4", "oh k", "k/4", "oh ow k<4")
+COLUMNS = ("oh/2 k/4", "oh/2 k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
@@ -289,8 +289,8 @@ PULP = (
     Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
-    Family("pulp_depthwise 1", forms(_depthwise, DEPTHWISE), COLUMNS, "oh ow k/4"),
-    Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh ow k/4"),
+    Family("pulp_depthwise 1", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
+    Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")

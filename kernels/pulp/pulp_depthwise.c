@@ -1,155 +1,264 @@
 #include "pulp_depthwise.h"
 
-/* Four channels and some positions of y at a time, in two steps with small loops: a core holds 512 bytes of
- * instructions. First the columns under the positions. What three rows of x hold at one place is three words, one byte
- * per channel; shuffles turn them into one word per channel, with a byte per row. Then channel by channel: a position
- * takes three columns, an inner product each. The fourth byte of a column is anything, that of a filter's word is zero.
+#include <stddef.h>
+
+/* Four channels of pairs of neighbouring rows of y at a time, in two steps with small loops: a core holds 512 bytes of
+ * instructions. First the columns under the positions: what the rows of x hold at one place is one word each, one byte
+ * per channel; shuffles turn four of them into one word per channel, with a byte per row. Where a pair reads five rows,
+ * words of the last three follow, with anything in their fourth byte. Then channel by channel: a position takes three
+ * columns, an inner product each for both rows of y.
  */
-enum { SDOT_UNSIGNED = (X_T)-1 > 0 };
+enum { SDOT_UNSIGNED = (X_T)-1 > 0, ROWS = STRIDE_H + 3, WORDS = 4 * STRIDE_H };
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
     return SDOT_UNSIGNED ? xp_sdotusp(x, w, acc) : xp_sdotsp(x, w, acc);
 }
 
-/* The three words of each of four filters; the last one ends with the filter. */
-static void load_filters(uint32_t *words, const W_T *w) {
-    for (int c = 0; c < 4; c++, w += 9, words += 3) {
-        words[0] = xp_load(w) & 0xffffff, words[1] = xp_load(w + 3) & 0xffffff, words[2] = xp_load(w + 5) >> 8;
-    }
-}
+/* A box of y, and the columns of x under each of its pairs of rows: those outside x, and those inside from `x` on. */
+struct box {
+    int rows, count;               /* rows, of which the last pair may begin one earlier; positions in each */
+    int ih, before, inside, after; /* the first row of x; columns */
+    const X_T *x;                  /* in row 0 */
+};
 
-/* Where column iw of a row begins, and how far it is to the next one; a row outside x repeats the zero point. */
+/* Where columns of a row begin, and how far it is to the next one; a row outside x repeats the zero point. */
 struct walk {
     const uint8_t *at;
     int step;
 };
 
-static inline struct walk row_at(const struct pulp_depthwise *k, const X_T *image, int ih, int iw,
-                                 const uint32_t *zero_points) {
-    if (ih < 0 || ih >= k->height) return (struct walk){(const uint8_t *)zero_points, 0};
-    return (struct walk){(const uint8_t *)(image + ih * k->x_row + iw * k->x_column), k->x_column};
+static inline struct walk row_at(const struct pulp_depthwise *k, const X_T *x, int ih, const uint32_t *zero_points) {
+    if ((unsigned)ih >= (unsigned)k->height) return (struct walk){(const uint8_t *)zero_points, 0};
+    return (struct walk){(const uint8_t *)(x + ih * k->x_row), k->x_column};
 }
 
 static inline uint32_t *fill_columns(uint32_t *to, int count, uint32_t word) {
-    for (; count > 0; count--, to += 4) to[0] = to[1] = to[2] = to[3] = word;
+    for (count *= STRIDE_H; count > 0; count--, to += 4) to[0] = to[1] = to[2] = to[3] = word;
     return to;
 }
 
-/* A box of y: rows, positions in each, and how many columns lie in between from row to row. */
-struct box {
-    int rows, count, columns;
-};
-
-/* columns[4 * i + channel] for the columns iw + i of the rows from ih on, for one row of the box after the other. */
-OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const X_T *image, int ih, int iw, struct box box,
-                              uint32_t *to) {
-    const uint32_t zero_points = (uint8_t)k->zero_point * 0x01010101u;
-    const uint32_t even_bytes = 0x06020400, odd_bytes = 0x07030501, third_bytes = 0x06060302, fourth_bytes = 0x07070302;
-    const int wide = (box.count - 1) * STRIDE_W + 3, before = iw >= 0 ? 0 : -iw < wide ? -iw : wide;
-    const int most = k->width - iw - before, inside = most < 0 ? 0 : most < wide - before ? most : wide - before;
-    const int after = wide - before - inside;
-    iw += before;
-    for (int row = box.rows; row > 0; row--, ih += k->stride_h) {
-        uint32_t *const begin = to;
-        to = fill_columns(to, before, zero_points);
-        struct walk a = row_at(k, image, ih, iw, &zero_points), b = row_at(k, image, ih + 1, iw, &zero_points);
-        struct walk c = row_at(k, image, ih + 2, iw, &zero_points);
 #ifdef XPULP_INSN
-        if (inside)
-            __asm__ volatile(
-                ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 15*2\n"
-                ".insn r 0x0b, 7, 0x10, t0, %[a], %[as]\n.insn r 0x0b, 7, 0x10, t1, %[b], %[bs]\n"
-                ".insn r 0x0b, 7, 0x10, t2, %[c], %[cs]\nmv t3, t0\n"
-                ".insn r 0x57, 1, 0x64, t3, t1, %[even]\n.insn r 0x57, 1, 0x64, t0, t1, %[odd]\n"
-                "srli t5, t2, 8\n.insn r 0x57, 0, 0x68, t4, t2, t3\n.insn r 0x57, 0, 0x68, t5, t5, t0\n"
-                ".insn r 0x57, 1, 0x64, t3, t2, %[third]\n.insn r 0x57, 1, 0x64, t0, t2, %[fourth]\n"
-                ".insn s 0x2b, 2, t4, 4(%[to])\n.insn s 0x2b, 2, t5, 4(%[to])\n"
-                ".insn s 0x2b, 2, t3, 4(%[to])\n.insn s 0x2b, 2, t0, 4(%[to])\n.option pop\n"
-                : [a] "+r"(a.at), [b] "+r"(b.at), [c] "+r"(c.at), [to] "+r"(to)
-                : [n] "r"(inside), [as] "r"(a.step), [bs] "r"(b.step), [cs] "r"(c.step), [even] "r"(even_bytes),
-                  [odd] "r"(odd_bytes), [third] "r"(third_bytes), [fourth] "r"(fourth_bytes)
-                : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+#define LOAD(to, row) ".insn r 0x0b, 7, 0x10, " to ", %[" row "], %[" row "_step]\n"
+#define SHUFFLE(to, by, mask) ".insn r 0x57, 1, 0x64, " to ", " by ", %[" mask "]\n"
+#define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
+#define STORE(from) ".insn s 0x2b, 2, " from ", 4(%[to])\n"
+#define FOUR                                                                                                    \
+    "mv t4, t0\nmv t5, t2\n" SHUFFLE("t4", "t1", "even") SHUFFLE("t0", "t1", "odd") SHUFFLE("t5", "t3", "even") \
+        SHUFFLE("t2", "t3", "odd") PACK("t1", "t5", "t4") PACK("t3", "t2", "t0") SHUFFLE("t4", "t5", "upper")   \
+            SHUFFLE("t0", "t2", "upper") STORE("t1") STORE("t3") STORE("t4") STORE("t0")
+#if STRIDE_H == 2
+#define FIFTH LOAD("t6", "e")
+#define THREE                                                                                     \
+    "srli t4, t6, 8\n" PACK("t1", "t6", "t5") PACK("t3", "t4", "t2") SHUFFLE("t5", "t6", "upper") \
+        SHUFFLE("t2", "t4", "upper") STORE("t1") STORE("t3") STORE("t5") STORE("t2")
 #else
-        for (int i = 0; i < inside; i++, to += 4) {
-            const uint32_t row_0 = xp_load(a.at + i * a.step), row_1 = xp_load(b.at + i * b.step),
-                           row_2 = xp_load(c.at + i * c.step);
-            const uint32_t even = xp_shuffle2(row_0, row_1, even_bytes), odd = xp_shuffle2(row_0, row_1, odd_bytes);
-            to[0] = xp_pack(row_2, even), to[1] = xp_pack(row_2 >> 8, odd);
-            to[2] = xp_shuffle2(even, row_2, third_bytes), to[3] = xp_shuffle2(odd, row_2, fourth_bytes);
-        }
+#define FIFTH
+#define THREE
 #endif
-        fill_columns(to, after, zero_points);
-        to = begin + 4 * box.columns;
+enum { COLUMN_LENGTH = STRIDE_H == 2 ? 28 : 18 };
+#endif
+
+/* Neighbouring columns inside x, of the rows from a on. */
+static inline uint32_t *turn_columns(struct walk a, struct walk b, struct walk c, struct walk d, struct walk e,
+                                     int count, uint32_t *to) {
+    const uint32_t even_bytes = 0x06020400, odd_bytes = 0x07030501, upper_bytes = 0x07060302;
+#ifdef XPULP_INSN
+    if (count > 0)
+        __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0", "a")
+                             LOAD("t1", "b") LOAD("t2", "c") LOAD("t3", "d") FIFTH FOUR THREE ".option pop\n"
+                         : [a] "+r"(a.at), [b] "+r"(b.at), [c] "+r"(c.at), [d] "+r"(d.at), [to] "+r"(to)
+#if STRIDE_H == 2
+                                                                                               ,
+                           [e] "+r"(e.at)
+#endif
+                         : [n] "r"(count), [length] "i"(2 * COLUMN_LENGTH), [a_step] "r"(a.step), [b_step] "r"(b.step),
+                           [c_step] "r"(c.step), [d_step] "r"(d.step),
+#if STRIDE_H == 2
+                           [e_step] "r"(e.step),
+#endif
+                           [even] "r"(even_bytes), [odd] "r"(odd_bytes), [upper] "r"(upper_bytes)
+                         : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+#else
+    for (int i = 0; i < count; i++, to += WORDS) {
+        const uint32_t row_0 = xp_load(a.at + i * a.step), row_1 = xp_load(b.at + i * b.step),
+                       row_2 = xp_load(c.at + i * c.step), row_3 = xp_load(d.at + i * d.step);
+        const uint32_t even = xp_shuffle2(row_0, row_1, even_bytes), odd = xp_shuffle2(row_0, row_1, odd_bytes);
+        const uint32_t next_even = xp_shuffle2(row_2, row_3, even_bytes),
+                       next_odd = xp_shuffle2(row_2, row_3, odd_bytes);
+        to[0] = xp_pack(next_even, even), to[1] = xp_pack(next_odd, odd);
+        to[2] = xp_shuffle2(even, next_even, upper_bytes), to[3] = xp_shuffle2(odd, next_odd, upper_bytes);
+        if (STRIDE_H == 2) {
+            const uint32_t row_4 = xp_load(e.at + i * e.step);
+            to[4] = xp_pack(row_4, next_even), to[5] = xp_pack(row_4 >> 8, next_odd);
+            to[6] = xp_shuffle2(next_even, row_4, upper_bytes), to[7] = xp_shuffle2(next_odd, row_4 >> 8, upper_bytes);
+        }
+    }
+#endif
+    (void)e;
+    return to;
+}
+
+/* columns[WORDS * i + channel] for the columns under a pair of rows, for one pair after the other. */
+OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const struct box *box, const X_T *x, uint32_t *to) {
+    const uint32_t zero_points = (uint8_t)k->zero_point * 0x01010101u;
+    for (int row = 0; row < box->rows; row += 2) {
+        const int last = box->rows > 1 ? box->rows - 2 : 0, ih = box->ih + (row < last ? row : last) * STRIDE_H;
+        const struct walk a = row_at(k, x, ih, &zero_points), b = row_at(k, x, ih + 1, &zero_points);
+        const struct walk c = row_at(k, x, ih + 2, &zero_points), d = row_at(k, x, ih + 3, &zero_points);
+        const struct walk e = STRIDE_H == 2 ? row_at(k, x, ih + 4, &zero_points) : d;
+        to = fill_columns(to, box->before, zero_points);
+        to = turn_columns(a, b, c, d, e, box->inside, to);
+        to = fill_columns(to, box->after, zero_points);
     }
 }
+
+/* One channel of a box. */
+struct channel {
+    int pairs, count; /* pairs of rows, positions of each */
+    int skip;         /* bytes from the columns behind the last position to those of the next pair */
+    int forth, row;   /* the same of elements of y; from row to row */
+    Y_T *last, *y;    /* results of the last pair, of the first one */
+    int step;
+    const uint32_t *column;
+    uint32_t w[3]; /* the words of its filter; the fourth byte is zero */
+};
 
 #ifdef XP_STAGES
 enum { IN_ASSEMBLY = sizeof(Y_T) == 1 };
 #ifdef EPILOGUE_BIAS
-#define FIRST "mv t3, %[bias]\n.insn r 0x57, 1, %[sdot], t3, t0, %[w0]\n"
+#define FIRST(acc, x, w) "mv " acc ", %[bias]\n.insn r 0x57, 1, %[sdot], " acc ", " x ", %[" w "]\n"
 enum { FIRSTS = 2 };
 #else
-#define FIRST ".insn r 0x57, 1, %[dot], t3, t0, %[w0]\n"
+#define FIRST(acc, x, w) ".insn r 0x57, 1, %[dot], " acc ", " x ", %[" w "]\n"
 enum { FIRSTS = 1 };
 #endif
+#define NEXT(acc, x, w) ".insn r 0x57, 1, %[sdot], " acc ", " x ", %[" w "]\n"
+#define TEXT(macro) TEXT_OF(macro)
+#define TEXT_OF(value) #value
+#define COLUMN "16*" TEXT(STRIDE_H)
+#define FORTH COLUMN "*" TEXT(STRIDE_W)
+#define LOAD_FIRST(to) ".insn i 0x0b, 2, " to ", %[column], " FORTH "\n"
+#define LOAD_OTHER(to, at) "lw " to ", " at "-" FORTH "(%[column])\n"
+#if STRIDE_H == 1
+#define PRODUCTS                                                                                  \
+    LOAD_FIRST("t0")                                                                              \
+    LOAD_OTHER("t1", COLUMN)                                                                      \
+    LOAD_OTHER("t2", "2*" COLUMN)                                                                 \
+    FIRST("t3", "t0", "w0") FIRST("t4", "t0", "v0") NEXT("t3", "t1", "w1") NEXT("t4", "t1", "v1") \
+        NEXT("t3", "t2", "w2") NEXT("t4", "t2", "v2")
+#define SECOND_FILTER [v0] "r"(c->w[0] << 8), [v1] "r"(c->w[1] << 8), [v2] "r"(c->w[2] << 8)
+enum { LOADS = 3 };
+#else
+#define PRODUCTS                                                                                               \
+    LOAD_FIRST("t0")                                                                                           \
+    LOAD_OTHER("t1", COLUMN)                                                                                   \
+    LOAD_OTHER("t2", "2*" COLUMN)                                                                              \
+    FIRST("t3", "t0", "w0") LOAD_OTHER("t0", "16") NEXT("t3", "t1", "w1") LOAD_OTHER("t1", "16+" COLUMN)       \
+        NEXT("t3", "t2", "w2") LOAD_OTHER("t2", "16+2*" COLUMN) FIRST("t4", "t0", "w0") NEXT("t4", "t1", "w1") \
+            NEXT("t4", "t2", "w2")
+#define SECOND_FILTER [v0] "i"(0)
+enum { LOADS = 6 };
+#endif
+/* The assembly finds them by their offsets. */
+#define AT(field, offset) _Static_assert(offsetof(struct channel, field) == (offset), "where the assembly looks for it")
+AT(pairs, 0);
+AT(count, 4);
+AT(skip, 8);
+AT(forth, 12);
+AT(row, 16);
+AT(last, 20);
+#undef AT
 
-/* One channel of a box in two hardware loops: over rows, and over the positions of a row. */
-static inline void positions(const uint32_t *column, const uint32_t *w, struct box box, Y_T *y, int step, int y_row,
-                             struct stages stages, const struct pulp_epilogue *e, const struct pulp_requantisation *r) {
+/* A hardware loop over the positions of a pair of rows, pair by pair. */
+static inline void positions(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
+                             const struct pulp_requantisation *r) {
+    const uint32_t *column = c->column;
+    Y_T *y = c->y, *second = y + c->row;
     __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x1, %[rows], %[length]+6\n"
-        ".insn i 0x7b, 4, x0, %[n], %[length]\n"
-        ".insn i 0x0b, 2, t0, %[column], %[next]\nlw t1, 16-%[next](%[column])\nlw t2, 32-%[next](%[column])\n" FIRST
-        ".insn r 0x57, 1, %[sdot], t3, t1, %[w1]\n.insn r 0x57, 1, %[sdot], t3, t2, %[w2]\n" XP_STAGES
-        ".insn r 0x2b, 4, 0, %[step], %[y], t4\nadd %[column], %[column], %[column_skip]\n"
-        "add %[y], %[y], %[y_skip]\n.option pop\n"
-        : [column] "+r"(column), [y] "+r"(y)
-        : [rows] "r"(box.rows), [n] "r"(box.count), [length] "i"(2 * (6 + FIRSTS + STAGES)), [next] "i"(16 * STRIDE_W),
-          [column_skip] "r"(16 * (box.columns - box.count * STRIDE_W)), [y_skip] "r"(y_row - box.count * step),
-          [bias] "r"(stages.bias), [w0] "r"(w[0]), [w1] "r"(w[1]), [w2] "r"(w[2]),
+        ".option push\n.option norvc\n1:lw t0, 4(%[c])\n.insn i 0x7b, 4, x0, t0, %[length]\n" PRODUCTS XP_STAGES_OF_2(
+            "t3", "t4") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
+        "lw t0, 0(%[c])\nlw t1, 8(%[c])\nlw t2, 12(%[c])\nlw t3, 20(%[c])\nlw t4, 16(%[c])\n"
+        "addi t0, t0, -1\nadd %[column], %[column], t1\nadd %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\n"
+        "add %[second], %[y], t4\nsw t0, 0(%[c])\nbnez t0, 1b\n.option pop\n"
+        : [column] "+r"(column), [y] "+r"(y), [second] "+r"(second)
+        : [c] "r"(c), [length] "i"(2 * (2 + LOADS + 2 * (2 + FIRSTS + STAGES))), [bias] "r"(stages.bias),
+          [w0] "r"(c->w[0]), [w1] "r"(c->w[1]), [w2] "r"(c->w[2]), SECOND_FILTER,
           [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP), [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c),
-          XP_STAGE_OPERANDS(stages, e, r), [step] "r"(step)
+          XP_STAGE_OPERANDS(stages, e, r), [step] "r"(c->step)
         : "t0", "t1", "t2", "t3", "t4", "memory");
 }
 #endif
 
+static inline int32_t position(const uint32_t *column, const uint32_t *w, int shift) {
+    return dot4(column[2 * WORDS], w[2] << shift,
+                dot4(column[WORDS], w[1] << shift, dot4(column[0], w[0] << shift, 0)));
+}
+
 /* One channel of a box. */
-OUT_OF_LINE void channel(const struct pulp_depthwise *k, const uint32_t *column, const uint32_t *w, struct box box,
-                         Y_T *y, struct operands operands) {
-    const struct pulp_epilogue e = k->epilogue;
-    const struct pulp_requantisation r = k->requantisation;
-    const struct stages stages = stages_of(operands, 0);
-    const int step = k->y_column, y_row = k->y_row;
+static inline void one_channel(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
+                               const struct pulp_requantisation *r) {
 #ifdef XP_STAGES
     if (IN_ASSEMBLY) {
-        positions(column, w, box, y, step, y_row, stages, &e, &r);
+        positions(c, stages, e, r);
         return;
     }
 #endif
-    const uint32_t w0 = w[0], w1 = w[1], w2 = w[2];
-    for (int row = box.rows; row > 0; row--, column += 4 * box.columns, y += y_row) {
-        for (int i = 0; i < box.count; i++) {
-            const uint32_t *const at = column + 4 * STRIDE_W * i;
-            y[i * step] = (Y_T)finish_with(dot4(at[8], w2, dot4(at[4], w1, dot4(at[0], w0, 0))), &stages, &e, &r);
+    const uint32_t *column = c->column;
+    Y_T *y = c->y;
+    for (; c->pairs > 0; c->pairs--, column += c->skip / 4, y += c->forth) {
+        if (y > c->last) y = c->last;
+        for (int i = 0; i < c->count; i++, column += WORDS * STRIDE_W, y += c->step) {
+            const int32_t second = position(column + 4 * (STRIDE_H - 1), c->w, STRIDE_H == 1 ? 8 : 0);
+            y[c->row] = (Y_T)finish_with(second, &stages, e, r);
+            *y = (Y_T)finish_with(position(column, c->w, 0), &stages, e, r);
         }
     }
 }
 
-/* Four channels of all positions, as many rows or parts of a row at a time as there is room for their columns. */
-static inline void four(const struct pulp_depthwise *k, const X_T *image, const W_T *w, Y_T *y, int first) {
-    uint32_t *const columns = k->columns, words[12];
-    load_filters(words, w + 9 * first);
-    const int most = (k->room - 3) / STRIDE_W + 1, parts = (k->out_width + most - 1) / most;
-    const int width = (k->out_width + parts - 1) / parts, wide = (width - 1) * STRIDE_W + 3, high = k->room / wide;
+/* All channels of a box, four at a time; the last four may begin earlier. */
+OUT_OF_LINE void channels(const struct pulp_depthwise *k, const struct box *box, const W_T *w, Y_T *y) {
+    const struct pulp_epilogue e = k->epilogue;
+    const struct pulp_requantisation r = k->requantisation;
+    struct channel c = {.count = box->count, .step = k->y_column};
+    c.skip = 4 * WORDS * (box->before + box->inside + box->after - box->count * STRIDE_W);
+    c.row = box->rows > 1 ? k->y_row : 0; /* a single row is written over its neighbour */
+    c.forth = 2 * k->y_row - c.count * c.step;
+    const int last = box->rows > 1 ? (box->rows - 2) * k->y_row : 0;
+    for (int next = 0; next < k->channels; next += 4) {
+        const int first = next + 4 <= k->channels ? next : k->channels - 4;
+        load_columns(k, box, box->x + first, k->columns);
+        const struct operands operands = operands_at(&k->epilogue, &k->requantisation, first);
+        const W_T *filter = w + 9 * first;
+        c.y = y + first;
+        for (int i = 0; i < 4; i++, filter += 9, c.y++) {
+            c.pairs = (box->rows + 1) / 2, c.column = k->columns + i, c.last = c.y + last;
+            c.w[0] = xp_load(filter) & 0xffffff, c.w[1] = xp_load(filter + 3) & 0xffffff;
+            c.w[2] = xp_load(filter + 5) >> 8; /* ends with the filter */
+            one_channel(&c, stages_of(operands, i), &e, &r);
+        }
+    }
+}
+
+/* As many pairs of rows or parts of a pair at a time as there is room for their columns. */
+OUT_OF_LINE void boxes(const struct pulp_depthwise *k, const X_T *image, const W_T *w, Y_T *y) {
+    const int room = (k->room - 3) / STRIDE_W + 1, parts = (k->out_width + room - 1) / room;
+    const int width = (k->out_width + parts - 1) / parts, high = 2 * (k->room / ((width - 1) * STRIDE_W + 3));
     for (int oh = 0; oh < k->out_height; oh += high) {
+        /* A last row alone is a pair with the one before. */
+        const int begin = oh && oh + 1 == k->out_height ? oh - 1 : oh;
         for (int ow = 0; ow < k->out_width; ow += width) {
-            const struct box box = {k->out_height - oh < high ? k->out_height - oh : high,
-                                    k->out_width - ow < width ? k->out_width - ow : width, wide};
-            load_columns(k, image + first, oh * k->stride_h - k->top, ow * STRIDE_W - k->left, box, columns);
-            for (int i = 0; i < 4; i++) {
-                channel(k, columns + i, words + 3 * i, box, y + oh * k->y_row + ow * k->y_column + first + i,
-                        operands_at(&k->epilogue, &k->requantisation, first + i));
-            }
+            const int rest = k->out_width - ow, count = rest < width ? rest : width, wide = (count - 1) * STRIDE_W + 3;
+            const int iw = ow * STRIDE_W - k->left, before = iw >= 0 ? 0 : -iw < wide ? -iw : wide;
+            const int most = k->width - iw - before;
+            const int inside = most < 0 ? 0 : most < wide - before ? most : wide - before;
+            const struct box box = {.rows = k->out_height - begin < high ? k->out_height - begin : high,
+                                    .count = count,
+                                    .ih = begin * STRIDE_H - k->top,
+                                    .before = before,
+                                    .inside = inside,
+                                    .after = wide - before - inside,
+                                    .x = image + (iw + before) * k->x_column};
+            channels(k, &box, w, y + begin * k->y_row + ow * k->y_column);
         }
     }
 }
@@ -158,7 +267,7 @@ static inline void four(const struct pulp_depthwise *k, const X_T *image, const 
 OUT_OF_LINE void few(const struct pulp_depthwise *k, const X_T *image, const W_T *w, Y_T *y) {
     for (int i = 0; i < k->out_height * k->out_width * k->channels; i++) {
         const int channel = i % k->channels, ow = i / k->channels % k->out_width, oh = i / k->channels / k->out_width;
-        const int ih = oh * k->stride_h - k->top, iw = ow * STRIDE_W - k->left;
+        const int ih = oh * STRIDE_H - k->top, iw = ow * STRIDE_W - k->left;
         int32_t acc = 0;
         for (int tap = 0; tap < 9; tap++) {
             const int h = ih + tap % 3, v = iw + tap / 3;
@@ -176,9 +285,7 @@ static inline void convolve(const struct pulp_depthwise *k, const X_T *image, co
         few(k, image, w, y);
         return;
     }
-    for (int next = 0; next < k->channels; next += 4) {
-        four(k, image, w, y, next + 4 <= k->channels ? next : k->channels - 4); /* the last four may begin earlier */
-    }
+    boxes(k, image, w, y);
 }
 
 void KERNEL(const struct pulp_depthwise *k) {

@@ -1,4 +1,5 @@
-/* Depthwise 3x3 convolution of a channels-last image of bytes. Weights are stored [channels, kernel_w, kernel_h]. */
+/* Depthwise 3x3 convolution of a channels-last image of bytes. Weights are stored [channels, kernel_w, kernel_h].
+ * The macros STRIDE_H and STRIDE_W are 1 or 2. */
 #ifndef DEEPLOY_PULP_DEPTHWISE_H
 #define DEEPLOY_PULP_DEPTHWISE_H
 
@@ -10,12 +11,12 @@ struct pulp_depthwise {
     void *y; /* [batch, out_height, out_width, channels] */
     int batch, height, width, channels;
     int out_height, out_width;
-    int stride_h;                 /* along a row it is the macro STRIDE_W, 1 or 2 */
     int top, left;                /* rows and columns read before the first one of x */
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    uint32_t *columns; /* the calling core's own: room for columns of four words each, at least three of them */
+    uint32_t *columns; /* the calling core's own: room for columns of 4 * STRIDE_H words each, at least three of
+                          them */
     int room;
     struct pulp_epilogue epilogue;
     struct pulp_requantisation requantisation;

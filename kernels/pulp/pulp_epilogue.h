@@ -166,32 +166,43 @@ static inline int32_t finish_with(int32_t acc, const struct stages *s, const str
     return acc;
 }
 
-/* The requantisation of t3 into t4 as assembly of STAGES instructions, on operands of these names; `clip` is funct3 of
- * the clipping into the range of Y_T. */
+/* The requantisation of an accumulator in its register as assembly of STAGES instructions, on operands of these names;
+ * `clip` is funct3 of the clipping into the range of Y_T. Those of two accumulators take turns: a product is there one
+ * instruction later. */
 #if defined(XPULP_INSN) && (defined(REQUANT_NARROW) || defined(REQUANT_HIGH))
 #ifdef REQUANT_CLIPPED
-#define XP_LIMIT ".insn r 0x33, 5, 0x0a, t3, t3, %[limit]\n"
+#define XP_LIMIT(acc) ".insn r 0x33, 5, 0x0a, " acc ", " acc ", %[limit]\n"
 enum { LIMITS = 1 };
 #else
-#define XP_LIMIT
+#define XP_LIMIT(acc)
 enum { LIMITS = 0 };
 #endif
 #ifdef REQUANT_NARROW
-#define XP_SCALE "mv t4, %[add]\n.insn r 0x33, 0, 0x21, t4, t3, %[mul]\nsra t4, t4, %[shift]\n"
+#define XP_LEFT(acc)
+#define XP_SCALE_BY(acc, mul) "mul " acc ", " acc ", " mul "\n"
+enum { SCALES = 1 };
 #else
-#define XP_SCALE "sll t4, t3, %[left]\nmulh t4, t4, %[mul]\n.insn r 0x5b, 2, 0x20, t4, %[add], %[shift]\n"
+#define XP_LEFT(acc) "sll " acc ", " acc ", %[left]\n"
+#define XP_SCALE_BY(acc, mul) "mulh " acc ", " acc ", " mul "\n"
+enum { SCALES = 2 };
 #endif
+#define XP_SCALE(acc) XP_SCALE_BY(acc, "%[mul]")
+#define XP_SUM_WITH(acc, add) ".insn r 0x5b, 2, 0x20, " acc ", " add ", %[shift]\n"
+#define XP_SUM(acc) XP_SUM_WITH(acc, "%[add]")
 #ifdef CLIP_WHOLE
-#define XP_RANGE ".insn r 0x33, %[clip], 0x0a, t4, t4, %[high]\n"
+#define XP_RANGE(acc) ".insn r 0x33, %[clip], 0x0a, " acc ", " acc ", %[high]\n"
 enum { RANGES = 1 };
 #else
-#define XP_RANGE ".insn r 0x33, 6, 2, t4, t4, %[low]\n.insn r 0x33, 4, 2, t4, t4, %[high]\n"
+#define XP_RANGE(acc) ".insn r 0x33, 6, 2, " acc ", " acc ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
 enum { RANGES = 2 };
 #endif
-#define XP_STAGES XP_LIMIT XP_SCALE XP_RANGE
+#define XP_STAGES(acc) XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc) XP_SUM(acc) XP_RANGE(acc)
+#define XP_BOTH(action, a, b) action(a) action(b)
+#define XP_STAGES_OF_2(a, b) \
+    XP_BOTH(XP_LIMIT, a, b) XP_BOTH(XP_LEFT, a, b) XP_BOTH(XP_SCALE, a, b) XP_BOTH(XP_SUM, a, b) XP_BOTH(XP_RANGE, a, b)
 #define XP_STAGE_OPERANDS(stages, e, r)                                                               \
     [mul] "r"((stages).mul), [add] "r"((stages).add), [shift] "r"((r)->shift), [left] "r"((r)->left), \
         [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
-enum { STAGES = 3 + LIMITS + RANGES };
+enum { STAGES = 1 + LIMITS + SCALES + RANGES };
 #endif
 #endif

@@ -135,26 +135,8 @@ enum { SUMMEDS = 4 };
 #define SUMMED
 enum { SUMMEDS = 0 };
 #endif
-#ifdef REQUANT_CLIPPED
-#define LIMIT(acc) ".insn r 0x33, 5, 0x0a, " acc ", " acc ", %[limit]\n"
-#else
-#define LIMIT(acc)
-#endif
-#ifdef REQUANT_NARROW
-#define LEFT(acc)
-#define SCALE(acc) "mul " acc ", " acc ", " BY(mul) "\n"
-enum { SCALES = 2 };
-#else
-#define LEFT(acc) "sll " acc ", " acc ", %[left]\n"
-#define SCALE(acc) "mulh " acc ", " acc ", " BY(mul) "\n"
-enum { SCALES = 3 };
-#endif
-#define SHIFT(acc) ".insn r 0x5b, 2, 0x20, " acc ", " BY(add) ", %[shift]\n"
-#ifdef CLIP_WHOLE
-#define RANGE(acc) ".insn r 0x33, %[clip], 0x0a, " acc ", " acc ", %[high]\n"
-#else
-#define RANGE(acc) ".insn r 0x33, 6, 2, " acc ", " acc ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
-#endif
+#define SCALE(acc) XP_SCALE_BY(acc, BY(mul))
+#define SUM(acc) XP_SUM_WITH(acc, BY(add))
 static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
                                    const struct pulp_product *p) {
     const struct pulp_epilogue *const e = &p->epilogue;
@@ -164,11 +146,11 @@ static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T 
     summands add = s.add;
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[channels], %[length]\n" FACTORS OF_4(GET)
-            BIASED SUMMED OF_4(LIMIT) OF_4(LEFT) OF_4(SCALE) OF_4(SHIFT) OF_4(RANGE) PUT("t0", "step") PUT("t1", "step")
-                PUT("t2", "step") PUT("t3", "back") ".option pop\n"
+            BIASED SUMMED OF_4(XP_LIMIT) OF_4(XP_LEFT) OF_4(SCALE) OF_4(SUM) OF_4(XP_RANGE) PUT("t0", "step")
+                PUT("t1", "step") PUT("t2", "step") PUT("t3", "back") ".option pop\n"
         : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add)
-        : [channels] "r"(4), [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * (LIMITS + SCALES + RANGES))),
-          [step] "r"(step), [back] "r"(1 - 3 * step), [left] "r"(r->left), [shift] "r"(r->shift), [limit] "r"(r->limit),
+        : [channels] "r"(4), [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * STAGES)), [step] "r"(step),
+          [back] "r"(1 - 3 * step), [left] "r"(r->left), [shift] "r"(r->shift), [limit] "r"(r->limit),
           [low] "r"(e->low), [high] "r"(e->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6), [a] "r"(ROW_SUM(sums, 0)),
           [b] "r"(ROW_SUM(sums, 1)), [c] "r"(ROW_SUM(sums, 2)), [d] "r"(ROW_SUM(sums, 3))
         : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
@@ -182,11 +164,8 @@ static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T 
 #undef PLUS
 #undef BIASED
 #undef SUMMED
-#undef LIMIT
-#undef LEFT
 #undef SCALE
-#undef SHIFT
-#undef RANGE
+#undef SUM
 #else
 #define HAS_LOOP 0
 #define finish_16_bytes(acc, sums, y, step, s, p) (void)0

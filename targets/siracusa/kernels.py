@@ -20,6 +20,7 @@ FILLED = 4096  # bytes of all filters that every core copies where they are no w
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 SIMD = "without zero points, b signed or both unsigned"
 SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
+COLUMNS = 128  # of four channels under four rows of an image, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
 
@@ -143,12 +144,13 @@ def _few_windows(name: str, room: int, words: str) -> Kernel:
 
 def _is_3x3(node: Node) -> bool:
     window = conv.window(node)
-    return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and window.strides[1] in (1, 2)
+    return (window.height, window.width, *window.dilations) == (3, 3, 1, 1) and max(window.strides) <= 2
 
 
 def _columns(node: Node, tile: Mapping[str, Count]) -> Count:
-    """Bytes in which a core keeps columns of four channels: one word each, of all of a small image, or of some rows."""
-    return 16 * np.minimum(72, (2 * tile["ow"] + 1) * tile["oh"])
+    """Bytes in which a core keeps columns of four channels under pairs of rows: all of a small image, or some pairs."""
+    high, wide = conv.window(node).strides
+    return 16 * high * np.minimum(COLUMNS // high, ((tile["ow"] - 1) * wide + 3) * (-(-tile["oh"] // 2)))
 
 
 def _turned(node: Node, tile: Mapping[str, Count]) -> Count:
@@ -219,12 +221,12 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
 PRODUCTS: tuple[Kernel, ...] = (
     GENERIC.kernel("depthwise2d").variant(
         "pulp_depthwise",
-        (_is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2 along a row"),
+        (_is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2"),
         source="pulp/pulp_depthwise.c",
         types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
         nest=conv.DEPTHWISE_COLUMNS["nest"],
         layouts={**conv.DEPTHWISE_COLUMNS["layouts"], **forms.PER_CHANNEL},
-        macros=lambda node: {"STRIDE_W": str(conv.window(node).strides[1]), **forms.macros(node)},
+        macros=lambda node: {**dict(zip(("STRIDE_H", "STRIDE_W"), map(str, conv.window(node).strides), strict=True)), **forms.macros(node)},
         cores=("oh", "ow", "k"),
         scratch={"columns": Scratch(_columns, CORES)},
         settings=forms.settings,
