@@ -139,23 +139,17 @@ enum { FIRSTS = 1 };
 #define FORTH COLUMN "*" TEXT(STRIDE_W)
 #define LOAD_FIRST(to) ".insn i 0x0b, 2, " to ", %[column], " FORTH "\n"
 #define LOAD_OTHER(to, at) "lw " to ", " at "-" FORTH "(%[column])\n"
+/* The accumulators of both rows. */
+#define LOADED LOAD_FIRST("t0") LOAD_OTHER("t1", COLUMN) LOAD_OTHER("t2", "2*" COLUMN)
 #if STRIDE_H == 1
-#define PRODUCTS                                                                                  \
-    LOAD_FIRST("t0")                                                                              \
-    LOAD_OTHER("t1", COLUMN)                                                                      \
-    LOAD_OTHER("t2", "2*" COLUMN)                                                                 \
-    FIRST("t3", "t0", "w0") FIRST("t4", "t0", "v0") NEXT("t3", "t1", "w1") NEXT("t4", "t1", "v1") \
-        NEXT("t3", "t2", "w2") NEXT("t4", "t2", "v2")
+#define BOTH(add, x, i) add("t3", x, "w" i) add("t4", x, "v" i)
+#define PRODUCTS LOADED BOTH(FIRST, "t0", "0") BOTH(NEXT, "t1", "1") BOTH(NEXT, "t2", "2")
 #define SECOND_FILTER [v0] "r"(c->w[0] << 8), [v1] "r"(c->w[1] << 8), [v2] "r"(c->w[2] << 8)
 enum { LOADS = 3 };
 #else
-#define PRODUCTS                                                                                               \
-    LOAD_FIRST("t0")                                                                                           \
-    LOAD_OTHER("t1", COLUMN)                                                                                   \
-    LOAD_OTHER("t2", "2*" COLUMN)                                                                              \
-    FIRST("t3", "t0", "w0") LOAD_OTHER("t0", "16") NEXT("t3", "t1", "w1") LOAD_OTHER("t1", "16+" COLUMN)       \
-        NEXT("t3", "t2", "w2") LOAD_OTHER("t2", "16+2*" COLUMN) FIRST("t4", "t0", "w0") NEXT("t4", "t1", "w1") \
-            NEXT("t4", "t2", "w2")
+#define ROW_0 FIRST("t3", "t0", "w0") LOAD_OTHER("t0", "16") NEXT("t3", "t1", "w1") LOAD_OTHER("t1", "16+" COLUMN)
+#define ROW_1 NEXT("t3", "t2", "w2") LOAD_OTHER("t2", "16+2*" COLUMN) FIRST("t4", "t0", "w0") NEXT("t4", "t1", "w1")
+#define PRODUCTS LOADED ROW_0 ROW_1 NEXT("t4", "t2", "w2")
 #define SECOND_FILTER [v0] "i"(0)
 enum { LOADS = 6 };
 #endif
