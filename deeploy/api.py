@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
-from deeploy.driver.request import Dialect, Request, Stage
+from deeploy.driver.request import Dialect, Requantise, Request, Stage
 from deeploy.frontend.pins import Value
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
@@ -29,6 +29,7 @@ def compile(
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     quantised_io: bool = False,
+    requantise: Requantise = "exact",
     save_after: tuple[str, Path] | None = None,
     options: Options | None = None,
     fallback: bool | str = False,
@@ -45,6 +46,7 @@ def compile(
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
+        requantise: how sums become 8-bit outputs: as the model says, or as an engine can itself, within one step (docs/requantise.md).
         save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
         options: how much of the target may be used (``deeploy.Options``).
         fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
@@ -63,6 +65,7 @@ def compile(
         states=states or {},
         context=context,
         quantised_io=quantised_io,
+        requantise=requantise,
         save_after=save_after,
         options=options or Options(),
         fallback=fallback,

@@ -14,15 +14,20 @@ import numpy as np
 from deeploy.backend import project
 from deeploy.backend.project import select_network
 from deeploy.documents import Contents, Document
-from deeploy.driver.project import Project
+from deeploy.driver.plan import Requantisation
+from deeploy.driver.project import Network, Project
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
+from deeploy.report import text
 from deeploy.runners import gvsoc, host, qemu
 from deeploy.runners.processes import SECONDS
 from deeploy.runners.runner import Runner
+from deeploy.simulate.interpreter import Rows
+from deeploy.simulate.interpreter import outputs as interpreted
+from deeploy.simulate.requantised import measured
 from deeploy.verification import layers as by_layer
 from deeploy.verification.compare import Comparison, compare
 
@@ -151,18 +156,24 @@ def verify(
         interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
+        compared, program, runtime = outputs, network.program, "onnxruntime"
+        if network.requantisation is not None:
+            said, meant = _requantised(network, network.requantisation, entry, samples, sequence, interpretation)
+            notes.append(said)
+            if tolerance is None:
+                compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
         session, reason = reference.session(model, entry)
         if session is None:
             notes.append(f"not compared with onnxruntime: {reason}")
         else:
             golden: list[np.ndarray | None] = list(session.run(samples, sequence))
-            against = _all(entry, outputs, golden, tolerance, "onnxruntime")
-            said = None
+            against = _all(entry, compared, golden, tolerance, runtime)
+            rounding = None
             if tolerance is None and "chips" not in entry and all(c.passed for _, c in comparisons):
-                said = _rounding(network.program, entry, samples, model, golden, [c for _, c in against])
-            if said is not None:
+                rounding = _rounding(program, entry, samples, model, golden, [c for _, c in against])
+            if rounding is not None:
                 against = [(name, c if c.passed else replace(c, passed=True, rule=_ROUNDS)) for name, c in against]
-                notes.append(said)
+                notes.append(rounding)
             comparisons += against
         if expect is not None:
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
@@ -190,6 +201,23 @@ def _rounding(
         return None
     found = by_layer.compared(program, entry, samples, model)
     return None if isinstance(found, str) else by_layer.rounding(found, golden, sorted(names))
+
+
+def _requantised(
+    network: Network, by: Requantisation, entry: Document, samples: Samples, sequence: bool, outputs: Sequence[np.ndarray]
+) -> tuple[str, list[np.ndarray]]:
+    """What is said of layers that engines requantise: their shares, measured on the samples, and the outputs beside the exact ones."""
+    shares = measured(network.program, by.layers, samples, sequence)
+    layers = [
+        {**layer, "measured": shares[found.result].share} for layer, found in zip(entry["requantised"]["layers"], by.layers, strict=True)
+    ]
+    lines = text.requantised({**entry, "requantised": {**entry["requantised"], "layers": layers}})
+    rows = Rows() if sequence else None
+    exact = [np.stack(arrays) for arrays in zip(*(interpreted(by.plan.program, sample, rows) for sample in samples), strict=True)]
+    for comparison in (compare(port, got, want) for port, got, want in zip(entry["outputs"], outputs, exact, strict=True)):
+        worst = f"worst difference {comparison.worst:g} {comparison.unit}"
+        lines.append(f"  {shorten(comparison.name)} beside that of the exact network: {comparison.equal:.2%} equal, {worst}")
+    return "\n".join(["--requantise engine", *lines]), exact
 
 
 def _check_sequence(entry: Document, samples: int, sequence: bool) -> None:

@@ -66,6 +66,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **_growth(plan),
+        **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},

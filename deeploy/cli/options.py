@@ -84,6 +84,15 @@ class Choices:
     quantised_io: Annotated[
         bool, typer.Option("--quantised-io", help="Use integer inputs and outputs: skip the conversions from and to float at the edges.")
     ] = False
+    requantise: Annotated[
+        str,
+        typer.Option(
+            "--requantise",
+            metavar="exact|engine",
+            help="Exact results, or the nearest that an engine computes itself: within one step, and faster (docs/requantise.md).",
+            autocompletion=words("exact", "engine"),
+        ),
+    ] = "exact"
     l1: Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")] = None
     l2: Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")] = None
     memory: Annotated[
@@ -162,6 +171,7 @@ class Choices:
             states=pairs(self.state, "--state"),
             context=context_of(self.context),
             quantised_io=self.quantised_io,
+            requantise=cast(Any, self.requantise),
             save_after=save_after,
             options=Options(named | capacities_of(self.memory), **options),
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,

@@ -49,6 +49,7 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
     if target.device is None:
         raise UsageError(f"target {target.name} has no figures of devices to plan with", "Compile for it: deeploy.chips.compile.")
     request.check()
+    request.check_exact("a target for planning only")
     check_count(cut)
     balance = balance_of(cut)
     members = load_members(cut.topology) if cut.topology is not None else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from deeploy import target as targets
 from deeploy.distribute.system import System, check
 from deeploy.driver.lower import Clock, Lowered, filled, lowered
-from deeploy.driver.plan import bind_and_plan, plan_chips, resources, together
+from deeploy.driver.plan import bind_and_plan, plan_chips, plan_requantised, resources, together
 from deeploy.driver.prefixes import check_prefixes
 from deeploy.driver.project import Compiled, Distributed, Network
 from deeploy.driver.request import Cut, Request
@@ -19,6 +19,7 @@ from deeploy.graph.topology import Topology
 from deeploy.midend.assemble import assemble
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of
 from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.requantise import engines_of
 from deeploy.midend.share import known_states
 
 Models = Mapping[str, str | Path]  # by the prefixes of their names in C
@@ -38,6 +39,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     request.check()
     check_prefixes(models)
     machine = resources(target, request.options, len(models))
+    if request.requantise == "engine":
+        engines_of(target, machine)
     clock = Clock(request.on_stage)
     networks: dict[str, Network] = {}
     found: dict[str, Lowered] = {}
@@ -51,8 +54,11 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         may_fill = request.fallback is False and not graph.dialect
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill)
         graph.check(plan.program)
-        found[prefix] = graph
-        networks[prefix] = Network(plan, path.name, graph.inputs, graph.outputs, graph.dialect, graph.notes, graph.pinned)
+        found[prefix], changed = graph, None
+        if request.requantise == "engine":
+            plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
+        ends = graph.inputs, graph.outputs
+        networks[prefix] = Network(plan, path.name, *ends, graph.dialect, graph.notes, graph.pinned, changed, own[prefix].inputs)
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)
@@ -75,6 +81,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
 
     check_code(target)
     request.check()
+    request.check_exact("--chips")
     topology = topology_of(target, cut.topology, request.options)
     check_count(cut)
     clock = Clock(request.on_stage)

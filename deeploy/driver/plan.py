@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import onnx_graphsurgeon as gs
 
@@ -18,6 +18,7 @@ from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, 
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
+from deeploy.midend.requantise import Requantised, engines_of, requantise
 from deeploy.midend.share import groups, share
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
@@ -64,6 +65,46 @@ def plan_program(program: Program, target: Target, machine: Machine, options: Op
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
         )
     return plan
+
+
+@dataclass(frozen=True, eq=False)
+class Requantisation:
+    """What ``--requantise engine`` made of a network.
+
+    Attributes:
+        layers: that an engine requantises itself.
+        kept: nodes that stay exact, as no constants of an engine keep one step.
+        plan: of the exact network.
+    """
+
+    layers: tuple[Requantised, ...]
+    kept: tuple[str, ...]
+    plan: Plan
+
+
+def plan_requantised(
+    clock: Clock, prefix: str, graph: gs.Graph, target: Target, machine: Machine, options: Options, exact: Plan
+) -> tuple[Plan, Requantisation]:
+    """The plan of a network whose layers are requantised by their engine where it runs them; the graph is changed accordingly.
+
+    Args:
+        exact: its plan without that.
+
+    Raises:
+        UsageError: no engine requantises.
+        FitError: there is no plan.
+    """
+    engines = engines_of(target, machine)
+    changes, kept = clock("requantise", requantise, graph, engines, kernels_of(target, machine)[0])
+    while True:
+        plan = bind_and_plan(clock, prefix, graph, target, machine, options)
+        run_by = {call.node.outputs[0].name: call.kernel.engine for call in plan.program.calls}
+        others = [change for change in changes if run_by.get(change.layer.result) not in engines]
+        if not others:
+            return plan, Requantisation(tuple(change.layer for change in changes), tuple(kept), exact)
+        for change in others:
+            change.undo()
+        changes = [change for change in changes if change not in others]
 
 
 def together(plans: Mapping[str, Plan], again: Callable[[str, Machine], Plan]) -> tuple[dict[str, Plan], dict[str, str]]:

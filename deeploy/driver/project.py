@@ -22,8 +22,10 @@ from deeploy.backend.constants import Additions
 from deeploy.backend.emit import emit
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
+from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
+from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.io import Port
 from deeploy.frontend.pins import Pinned
 from deeploy.graph.target import Target
@@ -37,6 +39,7 @@ from deeploy.runners.host import Host
 from deeploy.simulate import chips as golden
 from deeploy.simulate.interpreter import Rows, outputs
 from deeploy.simulate.joint import strips
+from deeploy.simulate.requantised import Measured, measured
 from deeploy.simulate.systems import LINK, Stream, SystemRun, stream, system_summary, walk_system
 from deeploy.simulate.timeline import timeline
 from deeploy.simulate.timing import Run, summary
@@ -49,7 +52,12 @@ Arrays = Sequence[np.ndarray] | Mapping[str, np.ndarray]  # one per input, in or
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One compiled network of a project."""
+    """One compiled network of a project.
+
+    Attributes:
+        requantisation: what engines requantise otherwise than exactly, where that was asked for.
+        samples: npz with inputs, by which that is measured.
+    """
 
     plan: Plan
     model: str
@@ -58,6 +66,8 @@ class Network:
     dialect: bool
     notes: tuple[str, ...]
     pinned: tuple[Pinned, ...] = ()
+    requantisation: Requantisation | None = None
+    samples: str | Path | None = None
 
     @property
     def program(self) -> Program:
@@ -66,7 +76,35 @@ class Network:
     @cached_property
     def predicted(self) -> Run | None:
         """One inference as predicted, where the target says how long things take."""
-        return walk(self.plan) if not self.plan.target.is_flat and self.plan.target.timing is not None else None
+        return _walked(self.plan)
+
+    @cached_property
+    def requantised(self) -> Contents | None:
+        """What ``deploy.json`` says of layers that engines requantise; None where all are exact."""
+        found = self.requantisation
+        if found is None:
+            return None
+        shares: Mapping[str, Measured] = {}
+        if self.samples is not None and found.layers:
+            buffers = [self.program.buffers[name] for name in self.program.inputs]
+            samples = load_arrays(Path(self.samples), [Expected(b.tensor, b.shape) for b in buffers], "input").samples
+            shares = measured(self.program, found.layers, samples)
+        walked = _walked(found.plan)
+        layers = [
+            {
+                "node": layer.exact.name,
+                "engine": layer.engine,
+                **{name: getattr(layer.found, name) for name in ("shift", "sums", "inside", "differ")},
+                "largest": int(layer.found.differ > 0),
+                "measured": shares[layer.result].share if layer.result in shares else None,
+            }
+            for layer in found.layers
+        ]
+        return {"cycles": round(walked.cycles) if walked is not None else None, "layers": layers, "exact": list(found.kept)}
+
+
+def _walked(plan: Plan) -> Run | None:
+    return walk(plan) if not plan.target.is_flat and plan.target.timing is not None else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,12 +126,12 @@ class Unit:
         """What is known of the network beyond its plan, for ``deploy.json``."""
         ports = {"inputs": self.network.inputs, "outputs": self.network.outputs}
         timing = summary(self.run) if self.run is not None else None
-        pinned = _pinned(self.network.pinned)
         return {
             "model": self.network.model,
-            **pinned,
+            **_pinned(self.network.pinned),
             **{side: [_entries(p) for p in found] for side, found in ports.items()},
             "timing": timing,
+            "requantised": self.network.requantised,
         }
 
 

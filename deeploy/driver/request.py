@@ -15,6 +15,7 @@ from deeploy.graph.types import DType
 from deeploy.midend.machine import Options
 
 Dialect = Literal["integer", "standard"]
+Requantise = Literal["exact", "engine"]
 Stage = Callable[[str], None]
 
 
@@ -40,6 +41,7 @@ class Request:
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
+        requantise: how sums become 8-bit outputs: as the model says, or as an engine can itself, within one step (docs/requantise.md).
         save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
         options: how much of the target may be used.
         fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
@@ -55,6 +57,7 @@ class Request:
     states: Mapping[str, str] = field(default_factory=dict)
     context: int | None = None
     quantised_io: bool = False
+    requantise: Requantise = "exact"
     save_after: tuple[str, Path] | None = None
     options: Options = field(default_factory=Options)
     fallback: bool | str = False
@@ -62,10 +65,17 @@ class Request:
     additions: Additions | None = None
 
     def check(self) -> None:
-        """Raise UsageError unless the file of a sample, where one is named, is there, and element types are known."""
+        """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""
+        if self.requantise not in ("exact", "engine"):
+            raise UsageError(f"--requantise {shorten(self.requantise)} is unknown", "Use --requantise exact or --requantise engine.")
         if self.inputs is not None and not Path(self.inputs).is_file():
             raise UsageError(f"there is no file {shorten(str(self.inputs))}", "Give the path of an npz file.")
         list(self.types)
+
+    def check_exact(self, option: str) -> None:
+        """Raise UsageError where another requantisation is wanted of what ``option`` makes."""
+        if self.requantise != "exact":
+            raise UsageError(f"--requantise {self.requantise} with {option}: layers stay exact there", "Leave one of them out.")
 
     @property
     def types(self) -> dict[str, DType]:

@@ -68,11 +68,28 @@ class DmaPath:
 
 
 @dataclass(frozen=True)
+class Requantiser:
+    """What an engine takes its sums to outputs with: ``(sum * mul + add) >> shift``, rounded down, one shift for all channels.
+
+    Attributes:
+        word: bits, sign included, that sums, products, and these with ``add`` have room in.
+        mul: bits of a channel's multiplier, which is not negative.
+        add: bits of a channel's summand, sign included.
+        shift: the largest.
+    """
+
+    word: int
+    mul: int
+    add: int
+    shift: int
+
+
+@dataclass(frozen=True)
 class Engine:
     """What runs kernels: ``cores`` equal cores whose kernels work in ``memory``.
 
     Where ``accelerator`` names one (as ``deeploy_rt.h`` does), the first core of the team gives it jobs, of which it holds ``jobs``;
-    ``weights`` is a memory that it reads weights from besides.
+    ``weights`` is a memory that it reads weights from besides. With a ``requantiser``, ``--requantise engine`` may choose constants for it.
     """
 
     name: str
@@ -81,6 +98,7 @@ class Engine:
     accelerator: str = ""
     jobs: int = 0
     weights: str = ""
+    requantiser: Requantiser | None = None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,12 @@ import numpy as np
 
 from deeploy.graph.epilogue import operands
 from deeploy.graph.nodes import Node
-from deeploy.operators.staircase import WORD, Requantisation, cheapest
+from deeploy.operators.staircase import LONGEST, WORD, Requantisation, Staircase, cheapest, staircase
 from deeploy.operators.table import OPERATORS
+
+Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where there is one, multiplier and summand; of one axis or none
+FUSED = (("requantise",), ("bias", "requantise"))
+STEPS = 2**8  # the most that a staircase of an approximation has
 
 
 @lru_cache(maxsize=256)
@@ -18,26 +22,13 @@ def of_node(node: Node) -> Requantisation | None:
 
     Where accumulators may have any value of 32 bits, the bias is in ``add``, so that it is added to nothing that 32 bits must hold.
     """
-    attrs, operator = node.attrs, OPERATORS.get(node.op)
-    bias = None
-    if operator is not None and "mul" in operator.inputs:
-        place = operator.inputs.index("mul")
-        mul, add = node.inputs[place : place + 2]
-    elif "requantise" in node.epilogue:
-        fused = node.inputs[-len(operands(node.epilogue)) :]
-        mul, add = fused[-2], fused[-1]
-        bias = fused[0] if "bias" in node.epilogue else None
-    else:
+    attrs, operator, found = node.attrs, OPERATORS.get(node.op), _constants(node)
+    if found is None:
         return None
-    if any(t is None or t.data is None for t in (mul, add)) or (bias is not None and bias.data is None):
-        return None
-    assert mul is not None and mul.data is not None and add is not None and add.data is not None
-    factor, summand = mul.data, add.data
-    if factor.ndim > 1 or summand.ndim > 1:
-        return None
+    bias, factor, summand = found
     least, most = accumulators(node)
-    if bias is not None and bias.data is not None:
-        wide = bias.data.astype(np.int64)
+    if bias is not None:
+        wide = bias.astype(np.int64)
         if operator is None or operator.bounds is None:
             summand = summand + wide * factor
         else:
@@ -45,6 +36,46 @@ def of_node(node: Node) -> Requantisation | None:
     channels = max(len(least), factor.size, summand.size)
     ends = (np.broadcast_to(end, channels) for end in (least, most))
     return cheapest(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), *ends)
+
+
+def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:
+    """What is fused behind a body whose accumulators have bounds, as a staircase over these, and every channel's multiplier, int64.
+
+    None where that is no requantisation with or without a bias, not constant, or has multipliers that are not positive.
+    """
+    attrs, operator, found = node.attrs, OPERATORS.get(node.op), _constants(node)
+    is_known = operator is not None and operator.bounds is not None and "mul" not in operator.inputs and node.epilogue in FUSED
+    if not is_known or found is None or attrs["shift"] > LONGEST or attrs["high"] - attrs["low"] >= STEPS or attrs["high"] <= attrs["low"]:
+        return None
+    least, most = accumulators(node)
+    bias, factor, summand = found[0], found[1].astype(np.int64), found[2].astype(np.int64)
+    if factor.min() <= 0 or np.abs(summand).max() >= 1 << 61 or least.min() < -WORD or most.max() >= WORD:
+        return None
+    summand = summand if bias is None else summand + bias.astype(np.int64) * factor
+    channels = np.broadcast_shapes((node.outputs[0].shape[-1],), factor.shape, summand.shape)
+    factor, summand, least, most = (np.broadcast_to(values, channels) for values in (factor, summand, least, most))
+    if np.abs(summand).max() >= 1 << 61:
+        return None
+    return staircase(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most), factor
+
+
+def _constants(node: Node) -> Constants | None:
+    """The constants of a node's requantisation; None where there is none, or one that is not constant for every channel."""
+    operator, bias = OPERATORS.get(node.op), None
+    if operator is not None and "mul" in operator.inputs:
+        place = operator.inputs.index("mul")
+        mul, add = node.inputs[place : place + 2]
+    elif "requantise" in node.epilogue:
+        operand = dict(zip(operands(node.epilogue), node.inputs[-len(operands(node.epilogue)) :], strict=True))
+        bias, mul, add = operand.get("bias"), operand["mul"], operand["add"]
+    else:
+        return None
+    if any(t is None or t.data is None for t in (mul, add)) or (bias is not None and bias.data is None):
+        return None
+    assert mul is not None and mul.data is not None and add is not None and add.data is not None
+    if mul.data.ndim > 1 or add.data.ndim > 1:
+        return None
+    return bias.data if bias is not None else None, mul.data, add.data
 
 
 def accumulators(node: Node) -> tuple[np.ndarray, np.ndarray]:

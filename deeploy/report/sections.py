@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 from deeploy.documents import Document
-from deeploy.report.markup import MINUS, THIN, cards, figures, header, number, percent, row, scrolled, section, shares, table, tag, text
+from deeploy.errors import shorten
+from deeploy.report.markup import (
+    MINUS,
+    THIN,
+    cards,
+    figures,
+    header,
+    name,
+    number,
+    percent,
+    row,
+    scrolled,
+    section,
+    shares,
+    table,
+    tag,
+    text,
+)
+from deeploy.report.text import differing
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
@@ -94,6 +112,29 @@ def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
         ("cycles of the plan, walked event by event", number(walked), "the planner's count", away),
         ("cycles in kernels alone", number(compute), "all cycles", percent(compute, walked)),
     ]
+
+
+def requantised(entry: Document) -> str:
+    """What ``--requantise engine`` costs in equality, and gains in cycles."""
+    found = entry.get("requantised")
+    if found is None:
+        return ""
+    rows = [
+        row((tag("td", name(layer["node"], 48)), tag("td", text(layer["engine"])), *figures(*differing(layer))))
+        for layer in found["layers"]
+    ]
+    heads = ("layer", "engine", "sums that differ", "of those not clipped", "outputs that differ")
+    gain = ""
+    if None not in (entry["cycles"], found["cycles"]):
+        gain = f" {number(entry['cycles'])} cycles are predicted; of the exact network {number(found['cycles'])}."
+    exact = (
+        f" Exact, as no constants of an engine keep one step: {', '.join(shorten(node) for node in found['exact'])}."
+        if found["exact"]
+        else ""
+    )
+    note = f"These layers are at most one step from the exact result of any sum that can occur.{gain}{exact}"
+    shown = scrolled(table(heads, rows, f"requantised-{entry['name']}"))
+    return section("Requantised by engines", shown, note=note)
 
 
 def traffic(entry: Document) -> str:

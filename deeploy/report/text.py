@@ -43,7 +43,33 @@ def summary(manifest: Document, folder: Path) -> str:
             lines.append(f"  by the fallback: {', '.join(shorten(op, 40) for op in generated)}")
         for name, use in entry["memory"].items():
             lines.append(f"  {name}: {_memory(use)}")
+        lines += requantised(entry)
     return "\n".join([*lines, f"written to {folder}"])
+
+
+def requantised(entry: Document) -> list[str]:
+    """What ``--requantise engine`` costs in equality, layer by layer, and gains in cycles; nothing where all layers are exact."""
+    found = entry.get("requantised")
+    if found is None:
+        return []
+    layers, cycles, lines = found["layers"], entry["cycles"], list[str]()
+    names = {call["node"]: call["name"] for call in entry["calls"]}
+    by = " and ".join(dict.fromkeys(layer["engine"] for layer in layers))
+    head = f"  requantised by {by}, within one step: {len(layers)} layers" if layers else "  no layer is requantised otherwise than exactly"
+    gain = f"; {number(cycles)} cycles predicted, {number(found['cycles'])} exactly" if None not in (cycles, found["cycles"]) else ""
+    if layers:
+        heads = ("layer", "sums that differ", "of those not clipped", "outputs that differ")
+        rows = [(shorten(names.get(layer["node"], layer["node"]), 40), *differing(layer)) for layer in layers]
+        lines = [f"    {line}" for line in table(heads, rows).splitlines()]
+    exact = ", ".join(shorten(names.get(node, node), 40) for node in found["exact"])
+    return [head + gain, *lines, *([f"  exact, as no constants of an engine keep one step: {exact}"] if exact else [])]
+
+
+def differing(layer: Document) -> tuple[str, str, str]:
+    """The shares of a layer that differ: of the sums that can occur, of those that are not clipped, and of the outputs measured."""
+    inside = layer["differ"] / layer["inside"] if layer["inside"] else 0.0
+    measured = "-" if layer["measured"] is None else f"{layer['measured']:.3%}"
+    return f"{layer['differ'] / layer['sums']:.3%}", f"{inside:.3%}", measured
 
 
 def _memory(use: Document) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from deeploy.frontend.lower import passes
 from deeploy.operators import link
-from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, load_topology, resource
+from deeploy.target import DmaPath, Engine, Memory, Requantiser, Target, load_timing, load_topology, resource
 
 from .element_kernels import KERNELS as ELEMENTS
 from .kernels import CORES, GENERIC, PRODUCTS
@@ -31,7 +31,11 @@ TARGET = Target(
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
     memories=(L1, L2, L3, WM),
     paths=(CLUSTER_DMA, HYPERRAM),
-    engines=(Engine("cluster", "L1", cores=CORES), Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM"), Engine("link", "L2")),
+    engines=(
+        Engine("cluster", "L1", cores=CORES),
+        Engine("npu", "L1", accelerator="neureka", jobs=2, weights="WM", requantiser=Requantiser(word=32, mul=31, add=32, shift=31)),
+        Engine("link", "L2"),
+    ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
     kernels=(*PRODUCTS, *ELEMENTS, *GENERIC.computing, *NPU, *link.kernels("link")),

@@ -58,8 +58,8 @@ class Layer:
         return np.asarray(reference(node, self.x, self.constants[0]))
 
 
-def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compiled:
-    """One network in which every layer has an input and an output of its own, and is run by the first kernel that fits."""
+def graph_of(layers: Sequence[Layer]) -> gs.Graph:
+    """One network in which every layer has an input and an output of its own."""
     nodes, inputs, outputs = [], [], []
     for number, layer in enumerate(layers):
         x = gs.Variable(f"x{number}", dtype=layer.x.dtype, shape=list(layer.x.shape))
@@ -70,7 +70,12 @@ def compiled(layers: Sequence[Layer], target: Target, options: Options) -> Compi
         )
         inputs.append(x)
         outputs.append(y)
-    graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+    return gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
+
+
+def compiled(layers: Sequence[Layer] | gs.Graph, target: Target, options: Options) -> Compiled:
+    """The network of layers, or one that was made of them, each run by the first kernel that fits."""
+    graph = layers if isinstance(layers, gs.Graph) else graph_of(layers)
     machine = machine_of(target, options)
     assert machine is not None, "siracusa has managed memories"
     program = assemble("network", graph, target.kernels)

@@ -1,0 +1,95 @@
+"""The integers of a requantiser of few bits whose results are nearest to those of a requantisation, and the proof of how near they are.
+
+``clip((sum*mul + add) >> shift, low, high)`` is determined by its thresholds: the first sum that gives at least each step
+(``staircase.py``). A requantiser's own are ``ceil((step * 2^shift - add) / mul)``. A sum gives another result exactly if it lies between
+both thresholds of a step, and results are at most one step apart exactly if no threshold passes that of the next step. So sums that
+differ are counted over all that can occur, without trying one.
+
+The shift is one for all channels: the largest with which all products fit, as multipliers then have most bits, or a smaller one where
+an engine asks for that. The multiplier of a channel is next to ``mul`` in as many bits, its summand the best of those that put one
+threshold in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.graph.target import Requantiser
+from deeploy.operators.staircase import Staircase
+
+CANDIDATES = 33  # thresholds of a channel that summands are tried for
+NONE = np.int64(2**62)  # what a channel costs where no summand keeps it within one step
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A requantiser's integers, and what they cost; sums are counted over all channels.
+
+    Attributes:
+        mul, add: int64, one entry per channel.
+        sums: that can occur.
+        inside: those among them whose exact result is neither the least nor the greatest.
+        differ: those with another result, which is one step away.
+    """
+
+    mul: np.ndarray
+    add: np.ndarray
+    shift: int
+    sums: int
+    inside: int
+    differ: int
+
+
+def nearest(stairs: Staircase, mul: np.ndarray, shift: int, by: Requantiser) -> Iterator[Nearest]:
+    """The nearest results by every shift, the largest first, that keeps all sums within one step.
+
+    Args:
+        stairs: what is to be computed.
+        mul, shift: how it is computed exactly; int64 [channels], positive.
+    """
+    least, most = stairs.least, stairs.most
+    first = np.clip(stairs.thresholds, least[:, None], most[:, None] + 1)
+    inside = int((first[:, -1] - first[:, 0]).sum())
+    size = np.maximum(np.maximum(-least, most), 1)
+    for right in range(min(shift, by.shift), 0, -1):
+        lower = np.maximum(mul >> (shift - right), 1)
+        if int(lower.max()) >= 1 << by.mul or (lower * size >= 1 << (by.word - 1)).any():
+            continue
+        cost, factor, summand = np.full_like(least, NONE), lower.copy(), np.zeros_like(least)
+        for multiplier in (lower, lower + 1):
+            for add in _summands(stairs, first, multiplier, right):
+                found = _differing(stairs, first, multiplier, add, right, by)
+                better = found < cost
+                cost[better], factor[better], summand[better] = found[better], multiplier[better], add[better]
+        if (cost < NONE).all():
+            yield Nearest(factor, summand, right, int((most - least + 1).sum()), inside, int(cost.sum()))
+
+
+def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: int) -> Iterator[np.ndarray]:
+    """Summands that put the threshold of some step of every channel in its place, or leave the results of both ends what they are."""
+    least, most = stairs.least, stairs.most
+    scaled = stairs.steps << shift
+    reached = (first > least[:, None]) & (first <= most[:, None])
+    count = reached.sum(axis=1)
+    placed = np.sort(np.where(reached, scaled - mul[:, None] * first, NONE), axis=1)
+    lowest, highest = ((stairs.steps[0] - 1 + (first <= end[:, None]).sum(axis=1)) << shift for end in (least, most))
+    lower, upper = lowest - mul * least, highest + (1 << shift) - 1 - mul * most
+    yield lower
+    yield upper
+    for part in range(CANDIDATES):
+        index = np.maximum(count - 1, 0) * part // (CANDIDATES - 1)
+        yield np.where(count > 0, np.take_along_axis(placed, index[:, None], axis=1)[:, 0], (lower + upper) // 2)
+
+
+def _differing(stairs: Staircase, first: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, by: Requantiser) -> np.ndarray:
+    """How many sums of every channel differ; NONE where one differs by more than a step, or the requantiser has no room."""
+    least, most, word = stairs.least, stairs.most, 1 << (by.word - 1)
+    own = np.clip(-((add[:, None] - (stairs.steps << shift)) // mul[:, None]), least[:, None], most[:, None] + 1)
+    is_near = (own[:, 1:] >= first[:, :-1]).all(axis=1) & (first[:, 1:] >= own[:, :-1]).all(axis=1)
+    ends = np.stack([least * mul, most * mul])
+    fits = (np.abs(add) < min(word, 1 << (by.add - 1))) & (mul < 1 << by.mul)
+    fits &= ((ends >= -word) & (ends < word) & (ends + add >= -word) & (ends + add < word)).all(axis=0)
+    return np.where(is_near & fits, np.abs(own - first).sum(axis=1), NONE)
