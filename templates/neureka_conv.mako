@@ -17,8 +17,7 @@ def behind(axis):
     return f"{out} + {halo} - ({before}) - {inside}"
 
 
-is_requantised = "requantise" in node.epilogue
-normal = {field: f"(rt_address){context[name].ptr}" if is_requantised else 0 for field, name in (("scale", "mul"), ("bias", "add"))}
+constants = {field: f"(rt_address){context[name].ptr}" for field, name in operands.items()}
 sizes = {
     "height": y.extent[1], "width": y.extent[2], "channels_in": x.extent[3], "channels_out": y.extent[3],
     "x_pixel": x.stride[2] * stride_w, "x_row": x.stride[1] * stride_h, "y_pixel": y.stride[2] * size, "y_row": y.stride[1] * size,
@@ -29,7 +28,7 @@ sizes = {
 ${neureka.tile(
     kernel,
     layer,
-    {"x": f"(rt_address){x.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){w.ptr}", **normal, "shifts": 0},
+    {"x": f"(rt_address){x.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){w.ptr}", **constants},
     sizes,
     (y.extent[0], x.stride[0], y.stride[0] * size),
     is_linear,

@@ -2,8 +2,7 @@
 <%
 size = y.dtype.bytes
 batch = next((axis for axis, extent in enumerate(y.shape[:-2]) if extent > 1), None)
-is_requantised = "requantise" in node.epilogue
-normal = {field: f"(rt_address){context[name].ptr}" if is_requantised else 0 for field, name in (("scale", "mul"), ("bias", "add"))}
+constants = {field: f"(rt_address){context[name].ptr}" for field, name in operands.items()}
 sizes = {
     "height": y.extent[-2], "width": 1, "channels_in": a.extent[-1], "channels_out": y.extent[-1],
     "x_pixel": a.stride[-2], "x_row": a.stride[-2], "y_pixel": y.stride[-2] * size, "y_row": y.stride[-2] * size,
@@ -13,7 +12,7 @@ sizes = {
 ${neureka.tile(
     kernel,
     layer,
-    {"x": f"(rt_address){a.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){b.ptr}", **normal, "shifts": 0},
+    {"x": f"(rt_address){a.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){b.ptr}", **constants},
     sizes,
     (1, 0, 0) if batch is None else (y.extent[batch], a.stride[batch], y.stride[batch] * size),
     True,

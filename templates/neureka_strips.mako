@@ -1,8 +1,7 @@
 <%
 size = y.dtype.bytes
 stride_h, stride_w = attrs["strides"]
-is_requantised = "requantise" in node.epilogue
-scale, bias = (f"(rt_address){context[name].ptr}" if is_requantised else 0 for name in ("mul", "add"))
+constants = "".join(f".{field} = (rt_address){context[name].ptr}, " for field, name in operands.items())
 block = extent["fh"] * extent["c"]
 columns = f'(({y.extent[2]} - 1) * {stride_w} + {extent["fw"]})'
 %>\
@@ -10,7 +9,7 @@ const struct neureka_strips call = {
     .accelerator = ACCELERATOR_npu, .cores = rt_machine.cores,
     .layer = {${", ".join(f".{name} = {value}" for name, value in layer.items())}},
     .tile = {
-        .x = 0, .y = (rt_address)${y.ptr}, .weights = (rt_address)${w.ptr}, .scale = ${scale}, .bias = ${bias}, .shifts = 0,
+        ${constants}.x = 0, .y = (rt_address)${y.ptr}, .weights = (rt_address)${w.ptr},
         .height = ${y.extent[1]}, .width = ${y.extent[2]}, .channels_in = ${block * extent["fw"]}, .channels_out = ${y.extent[3]},
         .x_pixel = ${block * stride_w}, .x_row = ${columns} * ${block}, .y_pixel = ${y.stride[2] * size}, .y_row = ${y.stride[1] * size},
         .top = 0, .left = 0, .bottom = 0, .right = 0,

@@ -2,14 +2,13 @@
 size = y.dtype.bytes
 stride_h, stride_w = attrs["strides"]
 dilation_h, dilation_w = attrs["dilations"]
-is_requantised = "requantise" in node.epilogue
-scale, bias = (f"(rt_address){context[name].ptr}" if is_requantised else 0 for name in ("mul", "add"))
+constants = "".join(f".{field} = (rt_address){context[name].ptr}, " for field, name in operands.items())
 %>\
 const struct neureka_windows call = {
     .accelerator = ACCELERATOR_npu, .cores = rt_machine.cores,
     .layer = {${", ".join(f".{name} = {value}" for name, value in layer.items())}},
     .tile = {
-        .x = 0, .y = (rt_address)${y.ptr}, .weights = (rt_address)${w.ptr}, .scale = ${scale}, .bias = ${bias}, .shifts = 0,
+        ${constants}.x = 0, .y = (rt_address)${y.ptr}, .weights = (rt_address)${w.ptr},
         .height = 1, .width = 1, .channels_in = ${extent["fh"] * extent["fw"] * extent["c"]}, .channels_out = ${y.extent[3]},
         .x_pixel = ${pitch}, .x_row = 0, .y_pixel = ${y.stride[2] * size}, .y_row = 0, .top = 0, .left = 0, .bottom = 0, .right = 0,
     },

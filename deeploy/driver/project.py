@@ -94,7 +94,7 @@ class Network:
             {
                 "node": layer.exact.name,
                 "engine": layer.engine,
-                **{name: getattr(layer.found, name) for name in ("shift", "sums", "inside", "differ")},
+                **{name: getattr(layer.found, name) for name in ("sums", "inside", "differ")},
                 "largest": int(layer.found.differ > 0),
                 "measured": shares[layer.result].share if layer.result in shares else None,
             }

@@ -69,19 +69,21 @@ class DmaPath:
 
 @dataclass(frozen=True)
 class Requantiser:
-    """What an engine takes its sums to outputs with: ``(sum * mul + add) >> shift``, rounded down, one shift for all channels.
+    """What an engine takes its sums to outputs with: ``(sum * mul + add) >> shift``, rounded down.
 
     Attributes:
         word: bits, sign included, that sums, products, and these with ``add`` have room in.
         mul: bits of a channel's multiplier, which is not negative.
         add: bits of a channel's summand, sign included.
         shift: the largest.
+        has_shifts: whether every channel has a shift of its own.
     """
 
     word: int
     mul: int
     add: int
     shift: int
+    has_shifts: bool = False
 
 
 @dataclass(frozen=True)

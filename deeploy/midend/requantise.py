@@ -116,10 +116,17 @@ def _write(node: gs.Node, inputs: Sequence[gs.Tensor], attrs: Attributes) -> Non
 
 
 def _with(found: Nearest, view: Node, inputs: Sequence[gs.Tensor], attrs: Attributes) -> tuple[list[gs.Tensor], Attributes]:
-    """The inputs and attributes of a node with the constants of a requantiser, which hold the bias."""
-    body = inputs[: -len(epilogue.operands(view.epilogue))]
-    kind = np.int32 if np.abs(found.add).max() < 2**31 else np.int64
-    name = f"{view.outputs[0].name}_nearest"
-    mul, add = const(f"{name}_mul", found.mul, np.int32), const(f"{name}_add", found.add, kind)
+    """The inputs and attributes of a node with the constants of a requantiser.
+
+    Its bias is in ``add``, and is zero where channels have shifts of their own: a kernel may keep these in its place.
+    """
+    body, shift = inputs[: -len(epilogue.operands(view.epilogue))], int(found.shift.max())
+    left = shift - found.shift
+    added = {"mul": found.mul << left, "add": found.add << left}
+    stages: tuple[str, ...] = ("requantise",)
+    if left.any():
+        added, stages = {"bias": np.zeros_like(left), **added}, ("bias", "requantise")
+    kinds = {name: np.int32 if np.abs(values).max() < 2**31 else np.int64 for name, values in added.items()}
+    constants = [const(f"{view.outputs[0].name}_nearest_{name}", values, kinds[name]) for name, values in added.items()]
     kept = {name: value for name, value in attrs.items() if name != "even"}
-    return [*body, mul, add], {**kept, "epilogue": ("requantise",), "shift": found.shift}
+    return [*body, *constants], {**kept, "epilogue": stages, "shift": shift}

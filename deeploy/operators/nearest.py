@@ -5,21 +5,24 @@
 both thresholds of a step, and results are at most one step apart exactly if no threshold passes that of the next step. So sums that
 differ are counted over all that can occur, without trying one.
 
-The shift is one for all channels: the largest with which all products fit, as multipliers then have most bits, or a smaller one where
-an engine asks for that. The multiplier of a channel is next to ``mul`` in as many bits, its summand the best of those that put one
-threshold in its place.
+A shift that channels share is the largest with which products fit, as multipliers then have most bits, or a smaller one where an engine
+asks for that; a channel's own is the best of the largest few. The multiplier of a channel is next to ``mul`` in as many bits, its summand
+the best of those that put one threshold in its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from deeploy.graph.target import Requantiser
 from deeploy.operators.staircase import Staircase
 
+SPREAD = 12  # how far shifts of channels are apart at most
+TRIED = 4  # shifts of a channel of its own, of which one may come nearer by chance
 CANDIDATES = 33  # thresholds of a channel that summands are tried for
 NONE = np.int64(2**62)  # what a channel costs where no summand keeps it within one step
 
@@ -29,7 +32,7 @@ class Nearest:
     """A requantiser's integers, and what they cost; sums are counted over all channels.
 
     Attributes:
-        mul, add: int64, one entry per channel.
+        mul, add, shift: int64, one entry per channel.
         sums: that can occur.
         inside: those among them whose exact result is neither the least nor the greatest.
         differ: those with another result, which is one step away.
@@ -37,14 +40,14 @@ class Nearest:
 
     mul: np.ndarray
     add: np.ndarray
-    shift: int
+    shift: np.ndarray
     sums: int
     inside: int
     differ: int
 
 
 def nearest(stairs: Staircase, mul: np.ndarray, shift: int, by: Requantiser) -> Iterator[Nearest]:
-    """The nearest results by every shift, the largest first, that keeps all sums within one step.
+    """The nearest results by the largest shifts, then by ever smaller ones, as far as all sums are within one step.
 
     Args:
         stairs: what is to be computed.
@@ -52,31 +55,42 @@ def nearest(stairs: Staircase, mul: np.ndarray, shift: int, by: Requantiser) -> 
     """
     least, most = stairs.least, stairs.most
     first = np.clip(stairs.thresholds, least[:, None], most[:, None] + 1)
-    inside = int((first[:, -1] - first[:, 0]).sum())
-    size = np.maximum(np.maximum(-least, most), 1)
-    for right in range(min(shift, by.shift), 0, -1):
-        lower = np.maximum(mul >> (shift - right), 1)
-        if int(lower.max()) >= 1 << by.mul or (lower * size >= 1 << (by.word - 1)).any():
-            continue
-        cost, factor, summand = np.full_like(least, NONE), lower.copy(), np.zeros_like(least)
-        for multiplier in (lower, lower + 1):
-            for add in _summands(stairs, first, multiplier, right):
-                found = _differing(stairs, first, multiplier, add, right, by)
+    sums, inside = int((most - least + 1).sum()), int((first[:, -1] - first[:, 0]).sum())
+    largest = _largest(np.maximum(np.maximum(-least, most), 1), mul, shift, by)
+    for less in range(int(largest.min())):
+        cost, best = np.full_like(least, NONE), np.zeros((3, len(least)), np.int64)  # best: multiplier, summand and shift
+        for fewer, up in product(range(TRIED if by.has_shifts else 1), (0, 1)):
+            right = np.maximum(largest - less - fewer, 1)
+            multiplier = np.maximum(mul >> (shift - right), 1) + up
+            for add in _summands(stairs, first, multiplier, right[:, None]):
+                found = _differing(stairs, first, multiplier, add, right[:, None], by)
                 better = found < cost
-                cost[better], factor[better], summand[better] = found[better], multiplier[better], add[better]
+                cost[better], best[:, better] = found[better], np.stack([multiplier, add, right])[:, better]
         if (cost < NONE).all():
-            yield Nearest(factor, summand, right, int((most - least + 1).sum()), inside, int(cost.sum()))
+            yield Nearest(best[0], best[1], best[2], sums, inside, int(cost.sum()))
 
 
-def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: int) -> Iterator[np.ndarray]:
-    """Summands that put the threshold of some step of every channel in its place, or leave the results of both ends what they are."""
+def _largest(size: np.ndarray, mul: np.ndarray, shift: int, by: Requantiser) -> np.ndarray:
+    """The largest shift of every channel, 0 where there is none, at which the products of sums of that size fit."""
+    found = np.zeros_like(mul)
+    for right in range(1, min(shift, by.shift) + 1):
+        lower = np.maximum(mul >> (shift - right), 1)
+        found = np.where((lower < 1 << by.mul) & (lower * size < 1 << (by.word - 1)), right, found)
+    return np.asarray(np.minimum(found, found.min() + (SPREAD if by.has_shifts else 0)))
+
+
+def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: np.ndarray) -> Iterator[np.ndarray]:
+    """Summands that put the threshold of some step of every channel in its place, or leave the results of both ends what they are.
+
+    ``shift`` is [channels, 1].
+    """
     least, most = stairs.least, stairs.most
     scaled = stairs.steps << shift
     reached = (first > least[:, None]) & (first <= most[:, None])
     count = reached.sum(axis=1)
     placed = np.sort(np.where(reached, scaled - mul[:, None] * first, NONE), axis=1)
-    lowest, highest = ((stairs.steps[0] - 1 + (first <= end[:, None]).sum(axis=1)) << shift for end in (least, most))
-    lower, upper = lowest - mul * least, highest + (1 << shift) - 1 - mul * most
+    lowest, highest = ((stairs.steps[0] - 1 + (first <= end[:, None]).sum(axis=1)) << shift[:, 0] for end in (least, most))
+    lower, upper = lowest - mul * least, highest + (1 << shift[:, 0]) - 1 - mul * most
     yield lower
     yield upper
     for part in range(CANDIDATES):
@@ -84,7 +98,7 @@ def _summands(stairs: Staircase, first: np.ndarray, mul: np.ndarray, shift: int)
         yield np.where(count > 0, np.take_along_axis(placed, index[:, None], axis=1)[:, 0], (lower + upper) // 2)
 
 
-def _differing(stairs: Staircase, first: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: int, by: Requantiser) -> np.ndarray:
+def _differing(stairs: Staircase, first: np.ndarray, mul: np.ndarray, add: np.ndarray, shift: np.ndarray, by: Requantiser) -> np.ndarray:
     """How many sums of every channel differ; NONE where one differs by more than a step, or the requantiser has no room."""
     least, most, word = stairs.least, stairs.most, 1 << (by.word - 1)
     own = np.clip(-((add[:, None] - (stairs.steps << shift)) // mul[:, None]), least[:, None], most[:, None] + 1)

@@ -112,7 +112,7 @@ def _reason(form: Form) -> Callable[[Node], str | None]:
 
 
 def _layouts(form: Form, weights: str) -> Mapping[str, Layout]:
-    """The encodings of constants; the bias of the engine holds that of the node."""
+    """The encodings of constants; the engine's bias holds that of the node, which has room for shifts where channels have their own."""
 
     def scale(array: Array, node: Node) -> Array:
         norm = _found(form, node).normalisation
@@ -124,8 +124,12 @@ def _layouts(form: Form, weights: str) -> Mapping[str, Layout]:
         assert norm is not None, "biases belong to a requantisation"
         return norm.bias
 
+    def shifts(array: Array, node: Node) -> Array | None:
+        norm = _found(form, node).normalisation
+        return None if norm is None else norm.shifts
+
     encoded = Layout(lambda array, node: _found(form, node).weights)
-    return {weights: encoded, "bias": Layout(lambda array, node: None), "mul": Layout(scale), "add": Layout(bias)}
+    return {weights: encoded, "bias": Layout(shifts), "mul": Layout(scale), "add": Layout(bias)}
 
 
 # ---- nests
@@ -171,10 +175,13 @@ def _product_nest(node: Node) -> Nest:
 
 
 def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
-    """The fields of ``struct neureka_layer``, and the height of the kernel."""
-    layer = replace(_found(form, node).layer, in_weight_memory=in_weight_memory)
+    """The fields of ``struct neureka_layer``, the height of the kernel, and the operands behind fields of ``struct neureka_tile``."""
+    found = _found(form, node)
+    layer, norm = replace(found.layer, in_weight_memory=in_weight_memory), found.normalisation
+    operands = {"scale": "mul", "bias": "add"} if norm is not None else {}
+    operands |= {"shifts": "bias"} if norm is not None and norm.shifts is not None else {}
     fields = {"config": f"0x{layer.config:08x}u", "weight_offset": layer.weight_offset, "padding_value": layer.padding_value}
-    return {"layer": fields, "taps": layer.mode.taps}
+    return {"layer": fields, "taps": layer.mode.taps, "operands": operands}
 
 
 def _pitch(node: Node) -> int:
@@ -263,6 +270,11 @@ def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None,
     def parameters(field: str) -> Layout:
         return Layout(lambda array, node: getattr(channels_of(node), field))
 
+    constants = {
+        weights: Layout(lambda array, node: _found(form, bare(node)).weights),
+        **{"bias": Layout(lambda array, node: None), "mul": parameters("mul"), "add": parameters("add")},
+    }
+
     def bytes_of(node: Node, tile: Mapping[str, Count]) -> Count:
         if node.op == "MatMul":
             return 4 * math.prod(count for name, count in tile.items() if name != "k")
@@ -280,7 +292,7 @@ def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None,
         accepts=needs,
         types={"y": BYTES},
         epilogues=STAGES[1:],
-        layouts={weights: Layout(lambda array, node: _found(form, bare(node)).weights), "mul": parameters("mul"), "add": parameters("add")},
+        layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
         tiling=replace(kernel.tiling, whole=tuple(dict.fromkeys((*kernel.tiling.whole, "ow")))),
         second=Second(second, bare, steps),

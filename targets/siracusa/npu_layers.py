@@ -170,6 +170,8 @@ def _normalisation(node: Node, weights: Array, offset: Array) -> Normalisation |
     before = offset + (bias if len(constants) == 3 else 0)
     limits = (int(node.attrs["low"]), int(node.attrs["high"]))
     found = normalisation(mul, add + before * mul, int(node.attrs["shift"]), limits, *sums(weights, x.dtype.value), y.dtype.value)
-    if found is None or found.shifts is not None:
-        return "a requantisation that 32 bits compute with the same results, by one shift for all channels"
+    if found is None:
+        return "a requantisation that 32 bits compute with the same results"
+    if found.shifts is not None and "bias" not in stages:
+        return "a bias, in whose place a channel's own shift is stored, or one shift for all channels"
     return found

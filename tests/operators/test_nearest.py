@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from deeploy.target import Requantiser
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NARROW = Requantiser(word=20, mul=12, add=20, shift=15)
+APART = replace(NARROW, has_shifts=True)
 CHANNELS, SHIFT = 6, 30
 
 
@@ -27,7 +29,7 @@ def tried(
         wanted = np.clip(epilogue.shifted(acc * mul[channel] + add[channel], SHIFT, even), *limits)
         wide = acc * found.mul[channel]
         assert max(np.abs(wide).max(), np.abs(wide + found.add[channel]).max()) < 1 << (NARROW.word - 1), "more than a word holds"
-        got = np.clip((wide + found.add[channel]) >> found.shift, *limits)
+        got = np.clip((wide + found.add[channel]) >> found.shift[channel], *limits)
         far = np.abs(got - wanted)
         assert far.max() <= 1
         total, differ = total + len(acc), differ + int((far > 0).sum())
@@ -36,8 +38,9 @@ def tried(
 
 
 @pytest.mark.parametrize("even", [None, 0, 1])
+@pytest.mark.parametrize("by", [NARROW, APART])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_proved_holds_of_every_sum(seed: int, even: int | None) -> None:
+def test_what_is_proved_holds_of_every_sum(seed: int, by: Requantiser, even: int | None) -> None:
     random = np.random.default_rng(seed)
     least, most = -random.integers(0, 1500, CHANNELS), random.integers(0, 1500, CHANNELS)
     limits = (-128, 127) if seed % 2 else (-20, 100)
@@ -46,9 +49,10 @@ def test_what_is_proved_holds_of_every_sum(seed: int, even: int | None) -> None:
     if seed == 3:
         mul[2], least[2], most[2] = 1, 0, 0  # a channel without weights
     add = (random.integers(-60, 60, CHANNELS) << SHIFT) + (1 << SHIFT >> 1)
-    found = list(nearest(staircase(mul, add, SHIFT, *limits, even, least, most), mul, SHIFT, NARROW))
-    assert found and [one.shift for one in found] == sorted((one.shift for one in found), reverse=True)
+    found = list(nearest(staircase(mul, add, SHIFT, *limits, even, least, most), mul, SHIFT, by))
+    assert found and [one.shift[0] for one in found] == sorted((one.shift[0] for one in found), reverse=True)
     for one in found:
+        assert by.has_shifts or len({*one.shift}) == 1
         assert (one.sums, one.differ, one.inside) == tried(one, mul, add, limits, even, (least, most))
     assert found[0].differ <= min(one.differ for one in found) * 1.1 + 2, "the largest shift has the most bits"
 
@@ -61,10 +65,10 @@ def test_no_other_summand_is_much_better(seed: int) -> None:
     found = next(nearest(staircase(mul, add, SHIFT, -128, 127, None, least, most), mul, SHIFT, NARROW))
     acc = np.arange(least[0], most[0] + 1)
     wanted = np.clip((acc * mul + add) >> SHIFT, -128, 127)
-    scaled = add[0] >> (SHIFT - found.shift)
-    others = scaled + np.arange(-(2 << found.shift), 2 << found.shift)
+    shift = int(found.shift[0])
+    others = (add[0] >> (SHIFT - shift)) + np.arange(-(2 << shift), 2 << shift)
     best = min(
-        int((np.clip((acc * factor + others[:, None]) >> found.shift, -128, 127) != wanted).sum(axis=1).min())
+        int((np.clip((acc * factor + others[:, None]) >> shift, -128, 127) != wanted).sum(axis=1).min())
         for factor in range(int(found.mul[0]) - 1, int(found.mul[0]) + 2)
     )
     assert found.differ <= 1.1 * best + 2
@@ -82,3 +86,4 @@ def test_where_one_step_cannot_be_kept_nothing_is_found(least: int) -> None:
     mul, add = np.array([2**29, 6_000_000]), np.array([1 << 29, 1 << 29])
     stairs = staircase(mul, add, 30, -128, 127, None, np.array([-least, -5000]), np.array([least, 5000]))
     assert list(nearest(stairs, mul, 30, NARROW)) == []
+    assert (next(nearest(stairs, mul, 30, APART), None) is not None) == (least == 9000), "shifts of their own help"

@@ -115,11 +115,15 @@ def test_layers_of_the_integer_dialect(shared_models: Path, name: str, most: int
     assert sum(isinstance(lower(layer), Lowered) for layer in layers) == most
 
 
-def test_channels_with_shifts_of_their_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No operand holds them: the emitted jobs have one shift for all channels."""
+def test_channels_with_shifts_of_their_own_need_the_place_of_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds them: no other operand does."""
     layer, _ = NODES["3x3"]
     lowered = lower(layer)
-    assert isinstance(lowered, Lowered) and lowered.normalisation is not None
+    assert isinstance(lowered, Lowered) and lowered.normalisation is not None and layer.epilogue == ("bias", "requantise")
     found = replace(lowered.normalisation, shift=None, shifts=np.arange(11, dtype=np.uint8))
     monkeypatch.setattr(npu_layers, "normalisation", lambda *_: found)
-    assert lower(layer) == "a requantisation that 32 bits compute with the same results, by one shift for all channels"
+    apart = lower(layer)
+    assert isinstance(apart, Lowered) and apart.normalisation is found and apart.layer.shift is None
+    x, w, _, *rest = layer.inputs
+    bare = replace(layer, inputs=(x, w, *rest), attrs={**layer.attrs, "epilogue": ("requantise",)})
+    assert lower(bare) == "a bias, in whose place a channel's own shift is stored, or one shift for all channels"
