@@ -87,7 +87,7 @@ class Network:
         shares: Mapping[str, Measured] = {}
         if self.samples is not None and found.layers:
             buffers = [self.program.buffers[name] for name in self.program.inputs]
-            samples = load_arrays(Path(self.samples), [Expected(b.tensor, b.shape) for b in buffers], "input").samples
+            samples = load_arrays(Path(self.samples), [Expected(b.tensor, b.shape) for b in buffers], "input", self.pinned).samples
             shares = measured(self.program, found.layers, samples)
         walked = _walked(found.plan)
         layers = [
