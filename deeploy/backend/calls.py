@@ -243,11 +243,13 @@ def render(
     extent: Mapping[str, Value],
     lookup: TemplateLookup,
     message: int | None = None,
+    cores: int = 1,
 ) -> str:
     """The text of a call, by its kernel's template.
 
     Args:
         extent: iterations of every dimension, in the part of a core.
+        cores: of the team that calls it.
         message: which one of the network's messages it is (``message_number``).
     """
     owner = f"node {call.node.name} ({call.node.op})"
@@ -266,6 +268,7 @@ def render(
         product=product,
         scratch=scratch,
         message=message,
+        cores=cores,
         **(call.kernel.settings(call.node) if call.kernel.settings is not None else {}),
         **views,
     )

@@ -240,7 +240,7 @@ class Printer:
             empty = [f"if ({count} <= 0) return;" for count in work.empty]
         with mentions() as noted:
             message = c.message_number(self.program, layer.step)
-            text = c.render(part.call, function, part.views, scratch, extent, self.lookup, message)
+            text = c.render(part.call, function, part.views, scratch, extent, self.lookup, message, layer.work.cores)
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
             if layer.sums is not None:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")

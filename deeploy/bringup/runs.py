@@ -241,7 +241,7 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
 def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) -> tuple[Box, ...]:
     """The shares of several cores along a dimension that they may divide; cores of which nothing is left have none."""
     dims = [name for name in tiling.core_dims(given.call(places), tiling.cut_dims(given.call(places))) if given.geometry.extents[name] > 1]
-    if not dims or not given.cores:
+    if not dims or not given.cores or given.kernel.team:
         return ()
     name = rng.choice(dims)
     first, last = box.get(name, (0, given.geometry.extents[name] - 1))

@@ -14,7 +14,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError
-from deeploy.frontend import regions, windows
+from deeploy.frontend import recurrent, regions, windows
 from deeploy.frontend.rules import Context, Result, Rule, axis_of, broken, describe, integer, operand, restate
 from deeploy.frontend.schemas import MICROSOFT, defaults
 
@@ -176,6 +176,7 @@ _STANDARD: dict[str, Rule] = {
     "Clip": clip,
     "BatchNormalization": batch_normalisation,
     "CastLike": cast_like,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), softmax),
 }
 _MICROSOFT: dict[str, Rule] = {

@@ -45,7 +45,7 @@ INTERNAL = frozenset(
     [
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
-        *("Append", "Slide"),
+        *("Append", "Slide", "LSTMCell", "GRUCell"),
     ]
 )  # operators of the integer form that no file has
 

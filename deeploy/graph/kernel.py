@@ -143,6 +143,7 @@ class Row(Stored, total=False):
     resident: Mapping[str, str]
     tiling: Tiling
     cores: tuple[str, ...]
+    team: str
     engine: str
     second: Second | None
     texts: Mapping[str, str]
@@ -212,6 +213,7 @@ class Kernel:
         settings: further values that the template of the call sees, by name.
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
+        team: a dimension that the kernel itself divides over all cores of the engine, which call it together and may meet at barriers.
         engine: what runs it; ``core`` is the first engine of the target.
         second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
@@ -240,6 +242,7 @@ class Kernel:
     resident: Mapping[str, str] = field(default_factory=dict)
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
+    team: str = ""
     engine: str = CORE
     second: Second | None = None
     struct: str = ""

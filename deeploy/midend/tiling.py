@@ -283,6 +283,8 @@ def _output_dims(call: Call, output: str) -> set[str]:
 
 def core_dims(call: Call, free: Collection[str]) -> tuple[str, ...]:
     """Dimensions that may be divided over cores: those the kernel names, else every one that may be cut (``free``)."""
+    if call.kernel.team:
+        return (call.kernel.team,)
     return tuple(name for name in (call.kernel.cores or free) if name in free and _parts_are_views(call, name))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from deeploy.graph.kernel import Sample
 from deeploy.graph.nodes import Attributes
 from deeploy.operators import elementwise, pairs
+from deeploy.operators.recurrent import GATES
 
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)
 LONG = (33, 64, 70, 129)  # extents of one axis now and then
@@ -351,6 +352,29 @@ def _rotate(rng: Random) -> Sample:
     return Sample(shapes, attrs, {"table": _array(rng, (2, 256), 0, 127, rng.choice((np.int8, np.uint8)))})
 
 
+def _recurrent(op: str) -> Draw:
+    """A layer or a cell; half of the optional operand, peepholes or biases."""
+    gates, is_cell, functions = GATES[op.removesuffix("Cell")], op.endswith("Cell"), ("sigmoid", "tanh", "hard_sigmoid", "softsign")
+
+    def draw_one(rng: Random) -> Sample:
+        t, n, k = rng.choice((1, 2, 5)), rng.choice((1, 1, 2, 3)), extent(rng)
+        shapes: dict[str, tuple[int, ...]] = {"p": (n, gates, k), "q": (n, gates, k)}
+        if not is_cell:
+            shapes = {"p": (t, n, gates, k), "r": (gates, k, k)}
+        shapes |= dict.fromkeys({"LSTM": "hc", "LSTMCell": "c"}.get(op, "h"), (n, k))
+        if rng.random() < 0.5 and op not in ("RNN", "GRUCell"):
+            shapes |= {"w": (3, k)} if op.startswith("LSTM") else {"b": (k,)}
+        attrs: dict[str, Any] = {"functions": tuple(rng.choices(functions, k=3)), "alphas": (0.3,) * 3, "betas": (0.4,) * 3}
+        attrs |= {"clip": rng.choice((0.0, 0.7)), "reverse": rng.random() < 0.5, "input_forget": rng.random() < 0.3}
+        outputs: dict[str, tuple[int, ...]] = {
+            "y": (n, k) if is_cell else (t, n, k),
+            **({"cells": (n, k)} if op.startswith("LSTM") else {}),
+        }
+        return Sample({**shapes, **outputs}, attrs)
+
+    return draw_one
+
+
 DRAWS: Mapping[str, Draw] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -388,4 +412,5 @@ DRAWS: Mapping[str, Draw] = {
     "Where": _where,
     "Pad": _pad,
     "Gather": _gather,
+    **{op: _recurrent(op) for op in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell")},
 }

@@ -192,6 +192,8 @@ FUNCTIONS: dict[str, Function] = {
     **{name: _of_numpy(own) for name, own in _NUMPY.items()},
     "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
     "sigmoid": lambda x, a, b: _sigmoid(x),
+    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
+    "affine": lambda x, a, b: a * x + b,
     "hard_swish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
     "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),

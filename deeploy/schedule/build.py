@@ -247,8 +247,10 @@ class _Builder:
         share: tuple[str, Part] | None = None
         dynamic = sorted({loop.dim for loop in self.tiling.loops} & self.geometry.dynamic - {self.tiling.core_dim})
         empty = [parts[dim][1] for dim in dynamic]
-        dim = self.tiling.core_dim
-        if dim is not None:
+        dim, mine = self.tiling.core_dim, parts
+        if dim is not None and self.call.kernel.team:
+            share = dim, (0, self.geometry.extents[dim])
+        elif dim is not None:
             first, count = parts.get(dim, (0, self.geometry.extents[dim]))
             whole = self.tiling.tile(dim, self.geometry.extents[dim])
             is_fixed = self.geometry.extents[dim] % whole == 0 and dim not in self.geometry.dynamic
@@ -256,7 +258,7 @@ class _Builder:
             begin = named(f"part_{dim}", first + Variable(CORE, 0, self.cores - 1) * each)
             share = dim, (begin, named(f"part_{dim}_n", minimum(each, first + count - begin)))
             empty.append(share[1][1])
-        mine = {**parts, **({share[0]: share[1]} if share is not None else {})}
+            mine = {**parts, share[0]: share[1]}
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
         return Work(self.cores, tile, share, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
 

@@ -8,7 +8,7 @@ from deeploy.operators import elementwise as ew
 from deeploy.operators import movement
 from deeploy.target import FLOAT, Kernel, Node, Operator
 
-# What unary.c calls the functions whose own names mean something else in C.
+# What functions.h calls the functions whose own names mean something else in C.
 _C_FUNCTIONS = {
     "tanh": "hyperbolic_tangent",
     "exp": "natural_exponential",
@@ -37,9 +37,13 @@ _C_FUNCTIONS = {
 }
 
 
+def c_function(name: str) -> str:
+    """What functions.h calls a function."""
+    return _C_FUNCTIONS.get(name, name)
+
+
 def _function(node: Node) -> Mapping[str, str]:
-    name: str = node.attrs["function"]
-    return {"FUNCTION": _C_FUNCTIONS.get(name, name)}
+    return {"FUNCTION": c_function(node.attrs["function"])}
 
 
 def _floats(kernel: Kernel) -> Kernel:

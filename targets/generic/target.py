@@ -8,13 +8,14 @@ from deeploy.target import Memory, Target, load_topology, resource
 
 from .compute import KERNELS as COMPUTE
 from .pointwise import KERNELS as POINTWISE
+from .recurrent import KERNELS as RECURRENT
 from .transformer import KERNELS as TRANSFORMER
 
 TARGET = Target(
     name="generic",
     summary="plain C11 for any machine, one flat memory",
     memories=(Memory("arena", alignment=16),),
-    kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE, *link.kernels()),
+    kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE, *RECURRENT, *link.kernels()),
     passes=passes(),
     kernel_folders=(resource("kernels"),),
     template_folders=(resource("templates"),),

@@ -9,6 +9,7 @@ from deeploy.target import DmaPath, Engine, Memory, Requantiser, Target, load_ti
 from .element_kernels import KERNELS as ELEMENTS
 from .kernels import CORES, GENERIC, PRODUCTS
 from .npu_kernels import KERNELS as NPU
+from .recurrent_kernels import KERNELS as RECURRENT
 
 KIB = 1024
 STACK = 784  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
@@ -41,7 +42,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *ELEMENTS, *GENERIC.computing, *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *GENERIC.computing, *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

@@ -111,6 +111,10 @@ class Rewriter:
         array = np.asarray(values, dtype)
         return build.const(self.name(label), array.astype(np.float32) if dtype is None and array.dtype.kind == "f" else array)
 
+    def variable(self, shape: Sequence[int], dtype: npt.DTypeLike, label: str) -> gs.Variable:
+        """A further result of a new node."""
+        return build.variable(self.name(label), dtype, shape)
+
     def create(
         self,
         op: str,

@@ -1,0 +1,75 @@
+"""Normalisation of LSTM, GRU and RNN: defaults are stated, and what is not supported is refused."""
+
+from __future__ import annotations
+
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import UnsupportedError
+from deeploy.frontend.rules import Context, Result, broken, describe, integer, operand
+
+_FUNCTIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
+_OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
+_LENGTHS = 4  # the position of the sequence lengths
+# The integer form's name of a function, and the parameters of which a file states those that differ.
+FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "affine": ("affine", (1.0, 0.0)),
+    "elu": ("elu", (1.0,)),
+    "hardsigmoid": ("hard_sigmoid", (0.2, 0.5)),
+    "leakyrelu": ("leaky_relu", (0.01,)),
+    "relu": ("leaky_relu", ()),
+    "scaledtanh": ("scaled_tanh", (1.0, 1.0)),
+    "sigmoid": ("sigmoid", ()),
+    "softplus": ("softplus", ()),
+    "softsign": ("softsign", ()),
+    "tanh": ("tanh", ()),
+    "thresholdedrelu": ("thresholded_relu", (1.0,)),
+}
+
+
+def recurrent(node: gs.Node, context: Context) -> Result:
+    """LSTM, GRU, RNN: all inputs and outputs have a place, absent ones are empty, and lengths are those of the sequences.
+
+    ``functions`` are those of all directions, each a name in the integer form and two parameters.
+    """
+    direction = str(node.attrs.get("direction", "forward")).lower()
+    layout = integer(node, "layout", 0)
+    node.inputs += [gs.Variable.empty() for _ in range(_INPUTS[node.op] - len(node.inputs))]
+    node.outputs += [gs.Variable.empty() for _ in range(_OUTPUTS[node.op] - len(node.outputs))]
+    lengths, steps = operand(node, _LENGTHS), node.inputs[0].shape[layout]
+    if not node.inputs[_LENGTHS].is_empty() and (lengths is None or (lengths != steps).any()):
+        raise UnsupportedError(
+            f"{describe(node)} has sequence lengths that are {'computed' if lengths is None else f'not {steps}, that of its input'}",
+            "leave sequence_lens out, and compile the model for one length (--dim)",
+        )
+    node.inputs[_LENGTHS] = gs.Variable.empty()
+    attributes = {
+        "clip": float(node.attrs.get("clip", 0.0)),
+        "direction": direction,
+        "functions": _functions(node, 1 + (direction == "bidirectional")),
+        "input_forget": integer(node, "input_forget", 0),
+        "layout": layout,
+        "linear_before_reset": integer(node, "linear_before_reset", 0),
+    }
+    node.attrs.clear()
+    node.attrs.update(attributes)
+    return None
+
+
+def _functions(node: gs.Node, directions: int) -> list[tuple[str, float, float]]:
+    usual = _FUNCTIONS[node.op] * directions
+    given = node.attrs.get("activations") or usual
+    if len(given) != len(usual):
+        raise broken(node, f"has {len(given)} activations instead of {len(usual)}")
+    alphas, betas = (list(node.attrs.get(f"activation_{name}") or []) for name in ("alpha", "beta"))
+    found = []
+    for name in given:
+        if str(name).lower() not in FUNCTIONS:
+            raise UnsupportedError(
+                f"{describe(node)} has the activation '{str(name)[:40]}'", "use one that ONNX names for recurrent layers"
+            )
+        function, parameters = FUNCTIONS[str(name).lower()]
+        own = [float(given.pop(0)) if given else value for given, value in zip((alphas, betas), parameters, strict=False)]
+        alpha, beta = (*own, 0.0, 0.0)[:2]
+        found.append((function, alpha, beta))
+    return found

@@ -1,0 +1,32 @@
+"""Kernels of recurrent layers and cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deeploy.operators import recurrent
+from deeploy.target import Count, Node, Scratch
+
+from .pointwise import c_function
+
+
+def _macros(node: Node) -> Mapping[str, str]:
+    functions = {f"{gate}_FUNCTION": c_function(name) for gate, name in zip("FGH", node.attrs["functions"], strict=False)}
+    resets = {"RESETS_PRODUCT": "product"} if node.op == "GRU" and len(node.inputs) > 3 else {}
+    op = node.op.removesuffix("Cell")
+    return {op: op.lower(), **({} if op == node.op else {"CELL": "cell"}), **functions, **resets}
+
+
+def _state(node: Node, tile: Mapping[str, Count]) -> Count:
+    """Bytes in which a GRU that resets its state keeps it, and its update gate."""
+    return 8 * tile["k"] if len(node.inputs) == 3 else 8
+
+
+_SOURCE = "portable/recurrent.c"
+KERNELS = (
+    recurrent.LSTM.kernel("lstm", _SOURCE, macros=_macros),
+    recurrent.GRU.kernel("gru", _SOURCE, macros=_macros, scratch={"state": Scratch(_state)}),
+    recurrent.RNN.kernel("rnn", _SOURCE, macros=_macros),
+    recurrent.LSTM_CELL.kernel("lstm_cell", _SOURCE, macros=_macros),
+    recurrent.GRU_CELL.kernel("gru_cell", _SOURCE, macros=_macros),
+)
