@@ -35,6 +35,7 @@ DIALECT_OPS = frozenset(
     ]
 )
 MICROSOFT = "com.microsoft"
+VENDORS = ("ai.onnx.", MICROSOFT)  # domains of operators that others define: their shapes are nothing to ask of a model
 QONNX = "qonnx.custom_op.general"
 _QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
 QONNX_OPS = frozenset({"Quant", "BipolarQuant"})
@@ -45,7 +46,7 @@ INTERNAL = frozenset(
     [
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
-        *("Append", "Slide", "LSTMCell", "GRUCell"),
+        *("Append", "Slide", "DynamicScale", "LSTMCell", "GRUCell"),
     ]
 )  # operators of the integer form that no file has
 

@@ -18,7 +18,7 @@ from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.branches import Names, is_heavy, unfolded
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import FALLBACK, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
+from deeploy.frontend.schemas import FALLBACK, VENDORS, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import branches, check_and_sort, describe, reads
 from deeploy.frontend.validate import check_operands, check_result, check_size
@@ -278,6 +278,11 @@ def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[
         declared = state.declared.get(name, Value())
         value = inferred.or_else(declared)
         shape, dtype = value.static_shape, value.dtype
+        if (shape is None or dtype is None) and made.domain.startswith(VENDORS):
+            raise UnsupportedError(
+                f"{describe(node)}: {shorten(made.domain)} {shorten(made.op)} is not supported",
+                "export the model without it, or add the operator to the target",
+            )
         if shape is None or dtype is None:
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",

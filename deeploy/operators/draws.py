@@ -236,6 +236,11 @@ def _quantize(rng: Random) -> Sample:
     return Sample({"x": x}, {"low": low, "high": high}, arrays)
 
 
+def _dynamic_scale(rng: Random) -> Sample:
+    count = (rng.randint(1, 9),)
+    return Sample({"low": count, "high": count}, {}, {"low": _floats(rng, count, -3, 1), "high": _floats(rng, count, -1, 4)})
+
+
 _POSITIVE = ("log", "sqrt", "pow", "reciprocal")
 _DOMAINS = {
     **dict.fromkeys(_POSITIVE, (0.1, 4)),
@@ -393,6 +398,7 @@ DRAWS: Mapping[str, Draw] = {
     "Lookup": lambda rng: Sample({"x": shape(rng, most=6), "table": (256,)}),
     "Quantize": _quantize,
     "Dequantize": _quantize,
+    "DynamicScale": _dynamic_scale,
     "Clip": _of_x(lambda rng: {"low": rng.choice((None, 0, -5)), "high": rng.choice((None, 6, 100))}),
     "Unary": _unary,
     **dict.fromkeys(("Copy", "Cast"), _of_x()),

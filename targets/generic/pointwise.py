@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from deeploy.operators import dynamic, movement
 from deeploy.operators import elementwise as ew
-from deeploy.operators import movement
 from deeploy.target import FLOAT, Kernel, Node, Operator
 
 # What functions.h calls the functions whose own names mean something else in C.
@@ -66,6 +66,7 @@ KERNELS: tuple[Kernel, ...] = (
     ew.LOOKUP.kernel("lookup", "portable/lookup.c"),
     ew.QUANTIZE.kernel("quantize", "portable/quantize.c"),
     ew.DEQUANTIZE.kernel("dequantize", "portable/dequantize.c"),
+    dynamic.SCALE.kernel("dynamic_scale", "portable/dynamic_scale.c"),
     ew.CLIP.kernel("clip", "portable/clip.c"),
     ew.UNARY.kernel("unary", "portable/unary.c", macros=_function),
     ew.COPY.kernel("copy", "portable/copy.c"),

@@ -26,7 +26,7 @@ from tests.frontend import nodes
 SAMPLES = nodes.models()
 # Operators without a kernel, which are damaged all the same.
 NO_KERNEL = {
-    *("LpPool", "DynamicQuantizeLinear", "Hardmax", "TopK", "GatherElements", "ScatterElements", "LRN", "LSTM", "GRU", "OneHot"),
+    *("LpPool", "Hardmax", "TopK", "GatherElements", "ScatterElements", "LRN", "LSTM", "GRU", "OneHot"),
     *("FusedConv", "FusedGemm"),
 }
 FREE_TEXTS = {  # nothing in C is named after them

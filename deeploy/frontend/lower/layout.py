@@ -45,7 +45,7 @@ def _fitted(rw: Rewriter, tensor: gs.Tensor, perm: Sequence[int]) -> gs.Tensor |
     if values is None and len(tensor.shape) == rank:
         moving = [axis for axis in order if tensor.shape[axis] != 1]
         return rw.reshape(tensor, [tensor.shape[axis] for axis in order]) if moving == sorted(moving) else None
-    if math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank and (values is not None or not tensor.shape):
+    if math.prod(tensor.shape) == 1 and len(tensor.shape) <= rank:
         return tensor
     if values is None or values.ndim > rank:
         return None

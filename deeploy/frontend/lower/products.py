@@ -35,7 +35,7 @@ def convolution(call: Call) -> bool:
 
 def integer_convolution(call: Call) -> bool:
     """ConvInteger: the zero point of the input in the operator, that of the weights in the weights."""
-    zero, weights = _zero_point(call, 2), _centred(call, 0)
+    zero, weights = _zero_point(call, 2), centred_weights(call, 0)
     if zero is None or weights is None or not is_image(call.x):
         return False
     bias = call.constant(-zero * weights.astype(np.int64).sum(axis=tuple(range(1, weights.ndim))), np.int32, "bias")
@@ -50,7 +50,7 @@ def integer_product(call: Call) -> bool:
     if zero is None or min(len(a.shape), len(b.shape)) < 2:
         return False
     if weight_zero is None:
-        weights = _centred(call, len(b.shape) - 1)
+        weights = centred_weights(call, len(b.shape) - 1)
         if weights is None:
             return False
         b, weight_zero = call.constant(weights, label="weights"), 0
@@ -63,7 +63,7 @@ def _zero_point(call: Call, position: int) -> int | None:
     return int(value.item()) if value is not None and value.size == 1 else None
 
 
-def _centred(call: Call, axis: int) -> np.ndarray | None:
+def centred_weights(call: Call, axis: int) -> np.ndarray | None:
     """The constant weights minus their zero points, which lie along an axis of theirs; None where they are not constant."""
     zero, weights = call.value(3) if call.input(3) is not None else np.zeros(1), call.node.inputs[1]
     if zero is None or zero.size not in (1, weights.shape[axis]):

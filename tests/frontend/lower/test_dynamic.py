@@ -1,0 +1,116 @@
+"""Scales that are computed at run time, as onnxruntime's dynamic quantisation writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import deeploy
+from deeploy.verify import verify
+from tests.frontend.models import build, f32
+
+ort = pytest.importorskip("onnxruntime")
+node = helper.make_node
+
+
+def values(seed: int, *shape: int, low: int = -128, dtype: Any = np.int8) -> np.ndarray:
+    return np.random.default_rng(seed).integers(low, low + 256, shape).astype(dtype)
+
+
+def agrees(path: Path, tmp_path: Path, samples: dict[str, np.ndarray], target: str = "generic", **options: Any) -> list[np.ndarray]:
+    """The C, the interpreter and onnxruntime say the same of all outputs; returns them."""
+    np.savez(tmp_path / "inputs.npz", **samples)
+    made = deeploy.compile(path, target, **options)
+    verdict = verify(made, path, tmp_path / "inputs.npz")
+    assert verdict.passed, verdict.comparisons
+    assert {against for against, _ in verdict.comparisons} == {"interpreter", "onnxruntime"}
+    return verdict.outputs
+
+
+def saved(tmp_path: Path, model: onnx.ModelProto) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def test_scale_and_zero_point(tmp_path: Path) -> None:
+    """Of values of both signs, of one, of zeros alone, and of so many that rows come first."""
+    model = build([node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], {"x": f32(40, 50)}, ["y", "s", "z"])
+    x = np.random.default_rng(0).normal(size=(5, 40, 50)).astype(np.float32)
+    x[1], x[2], x[3] = np.abs(x[1]), -np.abs(x[2]), 0
+    y, s, z = agrees(saved(tmp_path, model), tmp_path, {"x": x})
+    low, high = np.minimum(x.min((1, 2)), 0), np.maximum(x.max((1, 2)), 0)
+    assert np.array_equal(s, np.where(high > low, (high - low) / np.float32(255), 1)) and z.tolist()[1:4] == [0, 255, 0]
+    assert not y[3].any()
+
+
+def convolution(rank: int, group: int, pads: bool, zeros: bool) -> onnx.ModelProto:
+    shape = (1, 4, *[9] * rank)
+    weights = values(1, 4, 4 // group, *[3] * rank)
+    constants = {"w": weights, "wz": np.int8(-7)} if zeros else {"w": weights}
+    quantised = node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
+    attrs = {"group": group, "strides": [2] * rank, **({"pads": [1] * rank + [2] * rank} if pads else {})}
+    product = node("ConvInteger", ["q", "w", "z", *(["wz"] if zeros else [])], ["c"], **attrs)
+    return build(
+        [quantised, product, node("Cast", ["c"], ["f"], to=1), node("Mul", ["f", "s"], ["y"])], {"x": f32(*shape)}, ["y"], constants
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "group", "pads", "zeros"), [(2, 1, True, False), (2, 4, True, False), (1, 1, True, True), (2, 2, False, True)]
+)
+def test_convolutions_of_bytes(tmp_path: Path, rank: int, group: int, pads: bool, zeros: bool) -> None:
+    path = saved(tmp_path, convolution(rank, group, pads, zeros))
+    agrees(path, tmp_path, {"x": np.random.default_rng(0).normal(1, 1, (3, 1, 4, *[9] * rank)).astype(np.float32)})
+    ops = [call.node.op for call in deeploy.compile(path).network.program.calls]
+    assert "Dequantize" in ops and "Cast" not in ops and ops.count("Conv") == 1
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_matrix_products_of_bytes(tmp_path: Path, per_column: bool) -> None:
+    weights = values(3, 16, 5, low=0, dtype=np.uint8)
+    zeros = values(4, 5, low=0, dtype=np.uint8) if per_column else np.uint8(77)
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), node("MatMulInteger", ["q", "w", "z", "wz"], ["y"])]
+    model = build(nodes, {"x": f32(2, 3, 16)}, ["y"], {"w": weights, "wz": zeros})
+    x = np.random.default_rng(0).normal(size=(3, 2, 3, 16)).astype(np.float32)
+    agrees(saved(tmp_path, model), tmp_path, {"x": x})
+
+
+def test_a_zero_point_that_is_given(tmp_path: Path) -> None:
+    inputs = {"a": ((2, 8), TensorProto.UINT8), "z": ((), TensorProto.UINT8)}
+    model = build([node("MatMulInteger", ["a", "w", "z"], ["y"])], inputs, ["y"], {"w": values(5, 8, 3)})
+    agrees(saved(tmp_path, model), tmp_path, {"a": values(6, 4, 2, 8, low=0, dtype=np.uint8), "z": np.array([0, 255, 128, 3], np.uint8)})
+
+
+def network() -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    shapes = {"w0": (8, 3, 3, 3), "b0": (8,), "w1": (8, 1, 3, 3), "w2": (8, 12), "b2": (12,), "w3": (12, 4)}
+    constants = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1], group=8),
+        node("GlobalAveragePool", ["c1"], ["p"]),
+        node("Flatten", ["p"], ["f"]),
+        node("Gemm", ["f", "w2", "b2"], ["g"]),
+        node("Relu", ["g"], ["r1"]),
+        node("MatMul", ["r1", "w3"], ["y"]),
+    ]
+    return build(nodes, {"x": f32(1, 3, 16, 16)}, ["y"], constants, opset=17)
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_what_the_quantiser_writes(tmp_path: Path, target: str) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    onnx.save(network(), tmp_path / "float.onnx")
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(tmp_path / "float.onnx", path, weight_type=QuantType.QInt8 if target == "generic" else QuantType.QUInt8)
+    found = {n.op_type for n in onnx.load(path).graph.node}
+    assert {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"} <= found
+    agrees(path, tmp_path, {"x": np.random.default_rng(1).normal(size=(4, 1, 3, 16, 16)).astype(np.float32)}, target)
