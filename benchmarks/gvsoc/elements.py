@@ -15,7 +15,7 @@ from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.
 FEW_ROWS = ((1, 128), (1, 512), (1, 37), (3, 200), (5, 64), (6, 1, 331))
-SHAPES = ((1, 64), (8, 8), (1, 256), (24, 40), (1, 16, 16, 16), (1, 1000), (1, 40, 7), (4, 16, 65))
+SHAPES = ((1, 64), (9, 18), (1, 256), (24, 40), (1, 16, 16, 16), (1, 1000), (1, 40, 11), (4, 16, 65))
 
 
 def _simple(op: str, y: str, attrs: Mapping[str, Any], **operands: np.ndarray) -> Case:
@@ -72,6 +72,8 @@ HALVES = {
 STANDARD = {"centred": True, "zero_point": 9, "fraction": 20, "epsilon": 1 << 18}
 QUOTIENT = {"a_zero_point": 1, "b_zero_point": -2, "mul": 3 << 20, "shift": 20, "zero_point": 4, "low": -128, "high": 127}
 ZEROS = {"a_zero_point": 0, "b_zero_point": 0}
+ZERO_POINTS = {"a_zero_point": 7, "b_zero_point": -3}
+AXES = ("d0", "d1", "d2")  # which cores divide in turn: inside of a run of elements, every part begins a new one
 POOLS = (
     (8, 8, 64, 8, 8),
     (20, 5, 64, 20, 1),
@@ -129,13 +131,13 @@ def scaled_sums(shift: int) -> list[Case]:
     return each("ScaledAdd", ("s8", "s8"), "s8", attrs)
 
 
-def scaled(op: str, form: cases.Form) -> list[Case]:
-    """Elements, or sums of two, with one multiplier for all."""
+def scaled(op: str, form: cases.Form, zeros: Mapping[str, int] = ZEROS) -> list[Case]:
+    """Elements, or sums or products of two, with one multiplier for all."""
     result = []
     for shape in SHAPES:
         operands, attrs = cases.requantised(RNG, form, 1, 100.0 if op != "Mul" else 5000.0, "s8")
         names = ("x",) if op == "RequantShift" else ("a", "b")
-        given = {key: value for key, value in attrs.items() if op != "RequantShift" or key != "epilogue"} | (ZEROS if op == "Mul" else {})
+        given = {key: value for key, value in attrs.items() if op != "RequantShift" or key != "epilogue"} | (zeros if op == "Mul" else {})
         result.append(_simple(op, "s8", given, **{name: draw("s8", *shape) for name in names}, **operands))
     return result
 
@@ -168,9 +170,10 @@ def reduced(op: str, x: str, y: str) -> list[Case]:
     return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
 
 
-def _staged(case: Case) -> Case:
-    """The case with a requantisation behind it."""
-    operands, attrs = stage()
+def _staged(case: Case, form: cases.Form = "narrow", per_channel: bool = False) -> Case:
+    """The case with a requantisation behind it, of results of ``STANDARD``'s fraction."""
+    channels = case.operands["x"].shape[-1] if per_channel else 1
+    operands, attrs = cases.requantised(RNG, form, channels, 2.0 ** STANDARD["fraction"], "s8")
     return replace(case, operands={**case.operands, **operands}, attrs={**case.attrs, **attrs})
 
 
@@ -248,9 +251,17 @@ PORTABLE_POOLING = ("oh ow", "oh ow fh fw", "oh ow fh fw c<8", "oh ow c<8")
 ROWS = ("rows", "runs")
 SHARED_ROWS = ("rows", "rows c")  # whole rows are read by every core that has columns of them
 FAST = (
-    Family("pulp_add", {"narrow": scaled("Add", "narrow"), "high": scaled("Add", "high")}, ROWS),
-    Family("pulp_mul", {"narrow": scaled("Mul", "narrow"), "high": scaled("Mul", "high")}, ROWS),
-    Family("pulp_requant_shift", {"narrow": scaled("RequantShift", "narrow"), "high": scaled("RequantShift", "high")}, ROWS),
+    Family("pulp_add", {"narrow": scaled("Add", "narrow"), "high": scaled("Add", "high")}, ROWS, divided=AXES),
+    Family(
+        "pulp_mul",
+        {
+            **{form: scaled("Mul", form) for form in BOTH_FORMS},
+            **{f"{form} zeros": scaled("Mul", form, ZERO_POINTS) for form in BOTH_FORMS},
+        },
+        ROWS,
+        divided=AXES,
+    ),
+    Family("pulp_requant_shift", {"narrow": scaled("RequantShift", "narrow"), "high": scaled("RequantShift", "high")}, ROWS, divided=AXES),
     Family(
         "pulp_requant_add",
         {
@@ -261,8 +272,9 @@ FAST = (
             "a_scaled b_scaled high": requantised_sums(True, True, "high"),
         },
         ROWS,
+        divided=AXES,
     ),
-    Family("pulp_scaled_add", {"narrow": scaled_sums(12), "halves": scaled_sums(30)}, ROWS),
+    Family("pulp_scaled_add", {"narrow": scaled_sums(12), "halves": scaled_sums(30)}, ROWS, divided=AXES),
     Family("pulp_sum", {"": terms("plain")}),
     Family("pulp_sum requantise", {form: terms(form, per_channel=True) for form in BOTH_FORMS}, ("rows",)),
     Family("pulp_sum requantise one", {form: terms(form) for form in BOTH_FORMS}),
@@ -272,9 +284,9 @@ FAST = (
         {**{form: terms(form, True, factor=LONG) for form in BOTH_FORMS}, "narrow sum_short": terms("narrow", True)},
     ),
     Family("pulp_quantize", {"": quantised("f32")}, ROWS),
-    Family("pulp_dequantize", {"": quantised("s8")}, ROWS),
+    Family("pulp_dequantize", {"": quantised("s8")}, ROWS, divided=AXES),
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
-    Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS),
+    Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS, divided=AXES),
     Family(
         "pulp_softmax",
         {
@@ -300,6 +312,8 @@ FAST = (
         {
             "": rows("Standardise", "s8", "s32", STANDARD, (*SHAPES, *FEW_ROWS)),
             "requantise": [_staged(one) for one in rows("Standardise", "s8", "s8", STANDARD, (*SHAPES, *FEW_ROWS))],
+            "requantise high": [_staged(one, "high") for one in rows("Standardise", "s8", "s8", STANDARD, (*SHAPES, *FEW_ROWS))],
+            "requantise wide": [_staged(one, "high", True) for one in rows("Standardise", "s8", "s8", STANDARD, (*SHAPES, *FEW_ROWS))],
         },
         SHARED_ROWS,
     ),
@@ -323,7 +337,14 @@ ELEMENTS = (
         },
         ("rows",),
     ),
-    Family("add", {"": each("Add", ("s32", "s32"), "s32", {}), "f32": each("Add", ("f32", "f32"), "f32", {})}),
+    Family(
+        "add",
+        {
+            "": each("Add", ("s32", "s32"), "s32", {}),
+            "f32": each("Add", ("f32", "f32"), "f32", {}),
+            "f32 clamp": each("Add", ("f32", "f32"), "f32", {"epilogue": ("clamp",), "low": 0.0, "high": None}),
+        },
+    ),
     Family("sub", {"": each("Sub", ("s32", "s32"), "s32", {}), "f32": each("Sub", ("f32", "f32"), "f32", {})}),
     Family("div", {"": each("Div", ("f32", "f32"), "f32", {})}),
     Family(

@@ -6,7 +6,7 @@ Shapes are chosen for what they vary: depth, rows, widths, remainders of the ste
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cases
@@ -77,6 +77,7 @@ MATMULS = (
         (64, 16, 64),
     ),
 )
+FEW = ((1, 128, 48), (1, 64, 56), (2, 200, 40), (3, 48, 28), (1, 256, 24), (1, 8, 128))  # columns for each core of a team
 POINTWISE = (
     *((16, 16, 16, 32), (8, 8, 32, 64), (12, 12, 64, 64), (6, 6, 128, 128), (24, 24, 16, 32), (3, 3, 256, 64), (24, 5, 64, 64)),
     *((10, 7, 32, 32), (9, 9, 24, 40), (4, 4, 32, 64)),
@@ -150,9 +151,12 @@ STRIDED = (
 )
 
 
-def forms(make: Callable[..., Case], shapes: Sequence[Any], some: Sequence[cases.Form] = ("narrow", "high")) -> dict[str, list[Case]]:
-    """The shapes with forms of the epilogue, by the word of the instance; ``plain`` is none."""
-    result = {form.replace("plain", ""): [make(s, form) for s in shapes] for form in some}
+FORMS: tuple[cases.Form, ...] = ("narrow", "high", "plain")
+
+
+def forms(make: Callable[..., Case], shapes: Sequence[Any]) -> dict[str, list[Case]]:
+    """The shapes with all forms of the epilogue, by the word of the instance; the entry without a word is of sums as they are."""
+    result = {form.replace("plain", ""): [make(s, form) for s in shapes] for form in FORMS}
     return {**result, "wide": [wide(make(s, "narrow")) for s in shapes]}
 
 
@@ -190,6 +194,12 @@ LONG_GROUPS = ((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (10, 1
 SPREAD = ((12, 12, 16, 2), (6, 6, 32, 4), (9, 9, 5, 3), (16, 5, 16, 2), (20, 20, 3, 8))
 TRANSPOSED = ((8, 8, 16, 16, 3, 2), (6, 6, 32, 16, 3, 1), (10, 5, 8, 24, 2, 2), (12, 12, 4, 9, 5, 1), (5, 7, 24, 8, 3, 2))
 LARGE_POINTWISE = ((16, 16, 16, 32, 1, 1), (8, 8, 64, 64, 1, 1), (25, 5, 64, 64, 1, 1), (6, 6, 128, 64, 1, 1), (20, 12, 32, 16, 1, 1))
+# Images whose borders are a small part of them: taps outside of an image cost nothing.
+IMAGES = (
+    *((32, 32, 3, 16, 3, 1), (16, 16, 16, 16, 3, 1), (12, 12, 32, 24, 3, 1), (24, 24, 8, 40, 3, 2), (20, 20, 12, 12, 3, 1)),
+    *((40, 20, 1, 32, (9, 3), 2), (12, 16, 6, 33, 5, 1)),
+)
+LARGE_DEPTHWISE = ((12, 12, 16, 1), (16, 10, 64, 1), (20, 20, 3, 1), (10, 10, 40, 1), (24, 24, 32, 2), (15, 15, 7, 1), (12, 8, 96, 1))
 FEW_COLUMNS = ((12, 12, 16, 1), (6, 6, 64, 2), (9, 9, 3, 1), (8, 8, 40, 1), (16, 5, 32, 2), (5, 5, 7, 1))
 
 
@@ -242,6 +252,25 @@ def floats(shape: Sequence[Any], make: Callable[[Any, cases.Form], Case]) -> lis
     return result
 
 
+def float_forms(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case]) -> dict[str, list[Case]]:
+    """The shapes in float32, with what networks have behind their products: nothing, a bias, or a bias and a rectification."""
+    plain = floats(shapes, make)
+    biased = [_biased(case) for case in plain]
+    rectified = [
+        replace(case, name=f"{case.name} rectified", attrs={**case.attrs, "epilogue": ("bias", "clamp"), "low": 0.0, "high": None})
+        for case in biased
+    ]
+    return {"": plain, "bias": biased, "bias clamp": rectified}
+
+
+def _biased(case: Case) -> Case:
+    """The case with a bias for each channel of its output."""
+    w = list(case.operands.values())[1]
+    channels = w.shape[0] if case.op == "Conv" else w.shape[1] * case.attrs["group"] if case.op == "ConvTranspose" else w.shape[-1]
+    operands = {**case.operands, "bias": draw("f32", channels)}
+    return replace(case, name=f"{case.name} with bias", operands=operands, attrs={**case.attrs, "epilogue": ("bias",)})
+
+
 def _no_zeros(case: Case) -> dict[str, int]:
     return {name: 0 for name in case.attrs if name.endswith("zero_point")}
 
@@ -270,17 +299,14 @@ ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
 IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns are not turned
-VARIED: tuple[cases.Form, ...] = ("narrow", "high", "plain")
 
 PULP = (
-    Family("pulp_matmul", forms(_matmul, MATMULS, VARIED), PRODUCT, "m n/4"),
+    Family("pulp_matmul", forms(_matmul, [*MATMULS, *FEW]), PRODUCT, "m n/4"),
     Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
-    Family("pulp_matmul_rows", forms(_varying(True), VARYING, VARIED), BATCHED, f"{ALL} m n/4"),
-    Family("pulp_matmul_columns", forms(_varying(False), VARYING, VARIED), (*BATCHED, *IN_PLACE), divided=("m", "n")),
-    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING, VARIED), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
-    Family(
-        "pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING, VARIED), (*BATCHED, *IN_PLACE, *SUMMED), divided=("m", "n")
-    ),
+    Family("pulp_matmul_rows", forms(_varying(True), VARYING), BATCHED, f"{ALL} m n/4"),
+    Family("pulp_matmul_columns", forms(_varying(False), VARYING), (*BATCHED, *IN_PLACE), divided=("m", "n")),
+    Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
+    Family("pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), divided=("m", "n")),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
     Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
     Family("pulp_conv2d_small", forms(_conv, [*SMALL, *WINDOWS, *WINDOWS_WITH_REST]), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),
@@ -289,12 +315,13 @@ PULP = (
     Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
-    Family("pulp_depthwise 1", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
+    Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
+BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8")  # of filters
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
 PORTABLE = (
     Family("matmul_dot", {"requantise": [_matmul(s, "narrow") for s in MATMULS], "": [_matmul(s, "plain") for s in MATMULS]}, BLOCKS),
@@ -303,13 +330,13 @@ PORTABLE = (
         {"requantise": [_varying(False)(s, "narrow") for s in VARYING], "": [_varying(False)(s, "plain") for s in VARYING]},
         BLOCKS,
     ),
-    Family("matmul_any f32", {"": floats(VARYING, _varying(False))}, BLOCKS),
+    Family("matmul_any f32", float_forms([*VARYING, *((1, *shape) for shape in FEW)], _varying(False)), BLOCKS),
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
     Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
-    Family("matmul f32", {"": floats(MATMULS, _matmul)}, BLOCKS),
+    Family("matmul f32", float_forms([*MATMULS, *FEW], _matmul), BLOCKS),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
-    Family("conv2d f32", {"": floats([*THIN, *DEEP, *LARGE_POINTWISE], _conv)}, POSITIONS),
+    Family("conv2d f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
     Family(
         "conv2d_dot_grouped",
         {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
@@ -320,25 +347,25 @@ PORTABLE = (
         {"requantise": [_grouped(s, "narrow") for s in GROUPED], "": [_grouped(s, "plain") for s in GROUPED]},
         POSITIONS,
     ),
-    Family("conv2d_grouped f32", {"": floats(GROUPED, _grouped)}, POSITIONS),
+    Family("conv2d_grouped f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
     Family("conv2d_any", {"requantise": [_computed(s, "narrow") for s in THIN], "": [_computed(s, "plain") for s in THIN]}, POSITIONS),
-    Family("conv2d_any f32", {"": floats(THIN, _computed)}, POSITIONS),
+    Family("conv2d_any f32", float_forms(THIN, _computed), POSITIONS),
     Family(
         "conv2d_transpose",
         {"requantise": [_transposed(s, "narrow") for s in TRANSPOSED], "": [_transposed(s, "plain") for s in TRANSPOSED]},
         WHOLE,
     ),
-    Family("conv2d_transpose f32", {"": floats(TRANSPOSED, _transposed)}, WHOLE),
+    Family("conv2d_transpose f32", float_forms(TRANSPOSED, _transposed), WHOLE),
     Family(
         "depthwise2d_multiplied",
         {"requantise": [_spread(s, "narrow") for s in SPREAD], "": [_spread(s, "plain") for s in SPREAD]},
         POSITIONS,
     ),
-    Family("depthwise2d_multiplied f32", {"": floats(SPREAD, _spread)}, POSITIONS),
+    Family("depthwise2d_multiplied f32", float_forms(SPREAD, _spread), POSITIONS),
     Family(
         "depthwise2d",
         {"requantise": [_depthwise(s, "narrow") for s in FEW_COLUMNS], "": [_depthwise(s, "plain") for s in FEW_COLUMNS]},
         ("oh ow", "oh ow fh", "oh ow fh fw", "oh ow k<8", "oh ow fh fw k<8"),
     ),
-    Family("depthwise2d f32", {"": floats(FEW_COLUMNS, _depthwise)}, ("oh ow", "oh ow fh", "oh ow fh fw", "oh ow k<8")),
+    Family("depthwise2d f32", float_forms(LARGE_DEPTHWISE, _depthwise), ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")),
 )

@@ -96,7 +96,7 @@ def point(variant: str, swept: Swept, team: Team, cores: int) -> Point:
         active, sizes[dim] = -(-sizes[dim] // share), share
 
     def cycles(rate: Rate) -> float:
-        return float(cost.work_of(call, rate).cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1))
+        return float(cost.work_of(call, rate).divided(dim).cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1))
 
     counts = (cycles(Rate(0, 1, 0)), cycles(Rate(0, 0, 1)), *(cycles(Rate(0, 0, 0, per={name: 1.0})) for name in ("rows", "runs")))
     return Point(variant, call.name, cores, active, dim is not None, sizes, *counts, team.cold, team.warm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +17,18 @@ from deeploy.runners import gvsoc
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import dialect
+import exports
 from common import MODELS
 
 from deeploy import api, verify
 from deeploy.backend.project import read_manifest
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
+from deeploy.midend.program import Call
 from deeploy.quantization.static import quantize
 
-DIALECT, TINY = MODELS / "dialect" / "Models", MODELS / "mlperf_tiny"
+DIALECT, TINY, EXPORTS = MODELS / "dialect" / "Models", MODELS / "mlperf_tiny", MODELS / "hf"
+STACKED = (TINY, EXPORTS)  # whose inputs and outputs are several samples
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Network:
     """A model with its inputs and golden outputs.
 
     Where there are none, outputs are compared with the interpreter's: of float models, which are quantised first (``is_float``), and
-    of those that dialect.py makes (``folder`` is None).
+    of those that dialect.py and exports.py make (``folder`` is None).
     """
 
     name: str
@@ -57,6 +60,14 @@ NETWORKS = (
     Network("kws_int8_qdq_pt", TINY / "kws_int8_qdq_pt"),
     Network("ad_int8_qdq_pc", TINY / "ad_int8_qdq_pc"),
     Network("vww_int8_qdq", TINY / "vww_fp32", is_float=True),
+    Network("ad_fp32", TINY / "ad_fp32"),
+    Network("kws_fp32", TINY / "kws_fp32"),
+    Network("ic_fp32", TINY / "ic_fp32"),
+    Network("bert_int8", EXPORTS / "bert_tiny_int8"),
+    Network("bert_qdq", EXPORTS / "bert_tiny_fp32", is_float=True),
+    Network("llama_int8", EXPORTS / "llama_tiny_int8"),
+    Network("vit_int8"),
+    Network("mobilevit_int8"),
 )
 
 
@@ -112,14 +123,23 @@ def results(words: list[str], options: Options | None = None) -> Iterator[Result
 
 
 def result(network: Network, options: Options) -> Result:
-    """Compile, build, simulate and compare one inference: the first after the start, with cold instruction caches.
+    """What ``measure`` finds of a network.
+
+    Raises:
+        DeeployError: anything fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
+        return measure(network.name, *files(network, Path(scratch)), options)[0]
+
+
+def measure(name: str, model: Path, inputs: Path, golden: Path | None, options: Options) -> tuple[Result, Sequence[Call]]:
+    """Compile, build, simulate and compare one inference: the first after the start, with cold instruction caches; with the plan's calls.
 
     Raises:
         DeeployError: any of it fails.
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        model, inputs, golden = files(network, folder)
         compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden, on="gvsoc")
@@ -139,7 +159,7 @@ def result(network: Network, options: Options) -> Result:
         Layer(c.name, call.kernel.name, call.geometry.macs(), c.cycles, measured.get(c.name, 0))
         for c, call in zip(run.calls, calls, strict=True)
     )
-    return Result(network.name, run.cycles, whole.cycles[0], layers, is_right and is_same, text)
+    return Result(name, run.cycles, whole.cycles[0], layers, is_right and is_same, text), calls
 
 
 def build(network: Network, folder: Path) -> int:
@@ -156,7 +176,7 @@ def build(network: Network, folder: Path) -> int:
 def files(network: Network, folder: Path) -> tuple[Path, Path, Path | None]:
     """The model, one sample of inputs, and the golden outputs if there are any; what has to be made is written into ``folder``."""
     if network.folder is None:
-        dialect.NETWORKS[network.name](folder)
+        (dialect.NETWORKS | exports.NETWORKS)[network.name](folder)
         return folder / "network.onnx", folder / "inputs.npz", None
     if network.is_float:
         quantize(network.folder / "network.onnx", network.folder / "inputs.npz", folder / "int8.onnx")
@@ -167,7 +187,7 @@ def files(network: Network, folder: Path) -> tuple[Path, Path, Path | None]:
 
 def _first(arrays: Path, folder: Path) -> Path:
     """A file with the first of the samples that ``arrays`` stacks; ``arrays`` itself where it holds one."""
-    if "mlperf_tiny" not in arrays.parts:
+    if arrays.parents[1] not in STACKED:
         return arrays
     with np.load(arrays) as file:
         np.savez(folder / arrays.name, **{name: array[0] for name, array in file.items()})

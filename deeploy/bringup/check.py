@@ -16,7 +16,7 @@ from deeploy.bringup.cases import Case, cases
 from deeploy.documents import Contents
 from deeploy.errors import BuildError, TargetError, UsageError, shorten
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.target import Target
+from deeploy.graph.target import ESTIMATE, Target
 from deeploy.operators.draws import DRAWS
 from deeploy.resources import resource
 
@@ -165,11 +165,16 @@ def _timing(target: Target) -> Iterable[Row]:
     for engine in target.engines:
         if engine.name not in target.timing.core_mw:
             yield Row("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
-    subjects = {entry.split()[0] for entry in target.timing.kernels}
-    by_default = sorted({k.name for k in target.kernels if k.link is None and not subjects & {k.name, k.engine}})
     yield Row("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
-    if by_default:
-        yield Row("timing", "default", "note", 0, f"the rate of {len(by_default)} kernels: {shorten(', '.join(by_default), 120)}")
+    kernels = [part for kernel in target.kernels for part in (kernel, *([kernel.second.kernel] if kernel.second else []))]
+    rates = {kernel.name: target.timing.own(kernel.name, kernel.engine) for kernel in kernels}
+    lacking = sorted(name for name, rate in rates.items() if rate is None)
+    estimated = sorted({name for name, rate in rates.items() if rate is not None and rate.is_estimate}.union(lacking))
+    if lacking and ESTIMATE not in target.timing.kernels:
+        what = f"no cycles for every instance of {shorten(', '.join(lacking), 120)}: measure them and add [kernel.NAME] without words"
+        yield Row("timing", "", "failed", 0, what)
+    elif estimated:
+        yield Row("timing", "", "note", 0, f"an estimate, of {len(estimated)} kernels: {shorten(', '.join(estimated), 120)}")
 
 
 def _missing(target: Target) -> Iterable[Row]:

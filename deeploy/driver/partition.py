@@ -104,5 +104,5 @@ def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
             known[key] = Effort(walk(plan).cycles / second, least / second)
         return known[key]
 
-    link = next((kernel.name for kernel in kernels if kernel.link is not None), "default")
-    return Costs((timing.loops.layer + timing.tile + timing.kernel(link).call) / second, effort)
+    link = next((timing.kernel(kernel.name, engine=kernel.engine).call for kernel in kernels if kernel.link is not None), 0.0)
+    return Costs((timing.loops.layer + timing.tile + link) / second, effort)

@@ -135,6 +135,7 @@ class Rate:
             incomplete; with ``<4``, only fewer than four count.
         unrolling: factors by which an array of multipliers unrolls the seven loops (``deeploy.graph.loops.LOOPS``): then the
             products that elements without work could have done count as well.
+        is_estimate: its provenance begins with that word; reports of ``target check`` say so.
     """
 
     call: float
@@ -144,6 +145,7 @@ class Rate:
     shared: float = 0.0
     per: Mapping[str, float] = field(default_factory=dict)
     unrolling: tuple[int, ...] = ()
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,10 @@ class Loops:
     layer: float = 0.0
     first_window: float = 0.0
     window: float = 0.0
+
+
+ESTIMATE = "default"  # the entry of kernels that have none of their own
+GENERATED = "generated"  # that of C which a generator wrote for an operator without a kernel
 
 
 @dataclass(frozen=True)
@@ -174,22 +180,33 @@ class Timing:
     kernels: Mapping[str, Rate]
     loops: Loops = Loops()
 
+    def own(self, name: str, engine: str) -> Rate | None:
+        """The rate of the instances of a kernel that no entry with words names: its own, or its engine's; None where there is none."""
+        return self.kernels.get(name) or self.kernels.get(engine)
+
     def kernel(self, name: str, words: Collection[str] = (), engine: str = "") -> Rate:
-        """The rate of a kernel, else that of its engine, else the entry ``default``.
+        """The rate of a kernel, else that of its engine, else the estimate ``default``.
 
         An entry is the name of a kernel, or of an engine all of whose kernels are alike, and words that the instance must have, as in
         ``matmul f32``. Of those that fit, the one with the most words counts.
+
+        Raises:
+            TargetError: there is none; another kernel's rate is never taken.
         """
         split = {entry: tuple(entry.split()) for entry in self.kernels}
-        for subject in (name, engine):
+        for subject in (name, engine, ESTIMATE):
             fitting = [entry for entry, (start, *needed) in split.items() if start == subject and set(needed) <= set(words)]
             if fitting:
                 return self.kernels[max(fitting, key=lambda entry: len(split[entry]))]
-        return self.kernels["default"]
+        raise TargetError(
+            f"the target's timing has no cycles of kernel {name} ({' '.join(sorted(words))})",
+            f"Measure the kernel and add [kernel.{name}] to timing.toml, or estimate all such kernels by [kernel.{ESTIMATE}].",
+        )
 
 
 def _rate(entry: Document) -> Rate:
-    return Rate(entry["call"], entry["mac"], entry["output"], entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {}))
+    further = entry.get("cold", 0.0), entry.get("shared", 0.0), entry.get("per", {})
+    return Rate(entry["call"], entry["mac"], entry["output"], *further, is_estimate=entry["provenance"].startswith("estimate"))
 
 
 def load_timing(file: Path, *further: Path) -> Timing:

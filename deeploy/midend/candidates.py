@@ -225,7 +225,7 @@ class Tiler:
         best = compared = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
         which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
-            cycles = self.work.cycles(self._count(size, name)) + tiles * self.fork
+            cycles = self.work.divided(name).cycles(self._count(size, name)) + tiles * self.fork
             wanted = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
             is_better = wanted < compared
             best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)

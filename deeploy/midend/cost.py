@@ -11,13 +11,13 @@ arrives beside the last tile, and nothing leaves beside the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deeploy.graph.loops import from_geometry, slots
 from deeploy.graph.nest import Kind
-from deeploy.graph.target import Rate, Target, Timing
+from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
 from deeploy.midend.program import Call
 
@@ -119,10 +119,10 @@ def words(call: Call) -> frozenset[str]:
 
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs."""
-    return timing_of(target).kernel(call.kernel.name, words(call), call.kernel.engine)
+    return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)
 
 
-_NONE = Timing(0.0, {}, 0.0, {}, {}, {"default": Rate(0.0, 0.0, 0.0)})
+_NONE = Timing(0.0, {}, 0.0, {}, {}, {ESTIMATE: Rate(0.0, 0.0, 0.0)})
 Factors = Mapping[str, int]  # a product of the extents of dimensions, each in ``steps`` of so many iterations
 Count = Callable[[str, int], Numeric]
 
@@ -134,11 +134,23 @@ class Work:
     Attributes:
         terms: cycles, and what they are counted by.
         dims: all dimensions of the call.
+        merged: dimensions whose elements follow each other in memory, the outermost first: one run, as long as it is not divided.
+        by_runs: numbers of the terms that count runs.
     """
 
     terms: tuple[tuple[float, Factors], ...]
     dims: tuple[str, ...]
     shared: float
+    merged: tuple[str, ...] = ()
+    by_runs: frozenset[int] = frozenset()
+
+    def divided(self, dim: str | None) -> Work:
+        """The work of cores that divide ``dim``: where it lies inside of runs, each step of the dimensions around it begins a new one."""
+        around = dict.fromkeys(self.merged[: self.merged.index(dim)], 1) if dim in self.merged else {}
+        if not around or not self.by_runs:
+            return self
+        terms = ((each, {**around, **factors} if n in self.by_runs else factors) for n, (each, factors) in enumerate(self.terms))
+        return replace(self, terms=tuple(terms))
 
     def slower(self, cores: Numeric) -> Numeric:
         """By which factor a core takes longer where so many work at once."""
@@ -188,7 +200,7 @@ class Second:
         """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
         slower = self.work.slower(active(sizes[self.dim], self.cores))
         sizes = {**sizes, self.dim: -(-sizes[self.dim] // self.cores)}
-        return float(self.work.cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
+        return float(self.work.divided(self.dim).cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
 
 
 def second(call: Call, target: Target, cores: int) -> Second | None:
@@ -212,13 +224,17 @@ def work_of(call: Call, found: Rate) -> Work:
     phases = [phase.iterated() for phase in (nest, *nest.phases)]
     macs = [[dim.name for dim in dims] for dims in phases if any(dim.kind is Kind.REDUCTION for dim in dims)]
     mac = found.mac * _idle(call, found)
-    terms = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    plain = [(mac, dict.fromkeys(dims, 1)) for dims in macs] + [(found.output, dict.fromkeys(dims, 1)) for dims in outputs]
+    terms = [term for term in plain if term[0]]
     rows = [name for name in (outputs[0] if outputs else ()) if name not in last]
-    groups = {"rows": rows, "channels": sorted(last), "runs": _runs(call)}
+    around, merged = _runs(call)
+    groups = {"rows": rows, "channels": sorted(last), "runs": around}
+    by_runs = set()
     for text, each in found.per.items():
         factors = _factors(text, groups)
+        by_runs |= {len(terms)} if "runs" in text.split() else set()
         terms += [(each, {**dict.fromkeys(dims, 1), **factors}) for dims in (macs if "macs" in text.split() else [[]])]
-    return Work(tuple(term for term in terms if term[0]), tuple(call.geometry.extents), found.shared)
+    return Work(tuple(terms), tuple(call.geometry.extents), found.shared, merged, frozenset(by_runs))
 
 
 def _idle(call: Call, found: Rate) -> float:
@@ -242,22 +258,26 @@ def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return factors
 
 
-def _runs(call: Call) -> list[str]:
-    """The dimensions outside the longest run of outputs whose elements, and those of all operands, follow each other in memory."""
+def _runs(call: Call) -> tuple[list[str], tuple[str, ...]]:
+    """The dimensions around the longest run of outputs whose elements, and those of all operands, follow each other in memory; its own."""
     nest = call.geometry.nest
     written = next((access for access in (*nest.writes.values(), *nest.updates.values()) if access.axes), None)
     dims = [dim for dim in (axis.bare() for axis in written.axes)] if written is not None else []
     names = [dim.name if dim is not None else "" for dim in dims]
+    merged = names[-1:]
     while len(names) > 1 and all(_follows(call, name, names[-2], names[-1]) for name in nest.maps()):
         names.pop()
-    return [name for name in names[:-1] if name]
+        merged.insert(0, names[-1])
+    return [name for name in names[:-1] if name], tuple(merged)
 
 
 def _follows(call: Call, operand: str, outer: str, inner: str) -> bool:
-    """Whether a step along one dimension of an operand goes where the last one along another ends."""
+    """Whether a step along one dimension of an operand goes where the last one along another ends, or it is not stored at all."""
     extents = call.geometry.extents
-    if not outer or not inner or operand not in call.operands:
+    if not outer or not inner:
         return extents.get(outer) == 1
+    if operand not in call.operands:
+        return True
     access, strides = call.geometry.nest.maps()[operand], call.operands[operand].access.strides
 
     def stride(name: str) -> int:

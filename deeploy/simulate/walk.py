@@ -224,6 +224,7 @@ def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
         dim = work.share[0]
         active = cost.active(sizes[dim], work.cores)
         sizes = {**sizes, dim: -(-sizes[dim] // work.cores)}
+        rate = rate.divided(dim)
     return float(rate.cycles(lambda name, step: cost.steps(sizes[name], step) if step else 1) * rate.slower(active))
 
 

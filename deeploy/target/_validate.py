@@ -221,5 +221,3 @@ def _rest(target: Target, folder: Path) -> Iterator[Problem]:
             yield Problem(where, f"the timing names the {what} {name}", f"The target has {', '.join(sorted(known)) or 'none'}.")
     for name in sorted(paths - set(timing.paths)):
         yield Problem(where, f"the timing lacks path {name}", f"Add [path.{name}] with its provenance.")
-    if "default" not in timing.kernels:
-        yield Problem(where, "the timing has no default rate of kernels", "Add [kernel.default] with its provenance.")

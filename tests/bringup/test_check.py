@@ -11,7 +11,7 @@ import pytest
 
 from deeploy.bringup import new
 from deeploy.bringup.check import Findings, Row, check
-from deeploy.errors import UsageError
+from deeploy.errors import TargetError, UsageError
 from deeploy.operators.draws import DRAWS
 from deeploy.target import load
 
@@ -99,6 +99,23 @@ def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> N
     folder.rename(again)
     (lacking,) = [r for r in check(load(again)).rows if r.part == "missing"]
     assert lacking.status == "note" and "Conv, ConvTranspose" in lacking.finding
+
+
+def test_kernels_that_nobody_measured_are_an_estimate_or_a_failure(folder: Path) -> None:
+    (note,) = [r for r in check(load(folder), ["own_matmul"]).rows if r.part == "timing" and r.status == "note"]
+    assert note.finding.startswith("an estimate, of 53 kernels: add")
+    timing = folder / "timing.toml"
+    timing.write_text(timing.read_text().replace("[kernel.default]", '[kernel."own_add s8"]'))
+    again = folder.parent / "measured"
+    folder.rename(again)
+    target = load(again)
+    findings = check(target, ["own_matmul"])
+    (row,) = [r for r in findings.rows if r.part == "timing" and r.status == "failed"]
+    assert not findings.passed and row.finding.startswith("no cycles for every instance of add")
+    assert target.timing is not None and target.timing.kernel("own_add", ("s8", "s32")).mac == 5
+    assert [target.timing.own(name, "core") is None for name in ("own_matmul", "own_add", "own_clip")] == [False, True, True]
+    with pytest.raises(TargetError, match=r"no cycles of kernel own_clip \(s32\)\n.*\[kernel.own_clip\]"):
+        target.timing.kernel("own_clip", ("s32",), "core")
 
 
 def test_operators_of_the_target_bring_samples(folder: Path) -> None:
