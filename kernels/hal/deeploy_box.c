@@ -3,8 +3,10 @@
 
 #ifdef __GNUC__
 #define SELDOM __attribute__((noinline))
+#define REPLACEABLE __attribute__((weak)) /* a runtime may have a shorter one */
 #else
 #define SELDOM
+#define REPLACEABLE
 #endif
 
 enum direction { FETCH, STORE };
@@ -80,11 +82,11 @@ static void move(int engine, int ticket, enum direction direction, const struct 
     }
 }
 
-void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+REPLACEABLE void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
     if (bytes) move_rows(engine, ticket, FETCH, near, far, bytes, 1, bytes);
 }
 
-void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+REPLACEABLE void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
     if (bytes) move_rows(engine, ticket, STORE, near, far, bytes, 1, bytes);
 }
 

@@ -44,8 +44,13 @@ rt_address rt_constants(int level);
  * stack of the calling core, which the others read. */
 void rt_fork(int cores, void (*body)(void *), void *argument);
 
-/* The number of the calling core within its team. */
+/* The number of the calling core within its team. A runtime may define it, to be inlined, in a header that it calls
+ * RT_HEADER. */
+#ifdef RT_HEADER
+#include RT_HEADER
+#else
 int rt_core(void);
+#endif
 
 /* Returns when every core of the team has called it. */
 void rt_barrier(void);

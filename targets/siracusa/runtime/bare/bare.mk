@@ -34,7 +34,7 @@ BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles 
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c $(if $(CHIP),link.c))
 
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
-	$(DEFINES) $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) $(addprefix -I,$(INCLUDES))
+	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
 object = $(BUILD)/objects/$(patsubst /%,%,$(subst ..,up,$(basename $1))).o

@@ -2,7 +2,6 @@
 #include "cluster.h"
 
 #include "console.h"
-#include "siracusa.h"
 
 void cluster_start(void); /* start.S */
 _Noreturn void cluster_worker(void);
@@ -62,12 +61,6 @@ void cluster_power_up(void) {
     for (uint32_t core = 0; core < CLUSTER_CORES; core++)
         store(CLUSTER_CONTROL + 0x40 + 4 * core, (uint32_t)cluster_start);
     store(CLUSTER_CONTROL + 0x08, EVERY_CORE);
-}
-
-void cluster_sleep(uint32_t events) {
-    store(EVENT_MASK, events);
-    (void)wait_on(EVENT_WAIT_CLEAR);
-    store(EVENT_MASK, EVENT_BARRIER);
 }
 
 /* Core 0. */
@@ -135,10 +128,6 @@ void rt_fork(int cores, void (*body)(void *), void *argument) {
         body(argument);
     }
     order_memory();
-}
-
-int rt_core(void) {
-    return (int)(hart() & 31);
 }
 
 void rt_barrier(void) {

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "deeploy_rt.h"
+#include "siracusa.h"
 
 /* Shared variables of controller and cluster lie in the reserved part of L1. */
 #define IN_L1 __attribute__((section(".l1")))
@@ -13,15 +14,20 @@
 void cluster_power_up(void);
 
 /* Core 0: sleeps until an event of the mask has happened since the last such sleep; it may also wake for nothing. */
-void cluster_sleep(uint32_t events);
+static inline void cluster_sleep(uint32_t events) {
+    store(EVENT_MASK, events);
+    (void)wait_on(EVENT_WAIT_CLEAR);
+    store(EVENT_MASK, EVENT_BARRIER);
+}
 
 /* How much of a core's stack was ever used, and how much there is, in bytes. */
 uint32_t cluster_stack_used(int core);
 uint32_t cluster_stack_bytes(int core);
 
-/* The cluster DMA, between L1 and anything else; core 0. */
-void mchan_start(int ticket, const struct rt_transfer *transfer);
-void mchan_wait(int ticket);
+enum { MOST_ENGINES = 8 };
+
+/* Says that a transfer engine is the cluster DMA, which moves between L1 and anything else. */
+void mchan_serve(int engine);
 
 /* Controller: the clock of N-EUREKA, before its first job. */
 void neureka_power_up(void);

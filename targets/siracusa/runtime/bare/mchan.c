@@ -4,6 +4,7 @@
  * goes on with the last one while no other ticket has begun anything. */
 #include "cluster.h"
 
+#include "deeploy_box.h"
 #include "siracusa.h"
 
 /* The first word of a command; next come the address in L1, the address outside, and bytes and pitch of a row. */
@@ -20,15 +21,19 @@ enum { COUNTERS = 16, TICKETS = 8, EVERY_COUNTER = (1 << COUNTERS) - 1, LONGEST_
 #define COMMAND MCHAN         /* written: words of a command; read: takes a counter */
 #define STATUS (MCHAN + 0x04) /* low half: counters that are not at zero, high half: taken; written: gives back */
 
-static IN_L1 uint32_t counters[TICKETS];
-static IN_L1 int last_ticket; /* plus one: zero before the first */
+/* Together, so that one address leads to all of them. */
+static IN_L1 struct {
+    uint32_t counters[TICKETS];
+    int last_ticket; /* plus one: zero before the first */
+    uint8_t is_mchan[MOST_ENGINES];
+} at;
 
 /* Gives back the counters whose transfers are complete. Sleeps until there is one. */
 static void reclaim(void) {
     uint32_t complete;
     while (!(complete = ~load(STATUS) & EVERY_COUNTER)) cluster_sleep(EVENT_MCHAN);
     store(STATUS, complete);
-    for (int i = 0; i < TICKETS; i++) counters[i] &= ~complete;
+    for (int i = 0; i < TICKETS; i++) at.counters[i] &= ~complete;
 }
 
 /* Sends what fits into one command, and tells whether it did, or whether several rows do. */
@@ -78,14 +83,19 @@ static __attribute__((noinline)) void send(const struct rt_transfer *t) {
 }
 
 static inline void take_counter(int ticket) {
-    counters[ticket] |= 1u << load(COMMAND);
-    last_ticket = ticket + 1;
+    at.counters[ticket] |= 1u << load(COMMAND);
+    at.last_ticket = ticket + 1;
 }
 
 static __attribute__((noinline)) void send_later(int ticket, const struct rt_transfer *t) {
     reclaim();
     take_counter(ticket);
     send(t);
+}
+
+/* Whether a transfer under this ticket goes on with a counter that is the ticket's own. */
+static inline int has_counter(int ticket) {
+    return at.last_ticket == ticket + 1 && at.counters[ticket];
 }
 
 static void send_counted(int ticket, const struct rt_transfer *t) {
@@ -97,19 +107,53 @@ static void send_counted(int ticket, const struct rt_transfer *t) {
     send(t);
 }
 
-void mchan_start(int ticket, const struct rt_transfer *t) {
-    order_memory();
-    if (last_ticket == ticket + 1 && counters[ticket])
-        send(t);
-    else
-        send_counted(ticket, t);
+void mchan_serve(int engine) {
+    at.is_mchan[engine] = 1;
 }
 
-void mchan_wait(int ticket) {
-    const uint32_t mine = counters[ticket];
+void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
+    order_memory();
+    if (!at.is_mchan[engine])
+        hyperram_start(ticket, transfer, transfer->to >= L1_BASE);
+    else if (has_counter(ticket))
+        send(transfer);
+    else
+        send_counted(ticket, transfer);
+}
+
+void rt_wait(int engine, int ticket) {
+    if (!at.is_mchan[engine]) {
+        hyperram_wait(ticket);
+        return;
+    }
+    const uint32_t mine = at.counters[ticket];
     if (!mine) return;
     while (load(STATUS) & mine) cluster_sleep(EVENT_MCHAN);
     store(STATUS, mine);
-    counters[ticket] = 0;
+    at.counters[ticket] = 0;
     order_memory();
+}
+
+/* Starts the transfer of a run in few instructions, and tells whether it did: nearly all code of a small layer is
+ * fetched for the first time, and that takes longer than to execute it. */
+static inline int start_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t command) {
+    if (!at.is_mchan[engine] || bytes - 1 >= LENGTH_MASK) return 0;
+    order_memory();
+    if (!has_counter(ticket)) {
+        if (load(STATUS) >> COUNTERS == EVERY_COUNTER) return 0; /* none is free */
+        take_counter(ticket);
+    }
+    store(COMMAND, bytes | COMMAND_INCREMENT | COMMAND_EVENT | command);
+    store(COMMAND, near);
+    store(COMMAND, far);
+    return 1;
+}
+
+void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+    if (!start_run(engine, ticket, near, far, bytes, COMMAND_TO_L1))
+        rt_fetch_rows(engine, ticket, near, far, bytes, 1, bytes);
+}
+
+void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
+    if (!start_run(engine, ticket, near, far, bytes, 0)) rt_store_rows(engine, ticket, near, far, bytes, 1, bytes);
 }

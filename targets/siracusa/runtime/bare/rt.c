@@ -6,9 +6,8 @@
 
 extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_arena_end[], __l2_end[];
 
-enum { LEVELS = 8, ENGINES = 8, TICKETS = 8 };
+enum { LEVELS = 8, TICKETS = 8 };
 
-static IN_L1 uint8_t is_hyperram[ENGINES];
 static IN_L1 struct {
     rt_address arena, constants;
 } place[LEVELS];
@@ -41,13 +40,14 @@ static void set_level(int i, const struct rt_level *level) {
 }
 
 void bare_set_up(void) {
-    if (rt_machine.levels > LEVELS || rt_machine.engines > ENGINES)
+    if (rt_machine.levels > LEVELS || rt_machine.engines > MOST_ENGINES)
         bare_fail("the machine has too many levels or engines");
     for (int i = 0; i < rt_machine.levels; i++) set_level(i, &rt_machine.level[i]);
     for (int i = 0; i < rt_machine.engines; i++) {
         const struct rt_engine *const engine = &rt_machine.engine[i];
-        is_hyperram[i] = (uint8_t)is_same(engine->name, "L3_L2");
-        if (!is_hyperram[i] && !is_same(engine->name, "L2_L1") && !is_same(engine->name, "WM_L1"))
+        if (is_same(engine->name, "L2_L1") || is_same(engine->name, "WM_L1"))
+            mchan_serve(i);
+        else if (!is_same(engine->name, "L3_L2"))
             bare_fail("the machine has an engine that this runtime does not know");
         if (engine->tickets > TICKETS) bare_fail("the machine has more tickets than this runtime");
     }
@@ -100,18 +100,4 @@ rt_address rt_constants(int level) {
 
 uint32_t rt_cycles(void) {
     return load(CLUSTER_TIMER + 0x08);
-}
-
-void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
-    if (is_hyperram[engine])
-        hyperram_start(ticket, transfer, transfer->to >= L1_BASE);
-    else
-        mchan_start(ticket, transfer);
-}
-
-void rt_wait(int engine, int ticket) {
-    if (is_hyperram[engine])
-        hyperram_wait(ticket);
-    else
-        mchan_wait(ticket);
 }
