@@ -10,6 +10,7 @@ the compiler is missing, 1 when a program fails, or with ``--check`` a figure of
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import sys
 import tomllib
@@ -40,8 +41,7 @@ HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benc
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
 """
 JOBS = FILE.with_name("npu_timing.toml")
-JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in neureka_model.py has them, which
-# benchmarks/gvsoc/neureka.py measures; terms of subtiles
+JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
 # of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
 # wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
 # (make calibrate) from layers of benchmarks/gvsoc/gathered.py. Kernels in which cores work as well: gathered_timing.toml.
@@ -245,16 +245,20 @@ def _weight(rate: Rate) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    given = tomllib.loads(FILE.read_text())
-    is_check = "--check" in arguments
-    names = arguments[arguments.index("--kernel") + 1 :] if "--kernel" in arguments else []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--check", action="store_true", help="write nothing, say how far the file is from what is measured")
+    which.add_argument("--npu", action="store_true", help="measure N-EUREKA's kernels alone")
+    which.add_argument("--kernel", nargs="+", metavar="NAME", default=[], help="measure these kernels of the cluster alone")
+    options = parser.parse_args(arguments)
+    given, is_check, names = tomllib.loads(FILE.read_text()), options.check, options.kernel
     try:
         gvsoc.check_tools()
         if names:
             FILE.write_text(measure_some(siracusa(), given, names))
             print(f"written: {FILE.name}")
             return 0
-        text, figures = ("", {}) if "--npu" in arguments else measure(siracusa(), given)
+        text, figures = ("", {}) if options.npu else measure(siracusa(), given)
         if text and not is_check:
             FILE.write_text(text)
         if not is_check:

@@ -1,6 +1,6 @@
 /* Runs the project's network once on inputs.bin and prints the cycles of every team, forked twice: first with the
  * instructions that it finds, then with its own in the caches; and those of every layer, without the second time of its
- * teams. Linked with --wrap=rt_fork; with -DONCE teams are forked once, and are not measured.
+ * teams. Linked with --wrap=rt_fork; with -DONE_TEAM teams are forked once, and are not measured.
  *
  *     fork NUMBER FIRST SECOND
  *     layer INDEX CYCLES
@@ -18,7 +18,7 @@ static uint32_t first[FORKS], second[FORKS], layers[LAYERS];
 static uint32_t forks;
 static IN_L1 uint32_t begun; /* when the layer began that runs; in L1, as what is counted on the way takes time itself */
 
-#ifndef ONCE
+#ifndef ONE_TEAM
 void __real_rt_fork(int cores, void (*body)(void *), void *argument);
 void __wrap_rt_fork(int cores, void (*body)(void *), void *argument);
 

@@ -16,14 +16,14 @@ OUT_OF_LINE void dense_row(float scale, int32_t zero, const X_T *x, Y_T *y, int 
 
 void KERNEL(const struct pulp_dequantize *k) {
     const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];
-    int index[AXES] = {0};
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
-        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        const X_T *const x = (const X_T *)k->x + x_at;
+        Y_T *const y = (Y_T *)k->y + y_at;
         if (x_step == 1 && y_step == 1)
             dense_row(*k->scale, *k->zero_point, x, y, k->extent[LAST]);
         else
             for (int i = 0; i < k->extent[LAST]; i++)
                 dense_row(*k->scale, *k->zero_point, x + i * x_step, y + i * y_step, 1);
-    } while (next_row(index, k->extent));
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }

@@ -124,9 +124,9 @@ static inline void scale(const struct pulp_integer_norm *k, const X_T *x, Y_T *y
 }
 
 void KERNEL(const struct pulp_integer_norm *k) {
-    int index[AXES] = {0}, x = 0, y = 0;
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        const X_T *const row = (const X_T *)k->x + x;
-        scale(k, row + k->first, (Y_T *)k->y + y, measure(row, k->columns));
-    } while (next_rows(index, k->extent, k->x_step, &x, k->y_step, &y));
+        const X_T *const row = (const X_T *)k->x + x_at;
+        scale(k, row + k->first, (Y_T *)k->y + y_at, measure(row, k->columns));
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }

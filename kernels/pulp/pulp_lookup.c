@@ -29,8 +29,8 @@ static inline void row(const struct lookup *k, const X_T *x, Y_T *y) {
 }
 
 void KERNEL(const struct lookup *k) {
-    int index[AXES] = {0};
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        row(k, (const X_T *)k->x + row_offset(index, k->x_step), (Y_T *)k->y + row_offset(index, k->y_step));
-    } while (next_row(index, k->extent));
+        row(k, (const X_T *)k->x + x_at, (Y_T *)k->y + y_at);
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }

@@ -83,15 +83,15 @@ void KERNEL(const struct pulp_quantize *k) {
     const int32_t zero = *k->zero_point;
     const struct steps s = {*k->scale, 1.0f / *k->scale, (float)(k->low - zero), (float)(k->high - zero), zero};
     const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];
-    int index[AXES] = {0};
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
-        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        const X_T *const x = (const X_T *)k->x + x_at;
+        Y_T *const y = (Y_T *)k->y + y_at;
         if (!has_inverse(s.scale))
             divide(&s, x, x_step, y, y_step, k->extent[LAST]);
         else if (x_step == 1 && y_step == 1)
             dense_row(&s, x, y, k->extent[LAST]);
         else
             strided_row(&s, x, x_step, y, y_step, k->extent[LAST]);
-    } while (next_row(index, k->extent));
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }

@@ -88,14 +88,14 @@ OUT_OF_LINE void dense_row(const struct pulp_requant_add *k, const A_T *a, const
 
 void KERNEL(const struct pulp_requant_add *k) {
     const int is_dense = k->a_step[LAST] == 1 && k->b_step[LAST] == 1 && k->y_step[LAST] == 1;
-    int index[AXES] = {0};
+    int index[AXES] = {0}, a_at = 0, b_at = 0, y_at = 0;
     do {
-        const A_T *const a = (const A_T *)k->a + row_offset(index, k->a_step);
-        const B_T *const b = (const B_T *)k->b + row_offset(index, k->b_step);
-        Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        const A_T *const a = (const A_T *)k->a + a_at;
+        const B_T *const b = (const B_T *)k->b + b_at;
+        Y_T *const y = (Y_T *)k->y + y_at;
         if (is_dense)
             dense_row(k, a, b, y);
         else
             strided_row(k, a, b, y);
-    } while (next_row(index, k->extent));
+    } while (next_rows(index, k->extent, k->a_step, &a_at, k->b_step, &b_at, k->y_step, &y_at));
 }

@@ -210,8 +210,8 @@ static inline void row(const struct pulp_softmax *k, const X_T *x, Y_T *y) {
 }
 
 void KERNEL(const struct pulp_softmax *k) {
-    int index[AXES] = {0}, x = 0, y = 0;
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        row(k, (const X_T *)k->x + x, (Y_T *)k->y + y);
-    } while (next_rows(index, k->extent, k->x_step, &x, k->y_step, &y));
+        row(k, (const X_T *)k->x + x_at, (Y_T *)k->y + y_at);
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }

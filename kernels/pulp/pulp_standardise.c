@@ -76,9 +76,9 @@ OUT_OF_LINE void scale(const struct pulp_standardise *k, const X_T *x, Y_T *y, s
 }
 
 void KERNEL(const struct pulp_standardise *k) {
-    int index[AXES] = {0}, x = 0, y = 0;
+    int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
-        const X_T *const row = (const X_T *)k->x + x;
-        scale(k, row + k->first, (Y_T *)k->y + y, row_of(k, row));
-    } while (next_rows(index, k->extent, k->x_step, &x, k->y_step, &y));
+        const X_T *const row = (const X_T *)k->x + x_at;
+        scale(k, row + k->first, (Y_T *)k->y + y_at, row_of(k, row));
+    } while (next_rows(index, k->extent, k->x_step, &x_at, k->y_step, &y_at, 0, 0));
 }
