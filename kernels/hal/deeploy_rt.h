@@ -44,13 +44,8 @@ rt_address rt_constants(int level);
  * stack of the calling core, which the others read. */
 void rt_fork(int cores, void (*body)(void *), void *argument);
 
-/* The number of the calling core within its team. A runtime may define it, to be inlined, in a header that it calls
- * RT_HEADER. */
-#ifdef RT_HEADER
-#include RT_HEADER
-#else
+/* The number of the calling core within its team. */
 int rt_core(void);
-#endif
 
 /* Returns when every core of the team has called it. */
 void rt_barrier(void);
@@ -60,6 +55,10 @@ int rt_enter(int (*entry)(void *), void *argument);
 
 /* Cycles since some moment, modulo 2^32. */
 uint32_t rt_cycles(void);
+
+#ifdef RT_HEADER
+#include RT_HEADER /* definitions that a runtime wants to be inlined */
+#endif
 
 /* The machine, as the generated file machine.c states it. */
 struct rt_level {

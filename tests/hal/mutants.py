@@ -133,7 +133,7 @@ def subject_of(compiled: api.Compiled, folder: Path, inputs: Path | None = None)
     """
     compiled.write(folder)
     entry = select_network(project.read_manifest(folder))
-    samples = verify._load(inputs, entry["inputs"])[0] if inputs is not None else None
+    samples = verify._load(inputs, entry)[0] if inputs is not None else None
     subject = Subject.of(folder, samples)
     outputs = split(subject.outputs, entry["outputs"], len(subject.samples))
     expected = compiled.references([list(sample) for sample in subject.samples], "context" in entry)

@@ -25,7 +25,7 @@ GCC, OBJDUMP = "riscv64-unknown-elf-gcc", "riscv64-unknown-elf-objdump"
 FLAGS = ("-march=rv32imfc", "-mabi=ilp32f", "--specs=picolibc.specs", "-std=c11", "-O3", "-mno-relax", f"-I{ROOT / 'kernels' / 'hal'}")
 BARRIER = '__asm__ volatile("" ::: "memory")'
 BEGIN = {
-    "a transfer": ("mchan.c", "const struct rt_transfer t = {to, (rt_address)window, 16, 1, 16, 16};", "mchan_start(0, &t);"),
+    "a transfer": ("mchan.c", "", "rt_store_run(0, 0, (rt_address)window, to, 16);"),
     "a team": ("cluster.c", "(void)to;", "rt_fork(8, body, window);"),
 }
 UNIT = """

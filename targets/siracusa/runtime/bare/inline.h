@@ -2,7 +2,7 @@
 #ifndef INLINE_H
 #define INLINE_H
 
-static inline int rt_core(void) {
+extern inline __attribute__((gnu_inline, always_inline)) int rt_core(void) {
     int hart;
     __asm__("csrr %0, mhartid" : "=r"(hart)); /* always the same: not volatile */
     return hart & 31;

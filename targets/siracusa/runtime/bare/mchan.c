@@ -137,8 +137,8 @@ void rt_wait(int engine, int ticket) {
 /* Starts the transfer of a run in few instructions, and tells whether it did: nearly all code of a small layer is
  * fetched for the first time, and that takes longer than to execute it. */
 static inline int start_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t command) {
-    if (!at.is_mchan[engine] || bytes - 1 >= LENGTH_MASK) return 0;
     order_memory();
+    if (!at.is_mchan[engine] || bytes - 1 >= LENGTH_MASK) return 0;
     if (!has_counter(ticket)) {
         if (load(STATUS) >> COUNTERS == EVERY_COUNTER) return 0; /* none is free */
         take_counter(ticket);
