@@ -218,6 +218,31 @@ def run(
     _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
 
 
+@app.command()
+def evaluate(
+    project: Project,
+    inputs: Annotated[Path, typer.Option("--inputs", help="npz with samples, stacked on a new first axis.", show_default=False)],
+    labels: Annotated[Path, typer.Option("--labels", help="npz with a label per sample, or a row of them.", show_default=False)],
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            metavar="top1|auc|mse|FILE.py:NAME",
+            help="What is measured; of a file, the Python in it is run.",
+            autocompletion=words("top1", "auc", "mse"),
+        ),
+    ] = "top1",
+    model: Annotated[Path | None, typer.Option("--model", help="The quantised model, to measure it in onnxruntime as well.")] = None,
+    float_model: Annotated[Path | None, typer.Option("--float", help="The float model, to measure it as well.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""
+    from deeploy.evaluate import evaluate as measured
+
+    found = measured(project, inputs, labels, metric, model, float_model)
+    show(json.dumps(found.contents()) if as_json else str(found))
+
+
 def _finish(verdict: Verdict, as_json: bool, headline: str) -> None:
     """Print what was compared and leave with status 1 where something differs."""
     if as_json:
