@@ -44,7 +44,8 @@ JOBS = FILE.with_name("npu_timing.toml")
 JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
 # of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
 # wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
-# (make calibrate) from layers of benchmarks/gvsoc/gathered.py. Kernels in which cores work as well: gathered_timing.toml.
+# (make calibrate) from layers of benchmarks/gvsoc/gathered.py; so is what cores make of sums. Kernels in which cores work beside jobs:
+# gathered_timing.toml.
 """
 GATHERED = FILE.with_name("gathered_timing.toml")
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
@@ -132,8 +133,8 @@ def measure_jobs(target: Target, given: Mapping[str, Any]) -> str:
     for name, fitted in gathered.entries(target).items():
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{name:<32}{fits}", file=sys.stderr)
-        subtiles = given[name]["provenance"].split("; call")[0]
-        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{subtiles}; call and cold: {fits}: {_origin()}"))
+        subtiles = "" if name == gathered.SECOND_PART else f"{given[name]['provenance'].split('; call')[0]}; call and cold: "
+        texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{subtiles}{fits}: {_origin()}"))
     return "\n".join(texts)
 
 

@@ -7,6 +7,7 @@ one of the same kernel and once behind another, which tells what cold instructio
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from deeploy.simulate.walk import walk
 from deeploy.target import Target
 
 L1_BYTES = 240 * 1024
+CORES = 8
 MOST_BYTES = 600_000  # of the inputs and outputs of one program
 
 WINDOWS = ("n oh ow", "n oh ow fh", "n oh ow fh fw c", "n oh ow k/32 group", "n oh ow k group", "n oh ow k/32", "n oh ow k")
@@ -69,6 +71,14 @@ def _pointwise(*shapes: tuple[int, int, int, int]) -> tuple[Case, ...]:
 
 def _depthwise(*shapes: tuple[int, int, int]) -> tuple[Case, ...]:
     return tuple(cases.depthwise(shape, 2) for shape in shapes)
+
+
+def _scaled_up(case: Case) -> Case:
+    """The case with multipliers of 30 bits, which map sums onto the same range."""
+    mul = case.operands["mul"]
+    size = 60 * 2.0 ** case.attrs["shift"] / float(mul.max())
+    operands, attrs = cases.requantised(np.random.default_rng(len(mul)), "high", len(mul), size, case.y)
+    return replace(case, name=f"{case.name} high", operands={**case.operands, **operands}, attrs={**case.attrs, **attrs})
 
 
 FIRST = (
@@ -155,6 +165,10 @@ JOBS = (
     ),
     Gathered("neureka_dense", _convs((12, 12, 28, 32, 3, 1), (9, 9, 56, 32, 3, 1), (6, 6, 32, 64, 3, 1), (16, 7, 30, 40, 3, 1)), ()),
 )
+REQUANTISED = _pointwise(
+    (12, 12, 32, 64), (24, 20, 32, 8), (6, 6, 32, 128), (3, 3, 32, 256), (25, 5, 32, 40), (16, 16, 32, 24), (4, 4, 64, 64)
+)
+SECOND_PART = "pulp_requantise_sums"
 BETWEEN = Gathered("pulp_requant_add", tuple(cases.requant_add(rows, 64) for rows in (8, 16, 24, 8, 16, 24)), ())
 
 
@@ -165,7 +179,7 @@ def entries(target: Target) -> dict[str, Fitted]:
         SimulationError: no simulator, or a program fails on it.
     """
     assert target.timing is not None
-    found = {}
+    found = {SECOND_PART: _second(target)}
     for suffix in ("", "_nms"):
         for family in JOBS:
             name = family.kernel + suffix
@@ -178,7 +192,28 @@ def entries(target: Target) -> dict[str, Fitted]:
             errors = np.abs((work + call + more * cold) / measured - 1)
             rate = replace(known, call=round(call), cold=round(more))
             found[name] = Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
+    for name, known in target.timing.kernels.items():
+        job = found.get(name.removesuffix("_sums").replace("_all", ""))
+        if name.endswith("_sums") and job is not None:  # starting a job takes what it takes, whatever leaves it
+            found[name] = replace(job, rate=replace(known, call=job.rate.call, cold=job.rate.cold))
     return found
+
+
+def _second(target: Target) -> Fitted:
+    """The rate of what cores make of sums: by output and by channel, from layers of pointwise convolutions whose jobs are known."""
+    assert target.timing is not None
+    name = "neureka_pointwise_sums"
+    job, old = (target.timing.kernels[each] for each in (name, SECOND_PART))
+    free = replace(target.timing, kernels={**target.timing.kernels, SECOND_PART: replace(old, output=0, per={})})
+    some = _measure(name, tuple(map(_scaled_up, REQUANTISED)), BETWEEN.kernel, BETWEEN.cases, replace(target, timing=free))
+    pixels = np.array([math.prod(one.call.node.outputs[0].shape[:-1]) for one in some])
+    channels = np.array([-(-one.call.node.outputs[0].shape[-1] // CORES) for one in some])
+    features = np.column_stack([np.ones(len(some)), [float(one.is_cold) for one in some], pixels * channels, channels])
+    measured = np.array([one.cycles - _cycles(one.call, replace(job, call=0, cold=0)) for one in some])
+    x = solve(features, measured)
+    errors = np.abs(features @ x / measured - 1)
+    rate = replace(old, output=round(float(x[2]), 3), per={"channels": round(float(x[3]), 2)})
+    return Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
 
 
 def rates(target: Target) -> dict[str, Fitted]:
@@ -195,6 +230,9 @@ def rates(target: Target) -> dict[str, Fitted]:
                 if name not in found:
                     other = next(each for each in families if each is not family)
                     found[name] = _fit(family, _measure(name, family.cases, other.kernel + suffix, other.cases, target))
+    for name in ("neureka_strips", "neureka_windows", "neureka_strips_nms", "neureka_windows_nms"):
+        rate = found[name].rate
+        found[f"{name}_sums"] = replace(found[name], rate=replace(rate, per={**rate.per, "n oh ow k/8": 1}))  # 8 sums of a pixel in a cycle
     return found
 
 

@@ -277,7 +277,7 @@ def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None,
 
     def bytes_of(node: Node, tile: Mapping[str, Count]) -> Count:
         if node.op == "MatMul":
-            return 4 * math.prod(count for name, count in tile.items() if name != "k")
+            return 4 * math.prod(count for name, count in tile.items() if name not in ("k", "byte"))
         _, sh, sw, _ = steps(node)
         return 4 * tile["n"] * ((tile["oh"] - 1) * sh + 1) * ((tile["ow"] - 1) * sw + 1) * tile["k"]
 

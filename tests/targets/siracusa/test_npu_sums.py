@@ -108,3 +108,10 @@ def test_what_the_engine_requantises_itself_it_does() -> None:
     for kernel in KERNELS:
         if kernel.second is not None and kernel.accepts is not None:
             assert all(kernel.accepts(layer.node()) is not None for layer in LAYERS if layer.op == kernel.op), kernel.name
+
+
+def test_sums_of_a_product_take_four_bytes_each() -> None:
+    """Encoded weights have an axis of 32 bytes more, which the sums have not."""
+    kernel = next(kernel for kernel in KERNELS if kernel.name == "neureka_product_sums")
+    layer = exactly(product((1, 50), 10))
+    assert kernel.scratch["sums"].total(layer.node(), {"m": 6, "n": 32, "k": 50, "byte": 32}) == 4 * 6 * 32
