@@ -2,19 +2,28 @@
 
 #include "pulp_window.h"
 
-/* floor((2*sum*65536 + count) / (2*count)): whole part and fraction apart, so that nothing leaves 32 bits. A shift for
- * powers of two: the cores divide by one bit a cycle. */
-static inline int32_t mean(int32_t sum, int32_t count) {
-    if ((count & (count - 1)) == 0) {
-        int bits = 0;
-        while (count >> bits > 1) bits++;
-        const int32_t whole = sum >> bits;
-        const uint32_t rest = (uint32_t)(sum - whole * count);
-        return whole * 65536 + (int32_t)((2 * (rest << 16) + (uint32_t)count) >> (bits + 1));
-    }
-    int32_t whole = sum / count, rest = sum % count;
-    if (rest < 0) whole--, rest += count;
-    return whole * 65536 + (int32_t)(((uint32_t)rest * 131072u + (uint32_t)count) / (2u * (uint32_t)count));
+/* How many taps a mean divides by, and the rounded down reciprocal of that: the cores share a divider of one bit a
+ * cycle. */
+struct divisor {
+    uint32_t count, inverse;
+};
+
+/* n / by; the product with the reciprocal is too small by a few. */
+static inline uint32_t quotient(uint32_t n, uint32_t by, uint32_t inverse) {
+    uint32_t whole = (uint32_t)((uint64_t)n * inverse >> 32);
+    for (n -= whole * by; n >= by; n -= by) whole++;
+    return whole;
+}
+
+/* floor((2*sum*65536 + count) / (2*count)): whole part and fraction apart, so that nothing leaves 32 bits. No mean of a
+ * byte less a zero point is below -ABOVE. */
+enum { ABOVE = 512 };
+static inline int32_t mean(int32_t sum, const struct divisor *by) {
+    const uint32_t above = (uint32_t)(sum + ABOVE * (int32_t)by->count),
+                   whole = quotient(above, by->count, by->inverse);
+    const uint32_t rest = above - whole * by->count;
+    const uint32_t fraction = quotient(rest * 131072u + by->count, 2 * by->count, by->inverse >> 1);
+    return ((int32_t)whole - ABOVE) * 65536 + (int32_t)fraction;
 }
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
@@ -42,31 +51,34 @@ static inline void add_row(const X_T *x, int step, int count, int32_t sum[4]) {
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 
-static inline Y_T finish(const struct pulp_average_pool2d *k, int32_t sum, int taps, int count, int channel) {
+static inline Y_T finish(const struct pulp_average_pool2d *k, const struct divisor *by, int32_t sum, int taps,
+                         int channel) {
     const struct stages stages = stages_of(operands_at(&k->epilogue, &k->requantisation, channel), 0);
-    return (Y_T)finish_with(mean(sum - taps * k->zero_point, count), &stages, &k->epilogue, &k->requantisation);
+    return (Y_T)finish_with(mean(sum - taps * k->zero_point, by), &stages, &k->epilogue, &k->requantisation);
 }
 
 /* One position of y, whose first tap inside the image is `x`. */
-OUT_OF_LINE void position(const struct pulp_average_pool2d *k, const X_T *x, int rows, int columns, Y_T *y) {
+OUT_OF_LINE void position(const struct pulp_average_pool2d *k, const struct divisor *by, const X_T *x, int rows,
+                          int columns, Y_T *y) {
     const int channels = k->channels, row = k->dilation_h * k->x_row, column = k->dilation_w * k->x_column;
-    const int taps = rows * columns, counted = k->count_include_pad ? k->kernel_h * k->kernel_w : taps;
-    const int count = counted > 0 ? counted : 1;
+    const int taps = rows * columns;
+    if (row == columns * column) columns = taps, rows = 1; /* rows that follow each other are one */
     for (int next = 0; next < channels && channels >= 4; next += 4) {
         const int first = next + 4 <= channels ? next : channels - 4; /* the last four may begin earlier */
         const X_T *at = x + first;
         int32_t sum[4] = {0, 0, 0, 0};
         for (int i = columns ? rows : 0; i > 0; i--, at += row) add_row(at, column, columns, sum);
-        for (int j = 0; j < 4; j++) y[first + j] = finish(k, sum[j], taps, count, first + j);
+        for (int j = 0; j < 4; j++) y[first + j] = finish(k, by, sum[j], taps, first + j);
     }
     for (int c = 0; c < channels && channels < 4; c++) {
         int32_t sum = 0;
         for (int i = 0; i < taps; i++) sum += x[i / columns * row + i % columns * column + c];
-        y[c] = finish(k, sum, taps, count, c);
+        y[c] = finish(k, by, sum, taps, c);
     }
 }
 
 void KERNEL(const struct pulp_average_pool2d *k) {
+    struct divisor by = {0, 0};
     for (int n = 0; n < k->batch; n++) {
         const X_T *const image = (const X_T *)k->x + n * k->x_batch;
         for (int oh = 0; oh < k->out_height; oh++) {
@@ -79,7 +91,10 @@ void KERNEL(const struct pulp_average_pool2d *k) {
                 const int is_empty = rows.count == 0 || columns.count == 0;
                 const int first =
                     (ih + rows.first * k->dilation_h) * k->x_row + (iw + columns.first * k->dilation_w) * k->x_column;
-                position(k, is_empty ? image : image + first, rows.count, columns.count, y);
+                const int counted = k->count_include_pad ? k->kernel_h * k->kernel_w : rows.count * columns.count;
+                const uint32_t count = counted > 0 ? (uint32_t)counted : 1;
+                if (count != by.count) by = (struct divisor){count, UINT32_MAX / count};
+                position(k, &by, is_empty ? image : image + first, rows.count, columns.count, y);
             }
         }
     }
