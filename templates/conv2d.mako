@@ -9,5 +9,6 @@ ${kernel}(&(struct conv2d){
     ${window.steps(attrs)}
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
+    .w_row = ${w.stride[0]}, .w_column = ${w.stride[1]}, .w_channel = ${w.stride[2]},
     .epilogue = ${epilogue},
 });

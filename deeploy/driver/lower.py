@@ -23,7 +23,7 @@ from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
-from deeploy.frontend.states import Known, append, begin
+from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
@@ -93,13 +93,16 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
 
     source = clock("import", import_states, model, dict(request.dims), shapes, request.states, request.context, tuple(known), request.pins)
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
-    stripped = strip_quantisation(graph) if request.quantised_io else {}
+    kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
+    stripped = strip_quantisation(graph, kept) if request.quantised_io else {}
+    keep(graph, source.pairs)
     sources, results = ports(graph, is_integer, stripped)
     shorter = None
     if source.shorter is not None:
         shorter, _, _ = clock("lower", _lower, source.shorter, source, target, replace(request, inputs=None, save_after=None))
         if request.quantised_io:
-            strip_quantisation(shorter)
+            strip_quantisation(shorter, kept)
+        keep(shorter, source.pairs)
     inputs = tuple(port for port in sources if port.name != POSITION)
     return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, source.pinned)
 

@@ -88,7 +88,10 @@ def import_dynamic(
     if not lengths.before:
         graph = load(dims)
         pairs = check_pairs(graph, names)
-        rows = named(graph.outputs, pairs[0].present).shape[pairs[0].axis]
+        growing = next(((pair.present, pair.axis) for pair in pairs if pair.axis is not None), None)
+        if growing is None and context is not None:
+            raise UsageError("--context: the states of the model do not grow", "Leave --context out.")
+        rows = named(graph.outputs, growing[0]).shape[growing[1]] if growing is not None else None
         if context is not None and context != rows:
             raise UsageError(
                 f"--context {context}: the model was exported with caches of {rows} rows",
@@ -148,7 +151,6 @@ def _full(
 ) -> tuple[gs.Graph, int]:
     """The model with full caches, and the rows that an inference appends: one of the extents that the model or the user names."""
     first: DeeployError | None = None
-    past, present = next(iter(names.items()))
     for rows in dict.fromkeys((1, *sorted(dims.values()), *sizes)):
         if not 0 < rows < context:
             continue
@@ -157,9 +159,10 @@ def _full(
         except DeeployError as error:
             first = first or error
             continue
-        before, after = named(graph.inputs, past), named(graph.outputs, present)
-        changed = [(m, n) for m, n in zip(before.shape, after.shape, strict=False) if m != n]
-        if changed == [(context - rows, context)] or len(before.shape) != len(after.shape):
+        pairs = [(named(graph.inputs, past).shape, named(graph.outputs, present).shape) for past, present in names.items()]
+        before, after = next(((a, b) for a, b in pairs if a != b), pairs[0])
+        changed = [(m, n) for m, n in zip(before, after, strict=False) if m != n]
+        if changed == [(context - rows, context)] or len(before) != len(after):
             return graph, rows
         first = first or ModelError(
             f"the caches grow by more rows than --context {context} has, or by {changed} (from, to)", "Give a larger --context."

@@ -5,6 +5,7 @@ Works on the lowered graph, before it is bound.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,16 +37,16 @@ class Port:
     step: float = 1.0  # of the quantisation that the values went through last
 
 
-def strip_quantisation(graph: gs.Graph) -> dict[str, tuple[float, int]]:
+def strip_quantisation(graph: gs.Graph, states: Collection[str] = ()) -> dict[str, tuple[float, int]]:
     """Make the integer tensors behind Quantize inputs and before Dequantize outputs the graph's own (``--quantised-io``).
 
     Returns scale and zero point of every tensor that was stripped, by its name in the graph. An input that is used other
-    than by one quantisation, or an output that is used inside, stays as it is.
+    than by one quantisation, or an output that is used inside, stays as it is; so do those named in ``states``.
     """
     found: dict[str, tuple[float, int]] = {}
     for position, tensor in enumerate(graph.inputs):
         nodes = list(tensor.outputs)
-        if len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
+        if tensor.name not in states and len(nodes) == 1 and nodes[0].op == "Quantize" and (parameters := scalar_parameters(nodes[0])):
             inner = nodes[0].outputs[0]
             nodes[0].inputs.clear()
             nodes[0].outputs.clear()
@@ -54,7 +55,7 @@ def strip_quantisation(graph: gs.Graph) -> dict[str, tuple[float, int]]:
             found[inner.name] = parameters
     for position, tensor in enumerate(graph.outputs):
         node = producer(tensor, "Dequantize")
-        if node is None or tensor.outputs or not (parameters := scalar_parameters(node)):
+        if tensor.name in states or node is None or tensor.outputs or not (parameters := scalar_parameters(node)):
             continue
         inner = node.inputs[0]
         if isinstance(inner, gs.Constant) or any(inner is t for t in (*graph.inputs, *graph.outputs)):

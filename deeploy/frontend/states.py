@@ -1,7 +1,8 @@
-"""States: an input and an output of a model that are one buffer, which grows by the new rows of every inference.
+"""States: an input and an output of a model that are one buffer, which grows by the new rows of every inference, or is written anew.
 
 A pair is declared by the user, or found where the file makes it plain: an input with an axis of unknown length and an output
-that is this input with rows behind it. In the lowered graph, the concatenation of the pair becomes an ``Append``.
+that is this input with rows behind it. In the lowered graph, the concatenation of the pair becomes an ``Append``. A declared pair of one
+shape does not grow: what a step leaves, the next one begins with, and a sequence begins with zeros; a ``Keep`` writes it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.io import scalar_parameters
 from deeploy.frontend.lower.build import DOMAIN
+from deeploy.frontend.positions import POSITION
 from deeploy.graph.rewrite import producer, sort
 from deeploy.graph.types import DType
-from deeploy.operators.views import APPEND
+from deeploy.operators.views import APPEND, KEEP
 
 _MOVERS = ("Transpose", "Reshape")
 _ROWWISE = ("RequantShift", "Lookup", "Clip", "Cast", "Quantize", "Dequantize", "Unary", "Copy")  # commute with appending rows
@@ -26,11 +28,11 @@ CONVERSIONS = (*_MOVERS, *_ROWWISE, "QuantizeLinear", "DequantizeLinear", "Ident
 
 @dataclass(frozen=True)
 class Pair:
-    """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``."""
+    """Input ``past`` and output ``present`` of the model, equal but for the rows along ``axis``; None where nothing grows."""
 
     past: str
     present: str
-    axis: int
+    axis: int | None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:
         before, after = inputs[past], outputs[present]
         axes = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=False)) if a != b]
         same = len(before.shape) == len(after.shape) and np.dtype(before.dtype) == np.dtype(after.dtype)
+        if same and not axes:
+            result.append(Pair(past, present, None))
+            continue
         if not same or len(axes) != 1 or before.shape[axes[0]] > after.shape[axes[0]]:
             raise ModelError(
                 f"--state {shorten(past)}={shorten(present)}: {np.dtype(before.dtype).name}{list(before.shape)} and "
@@ -89,7 +94,8 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
     Raises:
         ModelError: an output that is not the input followed by new rows.
     """
-    for number, pair in enumerate(pairs):
+    growing = [pair for pair in pairs if pair.axis is not None]
+    for number, pair in enumerate(growing):
         past, present = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
         chain = list(_conversions(present))[::-1]
         tensor = chain[0].inputs[0] if chain else present
@@ -112,12 +118,45 @@ def append(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
         graph.nodes.append(gs.Node(APPEND, name, attrs, [rows], [result], domain=""))
     sort(graph.cleanup())
     known = {node.attrs["present"] for node in graph.nodes if node.op == APPEND}
-    for pair in pairs:
+    for pair in growing:
         if pair.present not in known:
             raise UnsupportedError(
                 f"--state {shorten(pair.past)}={shorten(pair.present)}: no other output of the model depends on this state",
                 "Leave the pair out.",
             )
+
+
+def keep(graph: gs.Graph, pairs: Sequence[Pair]) -> None:
+    """Make states of the pairs that do not grow: where a sequence begins, they are zeros instead of what was stored.
+
+    Raises:
+        UnsupportedError: an output that is a state of the network before it is written.
+    """
+    kept = [pair for pair in pairs if pair.axis is None]
+    position = next((t for t in graph.inputs if t.name == POSITION), None)
+    if kept and position is None:
+        position = gs.Variable(POSITION, np.int64, [1])
+        graph.inputs.append(position)
+    stored = [_stored_whole(graph, pair, position) for pair in kept]
+    for number, (pair, (tensor, source)) in enumerate(zip(kept, stored, strict=True)):
+        attrs = {"number": number, "past": pair.past, "present": pair.present}
+        result = gs.Variable(f"{pair.past} (next)", tensor.dtype, list(tensor.shape))
+        graph.nodes.append(gs.Node(KEEP, f"{pair.past} (keep)", attrs, [source, tensor], [result], domain=DOMAIN))
+
+
+def _stored_whole(graph: gs.Graph, pair: Pair, position: gs.Tensor) -> tuple[gs.Variable, gs.Tensor]:
+    """The memory of a state, which is read instead of the input, and what it becomes instead of the output."""
+    past, source = named(graph.inputs, pair.past), named(graph.outputs, pair.present)
+    graph.inputs = [t for t in graph.inputs if t is not past]
+    graph.outputs = [t for t in graph.outputs if t is not source]
+    tensor = gs.Variable(f"{pair.past} (state)", past.dtype, list(past.shape))
+    begun = gs.Variable(f"{pair.past} (begun)", np.bool_, [1])
+    zeros = gs.Constant(f"{pair.past} (zeros)", np.zeros(past.shape, past.dtype))
+    first = gs.Constant(f"{pair.past} (first)", np.zeros(1, np.int64))
+    graph.nodes.append(gs.Node("Binary", begun.name, {"function": "greater"}, [position, first], [begun], domain=DOMAIN))
+    graph.nodes.append(gs.Node("Where", f"{pair.past} (begin)", {}, [begun, tensor, zeros], [past], domain=DOMAIN))
+    sort(graph)
+    return tensor, source
 
 
 def check_begun(graph: gs.Graph, known: Sequence[Known]) -> list[Known]:

@@ -26,7 +26,9 @@ from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
 from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.lifetime import overwrites, united
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
-from deeploy.operators.views import APPEND, MATERIALISE, VIEWS, Access, Place, by_rows
+from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, Place, by_rows
+
+MOST_INFERENCES = 2**31 - 2  # of a sequence, where no state grows
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,32 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequenc
     """
     nodes = [view_node(node) for node in graph.nodes]
     inputs = [view_tensor(t) for t in graph.inputs]
-    selected = iter(select(kernels, [node for node in nodes if node.op not in VIEWS], off))
-    bindings = {id(node): next(selected) for node in nodes if node.op not in VIEWS}
+    computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
+    selected = iter(select(kernels, computed, off))
+    bindings = {id(node): next(selected) for node in computed}
     outputs = [view_tensor(t) for t in graph.outputs]
-    dynamic = spread(nodes, lambda node: _declared(bindings.get(id(node), (None,))[0], node))
-    states = [node.outputs[0] for node in nodes if node.op == APPEND]
-    nodes, outputs = _own_outputs(nodes, [*inputs, *states], outputs)
+    dynamic = spread([node for node in nodes if node.op != KEEP], lambda node: _declared(bindings.get(id(node), (None,))[0], node))
+    grown, kept = [[node for node in nodes if node.op == op] for op in (APPEND, KEEP)]
+    whole = [_stored(node) for node in kept]  # read where a state lies, until it is written anew
+    states = [*(node.outputs[0] for node in grown), *whole]
+    nodes, outputs = _own_outputs([node for node in nodes if node.op != KEEP], [*inputs, *states], outputs)
+    nodes += [Node(node.name, MATERIALISE, node.inputs[:1], node.outputs) for node in kept]
     steps, placed, roots = _place_backwards(nodes, [*inputs, *states], outputs)
+    for node, state in zip(kept, whole, strict=True):
+        placed[node.outputs[0].name], roots[state.name] = Operand(state.name, Access.dense(state.shape)), state
     assembler = _Assembler(name, (kernels, off), bindings, placed, roots, dynamic)
     for state in states:
         assembler.owner(state, Role.STATE)
-    return assembler.run(steps, inputs, outputs, [node for node in nodes if node.op == APPEND])
+    for state in whole:
+        assembler.where[state.name] = Operand(assembler.owner(state, Role.STATE), Access.dense(state.shape))
+    return assembler.run(steps, inputs, outputs, grown, kept)
+
+
+def _stored(keep: Node) -> Tensor:
+    """The memory that a Keep writes."""
+    state = keep.inputs[1]
+    assert state is not None
+    return state
 
 
 def _declared(kernel: Kernel | None, node: Node) -> tuple[tuple[str, ...], Nest] | None:
@@ -177,7 +194,9 @@ class _Assembler:
         self.calls: list[Call] = []
         self.others: list[tuple[Kernel, ...]] = []  # per call the kernels that may replace its own
 
-    def run(self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node]) -> Program:
+    def run(
+        self, steps: list[Node | _Follow], inputs: list[Tensor], outputs: list[Tensor], appends: list[Node], kept: list[Node]
+    ) -> Program:
         for tensor in inputs:
             self.where[tensor.name] = Operand(self.owner(tensor, Role.INPUT), Access.dense(tensor.shape))
         for tensor in outputs:
@@ -194,7 +213,7 @@ class _Assembler:
             tuple(self.owners[t.name] for t in inputs if t.name != POSITION),
             tuple(self.owners[t.name] for t in outputs),
             self.where,
-            self._growth(appends),
+            self._growth(appends, kept),
             self.dynamic,
         )
         shared = united(program)
@@ -204,18 +223,22 @@ class _Assembler:
             found.append(tuple(variant for variant in variants if variant is not None))
         return replace(program, further=tuple(found))
 
-    def _growth(self, appends: list[Node]) -> Growth | None:
-        """What grows, where something does; all states have equally many rows (``deeploy.frontend.states``)."""
-        if not appends:
+    def _growth(self, appends: list[Node], kept: list[Node]) -> Growth | None:
+        """What outlives an inference, where something does; all states that grow have equally many rows (``deeploy.frontend.states``)."""
+        if not appends and not kept:
             return None
-        states = []
+        states, context, count = [], MOST_INFERENCES, 1
+        for node in kept:
+            state = _stored(node)
+            states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, None))
         for node in sorted(appends, key=lambda node: int(node.attrs["number"])):
             state, rows, axis = node.outputs[0], node.inputs[0], int(node.attrs["axis"])
             assert rows is not None
-            count = rows.shape[axis]
+            context, count = state.shape[axis], rows.shape[axis]
             step = node.attrs.get("scale"), node.attrs.get("zero_point")
             states.append(State(node.attrs["past"], node.attrs["present"], self.owners[state.name], state.shape, axis, *step))
-        return Growth(state.shape[axis], count, tuple(states), self.owners.get(POSITION), bool(node.attrs.get("begins")))
+        begins = any(node.attrs.get("begins") for node in appends)
+        return Growth(context, count, tuple(states), self.owners.get(POSITION), begins)
 
     def owner(self, root: Tensor, role: Role, writer: tuple[str, str] = ("", "")) -> str:
         """The buffer of a root tensor, created at first use; ``writer`` are a node and one of its operands."""

@@ -102,7 +102,7 @@ class Call:
 
 @dataclass(frozen=True)
 class State:
-    """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis.
+    """What was an input ``past`` and an output ``present`` of the model: one buffer that grows along an axis, or is written anew (None).
 
     ``scale`` and ``zero_point`` are those of the rows, where the model says them.
     """
@@ -111,14 +111,14 @@ class State:
     present: str
     buffer: str
     shape: tuple[int, ...]
-    axis: int
+    axis: int | None
     scale: float | None = None
     zero_point: int | None = None
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The states of a network hold at most ``context`` rows; every inference appends ``rows``.
+    """The states of a network hold at most ``context`` rows; every inference appends ``rows``. States that do not grow count inferences.
 
     ``position`` is the buffer that the emitted code gives the number of rows before the inference, where a call reads it. A network
     that ``begins`` reads no rows but its own: its inferences are possible where there are none before them.

@@ -71,6 +71,8 @@ def known_states(programs: Iterable[Program]) -> tuple[Known, ...]:
     found: dict[str, Known] = {}
     for program in programs:
         for s in program.growth.states if program.growth is not None else ():
+            if s.axis is None:
+                continue
             stored = program.buffers[s.buffer].dtype
             found.setdefault(s.past, Known(s.past, s.present, s.shape, s.axis, stored, s.scale, s.zero_point))
     return tuple(found.values())

@@ -225,6 +225,8 @@ RESHAPE, TRANSPOSE, SLICE, CONCAT, SPLIT = "Reshape", "Transpose", "Slice", "Con
 
 APPEND = "Append"  # the operator that writes rows into a state, behind those that exist
 
+KEEP = "Keep"  # the operator that writes all of a state, at the end of an inference
+
 SLIDE = "Slide"  # the operator that reads a constant at the end of its columns, as many as there are rows
 
 VIEWS: Mapping[str, Callable[[Node], View]] = {

@@ -106,7 +106,8 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
     except failures as error:
         return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
     pasts = {state["past"]: state for state in entry.get("states", ())}
-    if any(isinstance(f.shape[pasts[f.name]["axis"]], int) for f in loaded.get_inputs() if f.name in pasts):
+    axes = [(f.shape, pasts[f.name]["axis"]) for f in loaded.get_inputs() if f.name in pasts]
+    if any(axis is not None and isinstance(shape[axis], int) for shape, axis in axes):
         return None, "its caches have a fixed length there"
     feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
     kinds = {"f32": "float", "s8": "int8", "u8": "uint8", "s32": "int32", "s64": "int64"}

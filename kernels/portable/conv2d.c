@@ -8,8 +8,7 @@
 static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, int iw, struct span columns,
                            const W_T *w, int lanes) {
     const int channels = k->channels;
-    const int filters = k->groups * k->filters;
-    const int tap = channels * filters;
+    const int filters = k->w_channel, tap = k->w_column;
     if (k->zero_point != 0) {
         const X_T outside = (X_T)k->zero_point;
         for (int fw = 0; fw < k->kernel_w; fw++) {
@@ -17,7 +16,7 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
             accumulate(acc, &outside, 0, w + fw * tap, filters, channels, lanes);
         }
     }
-    if (k->dilation_w * k->x_column == channels) { /* neighbouring taps are neighbours in memory: one long run */
+    if (k->dilation_w * k->x_column == channels && tap == channels * filters) { /* neighbouring taps are neighbours in memory: one long run */
         const int count = columns.last - columns.first;
         if (count == 0) return;
         const X_T *x = row + (iw + columns.first * k->dilation_w) * k->x_column;
@@ -32,7 +31,6 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
 
 static inline void block(const struct conv2d *k, int group, int first, int lanes) {
     const int channel = group * k->filters + first;
-    const int w_row = k->kernel_w * k->channels * k->groups * k->filters;
     const W_T *w = (const W_T *)k->w + channel;
     for (int n = 0; n < k->batch; n++) {
         const X_T *image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
@@ -50,7 +48,7 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                     const int valid = fh >= rows.first && fh < rows.last;
                     if (!valid && k->zero_point == 0) continue;
                     const X_T *row = valid ? image + (ih + fh * k->dilation_h) * k->x_row : image;
-                    add_row(acc, k, row, iw, valid ? columns : none, w + fh * w_row, lanes);
+                    add_row(acc, k, row, iw, valid ? columns : none, w + fh * k->w_row, lanes);
                 }
                 finish_row(acc, y + ow * k->y_column, &k->epilogue, channel, lanes);
             }

@@ -17,6 +17,7 @@ struct conv2d {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
+    int w_row, w_column, w_channel; /* filters are dense */
     struct epilogue epilogue;
 };
 

@@ -52,7 +52,7 @@ _DEPTHWISE = _MULTIPLIED.variant(
 _MATMUL = matmul.MATMUL.kernel("matmul_any", "portable/matmul.c", cores=("m", "n"))
 
 _ON_BOTH = (
-    _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
+    _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "k")),
     _DEPTHWISE,
     _MULTIPLIED,
     _GROUPED,
