@@ -46,7 +46,7 @@ INTERNAL = frozenset(
     [
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
-        *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell"),
+        *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN"),
     ]
 )  # operators of the integer form that no file has
 

@@ -380,6 +380,24 @@ def _recurrent(op: str) -> Draw:
     return draw_one
 
 
+def _integer_recurrent(op: str) -> Draw:
+    """A layer of quantised values; sums are of the size that tables are for."""
+
+    def draw_one(rng: Random) -> Sample:
+        gates, functions = {"IntegerLSTM": (4, 3), "IntegerGRU": (3, 2), "IntegerRNN": (1, 1)}[op]
+        t, n, k = rng.choice((1, 2, 5)), rng.choice((1, 1, 2, 3)), extent(rng)
+        arrays = {"p": _array(rng, (t, n, gates, k), -(1 << 14), 1 << 14), "r": _array(rng, (gates, k, k), -128, 127, np.int16)}
+        arrays["h"] = _array(rng, (n, k), -32767, 32767, np.int16)
+        arrays |= {"c": _array(rng, (n, k), -(1 << 18), 1 << 18)} if op == "IntegerLSTM" else {}
+        arrays |= {f"mul_{name}": _array(rng, (gates, k), 1 << 18, 1 << 20) >> (8 if name == "r" else 0) for name in "pr"}
+        arrays["tables"] = _array(rng, (functions, 2049), -32767, 32767, np.int16)
+        arrays |= {"b": _array(rng, (k,), -(1 << 17), 1 << 17)} if op == "IntegerGRU" else {}
+        outputs = {"y": (t, n, k), **({"cells": (n, k)} if op == "IntegerLSTM" else {})}
+        return Sample(outputs, {"reverse": rng.random() < 0.5, "shift": 14}, arrays)
+
+    return draw_one
+
+
 DRAWS: Mapping[str, Draw] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -418,5 +436,6 @@ DRAWS: Mapping[str, Draw] = {
     "Where": _where,
     "Pad": _pad,
     "Gather": _gather,
+    **{op: _integer_recurrent(op) for op in ("IntegerLSTM", "IntegerGRU", "IntegerRNN")},
     **{op: _recurrent(op) for op in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell")},
 }

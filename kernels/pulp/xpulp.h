@@ -99,6 +99,16 @@ XP_DOT(xp_sdotusp, __builtin_pulp_sdotusp4, XP_SDOTUSP, uint8_t, int8_t, xp_ubyt
 #undef XP_DOT
 #undef XP_DOT_BODY
 
+/* acc + a0*b0 + a1*b1 of the signed halves of two words. */
+static inline int32_t xp_sdotsp2(uint32_t a, uint32_t b, int32_t acc) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x57, 0, 0x5c, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
+    return acc;
+#else
+    return acc + (int32_t)(int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) + (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+#endif
+}
+
 static inline int32_t xp_max(int32_t a, int32_t b) {
 #ifdef XPULP_INSN
     __asm__(".insn r 0x33, 6, 2, %0, %0, %1" : "+r"(a) : "r"(b));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.operators import recurrent
+from deeploy.operators import integer_recurrent, recurrent
 from deeploy.target import Count, Node, Scratch
 
 from .pointwise import c_function
@@ -22,6 +22,11 @@ def _state(node: Node, tile: Mapping[str, Count]) -> Count:
     return 8 * tile["k"] if len(node.inputs) == 3 else 8
 
 
+def _integer_macros(node: Node) -> Mapping[str, str]:
+    cell = node.op.removeprefix("Integer")
+    return {cell: cell.lower()}
+
+
 _SOURCE = "portable/recurrent.c"
 KERNELS = (
     recurrent.LSTM.kernel("lstm", _SOURCE, macros=_macros),
@@ -29,4 +34,12 @@ KERNELS = (
     recurrent.RNN.kernel("rnn", _SOURCE, macros=_macros),
     recurrent.LSTM_CELL.kernel("lstm_cell", _SOURCE, macros=_macros),
     recurrent.GRU_CELL.kernel("gru_cell", _SOURCE, macros=_macros),
+    *(
+        operator.kernel(f"integer_{cell}", "portable/integer_recurrent.c", macros=_integer_macros)
+        for cell, operator in (
+            ("lstm", integer_recurrent.INTEGER_LSTM),
+            ("gru", integer_recurrent.INTEGER_GRU),
+            ("rnn", integer_recurrent.INTEGER_RNN),
+        )
+    ),
 )

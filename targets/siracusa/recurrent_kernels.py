@@ -5,6 +5,9 @@ from __future__ import annotations
 from .kernels import GENERIC
 
 KERNELS = tuple(
-    GENERIC.kernel(name).variant(f"pulp_{name}", source="pulp/pulp_recurrent.c", struct="recurrent", team="k")
+    GENERIC.kernel(f"{prefix}{name}").variant(
+        f"pulp_{prefix}{name}", source=f"pulp/pulp_{prefix}recurrent.c", struct=f"{prefix}recurrent", team="k"
+    )
+    for prefix in ("", "integer_")
     for name in ("lstm", "gru", "rnn")
 )

@@ -184,3 +184,67 @@ def test_weights_are_constants(tmp_path: Path) -> None:
     onnx.save(made, tmp_path / "m.onnx")
     with pytest.raises(UnsupportedError, match="has weights operand1 that are computed\nExport"):
         deeploy.compile(tmp_path / "m.onnx")
+
+
+def quantised(
+    op: str, direction: str = "forward", axis: int | None = 1, outputs: str = "y", kind: type = np.int8, first: bool = False
+) -> onnx.ModelProto:
+    """A layer between quantisations of its input and its outputs, with weights of 8 bits."""
+    rng, count = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
+    gates, zero = GATES[op] * UNITS, kind(128 if kind is np.uint8 else 3)
+    constants: dict[str, np.ndarray] = {"x_step": np.float32(0.03), "x_zero": zero, "step": np.float32(1 / 127), "zero": np.int8(0)}
+    constants["b"] = rng.normal(size=(count, 2 * gates)).astype(np.float32)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "x_step", "x_zero"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "x_step", "x_zero"], ["xd"]),
+    ]
+    for name, size in (("w", INPUTS), ("r", UNITS)):
+        real = rng.normal(size=(count, gates, size)) / size**0.5
+        step = np.abs(real).max(axis=tuple(i for i in range(3) if i != axis), keepdims=True) / 127
+        constants |= {
+            f"{name}_q": np.rint(real / step).astype(np.int8),
+            f"{name}_step": np.asarray(step, np.float32).reshape([-1] if axis is not None else []),
+        }
+        constants[f"{name}_zero"] = np.zeros(constants[f"{name}_step"].shape, np.int8)
+        along = {} if axis is None else {"axis": axis}
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_step", f"{name}_zero"], [name], **along))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (20, 1, INPUTS))]
+    states = ["h", "c"][: len(FIRST[op])] if first else []
+    for name in states:
+        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, (count, 1, UNITS)))
+        nodes.append(helper.make_node("QuantizeLinear", [name, "step", "zero"], [f"{name}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", "step", "zero"], [f"{name}_d"]))
+    attrs = {"linear_before_reset": 1} if op == "GRU" else {}
+    names, every = ["xd", "w", "r", "b", "", *(f"{name}_d" for name in states)], "yhc" if op == "LSTM" else "yh"
+    made = [f"{n}_real" if n in outputs else "" for n in every]
+    nodes.append(helper.make_node(op, names, made, "layer", hidden_size=UNITS, direction=direction, **attrs))
+    shapes, results = {"y": (20, count, 1, UNITS), "h": (count, 1, UNITS), "c": (count, 1, UNITS)}, []
+    for n in every:
+        if n in outputs:
+            nodes.append(helper.make_node("QuantizeLinear", [f"{n}_real", "step", "zero"], [f"{n}_end"]))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{n}_end", "step", "zero"], [f"{n}_out"]))
+            results.append(helper.make_tensor_value_info(f"{n}_out", TensorProto.FLOAT, shapes[n]))
+    graph = helper.make_graph(nodes, "g", inputs, results, [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+QUANTISED: dict[str, tuple[str, dict[str, Any]]] = {
+    **{op: (op, {}) for op in GATES},
+    "all results": ("LSTM", {"direction": "bidirectional", "axis": None, "outputs": "yhc"}),
+    "from states": ("LSTM", {"direction": "reverse", "outputs": "yh", "first": True}),
+    "unsigned": ("GRU", {"axis": 0, "outputs": "yh", "kind": np.uint8, "direction": "bidirectional"}),
+}
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize("option", QUANTISED)
+def test_quantised_layers_are_computed_in_integers(tmp_path: Path, option: str, target: str) -> None:
+    op, given = QUANTISED[option]
+    path = tmp_path / "m.onnx"
+    onnx.save(quantised(op, **given), path)
+    compiled = deeploy.compile(path, target)
+    calls = {call.kernel.op for unit in compiled.units.values() for call in unit.network.program.calls}
+    assert f"Integer{op}" in calls and op not in calls
+    found = verify(compiled, path)
+    assert found.passed, found
+    assert all(c.equal == 1 for against, c in found.comparisons if against == "interpreter")

@@ -13,11 +13,9 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import UnsupportedError, shorten
-from deeploy.frontend.lower import build
 from deeploy.frontend.lower.call import PLAIN, Call
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph.rewrite import Pass, rule
 from deeploy.operators.recurrent import GATES
 
 MOST_WEIGHTS = 96 * 1024  # bytes of weights of the state that a layer holds where a memory near the engine is small
@@ -53,35 +51,21 @@ class Direction:
         return int(self.state.shape[1])
 
 
-def steps(is_near: bool) -> Pass:
-    """The pass.
-
-    Args:
-        is_near: an engine works in a small memory of its own.
-    """
-
-    @rule(*GATES)
-    def recurrent(graph: gs.Graph, node: gs.Node) -> bool:
-        return not build.lowered(node) and _floats(Call(graph, node), is_near)
-
-    return Pass("recurrent", (recurrent,))
-
-
-def _floats(call: Call, is_near: bool) -> bool:
+def floats(call: Call, is_near: bool) -> bool:
     """LSTM, GRU, RNN of floats, whose weights may be dequantised."""
     layout = call.attrs["layout"]
     x = call.transpose(call.x, (1, 0, 2)) if layout else call.x
-    parts = [_Layer(call, direction, x, is_near).run() for direction in directions(call)]
+    parts = [Layer(call, direction, x, is_near).run() for direction in directions(call)]
     names = list(zip(*parts, strict=True))
     outputs = list(call.node.outputs)
     call.node.outputs.clear()
     for number, (result, found) in enumerate(zip(outputs, names, strict=False)):
         if not result.is_empty():
-            _join(call, result, found, layout, is_sequence=number == 0)
+            join(call, result, found, layout, is_sequence=number == 0)
     return True
 
 
-def _join(call: Call, result: gs.Tensor, parts: Sequence[gs.Tensor], layout: int, is_sequence: bool) -> None:
+def join(call: Call, result: gs.Tensor, parts: Sequence[gs.Tensor], layout: int, is_sequence: bool) -> None:
     """An output of the layer from those of its directions: [t,n,k] or [n,k], the axis of directions before n or, of layout 1, before k."""
     shape = list(parts[0].shape)
     axis = len(shape) - (1 if layout else 2)
@@ -148,7 +132,7 @@ def _real(call: Call, position: int) -> np.ndarray | None:
     return value
 
 
-class _Layer:
+class Layer:
     """One direction of a float layer."""
 
     def __init__(self, call: Call, own: Direction, x: gs.Tensor, is_near: bool) -> None:
