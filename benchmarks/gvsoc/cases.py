@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from layer import Case
 
-Form = Literal["narrow", "high", "plain"]
+Form = Literal["narrow", "split", "high", "plain"]
 
 
 def draw(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
@@ -20,13 +20,14 @@ def draw(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
 def requantised(rng: np.random.Generator, form: Form, channels: int, size: float, y: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Operands and attributes that map accumulators of standard deviation ``size`` onto the range of ``y``.
 
-    ``narrow`` has small multipliers, as the integer dialect does, ``high`` 31-bit ones, as a QDQ graph's scales give.
+    ``narrow`` has small multipliers, as the integer dialect does, ``split`` and ``high`` 31-bit ones, as a QDQ graph's scales give.
+    Those of ``split`` have all steps below 2**18.
     """
     if form == "plain":
         return {}, {}
     low, high = {"s8": (-128, 127), "u8": (0, 255)}[y]
-    factor = 60 / size
-    bits = {"narrow": 9, "high": 30}[form]
+    factor = 60 / (min(size, 30_000) if form == "split" else size)
+    bits = {"narrow": 9, "split": 30, "high": 30}[form]
     shift = int(bits - np.floor(np.log2(factor)))
     mul = np.round(factor * 2.0**shift * rng.uniform(0.5, 1, channels)).astype(np.int32)
     zero = (low + high + 1) // 2
@@ -169,10 +170,10 @@ def pool(op: Literal["MaxPool", "AveragePool"], size: tuple[int, int, int], taps
 
 CASES: tuple[Case, ...] = (
     matmul(64, 256, 64),
-    matmul(64, 256, 64, "high"),
+    matmul(64, 256, 64, "split"),
     matmul(64, 256, 64, "plain"),
-    matmul(1, 640, 128, "high"),
-    matmul(1, 128, 128, "high"),
+    matmul(1, 640, 128, "split"),
+    matmul(1, 128, 128, "split"),
     matmul(13, 61, 17),
     attention(1, 64, 192, 64, False),
     attention(1, 64, 64, 192, True),
@@ -180,13 +181,13 @@ CASES: tuple[Case, ...] = (
     attention(16, 1, 4, 65, True),
     attention(3, 13, 17, 11, False, "u8"),
     conv((32, 32, 16), 32),
-    conv((32, 32, 16), 32, form="high"),
+    conv((32, 32, 16), 32, form="split"),
     conv((16, 16, 32), 32),
     conv((8, 8, 64), 64),
     conv((32, 32, 3), 16),
-    conv((25, 5, 1), 64, (10, 4), 2, 4, "high", "s8"),
+    conv((25, 5, 1), 64, (10, 4), 2, 4, "split", "s8"),
     conv((17, 13, 7), 11),
-    pointwise((25, 5, 64), 64, "high", "s8"),
+    pointwise((25, 5, 64), 64, "split", "s8"),
     pointwise((20, 5, 64), 64),
     add(32, 32, 16),
     add(7, 11, 13),
@@ -200,6 +201,6 @@ CASES: tuple[Case, ...] = (
     quantize(3072),
     dequantize(640),
     depthwise((32, 32, 32)),
-    depthwise((25, 5, 64), 1, "high", "s8"),
-    depthwise((24, 24, 64), 2, "high", "s8"),
+    depthwise((25, 5, 64), 1, "split", "s8"),
+    depthwise((24, 24, 64), 2, "split", "s8"),
 )

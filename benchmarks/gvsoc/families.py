@@ -11,7 +11,9 @@ from typing import Any
 
 import cases
 import numpy as np
-from layer import Case
+from layer import Case, node
+
+from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
 
@@ -58,6 +60,15 @@ def wide(case: Case) -> Case:
     operands["add"] = operands["add"].astype(np.int64) << 18
     attrs = {**case.attrs, "shift": case.attrs["shift"] + 18}
     return Case(f"{case.name} in 64 bits", case.op, case.variables, operands, case.y, attrs)
+
+
+def far(case: Case) -> Case:
+    """The case with steps so far from zero that a factor of two parts has no room for them."""
+    operands = dict(case.operands)
+    mul, add = operands.pop("mul"), operands.pop("add")
+    bias = np.full(mul.size, 1 << 19, np.int32)
+    operands |= {"bias": bias, "mul": mul, "add": add - bias.astype(np.int64) * mul}
+    return Case(f"{case.name} far from zero", case.op, case.variables, operands, case.y, {**case.attrs, "epilogue": ("bias", "requantise")})
 
 
 # ---- products
@@ -151,13 +162,23 @@ STRIDED = (
 )
 
 
-FORMS: tuple[cases.Form, ...] = ("narrow", "high", "plain")
-
-
 def forms(make: Callable[..., Case], shapes: Sequence[Any]) -> dict[str, list[Case]]:
-    """The shapes with all forms of the epilogue, by the word of the instance; the entry without a word is of sums as they are."""
-    result = {form.replace("plain", ""): [make(s, form) for s in shapes] for form in FORMS}
-    return {**result, "wide": [wide(make(s, "narrow")) for s in shapes]}
+    """The shapes with all forms of the epilogue, by the word of the instance: the form that is found, where others were aimed at.
+
+    The entry without a word is of sums as they are.
+    """
+    result: dict[str, list[Case]] = {"narrow": [], "split": [], "high": []}
+    for shape in shapes:
+        few, many = make(shape, "narrow"), make(shape, "high")
+        for case in (few, make(shape, "split"), many if _form(many) == "high" else far(make(shape, "split"))):
+            if _form(case) in result:
+                result[_form(case)].append(case)
+    return {**result, "": [make(shape, "plain") for shape in shapes], "wide": [wide(make(shape, "narrow")) for shape in shapes]}
+
+
+def _form(case: Case) -> str:
+    found = requantise.of_node(node(case))
+    return found.form if found is not None else ""
 
 
 def _matmul(shape: tuple[int, int, int], form: cases.Form) -> Case:

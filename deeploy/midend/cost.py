@@ -112,7 +112,7 @@ def words(call: Call) -> frozenset[str]:
     found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
     if call.kernel.macros is not None:
         found |= set(call.kernel.macros(node).values())
-    if "requantise" in node.epilogue and not found & {"narrow", "high"}:
+    if "requantise" in node.epilogue and not found & {"narrow", "split", "high"}:
         found.add("wide")
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 

@@ -14,6 +14,7 @@ from deeploy.operators.table import OPERATORS
 Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where there is one, multiplier and summand; of one axis or none
 FUSED = (("requantise",), ("bias", "requantise"))
 STEPS = 2**8  # the most that a staircase of an approximation has
+PRODUCTS = ("Conv", "MatMul")  # operators whose epilogues take long enough for factors of two parts
 
 
 @lru_cache(maxsize=256)
@@ -34,8 +35,8 @@ def of_node(node: Node) -> Requantisation | None:
         else:
             least, most = least + wide, most + wide
     channels = max(len(least), factor.size, summand.size)
-    ends = (np.broadcast_to(end, channels) for end in (least, most))
-    return cheapest(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), *ends)
+    least, most = (np.broadcast_to(end, channels) for end in (least, most))
+    return cheapest(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most, node.op in PRODUCTS)
 
 
 def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:

@@ -6,19 +6,23 @@ constants with the same thresholds within the range give the same results. In or
 
 ``narrow``
     ``(acc*mul + add) >> shift`` without a value beyond 32 bits.
+``split``
+    ``((acc*low >> bits) + acc*high + add) >> shift`` with a factor of two parts, ``high * 2**bits + low``. The sum of both products is
+    acc times the factor shifted by ``bits``, exactly, though no product is beyond 32 bits: |acc| is below 2**size, ``low`` below
+    2**bits, and size + bits is at most 31. ``add`` is rounded as in the next form.
 ``high``
     ``(high half of (acc << left)*mul + add) >> shift``. Where the lower half of a product is dropped, ``add`` is rounded: it may
     be anything in the interval that keeps all thresholds, which is about mul/256 wide.
 ``wide``
     the 64-bit form as it is.
 
-In the first two, accumulators may be limited to [-limit - 1, limit] first, beyond which the result does not change.
+In all but the last, accumulators may be limited to [-limit - 1, limit] first, beyond which the result does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -28,18 +32,24 @@ from deeploy.graph.nodes import Node
 
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
+FACTOR = 31  # bits of the longest factor
+NEIGHBOURS = sorted(range(-4, 5), key=abs)  # factors that are tried, from the one that is nearest to the node's
 
 
 @dataclass(frozen=True)
 class Requantisation:
-    """Constants in the form ``form``; ``mul`` and ``add`` have the shapes they had before."""
+    """Constants in the form ``form``; ``mul`` and ``add`` have the shapes they had before, or one entry per channel.
 
-    form: Literal["narrow", "high", "wide"]
+    In the form ``split``, ``mul`` is int64: the upper part of the factor above 32 bits with the lower one.
+    """
+
+    form: Literal["narrow", "split", "high", "wide"]
     mul: np.ndarray
     add: np.ndarray
     shift: int
     left: int = 0
     limit: int | None = None
+    bits: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,15 @@ def staircase(
 
 
 def cheapest(
-    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
+    mul: np.ndarray,
+    add: np.ndarray,
+    shift: int,
+    low: int,
+    high: int,
+    even: int | None,
+    least: np.ndarray,
+    most: np.ndarray,
+    has_split: bool = False,
 ) -> Requantisation:
     """The cheapest form for accumulators in [least, most].
 
@@ -96,6 +114,7 @@ def cheapest(
         mul, add: constants of one or as many entries as there are channels.
         shift, low, high, even: as in ``deeploy.graph.epilogue``.
         least, most: int64, one entry per channel; both within 32 bits.
+        has_split: whether the form ``split`` is among them.
     """
     wide = Requantisation("wide", mul, add, shift)
     channels = len(least)
@@ -109,10 +128,10 @@ def cheapest(
     limit = stairs.limit()
     limited = limit < max(-int(least.min()) - 1, int(most.max()))
     variants: list[tuple[Staircase, int | None]] = [(stairs, None), *([(stairs.limited(limit), limit)] if limited else [])]
-    for form in (_narrow, _high):
+    for form in (_narrow, _split, _high) if has_split else (_narrow, _high):
         for variant, bound in variants:
             for found in form(variant, mul, add, shift):
-                return Requantisation(found.form, found.mul, found.add, found.shift, found.left, bound)
+                return replace(found, limit=bound)
     return wide
 
 
@@ -144,6 +163,35 @@ def _narrow(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> 
         offset = _one_or_all(*stairs.adds(factor, shift - less), add)
         if offset is not None and _fits(factor, np.broadcast_to(offset, len(factor)), stairs.least, stairs.most):
             yield Requantisation("narrow", short.astype(np.int32), offset.astype(np.int32), shift - less)
+
+
+def _split(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:
+    """Factors as long as their parts have products of 32 bits; every channel has the one nearest to its own that has its thresholds."""
+    if add.size == 1 and mul.size == 1 and len(stairs.least) > 1:
+        bounds = stairs.least.min(keepdims=True), stairs.most.max(keepdims=True)
+        stairs = Staircase(stairs.steps, stairs.thresholds[:1], *bounds)
+    wide = np.broadcast_to(mul.astype(np.int64), len(stairs.least))
+    size = max(-int(stairs.least.min()) - 1, int(stairs.most.max()), 0).bit_length()
+    longest = int(wide.max()).bit_length()
+    for length in range(min(longest, FACTOR, 62 - 2 * size), size - 1, -1):
+        less, bits = longest - length, max(size + length - 31, 0)
+        if shift - less - bits < 0 or bits == 0:
+            return
+        factors, summands, rest = wide.copy(), np.zeros_like(wide), np.arange(len(wide))
+        for step in NEIGHBOURS:
+            factor = ((wide[rest] + ((1 << less) >> 1)) >> less) + step
+            some = Staircase(stairs.steps, stairs.thresholds[rest], stairs.least[rest], stairs.most[rest])
+            lower, upper = some.adds(factor, shift - less)
+            least, most = -(-lower >> bits), upper >> bits
+            summand, ends = np.clip(0, least, most), np.stack([some.least, some.most]) * factor >> bits
+            fits = (factor > 0) & (factor < 1 << length) & (least <= most) & (np.abs(summand) < WORD)
+            fits &= (np.abs(ends) < WORD).all(axis=0) & (np.abs(ends + summand) < WORD).all(axis=0)
+            factors[rest[fits]], summands[rest[fits]] = factor[fits], summand[fits]
+            rest = rest[~fits]
+            if not len(rest):
+                parts = (factors >> bits << 32) + (factors & ((1 << bits) - 1))
+                yield Requantisation("split", parts, summands.astype(np.int32), shift - less - bits, bits=bits)
+                break
 
 
 def _high(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> Iterator[Requantisation]:

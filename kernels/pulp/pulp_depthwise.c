@@ -123,7 +123,7 @@ struct channel {
     uint32_t w[3]; /* the words of its filter; the fourth byte is zero */
 };
 
-#ifdef XP_STAGES
+#ifdef XP_STAGES_OF_2
 enum { IN_ASSEMBLY = sizeof(Y_T) == 1 };
 #ifdef EPILOGUE_BIAS
 #define FIRST(acc, x, w) "mv " acc ", %[bias]\n.insn r 0x57, 1, %[sdot], " acc ", " x ", %[" w "]\n"
@@ -169,8 +169,7 @@ static inline void positions(struct channel *c, struct stages stages, const stru
     const uint32_t *column = c->column;
     Y_T *y = c->y, *second = y + c->row;
     __asm__ volatile(
-        ".option push\n.option norvc\n1:lw t0, 4(%[c])\n.insn i 0x7b, 4, x0, t0, %[length]\n" PRODUCTS XP_STAGES_OF_2(
-            "t3", "t4") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
+        ".option push\n.option norvc\n1:lw t0, 4(%[c])\n.insn i 0x7b, 4, x0, t0, %[length]\n" PRODUCTS XP_STAGES_OF_2("t3", "t0", "t4", "t1", "%[mul]", "%[upper]", "%[add]") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
         "lw t0, 0(%[c])\nlw t1, 8(%[c])\nlw t2, 12(%[c])\nlw t3, 20(%[c])\nlw t4, 16(%[c])\n"
         "addi t0, t0, -1\nadd %[column], %[column], t1\nadd %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\n"
         "add %[second], %[y], t4\nsw t0, 0(%[c])\nbnez t0, 1b\n.option pop\n"
@@ -191,7 +190,7 @@ static inline int32_t position(const uint32_t *column, const uint32_t *w, int sh
 /* One channel of a box. */
 static inline void one_channel(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
                                const struct pulp_requantisation *r) {
-#ifdef XP_STAGES
+#ifdef XP_STAGES_OF_2
     if (IN_ASSEMBLY) {
         positions(c, stages, e, r);
         return;

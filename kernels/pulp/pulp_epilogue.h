@@ -2,11 +2,14 @@
  *
  * Beside the macros of docs/kernels.md an instance may have
  *   REQUANT_NARROW   (acc*mul + add) >> shift in 32 bits
+ *   REQUANT_SPLIT    ((acc*low >> bits) + acc*high + add) >> shift in 32 bits; mul is high above low, 32 bits each
  *   REQUANT_HIGH     (high half of (acc << left)*mul + add) >> shift
  *   REQUANT_UPPER    the 64-bit form of docs/integer-form.md shifted by 32 or more: the upper word of acc*mul + add is
- * enough REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not
- * change REQUANT_ONE      all channels have the same mul and add CLIP_WHOLE       low and high are the limits of Y_T
- * and without the first three the 64-bit form as it stands.
+ *                    enough
+ *   REQUANT_CLIPPED  the accumulator is first limited to [-limit - 1, limit], beyond which the result does not change
+ *   REQUANT_ONE      all channels have the same mul and add
+ *   CLIP_WHOLE       low and high are the limits of Y_T
+ * and without the first four the 64-bit form as it stands.
  */
 #ifndef DEEPLOY_PULP_EPILOGUE_H
 #define DEEPLOY_PULP_EPILOGUE_H
@@ -26,8 +29,8 @@ struct pulp_epilogue {
 /* What the compiler made of a requantisation. */
 struct pulp_requantisation {
     int32_t limit;
-    int left, shift;
-    int32_t mul, add; /* of all channels, with REQUANT_ONE */
+    int left, bits, shift;
+    int32_t mul, upper, add; /* of all channels, with REQUANT_ONE; mul and upper are the parts of a split factor */
 };
 
 #endif
@@ -37,8 +40,16 @@ struct pulp_requantisation {
 
 #include "xpulp.h"
 
-#ifndef MUL_T
-#define MUL_T int32_t
+#ifdef REQUANT_SPLIT
+typedef int64_t factor;
+#define FACTOR_OF_ALL(r) ((int64_t)(r)->upper * ((int64_t)1 << 32) + (r)->mul)
+#elif defined(MUL_T)
+typedef MUL_T factor;
+#else
+typedef int32_t factor;
+#endif
+#ifndef REQUANT_SPLIT
+#define FACTOR_OF_ALL(r) (r)->mul
 #endif
 #ifndef ADD_T
 #define ADD_T int32_t
@@ -47,15 +58,15 @@ struct pulp_requantisation {
 /* What the outputs of one channel share. */
 struct stages {
     int32_t bias;
-    MUL_T mul;
+    factor mul;
     ADD_T add;
 };
 
 #ifdef REQUANT_ONE
-typedef MUL_T factors;
+typedef factor factors;
 typedef ADD_T summands;
 #else
-typedef const MUL_T *factors;
+typedef const factor *factors;
 typedef const ADD_T *summands;
 #endif
 
@@ -74,9 +85,9 @@ static inline struct operands operands_at(const struct pulp_epilogue *e, const s
     s.bias = (const int32_t *)e->bias + channel;
 #endif
 #if defined(REQUANT_ONE)
-    s.mul = r->mul, s.add = r->add;
+    s.mul = FACTOR_OF_ALL(r), s.add = r->add;
 #elif defined(EPILOGUE_REQUANTISE)
-    s.mul = (const MUL_T *)e->mul + channel;
+    s.mul = (const factor *)e->mul + channel;
     s.add = (const ADD_T *)e->add + channel;
 #endif
     return s;
@@ -127,6 +138,9 @@ static inline int32_t requantise(int32_t acc, const struct stages *s, const stru
 #endif
 #if defined(REQUANT_NARROW)
     return clip_output(xp_mac(s->add, acc, s->mul) >> r->shift, e);
+#elif defined(REQUANT_SPLIT)
+    const int32_t lower = acc * (int32_t)s->mul >> r->bits;
+    return clip_output(xp_add_shift(xp_mac(lower, acc, (int32_t)(s->mul >> 32)), s->add, r->shift), e);
 #elif defined(REQUANT_HIGH)
     return clip_output(xp_add_shift(xp_mulh((int32_t)((uint32_t)acc << r->left), s->mul), s->add, r->shift), e);
 #else
@@ -167,9 +181,9 @@ static inline int32_t finish_with(int32_t acc, const struct stages *s, const str
 }
 
 /* The requantisation of an accumulator in its register as assembly of STAGES instructions, on operands of these names;
- * `clip` is funct3 of the clipping into the range of Y_T. Those of two accumulators take turns: a product is there one
- * instruction later. */
-#if defined(XPULP_INSN) && (defined(REQUANT_NARROW) || defined(REQUANT_HIGH))
+ * `clip` is funct3 of the clipping into the range of Y_T. Those of two accumulators, which have a register more each,
+ * take turns: a product is there one instruction later. */
+#if defined(XPULP_INSN) && (defined(REQUANT_NARROW) || defined(REQUANT_SPLIT) || defined(REQUANT_HIGH))
 #ifdef REQUANT_CLIPPED
 #define XP_LIMIT(acc) ".insn r 0x33, 5, 0x0a, " acc ", " acc ", %[limit]\n"
 enum { LIMITS = 1 };
@@ -177,32 +191,63 @@ enum { LIMITS = 1 };
 #define XP_LIMIT(acc)
 enum { LIMITS = 0 };
 #endif
-#ifdef REQUANT_NARROW
+#if defined(REQUANT_NARROW)
 #define XP_LEFT(acc)
-#define XP_SCALE_BY(acc, mul) "mul " acc ", " acc ", " mul "\n"
+#define XP_SCALE(acc, mul) "mul " acc ", " acc ", " mul "\n"
 enum { SCALES = 1 };
-#else
+#elif defined(REQUANT_HIGH)
 #define XP_LEFT(acc) "sll " acc ", " acc ", %[left]\n"
-#define XP_SCALE_BY(acc, mul) "mulh " acc ", " acc ", " mul "\n"
+#define XP_SCALE(acc, mul) "mulh " acc ", " acc ", " mul "\n"
 enum { SCALES = 2 };
+#else
+enum { SCALES = 3 };
 #endif
-#define XP_SCALE(acc) XP_SCALE_BY(acc, "%[mul]")
-#define XP_SUM_WITH(acc, add) ".insn r 0x5b, 2, 0x20, " acc ", " add ", %[shift]\n"
-#define XP_SUM(acc) XP_SUM_WITH(acc, "%[add]")
+#define XP_SUM(acc, add) ".insn r 0x5b, 2, 0x20, " acc ", " add ", %[shift]\n"
 #ifdef CLIP_WHOLE
-#define XP_RANGE(acc) ".insn r 0x33, %[clip], 0x0a, " acc ", " acc ", %[high]\n"
+#define XP_RANGE(acc, sum) ".insn r 0x33, %[clip], 0x0a, " acc ", " sum ", %[high]\n"
 enum { RANGES = 1 };
 #else
-#define XP_RANGE(acc) ".insn r 0x33, 6, 2, " acc ", " acc ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
+#define XP_RANGE(acc, sum) \
+    ".insn r 0x33, 6, 2, " acc ", " sum ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
 enum { RANGES = 2 };
 #endif
-#define XP_STAGES(acc) XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc) XP_SUM(acc) XP_RANGE(acc)
-#define XP_BOTH(action, a, b) action(a) action(b)
-#define XP_STAGES_OF_2(a, b) \
-    XP_BOTH(XP_LIMIT, a, b) XP_BOTH(XP_LEFT, a, b) XP_BOTH(XP_SCALE, a, b) XP_BOTH(XP_SUM, a, b) XP_BOTH(XP_RANGE, a, b)
-#define XP_STAGE_OPERANDS(stages, e, r)                                                               \
-    [mul] "r"((stages).mul), [add] "r"((stages).add), [shift] "r"((r)->shift), [left] "r"((r)->left), \
-        [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
 enum { STAGES = 1 + LIMITS + SCALES + RANGES };
+#ifdef REQUANT_SPLIT
+#define XP_LOWER(acc, sum, mul) "mul " sum ", " acc ", " mul "\n"
+#define XP_RIGHT(sum) "sra " sum ", " sum ", %[bits]\n"
+#define XP_UPPER(acc, sum, upper) ".insn r 0x33, 0, 0x21, " sum ", " acc ", " upper "\n"
+#define XP_LOWERS(a, a_sum, b, b_sum, mul) \
+    XP_LOWER(a, a_sum, mul) XP_LOWER(b, b_sum, mul) XP_RIGHT(a_sum) XP_RIGHT(b_sum)
+#define XP_UPPERS(a, a_sum, b, b_sum, upper) XP_UPPER(a, a_sum, upper) XP_UPPER(b, b_sum, upper)
+#define XP_SUMS(a, a_sum, b, b_sum, add) XP_SUM(a_sum, add) XP_SUM(b_sum, add) XP_RANGE(a, a_sum) XP_RANGE(b, b_sum)
+#define XP_OF_2(a, a_sum, b, b_sum, mul, upper) XP_LOWERS(a, a_sum, b, b_sum, mul) XP_UPPERS(a, a_sum, b, b_sum, upper)
+#define XP_STAGES_OF_2(a, x, b, y, mul, upper, add) \
+    XP_LIMIT(a) XP_LIMIT(b) XP_OF_2(a, x, b, y, mul, upper) XP_SUMS(a, x, b, y, add)
+#else
+#ifdef REQUANT_NARROW
+#define XP_STAGES(acc, sum)                                                                  \
+    XP_LIMIT(acc)                                                                            \
+    "mv " sum ", %[add]\n.insn r 0x33, 0, 0x21, " sum ", " acc ", %[mul]\nsra " sum ", " sum \
+    ", %[shift]\n" XP_RANGE(sum, sum)
+enum { STAGES_OF_1 = STAGES + 1 };
+#else
+#define XP_STAGES(acc, sum) XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc, "%[mul]") XP_SUM(acc, "%[add]") XP_RANGE(sum, acc)
+enum { STAGES_OF_1 = STAGES };
+#endif
+#define XP_SCALES(a, b, mul) XP_LIMIT(a) XP_LIMIT(b) XP_LEFT(a) XP_LEFT(b) XP_SCALE(a, mul) XP_SCALE(b, mul)
+#define XP_SUMS(a, b, add) XP_SUM(a, add) XP_SUM(b, add) XP_RANGE(a, a) XP_RANGE(b, b)
+#define XP_STAGES_OF_2(a, x, b, y, mul, upper, add) XP_SCALES(a, b, mul) XP_SUMS(a, b, add)
+#endif
+#ifdef REQUANT_SPLIT
+#define XP_FORM(r) [bits] "r"((r)->bits)
+#define XP_FACTORS(stages) [mul] "r"((int32_t)(stages).mul), [upper] "r"((int32_t)((stages).mul >> 32))
+#else
+#define XP_FORM(r) [left] "r"((r)->left)
+#define XP_FACTORS(stages) [mul] "r"((stages).mul)
+#endif
+#define XP_ENDS(e, r)                                                                             \
+    [shift] "r"((r)->shift), [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), \
+        [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
+#define XP_STAGE_OPERANDS(stages, e, r) XP_FACTORS(stages), [add] "r"((stages).add), XP_FORM(r), XP_ENDS(e, r)
 #endif
 #endif

@@ -103,7 +103,7 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
 
 /* The epilogues of four accumulators of each of four channels, which come as `acc`, in a loop: a core holds 512 bytes
  * of instructions. The shortest epilogue is faster four times over. */
-#if defined(XP_STAGES) && (defined(ZEROS) || !defined(REQUANT_NARROW))
+#if defined(XP_STAGES_OF_2) && (defined(ZEROS) || !defined(REQUANT_NARROW))
 #define HAS_LOOP (sizeof(Y_T) == 1)
 #define OF_4(action) action("t0") action("t1") action("t2") action("t3")
 #define NEXT(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
@@ -111,14 +111,19 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
 #define PUT(acc, next) ".insn r 0x2b, 4, 0, %[" next "], %[y], " acc "\n"
 #ifdef REQUANT_ONE
 #define FACTORS
-#define BY(factor) "%[" #factor "]"
+#define MUL "%[mul]"
+#define ADD "%[add]"
 enum { FACTOR_LOADS = 0 };
 #else
+#ifdef REQUANT_SPLIT
+#define FACTORS NEXT("t4", "mul") NEXT("%[upper]", "mul") NEXT("t5", "add")
+enum { FACTOR_LOADS = 3 };
+#else
 #define FACTORS NEXT("t4", "mul") NEXT("t5", "add")
-#define BY(factor) FACTOR_##factor
-#define FACTOR_mul "t4"
-#define FACTOR_add "t5"
 enum { FACTOR_LOADS = 2 };
+#endif
+#define MUL "t4"
+#define ADD "t5"
 #endif
 #ifdef EPILOGUE_BIAS
 #define PLUS(acc) "add " acc ", " acc ", t6\n"
@@ -135,37 +140,42 @@ enum { SUMMEDS = 4 };
 #define SUMMED
 enum { SUMMEDS = 0 };
 #endif
-#define SCALE(acc) XP_SCALE_BY(acc, BY(mul))
-#define SUM(acc) XP_SUM_WITH(acc, BY(add))
+#define FINISH(a, b) XP_STAGES_OF_2(a, "%[first]", b, "%[second]", MUL, "%[upper]", ADD)
 static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
                                    const struct pulp_product *p) {
     const struct pulp_epilogue *const e = &p->epilogue;
     const struct pulp_requantisation *const r = &p->requantisation;
     const int32_t *bias = s.bias;
+    int32_t first, second, upper;
+#ifdef REQUANT_ONE
+    int32_t mul = (int32_t)s.mul;
+    upper = (int32_t)((int64_t)s.mul >> 32);
+#else
     factors mul = s.mul;
+    upper = 0;
+#endif
     summands add = s.add;
-    __asm__ volatile(
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[channels], %[length]\n" FACTORS OF_4(GET)
-            BIASED SUMMED OF_4(XP_LIMIT) OF_4(XP_LEFT) OF_4(SCALE) OF_4(SUM) OF_4(XP_RANGE) PUT("t0", "step")
-                PUT("t1", "step") PUT("t2", "step") PUT("t3", "back") ".option pop\n"
-        : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add)
-        : [channels] "r"(4), [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * STAGES)), [step] "r"(step),
-          [back] "r"(1 - 3 * step), [left] "r"(r->left), [shift] "r"(r->shift), [limit] "r"(r->limit),
-          [low] "r"(e->low), [high] "r"(e->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6), [a] "r"(ROW_SUM(sums, 0)),
-          [b] "r"(ROW_SUM(sums, 1)), [c] "r"(ROW_SUM(sums, 2)), [d] "r"(ROW_SUM(sums, 3))
-        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+    __asm__ volatile(".option push\n.option norvc\nli t0, 4\n.insn i 0x7b, 4, x0, t0, %[length]\n" FACTORS OF_4(GET)
+                         BIASED SUMMED FINISH("t0", "t1") FINISH("t2", "t3") PUT("t0", "step") PUT("t1", "step")
+                             PUT("t2", "step") PUT("t3", "back") ".option pop\n"
+                     : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add),
+                       [upper] "+r"(upper), [first] "=&r"(first), [second] "=&r"(second)
+                     : [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * STAGES)), [step] "r"(step),
+                       [back] "r"(1 - 3 * step), XP_FORM(r), XP_ENDS(e, r), [a] "r"(ROW_SUM(sums, 0)),
+                       [b] "r"(ROW_SUM(sums, 1)), [c] "r"(ROW_SUM(sums, 2)), [d] "r"(ROW_SUM(sums, 3))
+                     : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
 }
 #undef OF_4
 #undef NEXT
 #undef GET
 #undef PUT
 #undef FACTORS
-#undef BY
+#undef MUL
+#undef ADD
 #undef PLUS
 #undef BIASED
 #undef SUMMED
-#undef SCALE
-#undef SUM
+#undef FINISH
 #else
 #define HAS_LOOP 0
 #define finish_16_bytes(acc, sums, y, step, s, p) (void)0
@@ -343,7 +353,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES) && !defined(ZEROS) && \
+#if defined(XP_STAGES_OF_2) && !defined(ZEROS) && \
     (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
 #include "pulp_block.h"
 #define HAS_GROUPS (sizeof(Y_T) == 1)

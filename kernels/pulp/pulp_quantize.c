@@ -5,25 +5,30 @@
 #include "pulp_rows.h"
 #include "xpulp.h"
 
-/* The cores share one divider: a quotient takes 100 cycles. The product with the inverse of the scale differs from it
- * by less than 2^-22 of itself, hence by less than 2^-13 where it is not beyond the limits; the nearest whole number is
- * the same unless the product lies that close to the middle between two. */
-#define NEAR_MIDDLE (0.5f - 0x1p-13f)
-
-/* What all elements share; limits are those of steps, before the zero point is added. */
+/* The cores share one divider: a quotient takes 100 cycles. The product with the inverse of the scale, corrected by
+ * what a multiply-add leaves of x, is rounded to the same whole number as the quotient that a division gives.
+ *
+ * Proof. Where inverse = (1 + d) / scale and product = x / scale + e, |d| is at most 2^-24 and |e| / |x / scale| little
+ * more than 2^-23. The rest x - product * scale = -e * scale is exact, so that the corrected product is x / scale - e *
+ * d, rounded once. Both are rounded to floats on different sides of a half h, or on it, only if a middle m between h
+ * and a neighbouring float is as close to x / scale: |x - m * scale| <= |x| * 2^-47. As whole numbers X, M and S times
+ * powers of two, X and S of 24 bits, that is |X * 2^t - M * S| <= 8 with a t from 23 on. M is odd, and next to a
+ * multiple of 2^15 where |h| < 2^9. So S is next to a multiple of 2^15, too, by 1 to 8; 0 it cannot be, since M * S = X
+ * * 2^t has no solution. For such scales, and for those with rests that are no normal numbers, it is divided. */
+/* What all elements share: x is limited to one step beyond the results, which are limited after rounding. */
 struct steps {
-    float scale, inverse, low, high;
-    int32_t zero_point;
+    float scale, inverse, least, most;
+    int32_t zero_point, low, high;
 };
 
-/* Limits before rounding: they are whole numbers. The larger of NaN and a number is the number. */
-static inline float limited(float steps, const struct steps *s) {
+/* The larger of NaN and a number is the number. */
+static inline float limited(float x, const struct steps *s) {
 #if defined(XPULP_INSN) && defined(__riscv_flen)
-    __asm__("fmax.s %0, %0, %1" : "+f"(steps) : "f"(s->low));
-    __asm__("fmin.s %0, %0, %1" : "+f"(steps) : "f"(s->high));
-    return steps;
+    __asm__("fmax.s %0, %0, %1" : "+f"(x) : "f"(s->least));
+    __asm__("fmin.s %0, %0, %1" : "+f"(x) : "f"(s->most));
+    return x;
 #else
-    return steps > s->high ? s->high : steps >= s->low ? steps : s->low;
+    return x > s->most ? s->most : x >= s->least ? x : s->least;
 #endif
 }
 
@@ -37,12 +42,20 @@ static inline int32_t nearest(float steps) {
 #endif
 }
 
-OUT_OF_LINE void divide(const struct steps *s, const X_T *x, int x_step, Y_T *y, int y_step, int count) {
-    for (; count > 0; count--, x += x_step, y += y_step) *y = (Y_T)(nearest(limited(*x / s->scale, s)) + s->zero_point);
+static inline float corrected(float product, float x, const struct steps *s) {
+    return fmaf(fmaf(-product, s->scale, x), s->inverse, product);
 }
 
-static inline float larger(float a, float b) {
-    return a > b ? a : b;
+static inline Y_T result(float quotient, const struct steps *s) {
+    return (Y_T)xp_max(s->low, xp_min(s->high, nearest(quotient) + s->zero_point));
+}
+
+OUT_OF_LINE void divide(const struct steps *s, const X_T *x, int x_step, Y_T *y, int y_step, int count) {
+    const float low = (float)(s->low - s->zero_point), high = (float)(s->high - s->zero_point);
+    for (; count > 0; count--, x += x_step, y += y_step) {
+        const float steps = *x / s->scale;
+        *y = (Y_T)(nearest(steps > high ? high : steps >= low ? steps : low) + s->zero_point);
+    }
 }
 
 /* Four at a time, so that none waits for the one before, then what is left. */
@@ -50,19 +63,16 @@ static inline __attribute__((always_inline)) void by_4(const struct steps *given
                                                        int y_step, int count) {
     const struct steps s = *given;
     for (; count >= 4; count -= 4, x += 4 * x_step, y += 4 * y_step) {
-        const float a = limited(x[0] * s.inverse, &s), b = limited(x[x_step] * s.inverse, &s);
-        const float c = limited(x[2 * x_step] * s.inverse, &s), d = limited(x[3 * x_step] * s.inverse, &s);
-        const int32_t e = nearest(a), f = nearest(b), g = nearest(c), h = nearest(d);
-        y[0] = (Y_T)(e + s.zero_point), y[y_step] = (Y_T)(f + s.zero_point);
-        y[2 * y_step] = (Y_T)(g + s.zero_point), y[3 * y_step] = (Y_T)(h + s.zero_point);
-        const float i = fabsf(a - (float)e), j = fabsf(b - (float)f), k = fabsf(c - (float)g), l = fabsf(d - (float)h);
-        if (larger(larger(i, j), larger(k, l)) >= NEAR_MIDDLE) divide(given, x, x_step, y, y_step, 4);
+        const float a = limited(x[0], &s), b = limited(x[x_step], &s), c = limited(x[2 * x_step], &s),
+                    d = limited(x[3 * x_step], &s);
+        float e = a * s.inverse, f = b * s.inverse, g = c * s.inverse, h = d * s.inverse;
+        e = corrected(e, a, &s), f = corrected(f, b, &s), g = corrected(g, c, &s), h = corrected(h, d, &s);
+        y[0] = result(e, &s), y[y_step] = result(f, &s);
+        y[2 * y_step] = result(g, &s), y[3 * y_step] = result(h, &s);
     }
     for (; count > 0; count--, x += x_step, y += y_step) {
-        const float a = limited(x[0] * s.inverse, &s);
-        const int32_t e = nearest(a);
-        y[0] = (Y_T)(e + s.zero_point);
-        if (fabsf(a - (float)e) >= NEAR_MIDDLE) divide(given, x, x_step, y, y_step, 1);
+        const float a = limited(*x, &s);
+        *y = result(corrected(a * s.inverse, a, &s), &s);
     }
 }
 
@@ -74,20 +84,30 @@ OUT_OF_LINE void strided_row(const struct steps *s, const X_T *x, int x_step, Y_
     by_4(s, x, x_step, y, y_step, count);
 }
 
-/* Whether the inverse of a scale is a normal number, and the bound on the product's error holds. */
-static inline int has_inverse(float scale) {
-    return fabsf(scale) > 0x1p-100f && fabsf(scale) < 0x1p100f;
+/* Whether the proof holds for a scale and quotients up to `most`. */
+static inline int has_inverse(float scale, float most) {
+    union {
+        float value;
+        uint32_t bits;
+    } s = {scale};
+    const uint32_t last = s.bits & 0x7fff;
+    return scale > 0x1p-70f && scale < 0x1p70f && most < 0x1p9f && (last == 0 || ((last + 8) & 0x7fff) > 16);
 }
 
 void KERNEL(const struct pulp_quantize *k) {
     const int32_t zero = *k->zero_point;
-    const struct steps s = {*k->scale, 1.0f / *k->scale, (float)(k->low - zero), (float)(k->high - zero), zero};
+    const float scale = *k->scale;
+    const struct steps s = {
+        scale,  1.0f / scale, (float)(k->low - zero - 1) * scale, (float)(k->high - zero + 1) * scale, zero,
+        k->low, k->high};
+    const float least = (float)(zero - k->low), most = (float)(k->high - zero);
+    const int is_exact = has_inverse(scale, 1 + (least > most ? least : most));
     const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];
     int index[AXES] = {0}, x_at = 0, y_at = 0;
     do {
         const X_T *const x = (const X_T *)k->x + x_at;
         Y_T *const y = (Y_T *)k->y + y_at;
-        if (!has_inverse(s.scale))
+        if (!is_exact)
             divide(&s, x, x_step, y, y_step, k->extent[LAST]);
         else if (x_step == 1 && y_step == 1)
             dense_row(&s, x, y, k->extent[LAST]);

@@ -73,9 +73,9 @@ OUT_OF_LINE void dense_row(const struct pulp_requant_add *k, const A_T *a, const
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, %[a_load], t3, %[a], 1\n.insn i 0x0b, %[b_load], t5, %[b], 1\n" SCALE_A LIMIT_A SCALE_B LIMIT_B
-        "add t3, t3, t5\n" XP_STAGES("t3") ".insn s 0x2b, 0, t3, 1(%[y])\n.option pop\n"
+        "add t3, t3, t5\n" XP_STAGES("t3", "t4") ".insn s 0x2b, 0, t4, 1(%[y])\n.option pop\n"
         : [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
-        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (4 + SCALES_A + LIMITS_A + SCALES_B + LIMITS_B + STAGES)),
+        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (4 + SCALES_A + LIMITS_A + SCALES_B + LIMITS_B + STAGES_OF_1)),
           [a_load] "i"((A_T)-1 < 0 ? 0 : 4), [b_load] "i"((B_T)-1 < 0 ? 0 : 4), [a_mul] "r"(s->mul),
           [a_add] "r"(s->add), [a_shift] "r"(s->shift), [a_low] "r"(s->low), [a_high] "r"(s->high), [b_mul] "r"(t->mul),
           [b_add] "r"(t->add), [b_shift] "r"(t->shift), [b_low] "r"(t->low), [b_high] "r"(t->high),

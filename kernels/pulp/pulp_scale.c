@@ -42,13 +42,13 @@ static inline void row(const struct pulp_scale *k, const A_T *a, const B_T *b, Y
 #if OPERANDS == 2
         ".insn r 0x0b, 7, %[b_load], t1, %[b], %[b_step]\n" FROM_ZEROS COMBINE
 #endif
-            XP_STAGES("t3") ".insn r 0x2b, 4, 0, %[y_step], %[y], t3\n.option pop\n"
+            XP_STAGES("t3", "t4") ".insn r 0x2b, 4, 0, %[y_step], %[y], t4\n.option pop\n"
         : [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
-        : [n] "r"(count), [length] "i"(2 * (STAGES + (OPERANDS == 2 ? 4 + BETWEEN : 2))),
+        : [n] "r"(count), [length] "i"(2 * (STAGES_OF_1 + (OPERANDS == 2 ? 4 + BETWEEN : 2))),
           [a_load] "i"((A_T)-1 < 0 ? 0 : 0x20), [b_load] "i"((B_T)-1 < 0 ? 0 : 0x20), [a_zero] "r"(k->a_zero_point),
           [b_zero] "r"(k->b_zero_point), [a_step] "r"(a_step), [b_step] "r"(b_step), [y_step] "r"(y_step),
           XP_STAGE_OPERANDS(stages, &k->epilogue, &k->requantisation)
-        : "t1", "t3", "memory");
+        : "t1", "t3", "t4", "memory");
 #else
     for (int i = 0; i < count; i++) {
         int32_t acc = a[i * a_step] - k->a_zero_point;

@@ -119,7 +119,10 @@ def _complete(fields: Mapping[str, object]) -> str:
 def settings(node: Node) -> dict[str, Any]:
     """For templates: ``requantisation``, the C initialiser of ``struct pulp_requantisation``, and ``complete`` for that of the epilogue."""
     found, shared = requantise.of_node(node), of_all(node)
-    mul, add = (shared.mul.flat[0], shared.add.flat[0]) if shared is not None else (0, 0)
-    limit, left, shift = (found.limit or 0, found.left, found.shift) if found is not None and found.form != "wide" else (0, 0, 0)
-    text = f"{{.limit = {limit}, .left = {left}, .shift = {shift}, .mul = {mul}, .add = {add}}}"
+    mul, add = (int(shared.mul.flat[0]), int(shared.add.flat[0])) if shared is not None else (0, 0)
+    upper, mul = divmod(mul, 1 << 32) if shared is not None and shared.form == "split" else (0, mul)
+    fields = {"limit": 0, "left": 0, "bits": 0, "shift": 0, "mul": mul, "upper": upper, "add": add}
+    if found is not None and found.form != "wide":
+        fields |= {"limit": found.limit or 0, "left": found.left, "bits": found.bits, "shift": found.shift}
+    text = "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"
     return {"requantisation": text, "complete": _complete, "per_channel": found is not None and shared is None}

@@ -26,19 +26,35 @@ def apply(form: Requantisation, acc: np.ndarray, channel: int, low: int, high: i
         acc = np.clip(acc, -form.limit - 1, form.limit)
     if form.form == "narrow":
         return np.asarray(np.clip(word(word(acc * mul) + add) >> form.shift, low, high))
+    if form.form == "split":
+        lower, upper = mul & 0xFFFFFFFF, mul >> 32
+        assert 0 <= lower < 1 << form.bits and 0 <= upper < WORD
+        part = word(acc * lower) >> form.bits
+        return np.asarray(np.clip(word(word(part + word(acc * upper)) + add) >> form.shift, low, high))
     high_half = (word(acc << form.left) * mul) >> 32
     return np.asarray(np.clip(word(high_half + add) >> form.shift, low, high))
 
 
 def check(
-    mul: np.ndarray, add: np.ndarray, shift: int, low: int, high: int, even: int | None, least: np.ndarray, most: np.ndarray
+    mul: np.ndarray,
+    add: np.ndarray,
+    shift: int,
+    low: int,
+    high: int,
+    even: int | None,
+    least: np.ndarray,
+    most: np.ndarray,
+    has_split: bool = False,
 ) -> Requantisation:
     """Compare the cheapest form with the 64-bit one on all accumulators near a step, on the ends, and on some between."""
-    form = cheapest(mul, add, shift, low, high, even, least, most)
-    assert (form.mul.shape, form.add.shape) == (mul.shape, add.shape)
+    form = cheapest(mul, add, shift, low, high, even, least, most, has_split)
+    if form.form == "split":
+        assert form.mul.shape == form.add.shape and form.mul.size in (1, len(least)) and form.mul.dtype == np.int64
+    else:
+        assert (form.mul.shape, form.add.shape) == (mul.shape, add.shape)
     if form.form == "wide":
         return form
-    assert form.mul.dtype == form.add.dtype == np.int32 and 0 <= form.shift < 32
+    assert form.mul.dtype == (np.int64 if form.form == "split" else np.int32) and form.add.dtype == np.int32 and 0 <= form.shift < 32
     for channel in range(len(least)):
         m, a = int(mul[min(channel, mul.size - 1)]), int(add[min(channel, add.size - 1)])
         near = [((step << shift) - a) // m + d for step in range(low, high + 2) for d in (-1, 0, 1)] if m else []
@@ -61,13 +77,16 @@ RANGES = st.tuples(st.integers(0, 2**24), st.integers(0, 2**24))
     zero=st.integers(-128, 127),
     even=st.sampled_from([None, 0, 1]),
     scalar=st.booleans(),
+    has_split=st.booleans(),
 )
-def test_the_same_results(muls: list[int], reach: list[tuple[int, int]], steps: int, zero: int, even: int | None, scalar: bool) -> None:
+def test_the_same_results(
+    muls: list[int], reach: list[tuple[int, int]], steps: int, zero: int, even: int | None, scalar: bool, has_split: bool
+) -> None:
     shift = min(53, max(1, max(muls).bit_length() + steps))
     add = np.array([(zero << shift) + (1 << (shift - 1))] * (1 if scalar else len(muls)), np.int64)
     ends = reach[: len(muls)]
     least, most = (np.array([sign * end[i] for end in ends], np.int64) for i, sign in ((0, -1), (1, 1)))
-    check(np.array(muls, np.int32), add, shift, -128, 127, even, least, most)
+    check(np.array(muls, np.int32), add, shift, -128, 127, even, least, most, has_split)
 
 
 def test_small_multipliers_stay_in_32_bits() -> None:
@@ -89,6 +108,20 @@ def test_large_multipliers_use_the_upper_half(even: int | None) -> None:
     mul = np.array([1192384022, 497609111], np.int32)
     add = np.array([68543442544075, -131764180971375], np.int64)
     assert check(mul, add, 37, -128, 127, even, np.array([-1_000_000] * 2), np.array([1_000_000] * 2)).form == "high"
+
+
+@pytest.mark.parametrize("even", [None, 0])
+def test_factors_of_two_parts(even: int | None) -> None:
+    """Without a limit, behind one, and one for all channels; steps too far from zero take the upper half."""
+    rng = np.random.default_rng(3)
+    mul, add = rng.integers(2**29, 2**31, 64).astype(np.int32), np.full(64, 5 << 38, np.int64)
+    least, most = np.full(64, -100_000), np.full(64, 100_000)
+    assert (form := check(mul, add, 39, -128, 127, even, least, most, True)).form == "split" and form.limit is None
+    form = check(mul, add, 39, -128, 127, even, 30 * least, 30 * most, True)
+    assert form.form == "split" and form.limit is not None
+    form = check(mul[:1], add[:1], 39, -128, 127, even, least, most, True)
+    assert form.form == "split" and form.mul.shape == (1,)
+    assert check(mul, add, 42, -128, 127, even, 30 * least, 30 * most, True).form != "split"
 
 
 def test_what_has_no_cheaper_form() -> None:

@@ -72,13 +72,13 @@ def test_matmul_of_dense_rows(shape: tuple[int, int, int]) -> None:
     check_matmul(shape, "requantised", "s8", strided=False)
 
 
-@pytest.mark.parametrize("form", ["narrow", "high"])
+@pytest.mark.parametrize("form", ["narrow", "split", "high"])
 @pytest.mark.parametrize("shape", [(9, 16, 8), (4, 64, 7), (4, 8, 5), (2, 13, 9), (1, 20, 6), (3, 7, 2)])
 def test_matmul_by_one_factor(shape: tuple[int, int, int], form: str) -> None:
     """All channels share it: it is in the call, and no operand."""
     rows, depth, columns = shape
     rng = np.random.default_rng(depth)
-    mul, shift = {"narrow": (37, 16), "high": (1192384022, 42)}[form]
+    mul, shift = {"narrow": (37, 16), "split": (1192384022, 38), "high": (1192384022, 42)}[form]
     given = {"a": draw(rng, "s8", rows, depth), "b": draw(rng, "s8", depth, columns)}
     given |= {"bias": rng.integers(-9000, 9000, columns).astype(np.int32)}
     given |= {"mul": np.array([mul], np.int32), "add": np.full(columns, 1 << (shift - 1), np.int64)}
@@ -239,7 +239,7 @@ def test_requant_add(a: str, b: str, y: str, scale_a: tuple[int, ...], scale_b: 
 
 
 @pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize(("scale", "zero"), [(0.27040339, -5), (0.5, 0), (1e-38, 3), (3.0, 127)])
+@pytest.mark.parametrize(("scale", "zero"), [(0.27040339, -5), (0.5, 0), (0.50000006, 0), (0.0039215689, -128), (1e-38, 3), (3.0, 127)])
 def test_quantize(scale: float, zero: int, strided: bool) -> None:
     """Numbers around every middle between two steps, and what is no number."""
     middles = (np.arange(-150, 150) + 0.5).astype(np.float32) * np.float32(scale)
