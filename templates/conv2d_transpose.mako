@@ -16,5 +16,6 @@ ${kernel}(&(struct conv2d_transpose){
     ${window.steps(attrs)}
     .top = ${origin(0)}, .left = ${origin(1)}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
+    .w_row = ${w.stride[0]},
     .epilogue = ${epilogue},
 });

@@ -16,7 +16,8 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
             accumulate(acc, &outside, 0, w + fw * tap, filters, channels, lanes);
         }
     }
-    if (k->dilation_w * k->x_column == channels && tap == channels * filters) { /* neighbouring taps are neighbours in memory: one long run */
+    if (k->dilation_w * k->x_column == channels &&
+        tap == channels * filters) { /* neighbouring taps are neighbours in memory: one long run */
         const int count = columns.last - columns.first;
         if (count == 0) return;
         const X_T *x = row + (iw + columns.first * k->dilation_w) * k->x_column;

@@ -7,7 +7,8 @@
 
 void KERNEL(const struct dynamic_scale *k) {
     for (int i = 0; i < k->count; i++) {
-        const float first = ((const LOW_T *)k->low)[i * k->low_step], last = ((const HIGH_T *)k->high)[i * k->high_step];
+        const float first = ((const LOW_T *)k->low)[i * k->low_step],
+                    last = ((const HIGH_T *)k->high)[i * k->high_step];
         const float low = first < 0.0f ? first : 0.0f, high = last > 0.0f ? last : 0.0f;
         const float step = (high - low) / LEVELS;
         const float scale = step > 0.0f ? step : 1.0f;

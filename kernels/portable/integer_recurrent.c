@@ -1,5 +1,5 @@
-/* Macros: LSTM, GRU or RNN. Sums of a gate get 16 fractional bits, the cells of an LSTM have as many; functions and states
- * have 15. */
+/* Macros: LSTM, GRU or RNN. Sums of a gate get 16 fractional bits, the cells of an LSTM have as many; functions and
+ * states have 15. */
 #include "integer_recurrent.h"
 
 /* Of a team that divides the units, which core calls, and where its cores wait for each other. */
@@ -47,7 +47,8 @@ static inline void multiply(int32_t *acc, const int16_t *h, const int16_t *r, in
 #endif
 
 /* Unit u behind a step: p of its inputs, h and c before it. */
-static int32_t unit(const struct integer_recurrent *k, const int32_t *p, const int16_t *h, const int32_t *c, int32_t *cells, int u) {
+static int32_t unit(const struct integer_recurrent *k, const int32_t *p, const int16_t *h, const int32_t *c,
+                    int32_t *cells, int u) {
     const int units = k->units, shift = k->shift;
     const int16_t *const f = k->tables;
     int32_t acc[GATES];

@@ -1,5 +1,5 @@
-/* The steps of a recurrent layer of quantised values in one direction; distances in elements, units are neighbours. Gates
- * lie in the order of ONNX. */
+/* The steps of a recurrent layer of quantised values in one direction; distances in elements, units are neighbours.
+ * Gates lie in the order of ONNX. */
 #ifndef DEEPLOY_INTEGER_RECURRENT_H
 #define DEEPLOY_INTEGER_RECURRENT_H
 

@@ -105,7 +105,8 @@ static inline int32_t xp_sdotsp2(uint32_t a, uint32_t b, int32_t acc) {
     __asm__(".insn r 0x57, 0, 0x5c, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
     return acc;
 #else
-    return acc + (int32_t)(int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) + (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+    return acc + (int32_t)(int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) +
+           (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
 #endif
 }
 

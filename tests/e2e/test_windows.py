@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import deeploy
 from deeploy.errors import FitError
@@ -101,3 +102,21 @@ def test_any_window_is_right_on_both_targets(seed: int, tmp_path: Path) -> None:
     for name, compiled in (("generic", flat), ("siracusa", tiled)):
         for node, got, want in zip(model.graph.node, compiled.run(given), wanted, strict=True):
             assert np.allclose(got, want, rtol=1e-5, atol=1e-5), f"{name}: {node.op_type} {onnx.printer.to_text(node)}"
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("pads", [(1, 1, 0, 1), (0, 2, 2, 0), (2, 0, 0, 2)])
+def test_taps_that_no_output_reaches_are_passed_over(pads: tuple[int, int, int, int], stride: int, tmp_path: Path) -> None:
+    """Of small images, a transposed convolution reads a part of its filter, whose rows are apart then."""
+    values = np.random.default_rng(stride)
+    weights = numpy_helper.from_array(values.normal(size=(2, 3, 3, 3)).astype(np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2, 3, 1])
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "n", strides=[stride, stride], pads=pads)
+    graph = helper.make_graph([node], "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [weights])
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    onnx.save(model, tmp_path / "m.onnx")
+    given = [values.normal(size=(2, 2, 3, 1)).astype(np.float32)]
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": given[0]})
+    for target in ("generic", "siracusa"):
+        (got,) = deeploy.compile(tmp_path / "m.onnx", target).run(given)
+        assert np.allclose(got, wanted, rtol=1e-5, atol=1e-5), target
