@@ -6,12 +6,32 @@ from collections.abc import Mapping, Sequence
 
 from deeploy.graph.kernel import Kept, Operator
 from deeploy.graph.nodes import Attributes, Node
-from deeploy.operators import conv, elementwise, integer, link, matmul, movement, norms, pairs, pool, reduce, residual, rotate, rows
+from deeploy.operators import (
+    conv,
+    dynamic,
+    elementwise,
+    integer,
+    integer_recurrent,
+    link,
+    matmul,
+    movement,
+    norms,
+    pairs,
+    pool,
+    recurrent,
+    reduce,
+    residual,
+    rotate,
+    rows,
+)
 from deeploy.operators.views import VIEWS
 
 OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
-    for module in (conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link)
+    for module in (
+        *(conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link),
+        *(dynamic, recurrent, integer_recurrent),
+    )
     for operator in vars(module).values()
     if isinstance(operator, Operator)
 }

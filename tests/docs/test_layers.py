@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PATH = list(sys.path)
 sys.path.insert(0, str(ROOT / "benchmarks" / "gvsoc"))
 
 import layers  # noqa: E402
+
+sys.path[:] = PATH  # benchmarks have names of packages, which other tests import
 
 RECORDED = json.loads((ROOT / "benchmarks" / "gvsoc" / "layers.json").read_text())
 ROWS = [layers.Row(**row) for row in RECORDED["rows"]]

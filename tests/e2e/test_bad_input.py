@@ -105,7 +105,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "external link that leaves": (linked, "lies outside the model's folder"),
     "dynamic shape": (
         lambda p: save(p, [node("Neg", "x", "y")], ["batch", 3], ["batch", 3]),
-        "--dim 'batch=VALUE'",
+        "--dim 'batch=1'",
     ),
     "unnamed dimension": (lambda p: save(p, [node("Neg", "x", "y")], ["", 3], ["", 3]), "--dim 'x:0=VALUE'"),
     "opset 6": (lambda p: save(p, [node("Neg", "x", "y")], opset=6), "uses opset 6"),
