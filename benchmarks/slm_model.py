@@ -9,13 +9,13 @@ Requantisations keep activations of random weights at about a third of the range
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from graphs import Graph
+from onnx import TensorProto, helper
 
 UNIT = 1 << 16  # the divisor of all requantisations
 SPREAD = 40.0  # standard deviation of activations that the requantisations aim at
@@ -57,41 +57,29 @@ class Shape:
         return self.layers * 2 * self.width * self.total
 
 
-@dataclass
-class _Net:
-    shape: Shape
-    generator: np.random.Generator
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
+class _Net(Graph):
+    def __init__(self, shape: Shape, seed: int) -> None:
+        super().__init__(seed)
+        self.shape = shape
 
-    def constant(self, values: Any, dtype: type = np.float32) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
-        return name
-
-    def node(self, op: str, *inputs: str, name: str | None = None, **attrs: Any) -> str:
-        result = name or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [result], f"{op}_{len(self.nodes)}", **attrs))
-        return result
-
-    def requantised(self, x: str, factor: float, name: str | None = None) -> str:
+    def requantised(self, x: str, factor: float, name: str = "") -> str:
         """x times a factor, in signed bytes; no two calibrations give the same one."""
-        exact = factor if factor == 1.0 else factor * self.generator.uniform(0.95, 1.05)
+        exact = factor if factor == 1.0 else factor * self.rng.uniform(0.95, 1.05)
         mul, add = self.constant(float(round(exact * UNIT))), self.constant(0.0)
         return self.node("RequantShift", x, mul, add, name=name, div=float(UNIT), n_levels=256.0, signed=1.0)
 
     def nearly_one(self) -> float:
         """The ratio of two scales that were calibrated apart."""
-        return float(self.generator.uniform(0.97, 1.01))
+        return float(self.rng.uniform(0.97, 1.01))
 
     def linear(self, x: str, inputs: int, outputs: int, spread: float = SPREAD) -> str:
         """Product with a weight matrix, bias and requantisation."""
-        weights = np.clip(np.rint(self.generator.normal(scale=WEIGHTS, size=(inputs, outputs))), -128, 127)
+        weights = np.clip(np.rint(self.rng.normal(scale=WEIGHTS, size=(inputs, outputs))), -128, 127)
         product = self.node("MatMul", x, self.constant(weights))
         biased = self.node("Add", self.constant(np.zeros(outputs)), product)
         return self.requantised(biased, SPREAD / (math.sqrt(inputs) * spread * WEIGHTS))
 
-    def norm(self, x: str, name: str | None = None) -> str:
+    def norm(self, x: str, name: str = "") -> str:
         weight = self.constant(np.full(self.shape.width, round(SPREAD * UNIT)))
         return self.node("iRMSNorm", x, weight, name=name, D=UNIT, n_levels=256)
 
@@ -136,7 +124,7 @@ class _Net:
 
 def write(shape: Shape, path: Path, seed: int = 0) -> None:
     """Write a network: tokens' vectors, a mask, turns of the positions and caches in; vectors and caches out."""
-    net = _Net(shape, np.random.default_rng(seed))
+    net = _Net(shape, seed)
     x, s = "x", shape
     for number in range(s.layers):
         x = net.residual(x, net.attention(net.norm(x), number))

@@ -10,12 +10,12 @@ and multipliers are chosen such that values of random weights neither vanish nor
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
+from graphs import Graph
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -41,23 +41,8 @@ class Shape:
         return 4 * self.width * self.width + 3 * self.width * self.inner
 
 
-@dataclass
-class _Net:
-    """Collects nodes; every method returns the name of its result. Values are exact integers in float32, as the dialect has them."""
-
-    random: np.random.Generator
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-
-    def constant(self, values: Any, integer: bool = False) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(values, np.int64 if integer else np.float32), name))
-        return name
-
-    def node(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
-        result = name or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, list(inputs), [result], f"{op}_{len(self.nodes)}", **attrs))
-        return result
+class _Net(Graph):
+    """Values are exact integers in float32, as the dialect has them."""
 
     def requantised(self, x: str, ratio: float, signed: bool = True, name: str = "") -> str:
         """clip(round(x * ratio)) to 8 bits."""
@@ -69,7 +54,7 @@ class _Net:
 
     def product(self, x: str, rows: int, columns: int) -> str:
         """x times a random matrix, requantised such that the results spread as x does."""
-        matrix = self.random.integers(-127, 128, (rows, columns))
+        matrix = self.rng.integers(-127, 128, (rows, columns))
         return self.requantised(self.node("MatMul", x, self.constant(matrix)), 1 / (73 * np.sqrt(rows)))
 
     def sum(self, a: str, b: str) -> str:
@@ -91,7 +76,7 @@ class _Net:
 
     def heads(self, x: str, shape: Shape) -> str:
         """[1, rows, width] as [1, heads, rows, head]."""
-        split = self.node("Reshape", x, self.constant([1, shape.rows, shape.heads, shape.head], True))
+        split = self.node("Reshape", x, self.constant([1, shape.rows, shape.heads, shape.head], np.int64))
         return self.node("Transpose", split, perm=[0, 2, 1, 3])
 
     def attention(self, q: str, k: str, v: str, shape: Shape, mask: str | None) -> str:
@@ -101,22 +86,24 @@ class _Net:
         if mask is not None:
             scores = self.requantised(self.node("Add", scores, mask), 1.0)
         mixed = self.requantised(self.node("MatMul", self.softmax(scores), v), 1 / 32)
-        return self.node("Reshape", self.node("Transpose", mixed, perm=[0, 2, 1, 3]), self.constant([1, shape.rows, shape.width], True))
+        return self.node("Reshape", self.node("Transpose", mixed, perm=[0, 2, 1, 3]), self.constant([1, shape.rows, shape.width], np.int64))
 
     def root_norm(self, x: str, width: int) -> str:
         """The root mean square norm: results of a variance of about 40 steps."""
         attrs = {"D": numpy_helper.from_array(np.float32(2**7)), "n_levels": numpy_helper.from_array(np.float32(256))}
-        return self.node("iRMSNorm", x, self.constant(self.random.integers(4000, 6000, width)), **attrs)
+        return self.node("iRMSNorm", x, self.constant(self.rng.integers(4000, 6000, width)), **attrs)
 
     def layer_norm(self, x: str, width: int) -> str:
         attrs = {"D": numpy_helper.from_array(np.float32(2**7)), "n_levels": numpy_helper.from_array(np.float32(256))}
-        weight, bias = self.random.integers(3000, 4000, width), self.random.integers(-500, 500, width)
+        weight, bias = self.rng.integers(3000, 4000, width), self.rng.integers(-500, 500, width)
         return self.node("iLayerNorm", x, self.constant(weight), self.constant(bias), **attrs)
 
     def turned(self, x: str, shape: Shape) -> str:
         """Rotary positions: x * cos + (-second half, first half) * sin along the last axis."""
         half = shape.head // 2
-        first, second = (self.node("Slice", x, *(self.constant([n], True) for n in (a, b, 3))) for a, b in ((0, half), (half, 2 * half)))
+        first, second = (
+            self.node("Slice", x, *(self.constant([n], np.int64) for n in (a, b, 3))) for a, b in ((0, half), (half, 2 * half))
+        )
         crossed = self.node("Concat", self.requantised(self.node("Mul", second, self.constant(-1)), 1.0), first, axis=3)
         parts = [self.requantised(self.node("Mul", a, b), 1 / 127) for a, b in ((x, "cosines"), (crossed, "sines"))]
         return self.requantised(self.node("Add", *parts), 1.0)
@@ -152,7 +139,7 @@ def _cache(shape: Shape, symbol: str) -> list[int | str]:
 
 def decoder(shape: Shape) -> onnx.ModelProto:
     """x [1, rows, width], cosines and sines [1, 1, rows, head], caches in; y, caches out. Without caches, later rows are masked."""
-    net = _Net(np.random.default_rng(shape.seed))
+    net = _Net(shape.seed)
     later = np.arange(shape.rows)[None, :] > np.arange(shape.rows)[:, None]
     mask = None if shape.past or shape.rows == 1 else net.constant(later * -100)
     x = "x"
@@ -170,7 +157,7 @@ def decoder(shape: Shape) -> onnx.ModelProto:
 
 def encoder(shape: Shape) -> onnx.ModelProto:
     """x [1, rows, width] to y of the same shape."""
-    net = _Net(np.random.default_rng(shape.seed))
+    net = _Net(shape.seed)
     x = "x"
     for _ in range(shape.layers):
         x = net.encoder_layer(x, shape)

@@ -13,78 +13,66 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from graphs import Graph
+from onnx import TensorProto, helper
 
 from deeploy.quantization.static import quantize
 
 SAMPLES = 8  # that are quantised with
 
 
-class Builder:
-    """A float graph; every method returns the name of its result."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, array: object, kind: type = np.float32) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array, kind), name))
-        return name
-
-    def add(self, op: str, *inputs: str, **attrs: object) -> str:
-        result = f"{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [result], result, **attrs))
-        return result
+class Builder(Graph):
+    """A float graph."""
 
     def reshape(self, x: str, *shape: int) -> str:
-        return self.add("Reshape", x, self.constant(shape, np.int64))
+        return self.node("Reshape", x, self.constant(shape, np.int64))
 
     def normal(self, size: float, *shape: int) -> str:
         return self.constant(self.rng.normal(0, size, shape))
 
     def linear(self, x: str, depth: int, width: int) -> str:
-        product = self.add("MatMul", x, self.normal(depth**-0.5, depth, width))
-        return self.add("Add", product, self.normal(0.1, width))
+        product = self.node("MatMul", x, self.normal(depth**-0.5, depth, width))
+        return self.node("Add", product, self.normal(0.1, width))
 
     def conv(self, x: str, channels: int, filters: int, taps: int, stride: int = 1, group: int = 1) -> str:
         depth = channels // group * taps * taps
         weights, bias = self.normal(depth**-0.5, filters, channels // group, taps, taps), self.normal(0.1, filters)
         pads = [0] * 4 if taps == stride else [taps // 2] * 4
-        return self.add("Conv", x, weights, bias, kernel_shape=[taps] * 2, strides=[stride] * 2, pads=pads, group=group)
+        return self.node("Conv", x, weights, bias, kernel_shape=[taps] * 2, strides=[stride] * 2, pads=pads, group=group)
 
     def norm(self, x: str, width: int) -> str:
         scale = self.constant(self.rng.uniform(0.8, 1.2, width))
-        return self.add("LayerNormalization", x, scale, self.normal(0.1, width), axis=-1, epsilon=1e-5)
+        return self.node("LayerNormalization", x, scale, self.normal(0.1, width), axis=-1, epsilon=1e-5)
 
     def silu(self, x: str) -> str:
-        return self.add("Mul", x, self.add("Sigmoid", x))
+        return self.node("Mul", x, self.node("Sigmoid", x))
 
     def gelu(self, x: str) -> str:
-        error = self.add("Erf", self.add("Div", x, self.constant(2**0.5)))
-        return self.add("Mul", self.add("Mul", x, self.add("Add", error, self.constant(1))), self.constant(0.5))
+        error = self.node("Erf", self.node("Div", x, self.constant(2**0.5)))
+        return self.node("Mul", self.node("Mul", x, self.node("Add", error, self.constant(1))), self.constant(0.5))
 
     def attention(self, x: str, batch: int, rows: int, width: int, heads: int) -> str:
         """Rows [batch, rows, width] that look at each other."""
         head = width // heads
 
         def part(perm: Sequence[int]) -> str:
-            return self.add("Transpose", self.reshape(self.linear(x, width, width), batch, rows, heads, head), perm=perm)
+            return self.node("Transpose", self.reshape(self.linear(x, width, width), batch, rows, heads, head), perm=perm)
 
         queries, keys, values = part((0, 2, 1, 3)), part((0, 2, 3, 1)), part((0, 2, 1, 3))
-        scores = self.add("Mul", self.add("MatMul", queries, keys), self.constant(head**-0.5))
-        mixed = self.add("MatMul", self.add("Softmax", scores, axis=-1), values)
-        joined = self.reshape(self.add("Transpose", mixed, perm=(0, 2, 1, 3)), batch, rows, width)
+        scores = self.node("Mul", self.node("MatMul", queries, keys), self.constant(head**-0.5))
+        mixed = self.node("MatMul", self.node("Softmax", scores, axis=-1), values)
+        joined = self.reshape(self.node("Transpose", mixed, perm=(0, 2, 1, 3)), batch, rows, width)
         return self.linear(joined, width, width)
 
     def block(self, x: str, batch: int, rows: int, width: int, hidden: int, heads: int, activation: Callable[[str], str]) -> str:
         """A layer of a transformer, norms in front."""
-        x = self.add("Add", x, self.attention(self.norm(x, width), batch, rows, width, heads))
+        x = self.node("Add", x, self.attention(self.norm(x, width), batch, rows, width, heads))
         inside = activation(self.linear(self.norm(x, width), width, hidden))
-        return self.add("Add", x, self.linear(inside, hidden, width))
+        return self.node("Add", x, self.linear(inside, hidden, width))
 
     def write(self, folder: Path, y: str, classes: int, *shape: int) -> None:
         """The model, quantised with random images of ``shape``, and one of them."""
@@ -104,11 +92,11 @@ class Builder:
 def vit(folder: Path) -> None:
     """ViT on 32x32 pixels in patches of 4x4: 65 rows of 64, two layers of 4 heads, 128 hidden; 5.5 million multiply-accumulates."""
     b, width, patches = Builder(3), 64, 64
-    x = b.add("Transpose", b.reshape(b.conv("image", 3, width, 4, 4), 1, width, patches), perm=(0, 2, 1))
-    x = b.add("Add", b.add("Concat", b.normal(1, 1, 1, width), x, axis=1), b.normal(0.5, 1, patches + 1, width))
+    x = b.node("Transpose", b.reshape(b.conv("image", 3, width, 4, 4), 1, width, patches), perm=(0, 2, 1))
+    x = b.node("Add", b.node("Concat", b.normal(1, 1, 1, width), x, axis=1), b.normal(0.5, 1, patches + 1, width))
     for _ in range(2):
         x = b.block(x, 1, patches + 1, width, 2 * width, 4, b.gelu)
-    first = b.add("Gather", b.norm(x, width), b.constant(0, np.int64), axis=1)
+    first = b.node("Gather", b.norm(x, width), b.constant(0, np.int64), axis=1)
     b.write(folder, b.linear(first, width, 10), 10, 1, 3, 32, 32)
 
 
@@ -124,7 +112,7 @@ def mobilevit(folder: Path) -> None:
     x, size = _inverted(b, x, channels, 48, 2), size // 2
     x = _seen_by_all(b, x, 48, size, 64, 2)
     x = b.silu(b.conv(x, 48, 128, 1))
-    pooled = b.reshape(b.add("GlobalAveragePool", x), 1, 128)
+    pooled = b.reshape(b.node("GlobalAveragePool", x), 1, 128)
     b.write(folder, b.linear(pooled, 128, 10), 10, 1, 3, 64, 64)
 
 
@@ -133,22 +121,22 @@ def _inverted(b: Builder, x: str, channels: int, filters: int, stride: int, fact
     wide = channels * factor
     y = b.silu(b.conv(x, channels, wide, 1))
     y = b.conv(b.silu(b.conv(y, wide, wide, 3, stride, wide)), wide, filters, 1)
-    return b.add("Add", x, y) if stride == 1 and channels == filters else y
+    return b.node("Add", x, y) if stride == 1 and channels == filters else y
 
 
 def _seen_by_all(b: Builder, x: str, channels: int, size: int, width: int, layers: int) -> str:
     """MobileViT's block: a transformer over pixels of equal places in patches of 2x2, between convolutions."""
     half = size // 2
     y = b.conv(b.silu(b.conv(x, channels, channels, 3)), channels, width, 1)
-    y = b.add("Transpose", b.reshape(y, width * half, 2, half, 2), perm=(0, 2, 1, 3))
-    y = b.add("Transpose", b.reshape(y, 1, width, half * half, 4), perm=(0, 3, 2, 1))
+    y = b.node("Transpose", b.reshape(y, width * half, 2, half, 2), perm=(0, 2, 1, 3))
+    y = b.node("Transpose", b.reshape(y, 1, width, half * half, 4), perm=(0, 3, 2, 1))
     y = b.reshape(y, 4, half * half, width)
     for _ in range(layers):
         y = b.block(y, 4, half * half, width, 2 * width, 4, b.silu)
-    y = b.add("Transpose", b.reshape(b.norm(y, width), 1, 4, half * half, width), perm=(0, 3, 2, 1))
-    y = b.add("Transpose", b.reshape(y, width * half, half, 2, 2), perm=(0, 2, 1, 3))
+    y = b.node("Transpose", b.reshape(b.norm(y, width), 1, 4, half * half, width), perm=(0, 3, 2, 1))
+    y = b.node("Transpose", b.reshape(y, width * half, half, 2, 2), perm=(0, 2, 1, 3))
     y = b.silu(b.conv(b.reshape(y, 1, width, size, size), width, channels, 1))
-    return b.silu(b.conv(b.add("Concat", x, y, axis=1), 2 * channels, channels, 3))
+    return b.silu(b.conv(b.node("Concat", x, y, axis=1), 2 * channels, channels, 3))
 
 
 NETWORKS: dict[str, Callable[[Path], None]] = {"vit_int8": vit, "mobilevit_int8": mobilevit}

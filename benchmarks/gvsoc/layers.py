@@ -22,6 +22,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import onnx
+from graphs import Graph
 from networks import measure
 from onnx import TensorProto, helper, numpy_helper
 
@@ -40,24 +41,12 @@ COLUMNS = "{:<34}{:<11}{:<9}{:<30}{:>10}{:>10}{:>10}{:>8}"
 BITS = 14  # of the divisor of requantisations in the dialect
 
 
-class Graph:
-    """A network of one layer. Inputs and weights are drawn; every method returns the name of a tensor."""
+class Layer(Graph):
+    """A network of one layer, whose inputs and weights are drawn."""
 
     def __init__(self) -> None:
-        self.rng = np.random.default_rng(5)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
+        super().__init__(5)
         self.arrays: dict[str, np.ndarray] = {}
-
-    def constant(self, array: Any, kind: type = np.float32) -> str:
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array, kind), name))
-        return name
-
-    def node(self, op: str, *inputs: str, **attrs: Any) -> str:
-        result = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [result], f"{op}_{len(self.nodes)}", **attrs))
-        return result
 
     def integers(self, low: int, high: int, *shape: int) -> np.ndarray:
         return self.rng.integers(low, high, shape, endpoint=True)
@@ -94,7 +83,7 @@ X, Y = (0.04, -5), (0.05, 3)  # scale and zero point of inputs and of outputs
 
 def _convolution(size: tuple[int, int], channels: int, filters: int, taps: int, stride: int = 1, group: int = 1) -> Make:
     def make(folder: Path, form: str) -> bool:
-        g, pad = Graph(), taps // 2
+        g, pad = Layer(), taps // 2
         x, w = g.input("x", 1, channels, *size), g.integers(-127, 127, filters, channels // group, taps, taps)
         depth = channels // group * taps * taps
         attrs = {"kernel_shape": [taps] * 2, "strides": [stride] * 2, "pads": [pad] * 4, "dilations": [1, 1], "group": group}
@@ -120,7 +109,7 @@ def _convolution(size: tuple[int, int], channels: int, filters: int, taps: int, 
 
 def _linear(rows: int, depth: int, columns: int) -> Make:
     def make(folder: Path, form: str) -> bool:
-        g = Graph()
+        g = Layer()
         x, w = g.input("x", rows, depth), g.integers(-127, 127, depth, columns)
         scale = 1.0 / (74 * depth**0.5)
         if form == "dialect":
@@ -141,7 +130,7 @@ def _attention(heads: int, rows: int, depth: int, columns: int, is_transposed: b
     """A product of two variables; zero points of both, but in the dialect, which has none."""
 
     def make(folder: Path, form: str) -> bool:
-        g = Graph()
+        g = Layer()
         a, b = g.input("a", 1, heads, rows, depth), g.input("b", 1, heads, *((columns, depth) if is_transposed else (depth, columns)))
         other, turn = (0.04 / depth**0.5, 7), {"perm": [0, 1, 3, 2]}
         if form == "QDQ":
@@ -162,7 +151,7 @@ def _attention(heads: int, rows: int, depth: int, columns: int, is_transposed: b
 
 def _softmax(*shape: int) -> Make:
     def make(folder: Path, form: str) -> bool:
-        g = Graph()
+        g = Layer()
         x = g.input("x", *shape)
         share = g.scale(1 / 256, -128)
         if form == "dialect":
@@ -180,7 +169,7 @@ def _softmax(*shape: int) -> Make:
 
 def _norm(*shape: int) -> Make:
     def make(folder: Path, form: str) -> bool:
-        g, width = Graph(), shape[-1]
+        g, width = Layer(), shape[-1]
         x = g.input("x", *shape)
         if form == "dialect":
             weight, bias = (g.constant(g.integers(*ends, width)) for ends in ((600_000, 900_000), (-60_000, 60_000)))

@@ -166,6 +166,7 @@ class Operator:
             and the indices that are kept along it; None where no attributes express that. Without one, attributes do not change.
         bounds: the least and the most accumulator that its body can leave for the types and constants of a node, int64, one entry per
             output channel or one for all; without them, any value of 32 bits.
+        is_product: its accumulators are sums of products, in whose epilogues kernels may multiply by factors of two parts.
         addition: for the sum of two 8-bit tensors: the attributes of the ``ResidualSum`` that adds the operand at a position as the sum
             of partial sums; None where there are none.
         affine: with a constant operand, whether it adds an ``offset`` to every element or multiplies by a ``factor``.
@@ -179,6 +180,7 @@ class Operator:
     usual: Row = field(default_factory=lambda: Row())
     share: Share | None = None
     bounds: Bounds | None = None
+    is_product: bool = False
     addition: Addition | None = None
     affine: Literal["", "offset", "factor"] = ""
     converts: bool = False

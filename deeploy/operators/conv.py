@@ -234,6 +234,7 @@ CONV = Operator(
     usual={**_USUAL, "tiling": Tiling(whole=("c", "fh", "fw"))},
     share=_groups,
     bounds=_bounds,
+    is_product=True,
 )
 TRANSPOSED = Operator(
     "ConvTranspose",

@@ -118,4 +118,5 @@ MATMUL = Operator(
         tiling=Tiling(whole=("k",)),
     ),
     bounds=_bounds,
+    is_product=True,
 )

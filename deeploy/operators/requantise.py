@@ -14,7 +14,6 @@ from deeploy.operators.table import OPERATORS
 Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where there is one, multiplier and summand; of one axis or none
 FUSED = (("requantise",), ("bias", "requantise"))
 STEPS = 2**8  # the most that a staircase of an approximation has
-PRODUCTS = ("Conv", "MatMul")  # operators whose epilogues take long enough for factors of two parts
 
 
 @lru_cache(maxsize=256)
@@ -36,7 +35,17 @@ def of_node(node: Node) -> Requantisation | None:
             least, most = least + wide, most + wide
     channels = max(len(least), factor.size, summand.size)
     least, most = (np.broadcast_to(end, channels) for end in (least, most))
-    return cheapest(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most, node.op in PRODUCTS)
+    return cheapest(
+        factor,
+        summand,
+        attrs["shift"],
+        attrs["low"],
+        attrs["high"],
+        attrs.get("even"),
+        least,
+        most,
+        operator is not None and operator.is_product,
+    )
 
 
 def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deeploy.operators.staircase import LONGEST, WORD, Staircase, staircase
+from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
 from .npu import Array
 
 FREE = WORD - 1  # the limit of a channel whose sums need none
 MOST_CENTRE = 1 << 21
 ROOM = 22  # the most bits of the last shift, which leaves those of the outputs and of what is clipped
-NEIGHBOURS = sorted(range(-4, 5), key=abs)  # factors that are tried, from the one that is nearest to the node's
 SHORTER = 6  # lengths of factors that are tried
 FAR = np.int64(2**62)
 
