@@ -9,6 +9,7 @@ from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
 from deeploy.frontend.pins import Value
+from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
@@ -26,6 +27,7 @@ def compile(
     dialect: Dialect | None = None,
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, Value] | None = None,
+    unroll: int = MOST_UNROLLED,
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     quantised_io: bool = False,
@@ -43,6 +45,7 @@ def compile(
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
         pins: values of inputs that become constants, as ``{"sr": 16000}``; of one of several networks as ``PREFIX:NAME``.
+        unroll: nodes that loops may become, whose rounds stand one behind the other.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -62,6 +65,7 @@ def compile(
         dialect=dialect,
         dims=dims or {},
         pins=pins or {},
+        unroll=unroll,
         states=states or {},
         context=context,
         quantised_io=quantised_io,

@@ -77,6 +77,7 @@ class Choices:
     ] = None
     dim: DimOption = None
     pin: PinOption = None
+    unroll: Annotated[int | None, typer.Option("--unroll", metavar="NODES", min=0, help="Nodes that the model's loops may become.")] = None
     state: Annotated[
         list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
     ] = None
@@ -168,6 +169,7 @@ class Choices:
             dialect=cast(Any, self.dialect),
             dims=dims_of(self.dim),
             pins=pins_of(self.pin),
+            **({} if self.unroll is None else {"unroll": self.unroll}),
             states=pairs(self.state, "--state"),
             context=context_of(self.context),
             quantised_io=self.quantised_io,

@@ -91,7 +91,8 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
     def shapes(node: gs.Node) -> list[list[int]] | None:  # of operators that only the target knows
         return inferred_shapes(target.kernels, node)
 
-    source = clock("import", import_states, model, dict(request.dims), shapes, request.states, request.context, tuple(known), request.pins)
+    states = (request.states, request.context, tuple(known))
+    source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
     stripped = strip_quantisation(graph, kept) if request.quantised_io else {}

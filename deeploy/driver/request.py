@@ -11,6 +11,7 @@ from deeploy.backend.constants import Additions
 from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
+from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.graph.types import DType
 from deeploy.midend.machine import Options
 
@@ -38,6 +39,7 @@ class Request:
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
         pins: values of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
+        unroll: nodes that loops may become, whose rounds stand one behind the other.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -54,6 +56,7 @@ class Request:
     dialect: Dialect | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     pins: Mapping[str, Value] = field(default_factory=dict)
+    unroll: int = MOST_UNROLLED
     states: Mapping[str, str] = field(default_factory=dict)
     context: int | None = None
     quantised_io: bool = False

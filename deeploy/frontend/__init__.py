@@ -16,9 +16,10 @@ from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.rules import Context
 from deeploy.frontend.states import Known
-from deeploy.frontend.structure import check_and_sort
-from deeploy.frontend.trace import CustomShapes, trace
+from deeploy.frontend.structure import check_and_sort, is_control
+from deeploy.frontend.trace import trace
 from deeploy.frontend.validate import check_model
+from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
 from deeploy.frontend.wider import widen
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first", "without_branches"]
@@ -52,12 +53,16 @@ def import_states(
     context: int | None = None,
     known: Sequence[Known] = (),
     pins: Mapping[str, Value] | None = None,
+    unroll: int = MOST_UNROLLED,
 ) -> Imported:
-    """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``."""
+    """Like ``import_model``, with inputs and outputs that are one state; see ``deeploy.frontend.dynamic_axis``.
+
+    Loops become ``unroll`` nodes at most.
+    """
     model, pinned = _checked(path, dims or {}, pins or {})
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
-        return import_read(part, extents, custom_shapes)
+        return import_read(part, extents, custom_shapes, unroll)
 
     return replace(import_dynamic(model, fold, dims or {}, states or {}, context, known), pinned=pinned)
 
@@ -83,18 +88,18 @@ def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> 
 
 
 def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
-    """The model with the nodes of branches in the place of every ``If``; the model itself where there is none.
+    """The model with the nodes of branches and bodies in the place of control flow; the model itself where there is none.
 
     Raises:
         ModelError, UnsupportedError, UsageError: as ``import_model``.
     """
-    if all(node.op_type != "If" for node in model.graph.node):
+    if not any(map(is_control, model.graph.node)):
         return model
     checked = onnx.ModelProto()
     checked.CopyFrom(model)
     check_model(checked, opset_version(checked))
     nodes, inputs = check_and_sort(checked.graph), read_inputs(checked.graph, dims)
-    flat = trace(checked.graph, nodes, inputs, opset_version(checked), dims, None).flat
+    flat = trace(checked.graph, nodes, inputs, opset_version(checked), dims, None, MOST_UNROLLED).flat
     del checked.graph.node[:]
     checked.graph.node.extend(flat)
     live = check_and_sort(checked.graph)
@@ -103,12 +108,17 @@ def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.Mo
     return checked
 
 
-def import_read(model: onnx.ModelProto, dims: Mapping[str, int] | None = None, custom_shapes: CustomShapes | None = None) -> gs.Graph:
-    """Normalise a model that was read and checked; see ``import_model``."""
+def import_read(
+    model: onnx.ModelProto,
+    dims: Mapping[str, int] | None = None,
+    custom_shapes: CustomShapes | None = None,
+    unroll: int = MOST_UNROLLED,
+) -> gs.Graph:
+    """Normalise a model that was read and checked, whose loops become ``unroll`` nodes at most; see ``import_model``."""
     version = opset_version(model)
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})
-    traced = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes)
+    traced = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
     names = [output.name for output in model.graph.output]
     taken = {tensor.name for tensor in traced.tensors.values()} | set(traced.tensors) | traced.names
     context = Context(version, taken)

@@ -1,7 +1,7 @@
-"""Branches of an ``If`` as nodes of the graph that it is in: under names that are free there.
+"""Branches of an ``If`` and bodies of loops as nodes of the graph that they are in: under names that are free there.
 
-A branch defines names of its own and reads those around it. Copies of its nodes keep their names where these are free; a constant of the
-branch becomes a node ``Constant``, and each result is handed on by an ``Identity``.
+Such a graph defines names of its own and reads those around it. Copies of its nodes keep their names where these are free; a constant of
+it becomes a node ``Constant``, and each result is handed on by an ``Identity``.
 """
 
 from __future__ import annotations
@@ -45,24 +45,28 @@ def _defined(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (name for node in graph.node for name in node.output if name)
 
 
-def unfolded(branch: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], results: Sequence[str], names: Names) -> list[onnx.NodeProto]:
-    """Copies of the nodes of a branch that compute ``results``, for the graph around it.
+def unfolded(
+    inner: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], given: Sequence[str], results: Sequence[str], names: Names
+) -> list[onnx.NodeProto]:
+    """Copies of the nodes of a branch or a body that compute ``results``, for the graph around it.
 
     Args:
-        nodes: of the branch, sorted.
+        nodes: of the inner graph, sorted.
+        given: names outside of the tensors that are its inputs.
         results: names of its outputs outside.
         names: those in use; those of the copies are added.
     """
-    own = {name: names.fresh(name) for name in _defined(branch)}
-    made = [helper.make_node("Constant", [], [own[tensor.name]], value=tensor) for tensor in branch.initializer]
+    own = {value.name: name for value, name in zip(inner.input, given, strict=True)}
+    own.update({name: names.fresh(name) for name in _defined(inner) if name not in own})
+    made = [helper.make_node("Constant", [], [own[tensor.name]], value=tensor) for tensor in inner.initializer]
     for node in nodes:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         _rename(copy, own)
         copy.output[:] = [own.get(name, name) for name in copy.output]
         made.append(copy)
-    ends = zip(branch.output, results, strict=True)
-    return made + [helper.make_node("Identity", [own.get(inner.name, inner.name)], [name]) for inner, name in ends if name]
+    ends = zip(inner.output, results, strict=True)
+    return made + [helper.make_node("Identity", [own.get(value.name, value.name)], [name]) for value, name in ends if name]
 
 
 def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:

@@ -1,13 +1,14 @@
 """Whether a graph is well formed, and an order in which its nodes can run.
 
 ONNX demands that names are unique, that every input is produced and that nodes are sorted. The first two are checked;
-nodes are sorted here, since not every exporter does, and nodes that no output depends on are left out. Branches of an ``If`` are graphs
-that may read what is outside of them; they are checked together with the graph that they are in.
+nodes are sorted here, since not every exporter does, and nodes that no output depends on are left out. Branches of an ``If`` and bodies
+of loops are graphs that may read what is outside of them; they are checked together with the graph that they are in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import onnx
 from onnx import AttributeProto
@@ -16,6 +17,7 @@ from deeploy.errors import ModelError, UnsupportedError, shorten
 
 _EXPORT_AGAIN = "the file is damaged or was edited; export the model again"
 _MOST_SHOWN = 5  # nodes of a cycle that a message names
+_CONTROL = ("If", "Loop", "Scan")
 
 
 def describe(node: onnx.NodeProto) -> str:
@@ -61,9 +63,9 @@ def check(graph: onnx.GraphProto, around: Iterable[str] = ()) -> None:
     """
     producers, _ = _order(graph, around)
     for node in graph.node:
-        if node.op_type == "If":
-            for branch in subgraphs(node):
-                check(branch, producers)
+        if is_control(node):
+            for inner in subgraphs(node):
+                check(inner, producers)
 
 
 def check_and_sort(graph: onnx.GraphProto, around: Iterable[str] = ()) -> list[onnx.NodeProto]:
@@ -71,7 +73,7 @@ def check_and_sort(graph: onnx.GraphProto, around: Iterable[str] = ()) -> list[o
 
     Raises:
         ModelError: as ``check``.
-        UnsupportedError: as ``check``; loops.
+        UnsupportedError: as ``check``; graphs in nodes that are no control flow.
     """
     for node in graph.node:
         _check_attributes(node)
@@ -81,13 +83,14 @@ def check_and_sort(graph: onnx.GraphProto, around: Iterable[str] = ()) -> list[o
 
 def _order(graph: onnx.GraphProto, around: Iterable[str]) -> tuple[dict[str, int], list[int]]:
     """The producers of all tensors, and the indices of all nodes in a topological order."""
-    _check_values(graph)
+    around = list(around)
+    _check_values(graph, is_inner=bool(around))
     producers = {**dict.fromkeys(around, -1), **_producers(graph)}
     _check_inputs(graph, producers)
     return producers, _sorted(graph.node, producers)
 
 
-def _check_values(graph: onnx.GraphProto) -> None:
+def _check_values(graph: onnx.GraphProto, is_inner: bool) -> None:
     if not graph.output:
         raise ModelError("the graph has no outputs", _EXPORT_AGAIN)
     if graph.sparse_initializer:
@@ -96,7 +99,7 @@ def _check_values(graph: onnx.GraphProto) -> None:
     for kind, values in (("input", graph.input), ("output", graph.output)):
         _unique((value.name for value in values), kind)
         for value in values:
-            if value.type.WhichOneof("value") not in ("tensor_type", None if kind == "output" else "tensor_type"):
+            if value.type.WhichOneof("value") not in ("tensor_type", None if kind == "output" or is_inner else "tensor_type"):
                 raise UnsupportedError(
                     f"graph {kind} '{shorten(value.name)}' is a {value.type.WhichOneof('value') or 'value without a type'}",
                     "only dense tensors can be inputs and outputs; give it a tensor type",
@@ -119,13 +122,18 @@ def _check_attributes(node: onnx.NodeProto) -> None:
         if attribute.ref_attr_name:
             raise ModelError(f"{describe(node)} takes attribute '{shorten(attribute.name)}' of a function it is not in", _EXPORT_AGAIN)
         is_graph = attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or attribute.HasField("g") or attribute.graphs
-        if is_graph and (node.op_type != "If" or node.domain not in ("", "ai.onnx")):
+        if is_graph and not is_control(node):
             raise UnsupportedError(
-                f"{describe(node)} holds a subgraph: of control flow, only If is supported",
-                "export the model with unrolled loops",
+                f"{describe(node)} holds a subgraph: only If, Loop and Scan may",
+                "export the model with operators of ONNX in its place",
             )
-    if node.op_type == "If" and node.domain in ("", "ai.onnx"):
-        branches(node)
+    if is_control(node):
+        _ = branches(node) if node.op_type == "If" else body_of(node)
+
+
+def is_control(node: onnx.NodeProto) -> bool:
+    """Whether a node is control flow, which holds graphs."""
+    return node.op_type in _CONTROL and node.domain in ("", "ai.onnx")
 
 
 def branches(node: onnx.NodeProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:
@@ -142,6 +150,71 @@ def branches(node: onnx.NodeProto) -> tuple[onnx.GraphProto, onnx.GraphProto]:
             told = f"{len(branch.input)} inputs and {len(branch.output)} outputs"
             raise ModelError(f"{describe(node)} has a branch of {told}; none and {len(node.output)} are needed", _EXPORT_AGAIN)
     return found["then_branch"], found["else_branch"]
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a ``Scan`` reads part by part and writes part by part.
+
+    Attributes:
+        carried: how many inputs and outputs are handed from round to round.
+        input_axes, input_reversed: of every other input, the axis along which it is read, and whether from its end.
+        output_axes, output_reversed: of every other output.
+    """
+
+    carried: int
+    input_axes: Sequence[int]
+    input_reversed: Sequence[bool]
+    output_axes: Sequence[int]
+    output_reversed: Sequence[bool]
+
+
+def scanned(node: onnx.NodeProto, body: onnx.GraphProto) -> Scanned:
+    """The attributes of a ``Scan``.
+
+    Raises:
+        ModelError: they do not fit each other, the inputs, or the outputs of the body.
+    """
+    given = {attribute.name: attribute for attribute in node.attribute}
+    count = given["num_scan_inputs"].i if "num_scan_inputs" in given else 0
+    carried = len(node.input) - count
+    if not 1 <= count <= len(node.input) or len(body.output) < carried:
+        raise ModelError(f"{describe(node)} scans {count} of {len(node.input)} inputs and has {len(body.output)} results", _EXPORT_AGAIN)
+
+    def numbers(name: str, length: int) -> list[int]:
+        found = list(given[name].ints) if name in given else [0] * length
+        if len(found) != length:
+            raise ModelError(f"{describe(node)} has {len(found)} {shorten(name)} instead of {length}", _EXPORT_AGAIN)
+        return found
+
+    results = len(body.output) - carried
+    return Scanned(
+        carried,
+        numbers("scan_input_axes", count),
+        [bool(way) for way in numbers("scan_input_directions", count)],
+        numbers("scan_output_axes", results),
+        [bool(way) for way in numbers("scan_output_directions", results)],
+    )
+
+
+def body_of(node: onnx.NodeProto) -> onnx.GraphProto:
+    """What a ``Loop`` or ``Scan`` computes in every round.
+
+    Raises:
+        ModelError: it has no body, or one that has other inputs or outputs than the node gives and takes.
+    """
+    found: onnx.GraphProto | None = next(
+        (attribute.g for attribute in node.attribute if attribute.name == "body" and attribute.HasField("g")), None
+    )
+    if found is None:
+        raise ModelError(f"{describe(node)} has no body", _EXPORT_AGAIN)
+    carried = scanned(node, found).carried if node.op_type == "Scan" else len(node.input) - 1
+    first = int(node.op_type == "Loop")  # its first two inputs may be absent, and the first result of its body is the condition
+    is_short = not all(node.input[2 * first :]) or (first and carried < 1) or carried > len(found.output)
+    if is_short or len(found.input) != len(node.input) or len(node.output) > len(found.output) - first:
+        told = f"{len(found.input)} inputs and {len(found.output)} outputs"
+        raise ModelError(f"{describe(node)} has {len(node.input)} inputs, {len(node.output)} outputs and a body of {told}", _EXPORT_AGAIN)
+    return found
 
 
 def _producers(graph: onnx.GraphProto) -> dict[str, int]:

@@ -6,49 +6,23 @@ walk, node by node. What comes out are the model's own nodes on typed tensors, w
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
+from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
-from deeploy.frontend.branches import Names, is_heavy, unfolded
+from deeploy.frontend.branches import Names
+from deeploy.frontend.control import CONTROL
 from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.schemas import FALLBACK, VENDORS, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
-from deeploy.frontend.structure import branches, check_and_sort, describe, reads
+from deeploy.frontend.structure import describe, is_control, reads
 from deeploy.frontend.validate import check_operands, check_result, check_size
-
-CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
-
-
-@dataclass
-class Trace:
-    """The state of the walk, and its result.
-
-    Attributes:
-        version: opset of the standard operators.
-        declared: what the file says about tensors.
-        tensors: every tensor computed so far, by its name in the file; several names may share one tensor.
-        nodes: the nodes that remain.
-        names: names of nodes in use.
-        read: names of tensors that a node reads or that are outputs of the graph.
-        known: names of tensors in use.
-        flat: the nodes of the file that the walk has seen, those of branches in the place of each ``If``.
-    """
-
-    version: int
-    declared: dict[str, Value]
-    tensors: dict[str, gs.Tensor] = field(default_factory=dict)
-    nodes: list[gs.Node] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    read: set[str] = field(default_factory=set)
-    known: Names = field(default_factory=lambda: Names(set(), frozenset()))
-    flat: list[onnx.NodeProto] = field(default_factory=list)
+from deeploy.frontend.walk import CustomShapes, Walk
 
 
 def trace(
@@ -58,8 +32,9 @@ def trace(
     version: int,
     dims: Mapping[str, int],
     custom_shapes: CustomShapes | None,
-) -> Trace:
-    """Walk over ``nodes``, which are sorted, starting from ``inputs``.
+    budget: int,
+) -> Walk:
+    """Walk over ``nodes``, which are sorted, starting from ``inputs``; loops become ``budget`` nodes at most.
 
     Raises:
         ModelError: shapes that do not fit, damaged constants.
@@ -67,24 +42,24 @@ def trace(
     """
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
     read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
-    state = Trace(version, declared, {tensor.name: tensor for tensor in inputs}, read=read, known=Names.of(graph))
+    tensors: dict[str, gs.Tensor] = {tensor.name: tensor for tensor in inputs}
+    state = Walk(version, declared, partial(_step, custom_shapes), budget, tensors, read=read, known=Names.of(graph))
     for initializer in graph.initializer:
         if initializer.name in read:
             state.tensors[initializer.name] = gs.Constant(initializer.name, read_array(initializer, initializer.name))
-    for node in nodes:
-        _step(state, node, custom_shapes)
+    state.over(nodes)
     return state
 
 
-def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None) -> None:
+def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto) -> None:
     domain = canonical_domain(node.domain, node.op_type)
     if (problem := misplaced(node.op_type, domain)) is not None:
         raise UnsupportedError(
             f"{describe(node)} is of the domain '{shorten(domain)}', {problem}",
             "set the domain if they are the same, else give the operator a name of its own and add it to the target",
         )
-    if node.op_type == "If" and not domain:
-        _step_branches(state, node, custom_shapes)
+    if is_control(node):
+        CONTROL[node.op_type](state, node)
         return
     state.flat.append(node)
     inputs = [state.tensors[name] if name else None for name in node.input]
@@ -114,64 +89,6 @@ def _step(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None
     _finish(state, node, made, values)
 
 
-def _step_branches(state: Trace, node: onnx.NodeProto, custom_shapes: CustomShapes | None) -> None:
-    """Take the branch of an ``If`` whose condition is constant; both where it is not, and choose between their results."""
-    condition, (then, otherwise) = state.tensors[node.input[0]], branches(node)
-    if np.dtype(condition.dtype) != np.bool_ or math.prod(condition.shape) != 1:
-        told = f"{condition.dtype}{list(condition.shape)}"
-        raise ModelError(f"{describe(node)} has a condition of type {told}", "give it one element of type bool")
-    if isinstance(condition, gs.Constant):
-        _walk_branch(state, then if np.asarray(condition.values).item() else otherwise, node.output, custom_shapes)
-        return
-    hint = _pinning(condition)
-    if hint and (is_heavy(then) or is_heavy(otherwise)):
-        raise UnsupportedError(f"{describe(node)} chooses at run time between branches that take long", hint)
-    results = [[state.known.fresh(f"{name}_{end}") if name else "" for name in node.output] for end in ("then", "else")]
-    try:
-        for branch, names in zip((then, otherwise), results, strict=True):
-            _walk_branch(state, branch, names, custom_shapes)
-    except DeeployError as error:
-        raise type(error)(error.what, hint or error.remedy) from error
-    for name, one, other in zip(node.output, *results, strict=True):
-        if name:
-            _choose(state, node, (one, other, name), hint, custom_shapes)
-
-
-def _choose(state: Trace, node: onnx.NodeProto, names: tuple[str, str, str], hint: str, custom_shapes: CustomShapes | None) -> None:
-    """A result of both branches: ``names`` are those of the first, of the second, and of what is chosen."""
-    one, other = (state.tensors[name] for name in names[:2])
-    if (one.dtype, list(one.shape)) != (other.dtype, list(other.shape)):
-        told = f"{one.dtype}{list(one.shape)} or {other.dtype}{list(other.shape)}"
-        raise UnsupportedError(
-            f"{describe(node)} computes '{shorten(names[2])}' as {told}, as its condition says at run time",
-            hint or "export the model with a fixed condition",
-        )
-    state.read.update((*names[:2], node.input[0]))
-    _step(state, onnx.helper.make_node("Where", [node.input[0], *names[:2]], names[2:], name=node.name), custom_shapes)
-
-
-def _walk_branch(state: Trace, branch: onnx.GraphProto, results: Sequence[str], custom_shapes: CustomShapes | None) -> None:
-    nodes = unfolded(branch, check_and_sort(branch, state.known.taken), results, state.known)
-    state.read.update(name for node in nodes for name in reads(node))
-    for node in nodes:
-        _step(state, node, custom_shapes)
-
-
-def _pinning(condition: gs.Tensor) -> str:
-    """How to make a condition constant: the options for the inputs that it is computed from, where these are settings; else ""."""
-    waiting, seen, found = [condition], set[int](), list[gs.Tensor]()
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
-            continue
-        seen.add(id(tensor))
-        found += [] if tensor.inputs else [tensor]
-        waiting += [source for maker in tensor.inputs for source in maker.inputs]
-    if any(math.prod(tensor.shape) != 1 for tensor in found):
-        return ""
-    return "pin what its condition depends on: " + " ".join(f"--pin '{shorten(tensor.name)}=VALUE'" for tensor in found)
-
-
 def _known(tensor: gs.Tensor) -> np.ndarray:
     """The value of a constant, or of a tensor without elements, which has only one."""
     return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) else np.zeros(tensor.shape, tensor.dtype)
@@ -180,7 +97,7 @@ def _known(tensor: gs.Tensor) -> np.ndarray:
 _VARIADIC = ("Concat", "Sum", "Max", "Min", "Mean")  # of one tensor, that tensor
 
 
-def _step_trivial(state: Trace, node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> bool:
+def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> bool:
     """Handle nodes that compute nothing at run time; False for all others."""
     op, first = node.op_type, inputs[0] if inputs else None
     if op == "Constant":
@@ -245,7 +162,7 @@ def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> g
     )
 
 
-def _node_name(state: Trace, node: onnx.NodeProto) -> str:
+def _node_name(state: Walk, node: onnx.NodeProto) -> str:
     base = node.name or f"{node.op_type}_{next(name for name in node.output if name)}"
     name, number = base, 2
     while name in state.names:
@@ -262,7 +179,7 @@ def _ask(node: gs.Node, custom_shapes: CustomShapes | None, outputs: int) -> lis
     return found[:outputs] + [Value(dtype)] * (outputs - len(found))
 
 
-def _finish(state: Trace, node: onnx.NodeProto, made: gs.Node, values: Sequence[Value]) -> None:
+def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[Value]) -> None:
     """Give a node its outputs and add it. What is inferred wins over what the file declares.
 
     Optional outputs that nobody reads are left out; the number of outputs of Split is part of its meaning.

@@ -31,7 +31,7 @@ from deeploy.frontend.schemas import (
     like_standard,
     signature,
 )
-from deeploy.frontend.structure import branches, check_and_sort, describe
+from deeploy.frontend.structure import check_and_sort, describe, is_control, subgraphs
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 SMALLEST_SCALE = float(np.finfo(np.float32).smallest_normal)  # of quantisation: the reciprocal of a smaller one is infinite
@@ -200,7 +200,7 @@ def check_model(model: onnx.ModelProto, version: int) -> None:
     """Raise ModelError where the graph is not well formed, or a node is not one of its operator.
 
     Raises:
-        UnsupportedError: loops, sparse constants, values that are not tensors.
+        UnsupportedError: sparse constants, values that are not tensors.
     """
     for node in _nodes(model.graph, ()):
         domain = canonical_domain(node.domain, node.op_type)
@@ -209,15 +209,15 @@ def check_model(model: onnx.ModelProto, version: int) -> None:
 
 
 def _nodes(graph: onnx.GraphProto, around: Iterable[str]) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the branches in it, without those that choose between branches."""
+    """The nodes of a graph and of those in it, without those that hold these."""
     names = [*around, *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
     names += [name for node in graph.node for name in node.output]
     for node in check_and_sort(graph, around):
-        if node.op_type != "If" or canonical_domain(node.domain, node.op_type):
+        if not is_control(node):
             yield node
             continue
-        for branch in branches(node):
-            yield from _nodes(branch, names)
+        for inner in subgraphs(node):
+            yield from _nodes(inner, names)
 
 
 def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: int, version: int) -> None:

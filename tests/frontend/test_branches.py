@@ -179,7 +179,7 @@ WRONG: dict[str, tuple[list[onnx.NodeProto], type[DeeployError], str]] = {
     "other shapes": ([*COMPUTED, choice("c", SHORT, WIDE)], UnsupportedError, "float32"),
     "nobody produces": ([*COMPUTED, choice("c", SHORT, LOST)], ModelError, "ghost"),
     "inputs": ([*COMPUTED, choice("c", FED, SHORT)], ModelError, "1 inputs"),
-    "a loop inside": ([*COMPUTED, choice("c", LOOP, SHORT)], UnsupportedError, "Loop"),
+    "a loop without inputs inside": ([*COMPUTED, choice("c", LOOP, SHORT)], ModelError, "Loop"),
     "an attribute of another kind": ([*COMPUTED, choice("c", SHORT, ODD)], ModelError, "axis"),
     "no branches": ([*COMPUTED, node("If", ["c"], ["y"])], ModelError, "two branches"),
     "a cycle through a branch": ([choice("d", branch([node("Relu", ["y"], ["t"])], "t"), SHORT)], ModelError, "own output"),

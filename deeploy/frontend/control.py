@@ -1,0 +1,215 @@
+"""Control flow without a trace of it: the branch of an ``If`` that is taken, the rounds of a ``Loop`` and a ``Scan`` one behind the other.
+
+Conditions and numbers of rounds have to be constant, in the model or because inputs are pinned; an ``If`` may also become a choice between
+the results of both branches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import helper, numpy_helper
+
+from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
+from deeploy.frontend.branches import is_heavy, unfolded
+from deeploy.frontend.shapes import read_type
+from deeploy.frontend.structure import body_of, branches, check_and_sort, describe, scanned
+from deeploy.frontend.walk import Walk
+
+
+def choose(walk: Walk, node: onnx.NodeProto) -> None:
+    """Take the branch of an ``If`` whose condition is constant; both where it is not, and choose between their results."""
+    condition, (then, otherwise) = _condition(walk, node, node.input[0]), branches(node)
+    if isinstance(condition, gs.Constant):
+        _into(walk, then if np.asarray(condition.values).item() else otherwise, [], node.output)
+        return
+    hint = _pinning(condition)
+    if hint and (is_heavy(then) or is_heavy(otherwise)):
+        raise UnsupportedError(f"{describe(node)} chooses at run time between branches that take long", hint)
+    results = [[walk.known.fresh(f"{name}_{end}") if name else "" for name in node.output] for end in ("then", "else")]
+    try:
+        for branch, names in zip((then, otherwise), results, strict=True):
+            _into(walk, branch, [], names)
+    except DeeployError as error:
+        raise type(error)(error.what, hint or error.remedy) from error
+    for name, one, other in zip(node.output, *results, strict=True):
+        if name:
+            _select(walk, node, (one, other, name), hint)
+
+
+def _select(walk: Walk, node: onnx.NodeProto, names: tuple[str, str, str], hint: str) -> None:
+    """A result of both branches: ``names`` are those of the first, of the second, and of what is chosen."""
+    one, other = (walk.tensors[name] for name in names[:2])
+    if (one.dtype, list(one.shape)) != (other.dtype, list(other.shape)):
+        told = f"{one.dtype}{list(one.shape)} or {other.dtype}{list(other.shape)}"
+        raise UnsupportedError(
+            f"{describe(node)} computes '{shorten(names[2])}' as {told}, as its condition says at run time",
+            hint or "export the model with a fixed condition",
+        )
+    walk.over([helper.make_node("Where", [node.input[0], *names[:2]], names[2:], name=node.name)])
+
+
+def _into(walk: Walk, graph: onnx.GraphProto, given: Sequence[str], results: Sequence[str]) -> None:
+    """Walk over a copy of a branch or body: its inputs are the tensors ``given``, its outputs get the names ``results``."""
+    around = walk.known.taken.union(walk.tensors)
+    walk.over(unfolded(graph, check_and_sort(graph, around), given, results, walk.known))
+
+
+def _condition(walk: Walk, node: onnx.NodeProto, name: str) -> gs.Tensor:
+    condition = walk.tensors[name]
+    if np.dtype(condition.dtype) != np.bool_ or math.prod(condition.shape) != 1:
+        told = f"{condition.dtype}{list(condition.shape)}"
+        raise ModelError(f"{describe(node)} has a condition of type {told}", "give it one element of type bool")
+    return condition
+
+
+def _pinning(condition: gs.Tensor) -> str:
+    """How to make a tensor constant: the options for the inputs that it is computed from, where these are settings; else ""."""
+    waiting, seen, found = [condition], set[int](), list[gs.Tensor]()
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
+            continue
+        seen.add(id(tensor))
+        found += [] if tensor.inputs else [tensor]
+        waiting += [source for maker in tensor.inputs for source in maker.inputs]
+    if any(math.prod(tensor.shape) != 1 for tensor in found):
+        return ""
+    return "pin what it depends on: " + " ".join(f"--pin '{shorten(tensor.name)}=VALUE'" for tensor in found)
+
+
+def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
+    """The value of a loop's condition."""
+    condition = _condition(walk, node, name)
+    if not isinstance(condition, gs.Constant):
+        hint = _pinning(condition) or "export the model with a fixed number of rounds"
+        raise UnsupportedError(f"{describe(node)} has a condition that is computed at run time", hint)
+    return bool(np.asarray(condition.values).item())
+
+
+def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
+    """The number of rounds of a loop at most; None where only its condition ends it."""
+    if not name:
+        return None
+    count = walk.tensors[name]
+    if np.dtype(count.dtype) != np.int64 or math.prod(count.shape) != 1:
+        raise ModelError(f"{describe(node)} has a number of rounds of type {count.dtype}{list(count.shape)}", "give it one int64")
+    if not isinstance(count, gs.Constant):
+        hint = _pinning(count) or "export the model with a fixed number of rounds"
+        raise UnsupportedError(f"{describe(node)} has a number of rounds that is computed at run time", hint)
+    return int(np.asarray(count.values).item())
+
+
+def loop(walk: Walk, node: onnx.NodeProto) -> None:
+    """The rounds of a ``Loop``, one behind the other."""
+    body, carried = body_of(node), list(node.input[2:])
+    most = _rounds(walk, node, node.input[0])
+    going = not node.input[1] or _holds(walk, node, node.input[1])
+    collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
+    number = 0
+    while going and (most is None or number < most):
+        _spend(walk, node, body)
+        given = [_constant(walk, node, "round", np.int64(number)), _constant(walk, node, "condition", np.bool_(True)), *carried]
+        results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
+        _into(walk, body, given, results)
+        going, carried = _holds(walk, node, results[0]), results[1 : 1 + len(carried)]
+        for rows, name in zip(collected, results[1 + len(carried) :], strict=True):
+            rows.append(name)
+        number += 1
+    _hand_on(walk, carried, node.output)
+    for value, rows, name in zip(body.output[1 + len(carried) :], collected, node.output[len(carried) :], strict=False):
+        if name:
+            _stack(walk, node, value, rows, 0, name)
+
+
+def scan(walk: Walk, node: onnx.NodeProto) -> None:
+    """The rounds of a ``Scan``: each reads the next part of some inputs, and adds a part to some outputs."""
+    body = body_of(node)
+    plan = scanned(node, body)
+    carried, sources = list(node.input[: plan.carried]), list(node.input[plan.carried :])
+    _check_version(walk, node)
+    axes = [_axis(node, axis, len(walk.tensors[name].shape)) for name, axis in zip(sources, plan.input_axes, strict=True)]
+    lengths = {int(walk.tensors[name].shape[axis]) for name, axis in zip(sources, axes, strict=True)}
+    if len(lengths) != 1:
+        raise ModelError(f"{describe(node)} reads inputs of {sorted(lengths)} parts", "give all of them as many")
+    (length,) = lengths
+    collected: list[list[str]] = [[] for _ in body.output[plan.carried :]]
+    for number in range(length):
+        _spend(walk, node, body)
+        parts = [_part(walk, node, entry, number, length) for entry in zip(sources, axes, plan.input_reversed, strict=True)]
+        results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
+        _into(walk, body, [*carried, *parts], results)
+        carried = results[: plan.carried]
+        for rows, name in zip(collected, results[plan.carried :], strict=True):
+            rows.append(name)
+    _hand_on(walk, carried, node.output)
+    ends = zip(body.output[plan.carried :], collected, plan.output_axes, plan.output_reversed, node.output[plan.carried :], strict=False)
+    for value, rows, axis, is_reversed, name in ends:
+        if name:
+            _stack(walk, node, value, rows[::-1] if is_reversed else rows, axis, name)
+
+
+def _check_version(walk: Walk, node: onnx.NodeProto) -> None:
+    if walk.version < 9:
+        raise UnsupportedError(f"{describe(node)} is of opset 8, where it has batches", "export the model with opset 9 or newer")
+
+
+def _axis(node: onnx.NodeProto, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise ModelError(f"{describe(node)} scans axis {axis} of a tensor of {rank} axes", "correct the model")
+    return axis % rank
+
+
+def _part(walk: Walk, node: onnx.NodeProto, entry: tuple[str, int, bool], number: int, length: int) -> str:
+    """What a round reads of an input: one index of an axis, from the front or from the back."""
+    name, axis, is_reversed = entry
+    part = walk.known.fresh(f"{name}_{number}")
+    index = _constant(walk, node, "index", np.int64(length - 1 - number if is_reversed else number))
+    walk.over([helper.make_node("Gather", [name, index], [part], f"{node.name or node.output[0]}_part", axis=axis)])
+    return part
+
+
+def _stack(walk: Walk, node: onnx.NodeProto, value: onnx.ValueInfoProto, rows: Sequence[str], axis: int, name: str) -> None:
+    """One output of the results of all rounds, along a new axis."""
+    if not rows:
+        known = read_type(value.type, {})
+        if known.static_shape is None or known.dtype is None:
+            raise UnsupportedError(f"{describe(node)} has no round, and an output of unknown shape", "leave the loop out of the model")
+        shape = list(known.static_shape)
+        shape.insert(_axis(node, axis, len(shape) + 1), 0)
+        walk.over([helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.zeros(shape, known.dtype), name))])
+        return
+    shape = list(walk.tensors[rows[0]].shape)
+    at = _axis(node, axis, len(shape) + 1)
+    wide = _constant(walk, node, "shape", np.array([*shape[:at], 1, *shape[at:]], np.int64))
+    thick = [walk.known.fresh(f"{row}_part") for row in rows]
+    label = f"{node.name or name}_rows"
+    walk.over(helper.make_node("Reshape", [row, wide], [part], label) for row, part in zip(rows, thick, strict=True))
+    walk.over([helper.make_node("Concat", thick, [name], label, axis=at)])
+
+
+def _constant(walk: Walk, node: onnx.NodeProto, label: str, value: np.generic | np.ndarray) -> str:
+    name = walk.known.fresh(f"{node.name or node.output[0]}_{label}")
+    walk.over([helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value), name))])
+    return name
+
+
+def _hand_on(walk: Walk, names: Sequence[str], results: Sequence[str]) -> None:
+    walk.over(helper.make_node("Identity", [name], [result]) for name, result in zip(names, results, strict=False) if result)
+
+
+def _spend(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
+    """Count the nodes of one more round."""
+    walk.unrolled += 1 + len(body.node)
+    if walk.unrolled > walk.budget:
+        raise UnsupportedError(
+            f"{describe(node)} takes more than {walk.budget} nodes when its rounds stand one behind the other",
+            f"allow more: --unroll {10 * walk.budget}, or export the model with a shorter loop",
+        )
+
+
+CONTROL: Mapping[str, Callable[[Walk, onnx.NodeProto], None]] = {"If": choose, "Loop": loop, "Scan": scan}
