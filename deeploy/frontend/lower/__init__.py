@@ -22,6 +22,7 @@ from deeploy.frontend.lower import (
     rotations,
     siblings,
     staging,
+    tables,
 )
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewrite import Pass
@@ -50,6 +51,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         layout.PASS,
         dynamic.FUSE,
         fuse.PASS,
+        tables.PASS,
         rotations.PASS,
         siblings.PASS,
         packing.PASS,

@@ -10,9 +10,9 @@ import numpy as np
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.lower.call import PLAIN
-from deeploy.frontend.lower.fuse import applied
 from deeploy.frontend.lower.quant import limits, narrow
 from deeploy.frontend.lower.rewriter import Rewriter, lowered, standard
+from deeploy.frontend.lower.tables import applied
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import constant
 from deeploy.operators import integer
@@ -131,10 +131,10 @@ def requantised_function(rw: Rewriter) -> bool:
     values = None if source is None else constant(source.inputs[1])
     if source is None or values is None:
         return False
-    x, dtype = source.inputs[0], np.dtype(np.int64)
+    x = source.inputs[0]
     if source.op == "Lookup":
-        results = applied(rw.node, values.astype(dtype), dtype)
-        return results is not None and rw.replace("Lookup", x, rw.constant(results, rw.y.dtype, "table"))
+        results = applied(rw.node, values)
+        return results is not None and rw.replace("Lookup", x, rw.constant(results, label="table"))
     mul, add = rw.value(1), rw.value(2)
     if mul is None or add is None or mul.size != 1 or add.size != 1 or values.size != 1 or len(x.shape) != len(rw.y.shape):
         return False

@@ -8,13 +8,11 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower.quant import narrow
 from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered, standard
 from deeploy.frontend.schemas import Attributes
-from deeploy.graph import epilogue
 from deeploy.graph.rewrite import Pass, constant
 
 BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 _SUMS = ("Add", "Sub", "Mul", "RequantAdd")
-_ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
-_LIMITED = ("RequantShift", "ScaledAdd", "Quantize")
+ACCUMULATING = ("Conv", "ConvTranspose", "MatMul", "AveragePool", "ReduceSum", "ReduceMean", "IntegerMean", *_SUMS)
 _MOVING = ("Reshape", "Transpose")
 
 
@@ -25,7 +23,7 @@ def stages(node: gs.Node) -> tuple[str, ...]:
 
 def _in_front(rw: Rewriter, tensor: gs.Tensor) -> gs.Node | None:
     """The accumulating operator, with nothing but a bias behind it, whose only reader this is."""
-    node = rw.only_source(tensor, *_ACCUMULATING)
+    node = rw.only_source(tensor, *ACCUMULATING)
     return node if node is not None and stages(node) in ((), ("bias",)) else None
 
 
@@ -43,25 +41,6 @@ def scalars(node: gs.Node) -> tuple[int, int, int, int, int, int] | None:
         return None
     attrs = node.attrs
     return int(mul.item()), int(add.item()), attrs["shift"], attrs["low"], attrs["high"], attrs.get("even", -1)
-
-
-def applied(node: gs.Node, values: np.ndarray, dtype: np.dtype[np.generic]) -> np.ndarray | None:
-    """The results of an elementwise function of integers with constants of one value each, for every value of type ``dtype``."""
-    constants = [constant(t) for t in node.inputs]
-    if node.op == "Lookup" and constants[1] is not None and dtype in BYTES:
-        return np.asarray(constants[1].astype(np.int64)[values - np.iinfo(dtype.name).min])
-    if any(c is not None and c.size != 1 for c in constants):
-        return None
-    numbers, attrs = [None if c is None else c.astype(np.int64).reshape(()) for c in constants], node.attrs
-    if node.op == "RequantShift" and numbers[1] is not None and numbers[2] is not None:
-        return epilogue.requantise(values, numbers[1], numbers[2], attrs["shift"], attrs["low"], attrs["high"])
-    scale = scalars(node) if node.op == "Mul" else None
-    if scale is None:
-        return None
-    a, b = (values if n is None else n for n in numbers[:2])
-    mul, add, shift, low, high, even = scale
-    product = (a - attrs["a_zero_point"]) * (b - attrs["b_zero_point"])
-    return epilogue.requantise(product, np.asarray(mul), np.asarray(add), shift, low, high, None if even < 0 else even)
 
 
 @standard("BatchNormalization")
@@ -158,21 +137,6 @@ def requantised_sum(rw: Rewriter) -> bool:
     return rw.replace("RequantAdd", *inputs, **attrs)
 
 
-@lowered("RequantShift", "Lookup")
-def shares(rw: Rewriter) -> bool:
-    """What becomes of every result of an integer softmax is a table of the softmax."""
-    front, dtype = rw.only_source(rw.x, "Softmax"), np.dtype(rw.x.dtype)
-    if front is None or len(front.inputs) != 2 or dtype not in BYTES or np.dtype(rw.y.dtype) not in BYTES:
-        return False
-    smallest = int(np.iinfo(dtype).min)
-    results = applied(rw.node, np.arange(smallest, smallest + 256), dtype)
-    if results is None:
-        return False
-    front.inputs.append(rw.constant(results, rw.y.dtype, "results"))
-    front.attrs["smallest"] = smallest
-    return rw.give(front)
-
-
 @lowered("Clip")
 def clamp(rw: Rewriter) -> bool:
     """A float Relu or Clip behind an accumulator."""
@@ -183,26 +147,5 @@ def clamp(rw: Rewriter) -> bool:
     return rw.give(front)
 
 
-@lowered("Lookup")
-def limit(rw: Rewriter) -> bool:
-    """A table that only limits the results of a requantisation: narrower limits of it."""
-    front, table = rw.only_source(rw.x, *_ACCUMULATING, *_LIMITED), rw.value(1)
-    is_limited = front is not None and (front.op in _LIMITED or stages(front) == ("requantise",))
-    if (
-        front is None
-        or table is None
-        or not is_limited
-        or np.dtype(rw.x.dtype) not in BYTES
-        or np.dtype(rw.x.dtype) != np.dtype(rw.y.dtype)
-    ):
-        return False
-    values = np.arange(front.attrs["low"], front.attrs["high"] + 1)
-    results = table.astype(np.int64).ravel()[values - np.iinfo(rw.x.dtype).min]
-    if not results.size or not np.array_equal(results, np.clip(values, results.min(), results.max())):
-        return False
-    front.attrs |= {"low": int(results.min()), "high": int(results.max())}
-    return rw.give(front)
-
-
 FOLD = Pass("fold-batchnorm", (fold_batch_norm,))
-PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, shares, clamp, limit))
+PASS = Pass("fuse", (bias, before_views, requantise, requantised_sum, clamp))

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.fuse import BYTES, applied, scalars, stages
+from deeploy.frontend.lower.fuse import BYTES, scalars, stages
 from deeploy.frontend.lower.rewriter import Rewriter, is_float, lowered
+from deeploy.frontend.lower.tables import applied, every
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass
 
@@ -71,12 +72,10 @@ def _half(rw: Rewriter, tensor: gs.Tensor, x: gs.Tensor, second: bool, interleav
         return None
     if is_float(x):
         return np.array([(-1) ** len(chain)]) if all(n.op == "Unary" and n.attrs["function"] == "neg" for n in chain) else None
-    info = np.iinfo(x.dtype)
-    values: np.ndarray | None = np.arange(info.min, info.max + 1)
-    dtype = np.dtype(x.dtype)
+    values: np.ndarray | None = every(x)
     for node in chain:
-        values, dtype = (None if values is None else applied(node, values, dtype)), np.dtype(node.outputs[0].dtype)
-    return None if values is None or dtype not in BYTES else values.astype(dtype)
+        values = None if values is None else applied(node, values)
+    return None if values is None or values.dtype not in BYTES else values
 
 
 def _is_half(cut: gs.Node, second: bool, interleaved: bool) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from deeploy.frontend.lower import fuse, packing, rotations, siblings
+from deeploy.frontend.lower import packing, rotations, siblings, tables
 from deeploy.frontend.lower.quant import requant_constants
 from deeploy.graph.rewrite import Pass
 from deeploy.midend.assemble import assemble
@@ -287,13 +287,13 @@ def shares(random: np.random.Generator, kind: str) -> gs.Graph:
 @pytest.mark.parametrize("kind", ["table", "requantised"])
 @pytest.mark.parametrize("seed", range(5))
 def test_shares_become_something_else_at_once(kind: str, seed: int) -> None:
-    _, after = both(lambda random: shares(random, kind), fuse.PASS, seed)
+    _, after = both(lambda random: shares(random, kind), tables.PASS, seed)
     assert after == ["Softmax"]
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_shares_that_others_read_stay(seed: int) -> None:
-    before, after = both(lambda random: shares(random, "reader"), fuse.PASS, seed)
+    before, after = both(lambda random: shares(random, "reader"), tables.PASS, seed)
     assert before == after == ["Softmax", "RequantShift"]
-    before, after = both(lambda random: shares(random, "columns"), fuse.PASS, seed + 2)
+    before, after = both(lambda random: shares(random, "columns"), tables.PASS, seed + 2)
     assert before == after == ["Softmax", "RequantShift"]
