@@ -82,30 +82,32 @@ static void move(int engine, int ticket, enum direction direction, const struct 
     }
 }
 
+void rt_move_rows(int engine, int ticket, int is_store, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                  uint32_t pitch) {
+    if (!bytes || !rows) return;
+    const enum direction direction = is_store ? STORE : FETCH;
+    if (pitch == bytes)
+        move_rows(engine, ticket, direction, near, far, bytes * rows, 1, bytes * rows);
+    else
+        move_rows(engine, ticket, direction, near, far, bytes, rows, pitch);
+}
+
 REPLACEABLE void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
-    if (bytes) move_rows(engine, ticket, FETCH, near, far, bytes, 1, bytes);
+    rt_move_rows(engine, ticket, 0, near, far, bytes, 1, bytes);
 }
 
 REPLACEABLE void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
-    if (bytes) move_rows(engine, ticket, STORE, near, far, bytes, 1, bytes);
+    rt_move_rows(engine, ticket, 1, near, far, bytes, 1, bytes);
 }
 
-void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
-                   uint32_t pitch) {
-    if (!bytes || !rows) return;
-    if (pitch == bytes)
-        move_rows(engine, ticket, FETCH, near, far, bytes * rows, 1, bytes * rows);
-    else
-        move_rows(engine, ticket, FETCH, near, far, bytes, rows, pitch);
+REPLACEABLE void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                               uint32_t pitch) {
+    rt_move_rows(engine, ticket, 0, near, far, bytes, rows, pitch);
 }
 
-void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
-                   uint32_t pitch) {
-    if (!bytes || !rows) return;
-    if (pitch == bytes)
-        move_rows(engine, ticket, STORE, near, far, bytes * rows, 1, bytes * rows);
-    else
-        move_rows(engine, ticket, STORE, near, far, bytes, rows, pitch);
+REPLACEABLE void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                               uint32_t pitch) {
+    rt_move_rows(engine, ticket, 1, near, far, bytes, rows, pitch);
 }
 
 void rt_fetch(int engine, int ticket, const struct rt_box *box) {

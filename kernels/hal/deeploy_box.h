@@ -20,14 +20,15 @@ struct rt_box {
 void rt_fetch(int engine, int ticket, const struct rt_box *box);
 void rt_store(int engine, int ticket, const struct rt_box *box);
 
-/* The same for one run, and for `rows` runs of `bytes` that are `pitch` apart on the far side. Most transfers of small
- * layers are runs: a runtime may define the functions for one run itself, and leave to those for rows what it does not
- * do at once. */
+/* The same for one run, and for `rows` runs of `bytes` that are `pitch` apart on the far side: most transfers of small
+ * layers. A runtime may define these four itself, and leave to rt_move_rows what it does not do at once. */
 void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes);
 void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes);
 void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
                    uint32_t pitch);
 void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
                    uint32_t pitch);
+void rt_move_rows(int engine, int ticket, int is_store, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                  uint32_t pitch);
 
 #endif

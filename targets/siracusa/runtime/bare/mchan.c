@@ -134,26 +134,47 @@ void rt_wait(int engine, int ticket) {
     order_memory();
 }
 
-/* Starts the transfer of a run in few instructions, and tells whether it did: nearly all code of a small layer is
+/* Starts the transfer of rows in few instructions, and tells whether it did: nearly all code of a small layer is
  * fetched for the first time, and that takes longer than to execute it. */
-static inline int start_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t command) {
+static inline int start_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                             uint32_t pitch, uint32_t command) {
+    const uint32_t total = bytes * rows;
+    const int has_gaps = rows > 1 && pitch != bytes;
     order_memory();
-    if (!at.is_mchan[engine] || bytes - 1 >= LENGTH_MASK) return 0;
+    if (!at.is_mchan[engine] || total - 1 >= LENGTH_MASK || (has_gaps && pitch > LONGEST_PITCH)) return 0;
     if (!has_counter(ticket)) {
         if (load(STATUS) >> COUNTERS == EVERY_COUNTER) return 0; /* none is free */
         take_counter(ticket);
     }
-    store(COMMAND, bytes | COMMAND_INCREMENT | COMMAND_EVENT | command);
+    command |= total | COMMAND_INCREMENT | COMMAND_EVENT;
+    store(COMMAND, has_gaps ? command | COMMAND_ROWS : command);
     store(COMMAND, near);
     store(COMMAND, far);
+    if (has_gaps) {
+        store(COMMAND, bytes);
+        store(COMMAND, pitch);
+    }
     return 1;
 }
 
 void rt_fetch_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
-    if (!start_run(engine, ticket, near, far, bytes, COMMAND_TO_L1))
-        rt_fetch_rows(engine, ticket, near, far, bytes, 1, bytes);
+    if (!start_rows(engine, ticket, near, far, bytes, 1, bytes, COMMAND_TO_L1))
+        rt_move_rows(engine, ticket, 0, near, far, bytes, 1, bytes);
 }
 
 void rt_store_run(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes) {
-    if (!start_run(engine, ticket, near, far, bytes, 0)) rt_store_rows(engine, ticket, near, far, bytes, 1, bytes);
+    if (!start_rows(engine, ticket, near, far, bytes, 1, bytes, 0))
+        rt_move_rows(engine, ticket, 1, near, far, bytes, 1, bytes);
+}
+
+void rt_fetch_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch) {
+    if (!start_rows(engine, ticket, near, far, bytes, rows, pitch, COMMAND_TO_L1))
+        rt_move_rows(engine, ticket, 0, near, far, bytes, rows, pitch);
+}
+
+void rt_store_rows(int engine, int ticket, rt_address near, rt_address far, uint32_t bytes, uint32_t rows,
+                   uint32_t pitch) {
+    if (!start_rows(engine, ticket, near, far, bytes, rows, pitch, 0))
+        rt_move_rows(engine, ticket, 1, near, far, bytes, rows, pitch);
 }
