@@ -101,6 +101,8 @@ def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Inst
         macros.append((f"{name.upper()}_T", dtype.c))
         if dtype.is_float:
             macros.append((f"{name.upper()}_IS_FLOAT", "1"))
+        if dtype.is_packed:
+            macros += [(f"{name.upper()}_BITS", str(dtype.bits)), (f"{name.upper()}_IS_SIGNED", str(int(dtype.range[0] < 0)))]
     macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]
     further = dict(call.kernel.macros(call.node)) if call.kernel.macros is not None else {}
     macros += further.items()

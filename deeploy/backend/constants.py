@@ -15,14 +15,14 @@ from mako.lookup import TemplateLookup
 from deeploy.backend.calls import c_float, c_int
 from deeploy.documents import Contents, Document
 from deeploy.graph import names
-from deeploy.graph.types import DType
+from deeploy.graph.types import WHOLE, DType
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role, content
 from deeploy.midend.share import groups
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
 ALIGNMENT = 16  # bytes, of every constant in weights.bin
-_TYPES = {t: f"DEEPLOY_{t.name}" for t in DType}
+_TYPES = {t: f"DEEPLOY_{t.name}" for t in WHOLE}
 
 
 def symbol(prefix: str, buffer: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel, Sample
+from deeploy.graph.kernel import ANY, Kernel, Sample
 from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend import bind
@@ -149,7 +149,7 @@ def _body(kernel: Kernel, sample: Sample) -> tuple[str, ...] | None:
 def _choices(kernel: Kernel, sample: Sample, body: tuple[str, ...], rng: random.Random) -> Iterator[Choice]:
     """Element types of operands and outputs with an epilogue; in half of them as many operands as possible have one type."""
     operands = [name for name in (*body, *kernel.outputs) if name not in sample.arrays]
-    accepted = {name: sorted(kernel.types.get(name, frozenset(DType)), key=lambda t: t.value) for name in operands}
+    accepted = {name: sorted(kernel.types.get(name, ANY), key=lambda t: t.value) for name in operands}
     if not all(accepted.values()):
         return
     every = sorted({t for types in accepted.values() for t in types}, key=lambda t: t.value)
@@ -233,7 +233,8 @@ def _largest(values: np.ndarray) -> int:
 
 
 def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]) -> Node:
-    tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None) for n, a in inputs.items())
+    bits = {n: max(t.bits for t in kernel.types[n]) for n in kernel.packs}
+    tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None, bits.get(n)) for n, a in inputs.items())
     return Node("node", kernel.op, tensors, outputs, attrs)
 
 

@@ -82,11 +82,12 @@ class Subject:
     geometry: Geometry
     arrays: Mapping[str, np.ndarray]
     constants: frozenset[str]
+    packed: Mapping[str, DType]
     cores: int  # that may share the work; 0 of an accelerator
 
     @property
     def types(self) -> dict[str, DType]:
-        return {name: DType.of(array.dtype) for name, array in self.arrays.items()}
+        return {name: self.packed.get(name, DType.of(array.dtype)) for name, array in self.arrays.items()}
 
     def call(self, accesses: Mapping[str, Access]) -> Call:
         operands = {n: Operand(n, a) for n, a in accesses.items()}
@@ -101,17 +102,19 @@ def subject(number: int, case: Case, kernel: Kernel, cores: int) -> Subject:
     names = bind.operand_names(kernel, case.node)
     assert names is not None
     stored = {n: case.inputs[n] for n in names}
-    for name, layout in kernel.layouts.items():
-        if name in stored:
-            encoded = layout.encode(stored[name], case.node)
-            if encoded is None:
+    packed: dict[str, DType] = {}
+    for name, tensor in zip(names, case.node.inputs, strict=True):
+        if tensor is not None and tensor.data is not None:
+            form = kernel.stored(name, tensor, case.node)
+            if form is None:
                 del stored[name]
             else:
-                stored[name] = np.ascontiguousarray(encoded)
+                stored[name] = np.ascontiguousarray(form[0])
+                packed |= {name: form[1]} if form[1].is_packed else {}
     geometry = bind.bound_geometry(kernel, case.node, stored)
     constants = {n for n, tensor in zip(names, case.node.inputs, strict=True) if tensor is not None and tensor.data is not None}
     arrays = {**stored, **dict(zip(kernel.outputs, case.wanted, strict=True))}
-    return Subject(number, case, kernel, geometry, arrays, frozenset(constants), max(cores, PARTS) if cores else 0)
+    return Subject(number, case, kernel, geometry, arrays, frozenset(constants), packed, max(cores, PARTS) if cores else 0)
 
 
 def forms(given: Subject, rng: Random) -> Iterator[Form]:

@@ -24,6 +24,7 @@ from deeploy.frontend.lower import assign_types
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.states import Known, append, begin, keep
+from deeploy.frontend.wider import note_bits
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
@@ -125,6 +126,8 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
         step(graph)
         if step.name == saved:
             _save(graph, path)
+    if model.bits is not None:
+        note_bits(graph, model.bits)
     if model.pairs:
         append(graph, model.pairs)
     if model.begun:

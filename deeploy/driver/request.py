@@ -12,7 +12,7 @@ from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
-from deeploy.graph.types import DType
+from deeploy.graph.types import WHOLE, DType
 from deeploy.midend.machine import Options
 
 Dialect = Literal["integer", "standard"]
@@ -96,7 +96,7 @@ class Request:
 
 
 def _type(name: str) -> DType:
-    for dtype in DType:
+    for dtype in WHOLE:
         if name in (dtype.value, dtype.name.lower()):
             return dtype
-    raise UsageError(f"{name} is no element type", f"Use one of {', '.join(t.name.lower() for t in DType)}.")
+    raise UsageError(f"{name} is no element type", f"Use one of {', '.join(t.name.lower() for t in WHOLE)}.")

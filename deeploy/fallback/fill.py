@@ -25,9 +25,9 @@ from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
 from deeploy.graph.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node
-from deeploy.graph.types import DType
+from deeploy.graph.types import WHOLE, DType
 
-_HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in DType)
+_HELD = frozenset(helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in WHOLE)
 
 Refusal = Callable[[onnx.ModelProto], str]
 

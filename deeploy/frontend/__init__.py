@@ -20,7 +20,7 @@ from deeploy.frontend.structure import check_and_sort, is_control
 from deeploy.frontend.trace import trace
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import widen
+from deeploy.frontend.wider import few_bits, widen
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first", "without_branches"]
 
@@ -59,12 +59,12 @@ def import_states(
 
     Loops become ``unroll`` nodes at most.
     """
-    model, pinned = _checked(path, dims or {}, pins or {})
+    model, pinned, bits = _checked(path, dims or {}, pins or {})
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
         return import_read(part, extents, custom_shapes, unroll)
 
-    return replace(import_dynamic(model, fold, dims or {}, states or {}, context, known), pinned=pinned)
+    return replace(import_dynamic(model, fold, dims or {}, states or {}, context, known), pinned=pinned, bits=bits)
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
@@ -77,14 +77,17 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {})[0], dims[name], states))
 
 
-def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
-    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, and these."""
+def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...], int | None]:
+    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, these, and how few
+    bits its weights have.
+    """
     model = read_model(path)
     name_dims(model.graph, dims)
     pinned = pin(model, pins, dims)
     check_model(model, opset_version(model))
+    bits = few_bits(model)
     widen(model)
-    return model, pinned
+    return model, pinned, bits
 
 
 def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:

@@ -31,7 +31,7 @@ class Imported:
     """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
 
     ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs; ``pinned`` are
-    inputs that are constants.
+    inputs that are constants. ``bits`` is how few bits it has some of its weights in (``deeploy.frontend.wider.few_bits``).
     """
 
     graph: gs.Graph
@@ -40,6 +40,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     begun: tuple[Known, ...] = ()
     pinned: tuple[Pinned, ...] = ()
+    bits: int | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend.rules import Context
 from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.validate import check_size
-from deeploy.graph.types import DType
+from deeploy.graph.types import WHOLE, DType
 
 _MOST_PLACES = 4  # of a dimension that a message names
 
@@ -164,5 +164,5 @@ def check_tensors(graph: gs.Graph) -> None:
             name = "string" if np.dtype(tensor.dtype).kind in "OSU" else np.dtype(tensor.dtype).name
             raise UnsupportedError(
                 f"tensor '{shorten(tensor.name)}' has elements of type {name}, which the generated code does not have",
-                f"convert the model to use {', '.join(dtype.numpy.name for dtype in DType)}",
+                f"convert the model to use {', '.join(dtype.numpy.name for dtype in WHOLE)}",
             ) from error

@@ -1,6 +1,7 @@
 """Element types that the generated code does not have, and wider ones that hold their values: what a file has in fewer bits is widened.
 
-Floats of 16 bits are computed in 32. Integers of 2 and 4 bits that are dequantised become int8 and uint8.
+Floats of 16 bits are computed in 32. Integers of 2 and 4 bits that are dequantised become int8 and uint8; how few bits a model has its
+weights in is found before that, and noted at the nodes of the integer form, whose kernels may read them packed.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
+from deeploy.graph.nodes import BITS
+from deeploy.graph.types import PACKED
 
+MOST_BITS = 4  # of what is stored packed; 5 to 7 bits are stored as bytes
 _FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _KNOWN = dict(TensorProto.DataType.items())  # older versions of onnx lack types of 2 bits
+_BITS = {_KNOWN[f"{sign}INT{bits}"]: bits for sign in ("", "U") for bits in (2, 4) if f"{sign}INT{bits}" in _KNOWN}
 _INTEGERS = {
     _KNOWN[name]: dtype
     for dtype, names in ((np.int8, ("INT4", "INT2")), (np.uint8, ("UINT4", "UINT2")))
@@ -43,6 +49,37 @@ def widen(model: onnx.ModelProto) -> None:
     for tensor in (tensor for graph in graphs(model.graph) for tensor in graph.initializer):
         if tensor.data_type in _INTEGERS and all(reads.get(tensor.name, [])):
             _store(tensor, numpy_helper.to_array(tensor).astype(_INTEGERS[tensor.data_type]))
+
+
+def few_bits(model: onnx.ModelProto) -> int | None:
+    """The most bits, of those up to ``MOST_BITS``, that a model says some of its weights have; None where it says so of none.
+
+    Types of ONNX say so, the bit widths of QONNX, and what bytes are clipped to before they are dequantised.
+    """
+    values: dict[str, TensorProto] = {}
+    for graph in graphs(model.graph):
+        values |= {tensor.name: tensor for tensor in graph.initializer}
+        values |= {node.output[0]: attribute.t for node in graph.node for attribute in node.attribute if attribute.name == "value"}
+    found = {_BITS[tensor.data_type] for tensor in values.values() if tensor.data_type in _BITS}
+    for node in (node for graph in graphs(model.graph) for node in graph.node if node.input and node.input[0] in values):
+        limits = [values[name] for name in node.input[1:] if name in values]
+        if node.op_type == "BipolarQuant":
+            found.add(1)
+        elif node.op_type == "Quant" and len(limits) == 3:
+            found |= {int(bits) for bits in numpy_helper.to_array(limits[-1]).ravel() if 0 < bits <= MOST_BITS}
+        elif node.op_type == "Clip" and len(limits) == 2 and limits[0].data_type in (TensorProto.INT8, TensorProto.UINT8):
+            low, high = (int(numpy_helper.to_array(limit).item()) for limit in limits)
+            found |= {t.bits for t in PACKED if t.holds(low, high)}
+    return next((t.bits for t in PACKED if found and t.bits >= max(found)), None)
+
+
+def note_bits(graph: gs.Graph, bits: int) -> None:
+    """Give the nodes of the integer form whose constants of 8 bits fit into so many the attribute that says so."""
+    for node in graph.nodes:
+        weights = [t.values for t in node.inputs if isinstance(t, gs.Constant) and t.values.dtype in (np.int8, np.uint8) and t.values.size]
+        ends = [(int(values.min()), int(values.max())) for values in weights]
+        if any(t.bits <= bits and t.holds(*limits) for t in PACKED for limits in ends):
+            node.attrs[BITS] = bits
 
 
 def _types(whole: onnx.GraphProto) -> Iterator[int]:

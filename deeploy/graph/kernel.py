@@ -17,9 +17,9 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from deeploy.graph.nest import Nest
-from deeploy.graph.nodes import Attributes, Node
-from deeploy.graph.types import DType
+from deeploy.graph.nest import Map, Nest, encoded
+from deeploy.graph.nodes import Attributes, Node, Tensor
+from deeploy.graph.types import PACKED, WHOLE, DType, pack
 
 Types = frozenset[DType]
 Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tuple of arrays
@@ -42,7 +42,7 @@ SUMS = "sums"  # what the first one of two parts of a kernel leaves for the seco
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
-ANY = frozenset(DType)
+ANY = frozenset(WHOLE)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,17 @@ class Layout:
 def permuted(*axes: int) -> Layout:
     """The layout that reorders axes: stored axis i is the graph's axis ``axes[i]``."""
     return Layout(lambda array, node: np.ascontiguousarray(array.transpose(axes)))
+
+
+def packed(declare: Callable[[Node], Nest], operand: str) -> Callable[[Node], Nest]:
+    """The nest of a kernel that reads an operand packed: bytes along its last axis, of which every iteration reads all."""
+
+    def nest(node: Node) -> Nest:
+        found = declare(node)
+        *axes, last = found.reads[operand].axes
+        return replace(found, reads={**found.reads, operand: Map(*axes, *encoded(f"{operand}_byte", of=tuple(last.dims())))})
+
+    return nest
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,8 @@ class Kernel:
         operator: what it runs.
         inputs: operand names of the body's inputs, in node order; a trailing ``?`` marks an optional one.
         outputs: operand names of the outputs.
-        types: accepted element types per operand; epilogue operands are checked by the stage itself.
+        types: accepted element types per operand; epilogue operands are checked by the stage itself. Packed ones are of constants,
+            which have their bytes along the last axis of what the layout makes of them.
         nest: the geometry of the body.
         source: C file that defines the function, relative to ``kernels/``; type macros instantiate it.
         struct: what the function takes, declared in a header of that name that the source includes; by default the source's stem.
@@ -287,6 +299,27 @@ class Kernel:
             return reason if reason is not None or holds(node) else need
 
         return replace(kernel, accepts=accepts)
+
+    @property
+    def packs(self) -> tuple[str, ...]:
+        """The constants that the kernel reads packed."""
+        return tuple(name for name, accepted in self.types.items() if accepted and accepted <= frozenset(PACKED))
+
+    def packing(self, operand: str, tensor: Tensor) -> DType | None:
+        """The type of the fewest bits in which the kernel reads a constant packed; None where it does not."""
+        if tensor.data is None or tensor.bits is None or operand not in self.packs or not tensor.data.size:
+            return None
+        ends = int(tensor.data.min()), int(tensor.data.max())
+        return next((t for t in PACKED if t in self.types[operand] and t.bits <= tensor.bits and t.holds(*ends)), None)
+
+    def stored(self, operand: str, tensor: Tensor, node: Node) -> tuple[np.ndarray, DType] | None:
+        """A constant operand as the kernel wants it stored, and the type of that; None where it does not want it."""
+        assert tensor.data is not None
+        layout, packing = self.layouts.get(operand), self.packing(operand, tensor)
+        array = tensor.data if layout is None else layout.encode(tensor.data, node)
+        if array is None:
+            return None
+        return (array, DType.of(array.dtype)) if packing is None else (pack(array, packing), packing)
 
     def slots(self, scratch: str, is_double: bool) -> int:
         """How many pieces of scratch memory of a name there are, where two tiles may be under way."""

@@ -252,18 +252,19 @@ class _Assembler:
         """A name for a buffer: the tensor's own, or where that is too long the one of a layer that uses it, and of the operand."""
         return self.names.unique(*user if user[0] and not is_short(tensor.name) else (tensor.name, ""))
 
-    def _constant(self, tensor: Tensor, stored: np.ndarray, memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
-        """The buffer of a constant, created at first use; ``reader`` are a node and one of its operands."""
-        key = (memory, stored.dtype.str, stored.shape, stored.tobytes())
+    def _constant(self, tensor: Tensor, form: tuple[np.ndarray, DType], memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
+        """The buffer of a constant as it is stored, created at first use; ``reader`` are a node and one of its operands."""
+        stored, dtype = form
+        key = (memory, dtype.value, stored.shape, stored.tobytes())
         if key not in self.constants:
             name = self._named(tensor, reader)
-            self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, DType.of(stored.dtype), stored.shape, stored, memory)
+            self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, dtype, stored.shape, stored, memory)
             self.constants[key] = name
         return self.constants[key]
 
     def _locate(self, tensor: Tensor) -> Operand:
         if tensor.data is not None and tensor.name not in self.where:
-            return Operand(self._constant(tensor, tensor.data), Access.dense(tensor.shape))
+            return Operand(self._constant(tensor, (tensor.data, tensor.dtype)), Access.dense(tensor.shape))
         if tensor.name not in self.where and tensor.name in self.placed:
             return self._output(tensor)  # a container, whose parts were written one by one
         if tensor.elements == 0 and tensor.name not in self.where:
@@ -304,13 +305,12 @@ class _Assembler:
             if tensor is None:
                 continue
             if tensor.data is not None:
-                array = _encoded(kernel, node, name, tensor.data)
-                if array is None:
+                form = kernel.stored(name, tensor, node)
+                if form is None:
                     continue
-                stored[name] = array
-                operands[name] = Operand(
-                    self._constant(tensor, array, kernel.resident.get(name, ""), (node.name, name)), Access.dense(array.shape)
-                )
+                stored[name] = form[0]
+                buffer = self._constant(tensor, form, kernel.resident.get(name, ""), (node.name, name))
+                operands[name] = Operand(buffer, Access.dense(form[0].shape))
             else:
                 operands[name] = self._readable(kernel, name, tensor)
         copies: list[Node] = []
@@ -363,10 +363,11 @@ class _Assembler:
         moving = {name: place for name, tensor, place in operands if place is not None and (tensor is None or tensor.data is None)}
         if not all(_follows(kernel, name, place.access) for name, place in moving.items()):
             return None
-        encoded = {name: _encoded(kernel, node, name, t.data) for name, t, _ in operands if t is not None and t.data is not None}
-        stored = {name: array for name, array in encoded.items() if array is not None}
+        forms = {name: kernel.stored(name, t, node) for name, t, _ in operands if t is not None and t.data is not None}
+        stored = {name: form for name, form in forms.items() if form is not None}
         try:
-            geometry, loose = self._grown(kernel, node, names, bound_geometry(kernel, node, stored))
+            bound = bound_geometry(kernel, node, {name: array for name, (array, _) in stored.items()})
+            geometry, loose = self._grown(kernel, node, names, bound)
         except ValueError:
             return None
         variant = Call(call.name, node, kernel, geometry, moving, {})
@@ -376,7 +377,7 @@ class _Assembler:
         for name, tensor, _ in operands:
             if tensor is not None and name in stored:
                 place = self._constant(tensor, stored[name], kernel.resident.get(name, ""))
-                every[name] = Operand(place, Access.dense(stored[name].shape))
+                every[name] = Operand(place, Access.dense(stored[name][0].shape))
             elif name in moving:
                 every[name] = moving[name]
         return replace(variant, operands=every, scratch=self._scratch(call.name, node, kernel, geometry))
@@ -410,12 +411,6 @@ class _Assembler:
         if _follows(kernel, name, place.access):
             return place
         return self._locate(self._dense_copy(tensor))
-
-
-def _encoded(kernel: Kernel, node: Node, name: str, data: np.ndarray) -> np.ndarray | None:
-    """A constant operand as the kernel wants it stored; None where it does not."""
-    layout = kernel.layouts.get(name)
-    return data if layout is None else layout.encode(data, node)
 
 
 def _follows(kernel: Kernel, operand: str, access: Access) -> bool:

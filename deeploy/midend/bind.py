@@ -16,9 +16,9 @@ from deeploy.errors import NoKernelError, UnsupportedError, shorten
 from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
-from deeploy.graph.kernel import Kernel, Layout
+from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import Node, Tensor
+from deeploy.graph.nodes import BITS, Node, Tensor
 from deeploy.graph.types import DType
 
 
@@ -45,7 +45,8 @@ def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
             "Convert it to float32, int8, uint8, int16, int32 or int64.",
         ) from error
     shape = data.shape if data is not None else tensor.shape
-    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data)
+    bits = node.attrs.get(BITS) if data is not None and element.bits == 8 else None
+    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, bits)
 
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:
@@ -75,7 +76,7 @@ def mismatch(kernel: Kernel, node: Node) -> list[str]:
                 problems.append(f"input {name}")
             continue
         accepted = kernel.types.get(name, epilogue.TYPES.get(name))
-        if accepted is not None and tensor.dtype not in accepted:
+        if accepted is not None and tensor.dtype not in accepted and kernel.packing(name, tensor) is None:
             problems.append(f"{name} of type {' or '.join(sorted(t.value for t in accepted))}, not {tensor.dtype.value}")
         if name in kernel.constants and tensor.data is None:
             problems.append(f"constant {name}")
@@ -90,7 +91,7 @@ def declarations(kernels: Sequence[Kernel], node: Node) -> Iterator[tuple[tuple[
     """What the kernels that can run a node declare of it: operand names, inputs first, the nest, and how constants are stored."""
     for kernel in kernels:
         names = operand_names(kernel, node) if kernel.op == node.op and not mismatch(kernel, node) else None
-        if names is not None:
+        if names is not None and not kernel.packs:  # which others widen
             yield (*names, *kernel.outputs), kernel.nest(node), kernel.layouts
 
 
@@ -110,7 +111,7 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
         attempts = [(mismatch(kernel, node), kernel) for kernel in candidates]
         fitting = [kernel for problems, kernel in attempts if not problems]
         if fitting:
-            chosen.append(tuple(fitting))
+            chosen.append(_packing(fitting))
             continue
         found = ", ".join(str(t) for t in node.inputs if t is not None) + " -> " + ", ".join(map(str, node.outputs))
         what = f"{shorten(node.name)} ({shorten(node.op)}): {found}"
@@ -128,6 +129,14 @@ def select(kernels: Sequence[Kernel], nodes: Sequence[Node], off: Sequence[Kerne
             "Change the model or its types (--input-type, --dialect), or give the target such a kernel (docs/kernels.md).",
         )
     return chosen
+
+
+def _packing(fitting: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels without those that widen constants of few bits, on engines whose first one reads them packed."""
+    firsts: dict[str, Kernel] = {}
+    for kernel in fitting:
+        firsts.setdefault(kernel.engine, kernel)
+    return tuple(kernel for kernel in fitting if kernel.packs or not firsts[kernel.engine].packs)
 
 
 def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) -> Geometry:
@@ -172,7 +181,7 @@ def custom_type(kernels: Sequence[Kernel], node: gs.Node) -> DType | None:
         names = [name.rstrip("?") for name in kernel.inputs]
         if kernel.op != node.op or len(node.inputs) > len(names):
             continue
-        accepted = (kernel.types.get(n, frozenset(DType)) for n in names)
+        accepted = (kernel.types.get(n, ANY) for n in names)
         if all(DType.of(t.dtype) in types for t, types in zip(node.inputs, accepted, strict=False) if not t.is_empty()):
             results = kernel.types.get(kernel.outputs[0], frozenset())
             return next(iter(results)) if len(results) == 1 else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import INTEGERS, Kept, Layout, Operator, Row, Stored, Tiling, permuted, types
-from deeploy.graph.nest import Map, Nest, parallel, reduction
+from deeploy.graph.nest import Map, Nest, encoded, parallel, reduction
 from deeploy.graph.nodes import Attributes, Node
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
 from deeploy.operators.matmul import exact_product
@@ -129,6 +129,10 @@ def _channels(*axes: int) -> Layout:
 # How a kernel may want constant weights of a ``Conv`` stored: parts of its row.
 OUTPUTS_FIRST = Stored(nest=nest(lambda k, c, fh, fw: Map(k, fh, fw, c)), layouts={"w": permuted(0, 2, 3, 1)})  # [K,FH,FW,C/g]
 OUTPUTS_LAST = Stored(nest=nest(lambda k, c, fh, fw: Map(fh, fw, c, k)), layouts={"w": permuted(2, 3, 1, 0)})  # [FH,FW,C/g,K]
+PACKED_FILTERS = Stored(  # [K,bytes of FH,FW,C/g]
+    nest=nest(lambda k, c, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw, c) for dim in e.affine().dims()]))),
+    layouts={"w": Layout(lambda w, node: np.ascontiguousarray(w.transpose(0, 2, 3, 1).reshape(len(w), -1)))},
+)
 DEPTHWISE_LAST = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(fh, fw, k)), layouts={"w": _channels(1, 2, 0)})  # [FH,FW,K]
 DEPTHWISE_COLUMNS = Stored(nest=depthwise_nest(lambda k, fh, fw: Map(k, fw, fh)), layouts={"w": _channels(0, 2, 1)})  # [K,FW,FH]
 

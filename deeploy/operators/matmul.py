@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Stored, Tiling, types
+from deeploy.graph.kernel import INTEGERS, Layout, Operator, Row, Stored, Tiling, packed, types
 from deeploy.graph.nest import Dim, Map, Nest, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.operators.accumulate import INTEGER_STAGES, Ends, products, stored_whole, sums, values
@@ -53,6 +53,7 @@ def _rows_last(array: np.ndarray, node: Node) -> np.ndarray:
 
 # How a kernel may want a constant b stored: parts of its row.
 ROWS_LAST = Stored(nest=nest("rows"), constants=("b",), layouts={"b": Layout(_rows_last)})  # [...,N,K]
+PACKED_ROWS = Stored(nest=packed(nest("rows"), "b"), constants=("b",), layouts={"b": Layout(_rows_last)})  # [...,N,bytes of K]
 COLUMNS_LAST = Stored(nest=nest("columns"), constants=("b",), layouts={"b": Layout(_columns_last)})  # [...,K,N]
 
 

@@ -1,6 +1,10 @@
 #include "conv2d_dot.h"
 
 #define DOT_T W_T
+#ifdef W_BITS
+#define DOT_BITS W_BITS
+#define DOT_IS_SIGNED W_IS_SIGNED
+#endif
 #include "dot.h"
 
 static inline void widen(const X_T *restrict x, int count, int16_t *restrict vector) {
@@ -72,7 +76,8 @@ static inline void position(const struct conv2d_dot *k, const X_T *image, int ih
                 gather(k, image, ih, iw, &from, end - begin, vector);
             else if (first == 0)
                 gather_window(k, image, ih, iw, vector);
-            dots(acc, vector, (const W_T *)k->w + channel * depth + begin, depth, end - begin, filters);
+            dots(acc, vector, (const W_T *)k->w + channel * units(depth) + begin / PER_UNIT, units(depth), end - begin,
+                 filters);
         }
         finish_row(acc, y + channel, &k->epilogue, channel, filters);
     }

@@ -1,5 +1,5 @@
 /* Convolution of a channels-last image, in groups, on 8-bit integers. Weights are stored [groups * filters, kernel_h,
- * kernel_w, channels]. */
+ * kernel_w, channels], or as the packed bytes of such filters. */
 #ifndef DEEPLOY_CONV2D_DOT_H
 #define DEEPLOY_CONV2D_DOT_H
 

@@ -1,6 +1,10 @@
 #include "matmul_dot.h"
 
 #define DOT_T B_T
+#ifdef B_BITS
+#define DOT_BITS B_BITS
+#define DOT_IS_SIGNED B_IS_SIGNED
+#endif
 #include "dot.h"
 
 /* One row of y. The zero point of b is taken off at the end, as b_zero_point * sum(a - a_zero_point). */
@@ -18,7 +22,7 @@ static inline void row(const struct matmul_dot *k, const A_T *a, const B_T *b, Y
             if (k->b_zero_point != 0) {
                 for (int i = 0; i < depth; i++) sum += vector[i];
             }
-            dots(acc, vector, b + first * k->b_column + begin, k->b_column, depth, columns);
+            dots(acc, vector, b + first * k->b_column + begin / PER_UNIT, k->b_column, depth, columns);
         }
         if (k->b_zero_point != 0) {
             for (int j = 0; j < columns; j++) acc[j] -= sum * k->b_zero_point;

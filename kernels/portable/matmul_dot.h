@@ -13,7 +13,7 @@ struct matmul_dot {
     int a_batch[4], b_batch[4], y_batch[4]; /* their strides in elements; 0 where the operand is broadcast */
     int rows, columns, depth;
     int a_row, a_depth; /* strides in elements */
-    int b_column;       /* from one column of b to the next; its elements are dense */
+    int b_column;       /* from one column of b to the next, in elements, or bytes of packed ones; they are dense */
     int y_row;          /* columns of y are dense */
     int a_zero_point, b_zero_point;
     struct epilogue epilogue;

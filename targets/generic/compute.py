@@ -9,6 +9,7 @@ from deeploy.target import BYTES, Kernel, Need, Node, Operator, Tiling, types
 LONG = 48  # below this, loops over neighbouring outputs were measured to be faster than inner products
 DENSE: Need = (conv.is_dense, "one group")
 WEIGHTS = types("s8", "u8", "s16")  # of inner products with bytes
+FEW = types("s2", "u2", "s4", "u4")
 
 
 def _long(node: Node) -> bool:
@@ -66,7 +67,19 @@ _ON_BOTH = (
     _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
 )
 
+_PACKED_GROUPED = _GROUPED.variant(
+    "conv2d_packed_grouped",
+    (lambda node: conv.window(node).channels > 1, "several input channels in a group"),  # others have few weights
+    source="portable/conv2d_dot.c",
+    types={"x": BYTES, "w": FEW},
+    **conv.PACKED_FILTERS,
+)
+
+# Where constants have few bits, those come first that read them packed.
 KERNELS: tuple[Kernel, ...] = (
+    _PACKED_GROUPED.variant("conv2d_packed", accepts=_GROUPED.accepts, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
+    _PACKED_GROUPED,
+    _MATMUL.variant("matmul_packed", source="portable/matmul_dot.c", types={"a": BYTES, "b": FEW}, **matmul.PACKED_ROWS),
     _DEPTHWISE,
     _DOT_GROUPED.variant("conv2d_dot", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
     _DOT_GROUPED,

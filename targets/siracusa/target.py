@@ -42,7 +42,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *GENERIC.computing, *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *(kernel for kernel in GENERIC.computing if not kernel.packs), *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

@@ -17,6 +17,7 @@ CORE = "core"
 RESULTS = types("s8", "u8", "s32")
 PORTABLE = load("generic")
 GENERIC = tuple(replace(kernel, cores=()) for kernel in PORTABLE.computing)
+PACKED = tuple(kernel for kernel in GENERIC if kernel.packs)  # weights of few bits stay so in flash
 
 
 def _has_plain_rows(node: Node) -> bool:
@@ -66,7 +67,7 @@ def target(name: str, part: str, options: dict[str, str]) -> Target:
         engines=(Engine(CORE, "TCM"),),
         timing=load_timing(HERE / "timing.toml"),
         default_memory="FLASH",
-        kernels=(DEPTHWISE, DENSE, CONV, MATMUL, *GENERIC),
+        kernels=(*PACKED, DEPTHWISE, DENSE, CONV, MATMUL, *(kernel for kernel in GENERIC if kernel not in PACKED)),
         passes=passes(),
         kernel_folders=(HERE / "kernels", resource("kernels")),
         template_folders=(HERE / "templates", resource("templates")),
