@@ -112,7 +112,7 @@ def loop(walk: Walk, node: onnx.NodeProto) -> None:
     collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     number = 0
     while going and (most is None or number < most):
-        _spend(walk, node, body)
+        walk.spend(node, 1 + len(body.node))
         given = [_constant(walk, node, "round", np.int64(number)), _constant(walk, node, "condition", np.bool_(True)), *carried]
         results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
         _into(walk, body, given, results)
@@ -139,7 +139,7 @@ def scan(walk: Walk, node: onnx.NodeProto) -> None:
     (length,) = lengths
     collected: list[list[str]] = [[] for _ in body.output[plan.carried :]]
     for number in range(length):
-        _spend(walk, node, body)
+        walk.spend(node, 1 + len(body.node))
         parts = [_part(walk, node, entry, number, length) for entry in zip(sources, axes, plan.input_reversed, strict=True)]
         results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
         _into(walk, body, [*carried, *parts], results)
@@ -200,16 +200,6 @@ def _constant(walk: Walk, node: onnx.NodeProto, label: str, value: np.generic | 
 
 def _hand_on(walk: Walk, names: Sequence[str], results: Sequence[str]) -> None:
     walk.over(helper.make_node("Identity", [name], [result]) for name, result in zip(names, results, strict=False) if result)
-
-
-def _spend(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto) -> None:
-    """Count the nodes of one more round."""
-    walk.unrolled += 1 + len(body.node)
-    if walk.unrolled > walk.budget:
-        raise UnsupportedError(
-            f"{describe(node)} takes more than {walk.budget} nodes when its rounds stand one behind the other",
-            f"allow more: --unroll {10 * walk.budget}, or export the model with a shorter loop",
-        )
 
 
 CONTROL: Mapping[str, Callable[[Walk, onnx.NodeProto], None]] = {"If": choose, "Loop": loop, "Scan": scan}

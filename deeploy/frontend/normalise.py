@@ -180,7 +180,6 @@ _STANDARD: dict[str, Rule] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), softmax),
 }
 _MICROSOFT: dict[str, Rule] = {
-    "FusedConv": windows.convolution,
     "QLinearAveragePool": windows.pool,
     "QLinearReduceMean": regions.reduction,
     "QLinearConcat": regions.concat,

@@ -91,24 +91,36 @@ SAME_AS_INPUT = frozenset(
     {("", op) for op in DIALECT_OPS - {"IntegerDiv", "IntegerMean"}}
     | {("", op) for op in ("GroupNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")}
     | {(QONNX, op) for op in QONNX_OPS}
-    | {
-        (MICROSOFT, op)
-        for op in ("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
-    }
+    | {(MICROSOFT, op) for op in ("Gelu", "QuickGelu")}
 )
 
 # Operators that take their shapes from a standard one: its name, and which inputs are passed to it; quantised ones aside.
 _LIKE_STANDARD: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {
     ("", "IntegerDiv"): ("Div", (0, 1)),
     ("", "IntegerMean"): ("ReduceMean", (0,)),
-    (MICROSOFT, "FusedConv"): ("Conv", (0, 1)),
-    (MICROSOFT, "FusedGemm"): ("Gemm", (0, 1)),
 }
 
+# Operators of com.microsoft that are taken apart where the model is read (``deeploy.frontend.expand``).
+MICROSOFT_EXPANDED = frozenset(
+    [
+        *(
+            "Attention",
+            "BiasGelu",
+            "DynamicQuantizeLSTM",
+            "DynamicQuantizeMatMul",
+            "EmbedLayerNormalization",
+            "FastGelu",
+            "FusedConv",
+            "FusedGemm",
+        ),
+        *("FusedMatMul", "GroupQueryAttention", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "QAttention"),
+        *("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    ]
+)
 MICROSOFT_OPS = frozenset(
     {op for domain, op in SAME_AS_INPUT | _LIKE_STANDARD.keys() if domain == MICROSOFT}
     | {op for op in QUANTISED if not onnx.defs.has(op)}
-    | {"FusedMatMul"}
+    | MICROSOFT_EXPANDED
 )
 
 # Attributes of other vendors' operators that may be absent, where no standard operator says so.

@@ -22,7 +22,6 @@ from deeploy.errors import ModelError, shorten
 from deeploy.frontend.schemas import SAME_AS_INPUT, Attributes, Signature, like_standard, signature
 from deeploy.frontend.structure import describe
 
-_SUM_OUTPUT = 3  # of the norms of a sum: the sum itself
 _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the inference
 
 # Older definitions count windows that start in the padding at the end, which no implementation computes.
@@ -71,9 +70,8 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     if not domain and node.op_type in _BROADCAST:
         version = max(version, _BROADCAST_VERSION)
     if key in SAME_AS_INPUT and first is not None:
-        same = Value(first.dtype, tuple(first.shape))
-        return [same, *(same if i == _SUM_OUTPUT and node.op_type.startswith("Skip") else Value() for i in range(1, len(node.output)))]
-    if (key == ("", "Gemm") and first is not None and len(first.shape) > 2) or key == ("com.microsoft", "FusedMatMul"):
+        return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
+    if key == ("", "Gemm") and first is not None and len(first.shape) > 2:
         return [_batched_gemm(node, attributes, inputs)]
     like = like_standard(domain, node.op_type, len(inputs))
     if like is not None:
@@ -93,7 +91,7 @@ def _qgemm_type(inputs: Inputs) -> np.dtype[np.generic]:
 
 
 def _batched_gemm(node: onnx.NodeProto, attributes: Attributes, inputs: Inputs) -> Value:
-    """The dialect's Gemm with leading batch axes in A, FusedMatMul: a product whose operands may have their last two axes swapped."""
+    """The dialect's Gemm with leading batch axes in A: a product whose operands may have their last two axes swapped."""
     a, b = inputs[0], inputs[1] if len(inputs) > 1 else None
     if a is None or b is None or len(b.shape) < 2:
         raise ModelError(f"{describe(node)} multiplies tensors of fewer than two axes", "check the shapes of its inputs")

@@ -17,6 +17,7 @@ from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.branches import Names
 from deeploy.frontend.control import CONTROL
+from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
 from deeploy.frontend.schemas import FALLBACK, VENDORS, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
@@ -61,6 +62,7 @@ def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto)
     if is_control(node):
         CONTROL[node.op_type](state, node)
         return
+    place = len(state.flat)
     state.flat.append(node)
     inputs = [state.tensors[name] if name else None for name in node.input]
     while inputs and inputs[-1] is None:
@@ -78,6 +80,9 @@ def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto)
         arrays = [None if tensor is None else _known(tensor) for tensor in inputs]
         for name, array in zip(node.output, evaluate(node, attributes, arrays, values, state.version), strict=True):
             state.tensors[name] = gs.Constant(name, array)
+        return
+    if expand(state, node, domain, attributes, [None if v.static_shape is None else tuple(v.static_shape) for v in values or ()]):
+        del state.flat[place]
         return
     made = gs.Node(
         node.op_type, _node_name(state, node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain

@@ -41,6 +41,7 @@ _CORRECT = "correct the model, or export it again"
 _BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
 
 INT, FLOAT, INTS, FLOATS = AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS
+STRING, STRINGS = AttributeProto.STRING, AttributeProto.STRINGS
 # What an attribute has to be, as a message says it, the type of its values, and whether it is a list of these.
 _KINDS: Mapping[int, tuple[str, type | tuple[type, ...], bool]] = {
     INT: ("a whole number", int, False),
@@ -63,8 +64,8 @@ _REDUCTIONS = ("none", "mean", "sum", "add", "mul", "max", "min")
 CHOICES: Mapping[tuple[str, str], Sequence[str]] = {
     **{(op, "auto_pad"): _AUTO_PAD for op in ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")},
     **{(op, "auto_pad"): _AUTO_PAD for op in ("FusedConv", "QLinearAveragePool")},
-    **{(op, "direction"): _DIRECTIONS for op in ("GRU", "LSTM", "RNN")},
-    **{(op, "activations"): _ACTIVATIONS for op in ("GRU", "LSTM", "RNN")},
+    **{(op, "direction"): _DIRECTIONS for op in ("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN")},
+    **{(op, "activations"): _ACTIVATIONS for op in ("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN")},
     **{(op, "activation"): (*_ACTIVATIONS, "Clip", "HardSwish") for op in ("FusedConv", "FusedGemm")},
     **{(op, "round_mode"): ("up", "down", "nearest") for op in ("Cast", "CastLike")},
     **{(op, "mode"): ("DCR", "CRD") for op in ("DepthToSpace", "SpaceToDepth")},
@@ -127,6 +128,48 @@ _DIALECT: Mapping[str, Own] = {
     "IntegerDiv": Own((2, 2), dict.fromkeys(("Delta", "eps", "eta"), _WIDE)),
     "IntegerMean": Own((1, 2), optional={"axes": INTS}),
 }
+_HEADS = {"num_heads": (1, 2**15)}
+_WINDOW = {"auto_pad": STRING, "dilations": INTS, "group": INT, "kernel_shape": INTS, "pads": INTS, "strides": INTS}
+_ATTENTION = {"do_rotary": INT, "mask_filter_value": FLOAT, "past_present_share_buffer": INT, "scale": FLOAT, "unidirectional": INT}
+_GROUPED = {"do_rotary": INT, "local_window_size": INT, "rotary_interleaved": INT, "scale": FLOAT, "smooth_softmax": INT, "softcap": FLOAT}
+_BITS = {"K": (1, 2**31 - 1), "N": (1, 2**31 - 1), "bits": (2, 8), "block_size": (16, 2**16)}
+_ALPHAS = {f"activation_{name}": FLOAT for name in ("alpha", "beta", "gamma")}
+_MICROSOFT_EXPANDED: Mapping[str, Own] = {
+    "Attention": Own((2, 7), _HEADS, {**_ATTENTION, "qkv_hidden_sizes": INTS, "rotary_embedding_dim": INT}, rank=3),
+    "BiasGelu": Own((2, 2)),
+    "DynamicQuantizeLSTM": Own(
+        (1, 12),
+        {"hidden_size": (1, 2**31 - 1)},
+        {
+            "activations": STRINGS,
+            **dict.fromkeys(("activation_alpha", "activation_beta"), FLOATS),
+            "clip": FLOAT,
+            "direction": STRING,
+            "input_forget": INT,
+        },
+        rank=3,
+    ),
+    "DynamicQuantizeMatMul": Own((3, 5), rank=2),
+    "EmbedLayerNormalization": Own((1, 9), optional={"epsilon": FLOAT, "mask_index_type": INT}, rank=2),
+    "FastGelu": Own((1, 2)),
+    "FusedConv": Own((2, 4), optional={**_WINDOW, "activation": STRING, "activation_params": FLOATS}, rank=3),
+    "FusedGemm": Own(
+        (2, 3), optional={"activation": STRING, **_ALPHAS, "alpha": FLOAT, "beta": FLOAT, "transA": INT, "transB": INT}, rank=2
+    ),
+    "FusedMatMul": Own((2, 2), optional={"alpha": FLOAT, "transA": INT, "transB": INT, "transBatchA": INT, "transBatchB": INT}, rank=2),
+    "GroupQueryAttention": Own((1, 14), {**_HEADS, "kv_num_heads": (1, 2**15)}, _GROUPED, rank=3),
+    "MatMulIntegerToFloat": Own((4, 7), rank=2),
+    "MatMulNBits": Own((3, 6), _BITS, {"accuracy_level": INT}, rank=1),
+    "MultiHeadAttention": Own((1, 10), _HEADS, {"mask_filter_value": FLOAT, "scale": FLOAT, "unidirectional": INT}, rank=3),
+    "QAttention": Own((5, 9), _HEADS, _ATTENTION, rank=3),
+    "RotaryEmbedding": Own(
+        (4, 4),
+        optional=dict.fromkeys(("interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim"), INT) | {"scale": FLOAT},
+        rank=3,
+    ),
+    "SkipLayerNormalization": Own((3, 5), optional={"epsilon": FLOAT}, rank=1),
+    "SkipSimplifiedLayerNormalization": Own((3, 4), optional={"epsilon": FLOAT}, rank=1),
+}
 _MICROSOFT: Mapping[str, Own] = {
     "QLinearAdd": Own((7, 8)),
     "QLinearMul": Own((7, 8)),
@@ -138,15 +181,9 @@ _MICROSOFT: Mapping[str, Own] = {
     "QLinearAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
     "QLinearGlobalAveragePool": Own((4, 5), optional={"channels_last": INT}, rank=3),
     "QLinearReduceMean": Own((4, 5), optional={"axes": INTS}),
-    "FusedConv": Own((2, 4), optional={"activation_params": FLOATS}, rank=3),
-    "FusedGemm": Own((2, 3), optional={"activation_alpha": FLOAT}),
-    "FusedMatMul": Own((2, 2), optional={"alpha": FLOAT, "transA": INT, "transB": INT, "transBatchA": INT, "transBatchB": INT}),
     "Gelu": Own((1, 1)),
-    "FastGelu": Own((1, 2)),
     "QuickGelu": Own((1, 1), optional={"alpha": FLOAT}),
-    "BiasGelu": Own((2, 2)),
-    "SkipLayerNormalization": Own((3, 5), optional={"epsilon": FLOAT}, rank=1),
-    "SkipSimplifiedLayerNormalization": Own((3, 4), optional={"epsilon": FLOAT}, rank=1),
+    **_MICROSOFT_EXPANDED,
 }
 OWN: Mapping[tuple[str, str], Own] = {
     **{("", op): own for op, own in _DIALECT.items()},

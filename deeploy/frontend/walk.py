@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy.errors import UnsupportedError
 from deeploy.frontend.branches import Names
 from deeploy.frontend.shapes import Value
-from deeploy.frontend.structure import reads
+from deeploy.frontend.structure import describe, reads
 
 CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
 MOST_UNROLLED = 10_000  # nodes of the rounds of loops, where no option says another number
@@ -52,3 +53,16 @@ class Walk:
         self.read.update(name for node in nodes for name in reads(node))
         for node in nodes:
             self.step(self, node)
+
+    def spend(self, node: onnx.NodeProto, nodes: int) -> None:
+        """Count nodes that a loop becomes.
+
+        Raises:
+            UnsupportedError: they are more than the budget.
+        """
+        self.unrolled += nodes
+        if self.unrolled > self.budget:
+            raise UnsupportedError(
+                f"{describe(node)} takes more than {self.budget} nodes when its rounds stand one behind the other",
+                f"allow more: --unroll {10 * self.budget}, or export the model with a shorter loop",
+            )

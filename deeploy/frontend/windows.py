@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend.rules import Context, Result, broken, describe, integer, integers
 
-WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+WEIGHT_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _COUNTING = ("AveragePool", "QLinearAveragePool")
 
 

@@ -154,7 +154,19 @@ def _contributed() -> Iterator[onnx.ModelProto]:
     yield sample("QLinearGlobalAveragePool", [*image, *_QUANT], domain=MS, channels_last=0)
     yield sample("QLinearReduceMean", [*image, *_QUANT], domain=MS, axes=[2, 3], keepdims=1)
     yield sample("FusedConv", [IMAGE, w(2, 2, 3, 3), w(2)], domain=MS, group=1, activation="Relu", activation_params=[0.1], **_WINDOW)
-    yield sample("FusedGemm", [X, w(3, 4), w(4)], domain=MS, alpha=1.0, beta=1.0, transA=0, transB=0, activation="Relu")
+    yield sample(
+        "FusedGemm",
+        [X, w(3, 4), w(4)],
+        domain=MS,
+        alpha=1.0,
+        beta=1.0,
+        transA=0,
+        transB=0,
+        activation="Relu",
+        activation_alpha=0.1,
+        activation_beta=0.2,
+        activation_gamma=0.3,
+    )
     yield sample("FusedMatMul", [X, w(3, 4)], domain=MS, alpha=1.0, transA=0, transB=0, transBatchA=0, transBatchB=0)
     yield from (sample(op, [X], domain=MS) for op in ("Gelu", "FastGelu", "QuickGelu"))
     yield sample("BiasGelu", [X, w(3)], domain=MS)
@@ -166,10 +178,39 @@ def _contributed() -> Iterator[onnx.ModelProto]:
     yield sample("SimplifiedLayerNormalization", [X, w(3)], axis=-1, epsilon=1e-5)
 
 
+def _of_transformers() -> Iterator[onnx.ModelProto]:
+    rows, mask, flags = (1, 2, 16), (((1, 2)), np.int32), {"mask_filter_value": -10000.0, "scale": 0.5, "unidirectional": 1}
+    old = {"do_rotary": 0, "past_present_share_buffer": 0, "num_heads": 2}
+    yield sample(
+        "Attention", [rows, w(16, 48), w(48), mask], domain=MS, qkv_hidden_sizes=[16, 16, 16], rotary_embedding_dim=0, **flags, **old
+    )
+    bytes_ = [(rows, U8), w(16, 48).astype(I8), w(48), S, S, mask, np.array(3, U8), np.array(0, I8)]
+    yield sample("QAttention", bytes_, domain=MS, **flags, **old)
+    yield sample("MultiHeadAttention", [rows, rows, rows, w(48), mask], domain=MS, num_heads=2, **flags)
+    groups = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "rotary_interleaved": 0, "local_window_size": 2, "smooth_softmax": 0}
+    counts = [np.array([1], np.int32), np.array(2, np.int32)]
+    yield sample(
+        "GroupQueryAttention", [(1, 2, 32), None, None, None, None, *counts, w(4, 4), w(4, 4)], domain=MS, scale=0.5, softcap=1.0, **groups
+    )
+    turns = {"interleaved": 0, "is_packed_batching": 0, "num_heads": 2, "rotary_embedding_dim": 8, "scale": 1.0}
+    yield sample("RotaryEmbedding", [rows, ((1, 2), I64), w(4, 4), w(4, 4)], domain=MS, **turns)
+    ids, tables = ((1, 2), np.int32), [w(5, 8), w(4, 8), w(2, 8), w(8), w(8)]
+    yield sample("EmbedLayerNormalization", [ids, ids, *tables], domain=MS, epsilon=1e-5, mask_index_type=0)
+    packed = np.arange(40, dtype=U8).reshape(5, 1, 8)
+    yield sample("MatMulNBits", [(2, 16), packed, np.full(5, 0.1, F)], domain=MS, K=16, N=5, bits=4, block_size=16, accuracy_level=0)
+    yield sample("DynamicQuantizeMatMul", [X, w(3, 4).astype(I8), S], domain=MS)
+    yield sample("MatMulIntegerToFloat", [(X, U8), w(3, 4).astype(I8), S, S, np.array(3, U8)], domain=MS)
+    weights = [w(1, 2, 8).astype(I8), w(1, 2, 8).astype(I8)]
+    quantised = [np.full(1, 0.1, F), np.zeros(1, I8)] * 2
+    gates = {"hidden_size": 2, "direction": "forward", "input_forget": 0, "clip": 0.0, "activations": ["Sigmoid", "Tanh", "Tanh"]}
+    empty = {"activation_alpha": [0.0], "activation_beta": [0.0]}
+    yield sample("DynamicQuantizeLSTM", [(3, 1, 2), *weights, None, None, None, None, None, *quantised], domain=MS, **gates, **empty)
+
+
 def models() -> dict[str, onnx.ModelProto]:
     """Every sample by a name of its own."""
     found: dict[str, onnx.ModelProto] = {}
-    for model in (*_standard(), *_moved(), *_dialect(), *_contributed()):
+    for model in (*_standard(), *_moved(), *_dialect(), *_contributed(), *_of_transformers()):
         base = f"{model.graph.node[0].domain}{model.graph.node[0].op_type}"
         found[base if base not in found else f"{base} {len(found)}"] = model
     return found

@@ -27,7 +27,6 @@ SAMPLES = nodes.models()
 # Operators without a kernel, which are damaged all the same.
 NO_KERNEL = {
     *("LpPool", "Hardmax", "TopK", "GatherElements", "ScatterElements", "LRN", "LSTM", "GRU", "OneHot"),
-    *("FusedConv", "FusedGemm"),
 }
 FREE_TEXTS = {  # nothing in C is named after them
     *(("Constant", name) for name in ("value_string", "value_strings")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from deeploy.frontend.lower import (
     chains,
     contractions,
-    contrib,
     decompose,
     dialect,
     dynamic,
@@ -36,7 +35,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
     """
-    spelling = (qonnx.PASS, contrib.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
+    spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
     return (
         qoperator.PASS,
         dialect.PASS,

@@ -1,0 +1,151 @@
+"""Products and layers of com.microsoft: quantised in blocks or at run time, with activations and norms that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from deeploy.frontend.expand.builder import Builder, Operand
+
+
+def to_float(b: Builder, x: Operand, weights: Operand, scale: Operand, zero: Operand | None, weight_zero: Operand | None) -> Operand:
+    """A product of integers, in floats: ``scale`` is that of both together."""
+    sums = b.op("MatMulInteger", x, weights, zero, weight_zero)
+    return sums.cast(np.float32) * scale
+
+
+def matmul_to_float(b: Builder) -> Operand:
+    """MatMulIntegerToFloat."""
+    x, weights, x_scale, scale = (b.needed(position) for position in range(4))
+    return _biased(to_float(b, x, weights, x_scale * scale, b.input(4), b.input(5)), b.input(6))
+
+
+def _biased(x: Operand, bias: Operand | None) -> Operand:
+    return x if bias is None else x + bias
+
+
+def dynamic_matmul(b: Builder) -> Operand:
+    """DynamicQuantizeMatMul: the left matrix is quantised by its extremes."""
+    x, step, zero = b.several("DynamicQuantizeLinear", 3, b.needed(0))
+    return _biased(to_float(b, x, b.needed(1), step * b.needed(2), zero, b.input(3)), b.input(4))
+
+
+def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """``count`` numbers of some bits along the last axis, of which every byte holds several, the lowest bits first."""
+    each = 8 // bits
+    parts = np.stack([(packed >> (bits * i)) & ((1 << bits) - 1) for i in range(each)], axis=-1)
+    return parts.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+def block_matmul(b: Builder) -> Operand:
+    """MatMulNBits: weights of few bits, with a scale and a zero point for every block of a column."""
+    columns, rows, bits, size = (b.integer(name, default) for name, default in (("N", 0), ("K", 0), ("bits", 4), ("block_size", 32)))
+    packed, scales = b.constant_input(1), b.constant_input(2)
+    if packed is None or scales is None or bits not in (2, 4, 8) or b.input(4) is not None:
+        raise b.refused(f"has weights of {bits} bits, or reorders them", "quantise to 2, 4 or 8 bits without g_idx")
+    blocks = -(-rows // size)
+    values = unpacked(packed.reshape(columns, blocks, -1), bits, size).astype(np.float32)
+    zeros = b.constant_input(3)
+    if zeros is None:
+        centre = np.full((columns, blocks), 2 ** (bits - 1), np.float32)
+    elif zeros.dtype == np.uint8:
+        centre = unpacked(zeros.reshape(columns, -1), bits, blocks).astype(np.float32)
+    else:
+        centre = zeros.reshape(columns, blocks).astype(np.float32)
+    real = (values - centre[..., None]) * scales.reshape(columns, blocks, 1).astype(np.float32)
+    weights = np.ascontiguousarray(real.reshape(columns, blocks * size)[:, :rows].T.astype(np.float32))
+    return _biased(b.needed(0) @ weights, b.input(5))
+
+
+def fused_matmul(b: Builder) -> Operand:
+    """FusedMatMul: transposes, the product, and its scale."""
+    operands = []
+    for position, side in enumerate("AB"):
+        x = b.needed(position)
+        if b.integer(f"transBatch{side}", 0):  # the first axis is the one before the last
+            x = x.transpose(*range(1, x.rank - 1), 0, x.rank - 1)
+        operands.append(x.swap_last() if b.integer(f"trans{side}", 0) else x)
+    result, alpha = operands[0] @ operands[1], b.number("alpha", 1.0)
+    return result if alpha == 1.0 else result * alpha
+
+
+def _activated(b: Builder, x: Operand, parameters: list[float]) -> Operand:
+    """What the attribute ``activation`` names, with its parameters."""
+    name = b.text("activation", "")
+    if not name:
+        return x
+    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",)}.get(name, ())
+    if name == "Clip":
+        bounds = [b.operand(np.float32(value)) for value in (*parameters, -np.inf, np.inf)[:2]]
+        return b.op("Clip", x, *bounds)
+    if name in ("Affine", "ScaledTanh"):
+        raise b.refused(f"has the activation {name}", "export the model with the activation behind it")
+    return x.apply(name, **dict(zip(names, parameters, strict=False)))
+
+
+def fused_conv(b: Builder) -> Operand:
+    """FusedConv: a convolution, perhaps a summand, and an activation."""
+    own = {name: value for name, value in b.attributes.items() if not name.startswith("activation")}
+    result = b.op("Conv", b.needed(0), b.needed(1), *([b.input(2)] if b.input(2) is not None else []), **own)
+    return _activated(b, _biased(result, b.input(3)), [float(value) for value in b.attributes.get("activation_params", [])])
+
+
+def fused_gemm(b: Builder) -> Operand:
+    """FusedGemm: a product and an activation."""
+    own = {name: value for name, value in b.attributes.items() if not name.startswith("activation")}
+    given = (b.input(position) for position in range(3))
+    result = b.op("Gemm", *(each for each in given if each is not None), **own)
+    named = ("alpha", "beta", "gamma")
+    return _activated(b, result, [float(b.attributes[f"activation_{name}"]) for name in named if f"activation_{name}" in b.attributes])
+
+
+def biased_gelu(b: Builder) -> Operand:
+    """BiasGelu, FastGelu."""
+    x = _biased(b.needed(0), b.input(1))
+    return x.apply("Gelu", approximate="tanh") if b.node.op_type == "FastGelu" else x.apply("Gelu")
+
+
+def _norm(b: Builder, x: Operand, scale: Operand, offset: Operand | None, default: float) -> Operand:
+    op = "LayerNormalization" if b.node.op_type in ("SkipLayerNormalization", "EmbedLayerNormalization") else "RMSNormalization"
+    given = [scale] if offset is None else [scale, offset]
+    return b.op(op, x, *given, axis=-1, epsilon=b.number("epsilon", default))
+
+
+def skip_norm(b: Builder) -> list[Operand | None]:
+    """SkipLayerNormalization, SkipSimplifiedLayerNormalization: the norm of a sum, which may be an output, too."""
+    centred = b.node.op_type == "SkipLayerNormalization"
+    total = _biased(b.needed(0) + b.needed(1), b.input(4 if centred else 3))
+    norm = _norm(b, total, b.needed(2), b.input(3) if centred else None, 1e-12 if centred else 1e-5)
+    return [norm, None, None, total]
+
+
+def embedded_norm(b: Builder) -> list[Operand | None]:
+    """EmbedLayerNormalization: rows of up to three tables, added and normalised; the number of ones in every mask."""
+    words, segments, positions = b.needed(0), b.input(1), b.input(8)
+    batch, length = words.shape
+    places = b.needed(3).slice(0, 0, length) if positions is None else b.needed(3).take(positions)
+    total = b.needed(2).take(words) + places
+    if segments is not None:
+        total = total + b.needed(4).take(segments)
+    mask = b.input(7)
+    if not b.wants(1):
+        count = None
+    elif mask is None:
+        count = b.operand(np.zeros(batch, np.int32))
+    else:
+        count = mask.cast(np.int32).reduce("Sum", [1], keep=False)
+    return [_norm(b, total, b.needed(5), b.input(6), 1e-12), count, total if b.wants(2) else None]
+
+
+PRODUCTS: Mapping[str, Callable[[Builder], Operand | list[Operand | None]]] = {
+    **dict.fromkeys(("BiasGelu", "FastGelu"), biased_gelu),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), skip_norm),
+    "DynamicQuantizeMatMul": dynamic_matmul,
+    "EmbedLayerNormalization": embedded_norm,
+    "FusedConv": fused_conv,
+    "FusedGemm": fused_gemm,
+    "FusedMatMul": fused_matmul,
+    "MatMulIntegerToFloat": matmul_to_float,
+    "MatMulNBits": block_matmul,
+}
