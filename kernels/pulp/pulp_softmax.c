@@ -5,7 +5,10 @@
  * for an exact inverse: with floor((2^32 - 1) / divisor) a quotient is right, or too small by one. Else, with
  * numerators of n bits and 2^length >= divisor, floor(2^(32 + more) / divisor) + 1 is exact for more >= n + length - 32
  * (Granlund and Montgomery, Division by invariant integers using multiplication, theorem 4.2); it fits 32 bits, and its
- * own division does where n + 2 * length < 64. CLIPPED: quotients may leave the limits. */
+ * own division does where n + 2 * length < 64. CLIPPED: quotients may leave the limits.
+ *
+ * Quotients that are rounded have `bits` fractional ones first, which are too small by less than 2.1 units: only where
+ * half a step more has a fraction of 0, or one of less than three units below 1, a division decides. */
 #include "pulp_softmax.h"
 
 #include "pulp_rows.h"
@@ -70,19 +73,43 @@ static inline uint32_t sum_of(const uint32_t *table, const X_T *x, int32_t max, 
 struct shares {
     const uint32_t *table;
     int32_t max;
-    uint32_t levels, offset, divisor, inverse;
+    uint32_t levels, sum, offset, divisor, inverse;
     int more;
 };
 
-#if defined(ROUNDED) || defined(CORRECTED)
-static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
 #ifdef ROUNDED
-    const uint32_t twice = 2, offset = sum;
-#else
-    const uint32_t twice = 1, offset = 0;
-#endif
-    const uint32_t divisor = twice * sum;
-    return (struct shares){table, max, twice * (uint32_t)k->levels, offset, divisor, UINT32_MAX / divisor, 0};
+enum { MOST_BITS = 16, UNCERTAIN = 3 };
+
+/* 2^(63 - n) / sum from below, where 2^n <= sum < 2^(n + 1), too small by less than 13: a division by its 16 highest
+ * bits, and a step of Newton's. */
+static inline uint32_t inverse_of(uint32_t sum, int last) {
+    const uint32_t normal = sum << (31 - last), rough = UINT32_MAX / (normal >> 16) << 15;
+    const int32_t error = (int32_t)(((uint32_t)1 << 31) - (uint32_t)((uint64_t)rough * normal >> 32)) - 1;
+    return rough + (uint32_t)((int64_t)(2 * error) * rough >> 32);
+}
+
+static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+    const uint32_t levels = (uint32_t)k->levels;
+    const int last = xp_last_bit(sum), bits = xp_max(0, xp_min(MOST_BITS, last - xp_last_bit(levels) - 1));
+    const uint32_t offset = bits ? ((uint32_t)k->zero_point << bits) + ((uint32_t)1 << (bits - 1)) + UNCERTAIN - 1 : 0;
+    const uint32_t inverse = (uint32_t)((uint64_t)levels * inverse_of(sum, last) >> (last - bits));
+    return (struct shares){table, max, levels, sum, offset, ((uint32_t)1 << bits) - 1, inverse, bits};
+}
+
+static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+    const uint32_t found = (uint32_t)((uint64_t)e * s->inverse >> 32) + s->offset;
+    if ((found & s->divisor) >= UNCERTAIN) return (int32_t)found >> s->more;
+    const uint32_t top = 2 * e * s->levels + s->sum, divisor = 2 * s->sum, quotient = top / divisor;
+    return (int32_t)(quotient - (quotient * divisor == top ? quotient & 1 : 0)) + k->zero_point;
+}
+#elif defined(CORRECTED)
+static inline struct shares shares(const struct pulp_softmax *k, const uint32_t *table, int32_t max, uint32_t sum) {
+    return (struct shares){table, max, (uint32_t)k->levels, sum, 0, sum, UINT32_MAX / sum, 0};
+}
+
+static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+    const uint32_t top = e * s->levels, quotient = (uint32_t)((uint64_t)top * s->inverse >> 32);
+    return (int32_t)(quotient + (top - quotient * s->divisor >= s->divisor)) + k->zero_point;
 }
 #else
 /* A sum of one is taken twice, and so are numerators: the inverse of one has 33 bits. */
@@ -91,9 +118,26 @@ static inline struct shares shares(const struct pulp_softmax *k, const uint32_t 
     const int least = k->bits + xp_last_bit(divisor - 1) + 1 - 32, more = xp_max(least, 0);
     const uint32_t whole = UINT32_MAX / divisor, rest = UINT32_MAX - whole * divisor + 1;
     const uint32_t inverse = more ? (whole << more) + (rest << more) / divisor + 1 : whole + (rest == divisor) + 1;
-    return (struct shares){table, max, levels, 0, divisor, inverse, more};
+    return (struct shares){table, max, levels, sum, 0, divisor, inverse, more};
+}
+
+static inline int32_t share(const struct pulp_softmax *k, const struct shares *s, uint32_t e) {
+    return (int32_t)((uint32_t)((uint64_t)(e * s->levels) * s->inverse >> 32) >> s->more) + k->zero_point;
 }
 #endif
+
+/* What becomes of an element. */
+static inline Y_T finished(const struct pulp_softmax *k, const struct shares *s, X_T x) {
+    int32_t result = share(k, s, s->table[s->max - x]);
+#ifdef CLIPPED
+    result = xp_max(k->low, xp_min(k->high, result));
+#endif
+#ifdef RESULTS_T
+    return (Y_T)((const RESULTS_T *)k->results)[result - k->smallest];
+#else
+    return (Y_T)result;
+#endif
+}
 
 #ifdef XPULP_INSN
 #ifdef CLIPPED
@@ -125,33 +169,47 @@ enum { FINDING = 0 };
         [results] "r"(RESULTS), [store] "i"(sizeof(Y_T) == 4 ? 2 : 0), [bytes] "i"(sizeof(Y_T))
 #endif
 
-#if defined(XPULP_INSN) && (defined(ROUNDED) || defined(CORRECTED))
-#ifdef ROUNDED
-#define BEGIN "add t0, t0, %[offset]\n"
-#define EVEN "sub t2, t0, %[divisor]\n.insn r 0x33, 5, 2, t0, t0, t2\nseqz t0, t0\nand t0, t0, t1\nsub t1, t1, t0\n"
-enum { ROUNDING = 6 };
-#else
-#define BEGIN
-#define EVEN
-enum { ROUNDING = 0 };
-#endif
+#define QUOTIENT(r) "mulhu " r ", " r ", %[inverse]\n"
+#define BOTH(STEP) STEP("t0") STEP("t1")
+#if defined(XPULP_INSN) && defined(ROUNDED)
+#define MOVED(r) "add " r ", " r ", %[offset]\n"
+#define MORE(r) "sra " r ", " r ", %[more]\n"
 
+/* Two at a time: no instruction waits for the one before it. The loop is left where one of both is uncertain. */
+static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
+    const X_T *const end = x + k->extent[LAST];
+    while (end - x > 1) {
+        const X_T *const from = x;
+        const Y_T *const to = y;
+        __asm__ volatile(
+            ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(DISTANCE) BOTH(OFFSET)
+                BOTH(ENTRY) BOTH(QUOTIENT) BOTH(MOVED)
+            "and t2, t0, %[fraction]\nand t3, t1, %[fraction]\n.insn r 0x33, 5, 2, t2, t2, t3\n"
+            "bltu t2, %[uncertain], 1f\n" BOTH(MORE) BOTH(CLIP) BOTH(FIND) BOTH(STORE) "1:\n.option pop\n"
+            : [x] "+r"(x), [y] "+r"(y)
+            : [n] "r"((end - x) >> 1), [length] "i"(4 * (10 + CLIPPING + FINDING)), [more] "r"(s->more),
+              [offset] "r"(s->offset), [fraction] "r"(s->divisor), [uncertain] "r"(UNCERTAIN), OPERANDS
+            : "t0", "t1", "t2", "t3", "memory");
+        if (x - from == y - to) break;
+        y[0] = finished(k, s, x[-2]), y[1] = finished(k, s, x[-1]);
+        y += 2;
+    }
+    if (x != end) *y = finished(k, s, *x);
+}
+#elif defined(XPULP_INSN) && defined(CORRECTED)
 static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" LOAD("t0") DISTANCE("t0") OFFSET("t0")
-            ENTRY("t0") TOP("t0") BEGIN
+            ENTRY("t0") TOP("t0")
         "mulhu t1, t0, %[inverse]\n"
-        ".insn r 0x33, 1, 0x21, t0, t1, %[divisor]\nsltu t2, t0, %[divisor]\nxori t2, t2, 1\nadd t1, t1, t2\n" EVEN
-            SHIFT("t1") CLIP("t1") FIND("t1") STORE("t1") ".option pop\n"
+        ".insn r 0x33, 1, 0x21, t0, t1, %[divisor]\nsltu t2, t0, %[divisor]\nxori t2, t2, 1\nadd t1, t1, t2\n" SHIFT(
+            "t1") CLIP("t1") FIND("t1") STORE("t1") ".option pop\n"
         : [x] "+r"(x), [y] "+r"(y)
-        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (12 + ROUNDING + CLIPPING + FINDING)), [offset] "r"(s->offset),
-          [divisor] "r"(s->divisor), OPERANDS
+        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (12 + CLIPPING + FINDING)), [divisor] "r"(s->divisor), OPERANDS
         : "t0", "t1", "t2", "memory");
 }
 #elif defined(XPULP_INSN)
-#define QUOTIENT(r) "mulhu " r ", " r ", %[inverse]\n"
 #define MORE(r) "srl " r ", " r ", %[more]\n"
-#define BOTH(STEP) STEP("t0") STEP("t1")
 
 /* Two at a time: no instruction waits for the one before it. */
 static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
@@ -171,33 +229,8 @@ static inline void divide(const struct pulp_softmax *k, const struct shares *s, 
             : "t0", "t1", "memory");
 }
 #else
-static inline uint32_t share(const struct shares *s, uint32_t e) {
-    const uint32_t top = e * s->levels + s->offset;
-    uint32_t quotient = (uint32_t)((uint64_t)top * s->inverse >> 32);
-#if defined(ROUNDED) || defined(CORRECTED)
-    uint32_t rest = top - quotient * s->divisor;
-    if (rest >= s->divisor) quotient++, rest -= s->divisor;
-#ifdef ROUNDED
-    quotient -= rest == 0 ? quotient & 1 : 0;
-#endif
-    return quotient;
-#else
-    return quotient >> s->more;
-#endif
-}
-
 static inline void divide(const struct pulp_softmax *k, const struct shares *s, const X_T *x, Y_T *y) {
-    for (int i = 0; i < k->extent[LAST]; i++) {
-        int32_t result = (int32_t)share(s, s->table[s->max - x[i]]) + k->zero_point;
-#ifdef CLIPPED
-        result = xp_max(k->low, xp_min(k->high, result));
-#endif
-#ifdef RESULTS_T
-        y[i] = ((const RESULTS_T *)k->results)[result - k->smallest];
-#else
-        y[i] = (Y_T)result;
-#endif
-    }
+    for (int i = 0; i < k->extent[LAST]; i++) y[i] = finished(k, s, x[i]);
 }
 #endif
 
