@@ -8,6 +8,9 @@ instance = f"struct {lead}_instance"
 
 #include <math.h>
 #include <stdint.h>
+% if has_rings:
+#include <string.h>
+% endif
 
 % if not is_flat:
 #include "${prefix}_checks.h"
@@ -22,7 +25,7 @@ instance = f"struct {lead}_instance"
 % if has_messages:
 #include "deeploy_link.h"
 % endif
-% if not is_flat:
+% if not is_flat or has_chains:
 #include "deeploy_tile.h"
 % endif
 
@@ -81,7 +84,15 @@ static void early_${name}(instance *self);
 % if early:
 
 % endif
-% for _, text in layers:
+% if has_chains:
+#ifdef DEEPLOY_PROFILE
+#define TILE(index, name, t) (deeploy_profile(#name, index, 0), tile_##name(self, t), deeploy_profile(#name, index, 1))
+#else
+#define TILE(index, name, t) tile_##name(self, t)
+#endif
+
+% endif
+% for _, text, _ in layers:
 ${text}
 % endfor
 #ifdef DEEPLOY_PROFILE
@@ -91,8 +102,12 @@ ${text}
 #endif
 
 <%def name="run_layers()">\
-% for index, (name, _) in enumerate(layers):
+% for index, (name, _, runs) in enumerate(layers):
+% if runs == "chain":
+    layer_${name}(self);
+% elif runs:
     LAYER(${index}, ${name});
+% endif
 % endfor
 </%def>\
 % if not is_flat:

@@ -39,7 +39,7 @@ ARROWS = {
     "backend": {*BASE, "graph", "operators", "frontend", "midend", "schedule"},
     "runners": {*BASE, "graph", "backend"},
     "simulate": {*BASE, "graph", "operators", "frontend", "distribute", "midend", "schedule"},
-    "verification": {*BASE, "graph", "midend", "runners", "simulate"},
+    "verification": {*BASE, "graph", "midend", "schedule", "runners", "simulate"},
     "report": {*BASE, "graph", "operators", "midend", "schedule"},
     "fallback": {*BASE, "graph", "frontend"},
     "bringup": {*BASE, "graph", "operators", "target", "midend", "backend", "report", "verification"},

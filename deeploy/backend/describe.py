@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
+from deeploy.midend.chain import Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
@@ -65,6 +66,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         **({"pinned": description["pinned"]} if "pinned" in description else {}),
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
+        **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
         **_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
@@ -91,6 +93,15 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
         "cycles": None,
         **(timing["calls"][step] if timing else {}),
         "operands": {name: operand.buffer for name, operand in call.operands.items()},
+    }
+
+
+def _chain(chain: Chain) -> Contents:
+    return {
+        "first": chain.first,
+        "last": chain.last,
+        "clocks": chain.clocks,
+        "rings": [{"buffer": name, "rows": ring.rows} for name, ring in chain.rings.items()],
     }
 
 

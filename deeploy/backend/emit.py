@@ -21,6 +21,7 @@ from deeploy.documents import Document
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
+from deeploy.resources import resource
 from deeploy.version import VERSION
 
 Project = Mapping[str, str | bytes]
@@ -71,6 +72,8 @@ def chip_files(
             files |= network(prefix, plan, lookup, instances, descriptions[prefix], VERSION, common)
         else:
             files |= constant_files(prefix, plan, lookup, descriptions[prefix], VERSION, common)
+    if any(plan.chains for plan in plans.values()):
+        files |= runtime_files(resource("kernels") / "hal" / "deeploy_tile.h", "src")
     if has_code:
         files["src/networks.c"] = lookup.get_template("networks.c.mako").render(prefixes=list(plans))
     return files | machine(next(iter(plans.values())), arenas_of(plans), common, lookup)

@@ -18,7 +18,24 @@ from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
-from deeploy.schedule.ir import TILE, Address, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Token, Wait
+from deeploy.schedule.ir import (
+    TILE,
+    Address,
+    Compute,
+    Condition,
+    Do,
+    Finish,
+    Guard,
+    Layer,
+    Loop,
+    Move,
+    Node,
+    Schedule,
+    Second,
+    Slide,
+    Token,
+    Wait,
+)
 
 
 def macro(name: str) -> str:
@@ -68,7 +85,7 @@ class Printer:
     project: str
 
     def layer(self, step: int) -> str:
-        """The functions of one call, under a comment that says what it is."""
+        """The functions of one call, under a comment that says what it is; the last call of a chain runs all of them."""
         layer = self.schedule.layers[step]
         types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
         lines = comment(layer, self.places, types, self._windows(layer))
@@ -77,13 +94,15 @@ class Printer:
                 continue
             with mentions() as noted:
                 statements = self._statements(layer, body)
-            has_tile = layer.tiling.tiles > 1 and name != "early"
+            has_tile = _has_tile(layer, name)
             unused = [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
             lines += self._function(f"static void {name}_{layer.call.name}", noted, [*unused, *statements], has_tile)
         if _is_forked(layer):
             lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 0)), "}"]
         if layer.team:
             lines += [f"static void second_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 1)), "}"]
+        if not layer.body:
+            return "\n".join([*lines, ""])
         with mentions() as noted:
             statements = self._statements(layer, layer.body)
         kind = "static void" if self.is_flat else "TILED_LAYER"
@@ -99,7 +118,7 @@ class Printer:
 
     def _is_inline(self, layer: Layer, procedure: str) -> bool:
         """Whether a procedure is no function: the layer runs it once, and names no part of an expression in it."""
-        is_once = layer.tiling.tiles == 1 and procedure != "early"
+        is_once = layer.tiling.tiles == 1 and procedure not in ("early", "tile")
         return is_once and not any(self._parts(node) for node in layer.procedures[procedure])
 
     def _forked(self, layer: Layer, number: int) -> list[str]:
@@ -151,18 +170,24 @@ class Printer:
         with mentions() as noted:
             if isinstance(node, Move):
                 self._move(node, node.owner)
+            elif isinstance(node, Slide):
+                self._slide(node)
         return {part.name: str(part.value) for part in noted.parts()}
 
     def _statement(self, layer: Layer | None, node: Node, declared: Mapping[str, str]) -> list[str]:
         if isinstance(node, Move):
             return [self._move(node, None if layer is None else node.owner)]
+        if isinstance(node, Slide):
+            return [self._slide(node)]
         if isinstance(node, Wait):
             return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, None if layer is None else layer.step)});"]
         if isinstance(node, Do):
             called = self.schedule.layers[node.step]
             if self._is_inline(called, node.procedure):
                 return self._statements(called, called.procedures[node.procedure])
-            has_tile = called.tiling.tiles > 1 and node.procedure != "early"
+            if node.procedure == "tile":
+                return [f"TILE({node.step}, {called.call.name}, {node.tile});"]
+            has_tile = _has_tile(called, node.procedure)
             return [f"{node.procedure}_{called.call.name}({SELF}{f', {node.tile}' if has_tile else ''});"]
         if isinstance(node, Guard):
             inner = self._statements(layer, node.body, declared)
@@ -221,6 +246,11 @@ class Printer:
         fields += [f".{name} = {{{', '.join(_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
         return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
+    def _slide(self, node: Slide) -> str:
+        """The move of what stays in a ring."""
+        ring = self._address(node.ring)
+        return f"memmove((void *)({ring}), (const void *)({ring} + {_factor(node.begin)}), {_unsigned(node.bytes)});"
+
     # ---- what a core computes
 
     def _body(self, layer: Layer, number: int) -> list[str]:
@@ -272,7 +302,12 @@ class Printer:
 
 def _is_forked(layer: Layer) -> bool:
     """Whether what cores compute is a function: for a team, for several tiles, or where it may have nothing to do."""
-    return layer.work.cores > 1 or layer.tiling.tiles > 1 or bool(layer.work.empty)
+    return layer.work.cores > 1 or (layer.tiling.tiles > 1 and "tile" not in layer.procedures) or bool(layer.work.empty)
+
+
+def _has_tile(layer: Layer, procedure: str) -> bool:
+    """Whether the function of a procedure gets the number of a tile."""
+    return procedure == "tile" or (layer.tiling.tiles > 1 and procedure != "early")
 
 
 def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:

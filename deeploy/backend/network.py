@@ -23,7 +23,7 @@ from deeploy.midend.program import Role
 from deeploy.schedule import build
 from deeploy.schedule.build import far_name
 from deeploy.schedule.check import check
-from deeploy.schedule.ir import Move
+from deeploy.schedule.ir import Layer, Move
 
 LAST = 2**31 - 1
 
@@ -49,7 +49,9 @@ def network(
     printer = Printer(schedule, program, outside, _places(plan), engine_levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
-        "layers": [(call.name, printer.layer(step)) for step, call in enumerate(program.calls)],
+        "layers": [(layer.call.name, printer.layer(layer.step), _runs(layer)) for layer in schedule.layers],
+        "has_chains": bool(plan.chains),
+        "has_rings": any(chain.rings for chain in plan.chains),
         "is_far": is_far,
         "is_flat": is_flat,
         "resident": [name for name, kept in resident.items() if kept],
@@ -60,7 +62,7 @@ def network(
         "has_owner": program.growth is not None and not is_flat,
         "tickets": printer.tickets(),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
-        "has_tiles": any(layer.tiling.tiles > 1 for layer in schedule.layers),
+        "has_tiles": not is_flat and any(layer.tiling.tiles > 1 for layer in schedule.layers),
         "initialise": printer.initialise(),
         "kept_near": [] if is_far else [symbol(prefix, name) for name in kept],
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
@@ -73,6 +75,11 @@ def network(
     templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in templates.items()}
     return files | constant_files(prefix, plan, lookup, description, version, common)
+
+
+def _runs(layer: Layer) -> str:
+    """What the function of a layer runs: the layer, a chain that ends with it, or nothing, where it has none."""
+    return ("chain" if "tile" in layer.procedures else "layer") if layer.body else ""
 
 
 def _is_far(plan: Plan) -> bool:

@@ -115,6 +115,15 @@ class Choices:
     default_memory: Annotated[
         str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=words("L2", "L3"))
     ] = None
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="cycles|ram",
+            help="The fewest cycles within the memory given, or the least memory, where the machine has only one (docs/chains.md).",
+            autocompletion=words("cycles", "ram"),
+        ),
+    ] = "cycles"
     seconds: Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")] = (
         None
     )
@@ -162,6 +171,7 @@ class Choices:
         seconds_of(self.seconds, "--seconds")
         engines = None if self.engines is None else tuple(self.engines.split(","))
         machine = {"cores": self.cores, "engines": engines, "buffering": self.buffering, "default_memory": self.default_memory}
+        machine["objective"] = self.objective
         options: Any = {name: value for name, value in {**machine, "seconds": self.seconds}.items() if value is not None}
         return Request(
             inputs=self.inputs,

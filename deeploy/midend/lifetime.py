@@ -7,8 +7,10 @@ in the step of its call. Buffers that a kernel may overwrite in place are united
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deeploy.midend.chain import Chain
 from deeploy.midend.program import Buffer, Call, Operand, Program, Role
 
 FOR_EVER = -1  # the first step of what is there before an inference begins
@@ -34,21 +36,39 @@ def spans(program: Program) -> dict[str, tuple[int, int]]:
     return found
 
 
-def lifetimes(program: Program) -> list[Lifetime]:
-    """The blocks to be packed: buffers united where a call may overwrite a dying operand."""
-    alive = spans(program)
-    successor = {x: y for y, x in united(program).values()}
+def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
+    """The blocks to be packed: buffers united where a call may overwrite a dying operand.
+
+    The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
+    """
+    alive = {name: _during(ends, chains) for name, ends in spans(program).items()}
+    inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
+    successor = {x: y for step, (y, x) in united(program).items() if step not in inside}
     end = len(program.calls)
     states = [Lifetime((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
+    rings = {name: ring.rows * ring.pitch for chain in chains for name, ring in chain.rings.items()}
     result = []
     for head in heads:
-        chain = [head]
-        while chain[-1] in successor:
-            chain.append(successor[chain[-1]])
-        size = max(program.buffers[name].bytes for name in chain)
-        result.append(Lifetime(tuple(chain), alive[head][0], alive[chain[-1]][1], size))
+        shared = [head]
+        while shared[-1] in successor:
+            shared.append(successor[shared[-1]])
+        size = max(_bytes(program.buffers[name], rings.get(name)) for name in shared)
+        result.append(Lifetime(tuple(shared), alive[head][0], alive[shared[-1]][1], size))
     return states + result
+
+
+def _during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
+    """The steps in which a buffer is alive, with all of the chains in which it is."""
+    first, last = ends
+    for chain in chains:
+        first = chain.first if chain.first <= first <= chain.last else first
+        last = chain.last if chain.first <= last <= chain.last else last
+    return first, last
+
+
+def _bytes(buffer: Buffer, elements: int | None) -> int:
+    return buffer.bytes if elements is None else elements * buffer.dtype.bytes
 
 
 def united(program: Program) -> dict[int, tuple[str, str]]:

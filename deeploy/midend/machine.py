@@ -9,7 +9,7 @@ from deeploy.errors import UsageError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
-from deeploy.midend.plan import Buffering, Machine
+from deeploy.midend.plan import Buffering, Machine, Objective
 from deeploy.midend.problem import DETERMINISTIC_SECONDS
 
 
@@ -23,6 +23,7 @@ class Options:
         buffering: ``auto`` lets the plan choose per call.
         default_memory: where constants lie.
         engines: that may run calls; all of them by default.
+        objective: the fewest cycles within the memory that there is, or the least memory (machines with one memory).
         seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
 
@@ -32,6 +33,7 @@ class Options:
     default_memory: str | None = None
     seconds: float = DETERMINISTIC_SECONDS
     engines: tuple[str, ...] | None = None
+    objective: Objective = "cycles"
 
 
 def own_options(options: Options, topology: Topology, chip: int) -> Options:
@@ -69,9 +71,16 @@ def machine_of(target: Target, options: Options) -> Machine:
     Raises:
         UsageError: an option that the target does not have, or that is out of range.
     """
-    given = (options.capacities, options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
+    given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
     if target.is_flat and any(given):
-        raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --l1, --l2, --cores, --engines, --buffering.")
+        raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
+    if options.objective not in ("cycles", "ram"):
+        raise UsageError(f"--objective {options.objective} is unknown", "Use --objective cycles or --objective ram.")
+    if options.objective == "ram" and not target.is_flat:
+        name = target.engines[0].memory
+        raise UsageError(
+            f"--objective ram: target {target.name} has several memories", f"Say what each may take, for example --memory {name}=BYTES."
+        )
     names = {memory.name.lower(): memory for memory in target.memories}
     capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
     resident = {name for kernel in target.kernels for name in kernel.resident.values()}
@@ -96,7 +105,8 @@ def machine_of(target: Target, options: Options) -> Machine:
     default = "" if target.is_flat else options.default_memory or target.default_memory
     if outer and default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
-    return Machine(capacities, cores, options.buffering, default.upper(), _engines(target, options))
+    engines = _engines(target, options)
+    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective)
 
 
 def _option(memory: str) -> str:

@@ -13,12 +13,14 @@ from typing import Literal
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidate import Candidate
+from deeploy.midend.chain import Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.program import Call, Program, ahead
 from deeploy.midend.tiling import Tiling
 
 Buffering = Literal["auto", "double", "single"]
+Objective = Literal["cycles", "ram"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Machine:
         default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
         residences: levels of states by buffer, where another network of the project says so.
+        objective: the fewest cycles within the capacities, or the least memory of a flat machine.
     """
 
     capacities: Mapping[str, int]
@@ -39,6 +42,7 @@ class Machine:
     default_memory: str
     engines: tuple[str, ...] = ()
     residences: Mapping[str, str] = field(default_factory=dict)
+    objective: Objective = "cycles"
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Plan:
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
         variants: the calls that their numbers of variants mean.
+        chains: calls that are computed together, a few rows at a time; on a flat machine only.
     """
 
     program: Program
@@ -90,6 +95,7 @@ class Plan:
     prediction: Prediction | None = None
     offered: tuple[tuple[Candidate, ...], ...] = ()
     variants: tuple[tuple[Call, ...], ...] = ()
+    chains: tuple[Chain, ...] = ()
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:

@@ -20,6 +20,7 @@ from deeploy.graph.target import Target
 from deeploy.midend.cached import code_of
 from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.candidates import Tiler
+from deeploy.midend.chains import UNLIMITED, chained
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
@@ -471,4 +472,11 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     Raises:
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
-    return Planner(program, target, machine, seconds).plan()
+    if not target.is_flat:
+        return Planner(program, target, machine, seconds).plan()
+    try:
+        plan = Planner(program, target, machine, seconds).plan()
+        return plan if machine.objective == "cycles" else chained(plan, machine)
+    except FitError:
+        roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
+        return chained(Planner(program, target, roomy, seconds).plan(), machine)

@@ -77,10 +77,12 @@ def _indented(text: str) -> str:
 
 
 def _flat(entry: Document, step: int) -> Contents:
-    """All there is to say on a machine with one flat memory: nothing is cut, and nothing moves."""
+    """All there is to say on a machine with one flat memory: nothing moves, and only calls of chains are cut."""
     call = entry["calls"][step]
     placed = {name: buffer for buffer in entry["buffers"] for name in buffer["name"].split("=")}
     constants = {constant["name"]: constant for constant in entry["constants"]}
+    chain = next((chain for chain in entry.get("chains", ()) if chain["first"] <= step <= chain["last"]), None)
+    rings = {ring["buffer"]: ring["rows"] for ring in chain["rings"]} if chain is not None else {}
     operands = []
     for name, buffer in call["operands"].items():
         where = "the caller's"
@@ -88,15 +90,21 @@ def _flat(entry: Document, step: int) -> Contents:
             block = placed[buffer]
             steps = f"steps {block['first']} to {block['last']}"
             where = f"{number(block['bytes'])} bytes at {number(block['offset'])} of {block['level']}, {steps}"
+            where += f", rows kept: {rings[buffer]}" if buffer in rings else ""
         elif buffer in constants:
             where = f"constant, {number(constants[buffer]['bytes'])} bytes of read-only data"
         operands.append({"name": name, "tensor": constants.get(buffer, {}).get("tensor", buffer), "where": where})
     why = f", the first kernel of {entry['target']} that fits the node"
     if call.get("generator"):
         why = f", in C from {call['generator']} (--fallback): no kernel of {entry['target']} has this operator"
-    reasons = [
-        f"Engine: {call['engine']}, by {call['kernel']}{why}.",
-        f"Tile: the whole layer at once, since {entry['target']} has one flat memory.",
-    ]
+    tile = f"Tile: the whole layer at once, since {entry['target']} has one flat memory."
+    if chain is not None:
+        dim, trips, rows = call["loops"][0]
+        first, last = (entry["calls"][end]["name"] for end in (chain["first"], chain["last"]))
+        tile = (
+            f"Tile: {rows} of {dim}, {trips} tiles. It is in a chain, from {first} to {last}: layers that are computed together, a few rows"
+            " at a time, so that the tensors between them need not be kept as a whole."
+        )
+    reasons = [f"Engine: {call['engine']}, by {call['kernel']}{why}.", tile]
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {**head, "op": call["op"], "considered": 1, "reasons": reasons, "operands": operands, "candidates": [], "schedule": ""}

@@ -17,11 +17,13 @@ from deeploy.graph.expr import Value, Variable, bounds, minimum, named, plain, p
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.nest import Part, Window
 from deeploy.graph.types import DType
+from deeploy.midend.chain import Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tiling import Footprints, Stream
+from deeploy.schedule.chained import clocks, slides
 from deeploy.schedule.ir import (
     CORE,
     TILE,
@@ -32,7 +34,6 @@ from deeploy.schedule.ir import (
     Condition,
     Do,
     Finish,
-    Guard,
     Layer,
     Loop,
     Move,
@@ -45,6 +46,7 @@ from deeploy.schedule.ir import (
     Token,
     Wait,
     Work,
+    guarded,
 )
 
 PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
@@ -137,10 +139,12 @@ class _Builder:
         second = self.call.kernel.second
         self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
         self.late = operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
+        self.chain = next((chain for chain in plan.chains if chain.first <= step <= chain.last), None)
 
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
         procedures = {
+            "tile": self._tile(self.chain) if self.chain is not None else [],
             "early": self._moves(0, False, "early"),
             "fetch": self._moves(0, False, "in"),
             "supply": self._moves(0, False, "in", is_late=True),
@@ -160,8 +164,19 @@ class _Builder:
             {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
             self.procedures,
             self._work(),
-            (*self._constants(), *self._tiles()),
+            (*self._constants(), *self._tiles()) if self.chain is None else self._clocks(self.chain),
         )
+
+    def _tile(self, chain: Chain) -> list[Node]:
+        """A tile of a call of a chain; before it, rows that stay in the ring that it writes make room."""
+        (name,) = self.call.writes
+        buffer = self.call.operands[name].buffer
+        slide = slides(chain, buffer, replace(self._buffer(name), offset=0), self._dtype(name).bytes, self.tiling.index)
+        return [*slide, Compute(self.step, self.tiling.index)]
+
+    def _clocks(self, chain: Chain) -> tuple[Node, ...]:
+        """The last call of a chain runs all of them."""
+        return (clocks(chain),) if self.step == chain.last else ()
 
     # ---- windows
 
@@ -190,7 +205,7 @@ class _Builder:
             if not is_output and not is_early:
                 conditions += [Condition(tile, "!=", 0)] if stream.is_early else []
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
-            found += _guarded(conditions, [move])
+            found += guarded(conditions, [move])
         return found
 
     def _sums(self) -> Address:
@@ -278,7 +293,15 @@ class _Builder:
             strides, address, element = _packed(whole, self.windows[name].order), self._slot(stream, self.tiling.index), 0
             firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
+        element = element - self._base(self.call.operands[name].buffer)
         return Operand(address, plain(element), part, tuple(plain(s) for s in strides))
+
+    def _base(self, buffer: str) -> Value:
+        """Elements of a buffer that its ring no longer holds when a tile is computed; 0 where it is no ring."""
+        if self.chain is None or buffer not in self.chain.rings:
+            return 0
+        first = self.chain.base(buffer, self.chain.seen(buffer, self.step, self.tiling.index))
+        return first * self.chain.rings[buffer].pitch
 
     # ---- the order
 
@@ -321,7 +344,7 @@ class _Builder:
         """With the last tile the early windows of a later call begin to move."""
         following = self.plan.followers.get(self.step)
         last: Sequence[Node] = [Do(following, "early", 0)] if following is not None else []
-        return _guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)
+        return guarded([Condition(tile, "==", self.tiling.tiles - 1)], last)
 
     def _looped(self, body: Sequence[Node]) -> list[Node]:
         tile = self.tiling.index
@@ -341,14 +364,14 @@ class _Builder:
         unstage = [*self._do("unstage", tile), *self._waited("unstage", 1, "out")]
         return self._looped(
             [
-                *_guarded([Condition(turn, "==", 0)], stage),
+                *guarded([Condition(turn, "==", 0)], stage),
                 *self._do("fetch", tile),
                 *self._do("supply", tile),
                 *(self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")),
                 *self._computed(tile),
                 *self._do("store", tile),
                 *self._waited("store", 0, "out"),
-                *_guarded([Condition(turn, "==", group - 1)], unstage),
+                *guarded([Condition(turn, "==", group - 1)], unstage),
             ]
         )
 
@@ -358,11 +381,11 @@ class _Builder:
         arrived = self._waited("fetch", 0, "in") or self._waited("supply", 0, "in")
         more, further = Condition(tile, "<", tiles - 1), Condition(tile, "<", tiles - 2)
         loop = [
-            *(arrived if "supply" in self.procedures else _guarded([more], arrived)),
+            *(arrived if "supply" in self.procedures else guarded([more], arrived)),
             Finish(self.engine.name, tile),
-            *_guarded([more], [Compute(self.step, tile + 1)]),
-            *_guarded([further], self._do("fetch", tile + 2)),
-            *_guarded([more], self._do("supply", tile + 1)),
+            *guarded([more], [Compute(self.step, tile + 1)]),
+            *guarded([further], self._do("fetch", tile + 2)),
+            *guarded([more], self._do("supply", tile + 1)),
             *self._followed(tile),
             Second(tile),
             *self._waited("store", 0, "out"),
@@ -386,9 +409,9 @@ class _Builder:
         starts = Condition(remainder(following, group), "==", 0)
         further = Condition(following, "<", tiles - group)
         ahead = [
-            *_guarded([starts], staged),
+            *guarded([starts], staged),
             *self._do("fetch", following),
-            *_guarded([starts, further], self._do("stage", following + group)),
+            *guarded([starts, further], self._do("stage", following + group)),
         ]
         is_single = any(s.depth == 1 and s.moves > 1 for s in self.streams(1, True))
         left = self._waited("unstage", 1, "out")
@@ -400,10 +423,10 @@ class _Builder:
         ]
         loop = [
             *self._waited("fetch", 0, "in"),
-            *self._computed(tile, _guarded([Condition(tile, "<", tiles - 1)], ahead)),
+            *self._computed(tile, guarded([Condition(tile, "<", tiles - 1)], ahead)),
             *self._waited("store", 0, "out"),
             *self._do("store", tile),
-            *_guarded([Condition(remainder(tile, group), "==", group - 1)], unstage),
+            *guarded([Condition(remainder(tile, group), "==", group - 1)], unstage),
         ]
         return [
             *self._do("stage", 0),
@@ -413,23 +436,6 @@ class _Builder:
             *self._looped(loop),
             *(left or self._waited("store", 0, "out")),  # to leave the memory further out, the last tile's stores were waited for
         ]
-
-
-def _guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:
-    """The body where conditions hold; without those that always do, and nothing where one never does."""
-    left: list[Condition] = []
-    for condition in conditions:
-        low, high = bounds(condition.left)
-        if condition.relation == "<":
-            always, never = high < condition.right, low >= condition.right
-        else:
-            is_it, is_not = low == high == condition.right, not low <= condition.right <= high
-            always, never = (is_it, is_not) if condition.relation == "==" else (is_not, is_it)
-        if never:
-            return []
-        if not always:
-            left.append(condition)
-    return [Guard(tuple(left), tuple(body))] if left and body else list(body)
 
 
 def _packed(window: Sequence[Window], order: Sequence[int]) -> tuple[Value, ...]:

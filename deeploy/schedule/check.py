@@ -5,6 +5,7 @@ One inference is gone through, tile by tile, as deep as memories and tokens show
 * a kernel reads a window only after the wait for its transfer, and the window is the one that its tile needs;
 * nothing is moved into, or computed into, what a transfer or an accelerator still reads or writes;
 * every transfer stays within the block that it reads or writes, and the block is alive in that step;
+* a tile of a chain reads the rows that it needs, and these are in the ring;
 * no more tickets of a path are open at once than its engine has, and none is left open at the end.
 
 Where the number of rows differs from inference to inference, the first position and the last one are gone through.
@@ -22,7 +23,8 @@ from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Program
 from deeploy.schedule.build import PAST, build, rows
-from deeploy.schedule.ir import Address, Compute, Finish, Layer, Move, Region, Schedule, Second, Token, Wait
+from deeploy.schedule.ir import Address, Compute, Finish, Layer, Move, Region, Schedule, Second, Slide, Token, Wait
+from deeploy.schedule.rings import Rings
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
 Slot = tuple[str, int]  # a block, and the offset of a window in it
@@ -72,6 +74,7 @@ class _Check:
         self.tickets = {path.name: path.tickets for path in plan.target.paths}
         self.bounded: set[int] = set()
         self.event: Event | None = None
+        self.rings = Rings(plan, self.error)
 
     def run(self) -> None:
         """What is done before the first inference, and the whole inference."""
@@ -89,9 +92,11 @@ class _Check:
                 if isinstance(node, Move):
                     self.move(node, tile, table, layer)
                 elif isinstance(node, Compute):
-                    self.compute(layer, tile, table)
+                    self.compute(table.layer, tile, table)
                 elif isinstance(node, Second):
-                    self.second(layer, tile, table)
+                    self.second(table.layer, tile, table)
+                elif isinstance(node, Slide):
+                    self.rings.slide(node, tile, table)
                 elif isinstance(node, Finish):
                     self.complete(node.accelerator)
                 else:
@@ -177,6 +182,7 @@ class _Check:
     def compute(self, layer: Layer, tile: int, table: Table) -> None:
         """A kernel runs on a tile, or the first part of it does: at once, or until its accelerator is waited for."""
         name = layer.accelerator or "cores"
+        self.rings.compute(layer, tile, table)
         self.touch(layer, layer.call.parts[0], name, tile, table)
         if layer.sums is not None:
             sums = self.slot(layer.sums, tile, table)

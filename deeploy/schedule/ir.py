@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from deeploy.graph.expr import Value, Variable
+from deeploy.graph.expr import Value, Variable, bounds
 from deeploy.graph.mentions import mentions
 from deeploy.graph.nest import Part, Window
 from deeploy.midend.program import Call
@@ -103,6 +103,18 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Slide:
+    """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on."""
+
+    ring: Address
+    begin: Value
+    bytes: Value
+
+    def __str__(self) -> str:
+        return f"slide {self.ring} <- {self.ring} + {self.begin}, {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
 class Wait:
     """Goes on when all transfers under a token are complete."""
 
@@ -117,7 +129,7 @@ class Condition:
     """Whether a value compares so with another."""
 
     left: Value
-    relation: Literal["==", "!=", "<"]
+    relation: Literal["==", "!=", "<", ">="]
     right: int
 
     def __str__(self) -> str:
@@ -130,6 +142,24 @@ class Guard:
 
     conditions: tuple[Condition, ...]
     body: tuple[Node, ...]
+
+
+def guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]:
+    """The body where conditions hold; without those that always do, and nothing where one never does."""
+    left: list[Condition] = []
+    for condition in conditions:
+        low, high = bounds(condition.left)
+        if condition.relation in ("<", ">="):
+            always, never = high < condition.right, low >= condition.right
+            always, never = (always, never) if condition.relation == "<" else (never, always)
+        else:
+            is_it, is_not = low == high == condition.right, not low <= condition.right <= high
+            always, never = (is_it, is_not) if condition.relation == "==" else (is_not, is_it)
+        if never:
+            return []
+        if not always:
+            left.append(condition)
+    return [Guard(tuple(left), tuple(body))] if left and body else list(body)
 
 
 @dataclass(frozen=True)
@@ -185,7 +215,7 @@ class Finish:
         return f"wait for {self.accelerator}"
 
 
-Node = Move | Wait | Guard | Loop | Do | Compute | Finish | Second
+Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | Second
 
 
 @dataclass(frozen=True)
@@ -228,6 +258,7 @@ class Layer:
         sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
         regions: what the slots of all windows hold in a tile, by the block of the window.
         procedures: by name, over the variable ``TILE``.
+        body: what runs the call; that of the last call of a chain runs all of them, and the others have none.
     """
 
     step: int

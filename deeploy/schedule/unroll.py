@@ -8,23 +8,24 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.graph.expr import Environment, Value, evaluate
-from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Wait
+from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Slide, Wait
 
 
 class Table:
-    """The values of a layer's expressions in every tile; each is computed for all tiles at once."""
+    """The values of a layer's expressions in every tile, or in every round of a loop; each is computed for all of them at once."""
 
-    def __init__(self, layer: Layer, values: Mapping[str, int]) -> None:
+    def __init__(self, layer: Layer, values: Mapping[str, int], loop: Loop | None = None) -> None:
         self.layer = layer
-        self.values: Environment = {**values, TILE: np.arange(layer.tiling.tiles)}
+        self.count = layer.tiling.tiles if loop is None else loop.trips
+        self.values: Environment = {**values, TILE if loop is None else loop.variable.name: np.arange(self.count)}
         self._known: dict[int, Sequence[int]] = {}
 
     def column(self, value: Value) -> Sequence[int]:
         """A value in all tiles."""
         if isinstance(value, int):
-            return [value] * self.layer.tiling.tiles
+            return [value] * self.count
         if id(value) not in self._known:
-            self._known[id(value)] = np.broadcast_to(evaluate(value, self.values), self.layer.tiling.tiles).tolist()
+            self._known[id(value)] = np.broadcast_to(evaluate(value, self.values), self.count).tolist()
         return self._known[id(value)]
 
     def at(self, value: Value, tile: int) -> int:
@@ -33,20 +34,20 @@ class Table:
 
     def rows(self, values: Sequence[Value]) -> np.ndarray:
         """Values in all tiles: a row per tile, a column per value."""
-        return np.array([self.column(value) for value in values], np.int64).reshape(len(values), self.layer.tiling.tiles).T
+        return np.array([self.column(value) for value in values], np.int64).reshape(len(values), self.count).T
 
     def holds(self, condition: Condition, tile: int) -> bool:
         """Whether a condition holds in a tile."""
         left = self.at(condition.left, tile)
-        if condition.relation == "<":
-            return left < condition.right
+        if condition.relation in ("<", ">="):
+            return (left < condition.right) == (condition.relation == "<")
         return (left == condition.right) == (condition.relation == "==")
 
 
 class Event(NamedTuple):
     """A move, a wait, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
 
-    node: Move | Wait | Compute | Finish | Second
+    node: Move | Slide | Wait | Compute | Finish | Second
     tile: int
     table: Table
 
@@ -75,8 +76,9 @@ class Unrolled:
                 if all(table.holds(condition, tile) for condition in node.conditions):
                     yield from self._events(node.body, tile, table)
             elif isinstance(node, Loop):
+                rounds = table if node.variable.name == TILE else Table(table.layer, self.values, node)
                 for number in range(node.trips):
-                    yield from self._events(node.body, number, table)
+                    yield from self._events(node.body, number, rounds)
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))

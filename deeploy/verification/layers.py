@@ -23,6 +23,10 @@ from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
 from deeploy.runners import host
+from deeploy.schedule.build import build, rows
+from deeploy.schedule.ir import Compute
+from deeploy.schedule.rings import box
+from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
 from deeploy.verification.compare import compare, excess
 from deeploy.verification.compare import differences as far
@@ -221,14 +225,33 @@ def _layer_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[
     """What every call wrote, by operand, as the C computed it."""
     program = plan.program
     if plan.target.is_flat:
-        memory = _flat_snapshots(project, entry, plan, sample)
-    else:
-        memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
+        return _flat_outputs(project, entry, plan, sample)
+    memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
     return [{name: _cut(plan, snapshot, call, name) for name in call.writes} for call, snapshot in zip(program.calls, memory, strict=True)]
 
 
-def _flat_snapshots(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """The arena and the outputs after every call."""
+def _flat_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
+    unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
+    tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
+    found: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
+    wholes: dict[tuple[int, str], np.ndarray] = {}
+    for (_, tile, table), snapshot in zip(tiles, _flat_snapshots(project, entry, plan, len(tiles), sample), strict=True):
+        call, step = table.layer.call, table.layer.step
+        if table.layer.tiling.tiles == 1:
+            found[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
+            continue
+        for name in call.writes:
+            buffer = plan.program.buffers[call.operands[name].buffer]
+            whole = wholes.setdefault((step, name), np.zeros(math.prod(buffer.shape), buffer.dtype.numpy))
+            found[step][name] = window(whole, call.operands[name].access)
+            seen = box(table.layer, name, tile, table)
+            whole[seen.elements] = _stored(plan, snapshot, call, name)[seen.places]
+    return found
+
+
+def _flat_snapshots(project: Path, entry: Document, plan: Plan, count: int, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The arena and the outputs after every tile, of which there are so many."""
     application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
@@ -236,7 +259,7 @@ def _flat_snapshots(project: Path, entry: Document, plan: Plan, sample: Sequence
         data = np.fromfile(path, np.uint8)
     level = plan.target.memories[0].name
     peak = plan.memory[level].peak
-    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(len(plan.program.calls), -1)]
+    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(count, -1)]
 
 
 def _managed_snapshots(
@@ -258,6 +281,11 @@ def _managed_snapshots(
 
 def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
     """One operand out of a snapshot of every level and of the outputs."""
+    return window(_stored(plan, snapshot, call, operand), access_at(plan.program, call, operand)).copy()
+
+
+def _stored(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
+    """The buffer of an operand in a snapshot, flat; of a ring, more than there is of it."""
     program = plan.program
     buffer = program.buffers[call.operands[operand].buffer]
     if buffer.role is Role.OUTPUT:
@@ -265,8 +293,8 @@ def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: st
         space, start = "outputs", sum(program.buffers[name].bytes for name in before)
     else:
         space, start = plan.residences.get(buffer.name, plan.target.memories[0].name), plan.offsets[buffer.name]
-    flat = snapshot[space][start : start + buffer.bytes].copy().view(buffer.dtype.numpy)
-    return window(flat, access_at(program, call, operand)).copy()
+    found = snapshot[space][start : start + buffer.bytes]
+    return found[: found.size // buffer.dtype.bytes * buffer.dtype.bytes].copy().view(buffer.dtype.numpy)
 
 
 def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], memory: Mapping[str, np.ndarray]) -> str:

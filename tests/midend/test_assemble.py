@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.errors import FitError, UnsupportedError
-from deeploy.graph.target import Memory
+from deeploy.graph.target import Memory, Target
 from deeploy.midend.lifetime import lifetimes
 from deeploy.target import load
 
@@ -147,9 +147,12 @@ def test_every_node_without_kernel_is_listed(tmp_path: Path) -> None:
 def test_what_does_not_fit_names_the_bytes(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    small = replace(load("generic"), memories=(Memory("tiny", capacity=100),))
+    def small(capacity: int) -> Target:
+        return replace(load("generic"), memories=(Memory("tiny", capacity=capacity),))
+
     nodes = [node("Neg", "x", "a"), node("Softmax", "a", "b"), node("Softmax", "b", "y")]
+    assert compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small(64)).plan.chains  # one row of both
     with pytest.raises(FitError) as error:
-        compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small)
+        compiled(tmp_path, nodes, {"x": [4, 8]}, {"y": [4, 8]}, target=small(63))
     assert error.value.exit_status == 3
-    assert "128" in str(error.value) and "100" in str(error.value)
+    assert "64" in str(error.value) and "63" in str(error.value)

@@ -171,7 +171,8 @@ def _compiled(case: Case, path: Path, name: str) -> deeploy.Compiled:
                 return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, options=chosen)
             except FitError:
                 continue
-    return deeploy.compile(path, machine, input_types=case.types, dialect=dialect)
+    objective = case.plan.get("objective", "cycles") if machine.is_flat else "cycles"
+    return deeploy.compile(path, machine, input_types=case.types, dialect=dialect, options=deeploy.Options(objective=objective))
 
 
 def _equal(label: str, output: str, got: np.ndarray, want: np.ndarray, allowed: float) -> None:

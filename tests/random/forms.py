@@ -152,6 +152,7 @@ def plan(b: Builder) -> dict[str, Any]:
         "default_memory": choices.pick([None, None, "L3"]),
         "engines": choices.pick([None, None, "cluster"]),
         "sanitize": choices.chance(10),
+        "objective": choices.pick(["cycles", "ram"]),
     }
 
 

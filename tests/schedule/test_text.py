@@ -15,6 +15,7 @@ from deeploy.midend.machine import Options
 from deeploy.midend.plan import Plan
 from deeploy.schedule import build
 from tests.e2e import systems
+from tests.schedule.test_chains import residual
 from tests.simulate import nets
 
 SNAPSHOT = Path(__file__).with_name("shapes.txt")
@@ -58,19 +59,20 @@ SHAPES: dict[str, tuple[Callable[[Path, Options], deeploy.Compiled], Options, st
 
 
 def texts(folder: Path) -> str:
-    """The layer that shows each shape; for the last one, all that one of two chips does."""
+    """The layer that shows each shape; for the last two, all that one of two chips does, and all of a network with a chain."""
     parts = []
     for title, (network, options, name) in SHAPES.items():
         layers = build(network(folder, options).plan).layers
         parts.append(f"# {title}\n{next(layer for layer in layers if layer.call.name == name)}\n")
     plan: Plan = systems.star(folder, "siracusa", 2).plans[1]
-    return "\n".join([*parts, f"# chips\n{build(plan)}\n"])
+    chain = build(residual(folder).plan)
+    return "\n".join([*parts, f"# chips\n{build(plan)}\n", f"# chain\n{chain}\n"])
 
 
 def test_every_shape_is_as_pinned(tmp_path: Path) -> None:
     found = texts(tmp_path)
     assert found == SNAPSHOT.read_text()
-    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2", "second part"):
+    for what in ("early of call", "wait for npu", "stage of call", "unstage of call", "constants)", "t % 2", "second part", "slide"):
         assert what in found, f"no shape shows {what}"
 
 

@@ -1,0 +1,217 @@
+"""Which calls of a network on a flat machine become chains (``deeploy.midend.chain``), so that its arena is small.
+
+The calls keep their order, so chains are intervals of it. First the least peak of all ways to divide the calls into intervals is found;
+then, among those ways that keep a peak, the one that costs the least: rows that are moved, and kernels that are called more often. Both
+are shortest paths over the positions between calls. A tile has some rows, and rings have room for some tiles more than they need: larger
+ones cost less and take more memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from deeploy.errors import FitError
+from deeploy.midend.chain import Chain, Cut, Ring, Sweep, cut
+from deeploy.midend.lifetime import lifetimes, spans
+from deeploy.midend.place import place, tenants
+from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.program import Program, Role
+
+LONGEST = 64  # calls of a chain
+ROWS = (1, 2, 4, 8)  # of a tile
+ROOM = (1, 4)  # tiles between two moves of the rows that stay in a ring
+CALL = 400  # what one more call of a kernel costs, in bytes that could be moved instead
+ATTEMPTS = 4  # to pack a choice
+UNLIMITED = 2**40  # bytes
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """The calls from a step on, together or one by itself: bytes that are there at once, and what it costs.
+
+    ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none.
+    """
+
+    first: int
+    peak: int
+    cost: int
+    rows: int = 0
+    tiles: int = 0
+
+
+class _Growing:
+    """A chain that grows call by call: bytes that are there while it runs, and what it costs, without and with what is needed for rings."""
+
+    def __init__(self, network: _Network, first: int, tiles: int) -> None:
+        self.network = network
+        self.first = first
+        self.tiles = tiles
+        self.scratch, self.calls, self.moved = 0, 0, 0
+        self.rings: dict[str, Ring] = {}
+        ends = network.local.items()
+        self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
+
+    def add(self, sweep: Sweep, step: int) -> None:
+        """The call of a step, which the sweep has."""
+        network, one = self.network, sweep.cuts[-1]
+        self.scratch = max(self.scratch, network.scratch(step, {one.dim: one.rows}))
+        self.calls += one.trips - 1
+        self.bytes += sum(network.whole[name] for name in network.begun[step])
+        for name in network.over[step]:
+            makers = sweep.makers.get(name, ())
+            if network.local[name][0] >= self.first and len(makers) == 1 and sweep.cuts[makers[0]].is_all:
+                self._ring(name, sweep.cuts[makers[0]], self.first + makers[0], sweep.ring(name))
+
+    def _ring(self, name: str, made: Cut, producer: int, needed: int) -> None:
+        """A buffer that nothing behind the chain reads is a ring, where that is smaller."""
+        tiles = self.tiles if needed > made.rows else 1
+        held = needed + made.rows * (tiles - 1)
+        if held >= made.extent:
+            return
+        self.rings[name] = Ring(producer, held, made.pitch, tiles)
+        row = made.pitch * self.network.program.buffers[name].dtype.bytes
+        self.bytes += self.network.aligned(held * row) - self.network.whole[name]
+        self.moved += -(-(made.extent - held) // (made.rows * tiles)) * (needed - made.rows) * row
+
+    def interval(self, rows: int) -> _Interval:
+        """All calls so far."""
+        return _Interval(self.first, self.bytes + self.scratch, self.moved + self.calls * CALL, rows, self.tiles)
+
+
+class _Network:
+    """The intervals of a network, by the step behind their last one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.program: Program = plan.program
+        self.count = len(self.program.calls)
+        self.unit = plan.target.memories[0].alignment
+        roles = {name: buffer.role for name, buffer in self.program.buffers.items()}
+        self.states = sum(self.aligned(b.bytes) for b in self.program.buffers.values() if b.role is Role.STATE)
+        self.local = {name: ends for name, ends in spans(self.program).items() if roles[name] is Role.LOCAL}
+        self.whole = {name: self.aligned(self.program.buffers[name].bytes) for name in self.local}
+        self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
+        self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
+        self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
+        self.found = {step + 1: [_Interval(step, peak, 0)] for step, peak in enumerate(self._single())}
+        for rows, first in itertools.product(ROWS, range(self.count)):
+            growing = [_Growing(self, first, tiles) for tiles in ROOM]
+            for sweep, step in self._sweeps(rows, first):
+                for chain in growing:
+                    chain.add(sweep, step)
+                    if step > first:
+                        self.found[step + 1].append(chain.interval(rows))
+
+    def aligned(self, size: int) -> int:
+        """Bytes that a block takes."""
+        return -(-size // self.unit) * self.unit
+
+    def scratch(self, step: int, sizes: Mapping[str, int]) -> int:
+        """Bytes of scratch memory of a tile of these sizes."""
+        call = self.program.calls[step]
+        tile = {**call.geometry.extents, **sizes}
+        return sum(self.aligned(int(call.kernel.scratch[key].total(call.node, tile))) for key in call.scratch)
+
+    def _single(self) -> list[int]:
+        """Bytes that are there while each call runs by itself."""
+        peaks = [self.scratch(step, {}) for step in range(self.count)]
+        for block in lifetimes(self.program):
+            if self.program.buffers[block.buffers[0]].role is not Role.SCRATCH:
+                for step in range(max(block.first, 0), min(block.last + 1, self.count)):
+                    peaks[step] += self.aligned(block.size)
+        return peaks
+
+    def _sweeps(self, rows: int, first: int) -> Iterator[tuple[Sweep, int]]:
+        """A chain from a step on, as it grows, and the step that came last."""
+        sweep = Sweep()
+        for step in range(first, min(first + LONGEST, self.count)):
+            one = self.cuts[rows][step]
+            if one is None:
+                return
+            sweep.add(one)
+            yield sweep, step
+
+    def _chain(self, interval: _Interval, end: int) -> Chain:
+        """An interval, with everything that code needs."""
+        growing = _Growing(self, interval.first, interval.tiles)
+        sweep = Sweep()
+        for sweep, step in self._sweeps(interval.rows, interval.first):
+            growing.add(sweep, step)
+            if step + 1 == end:
+                break
+        return Chain(sweep.members(interval.first), growing.rings)
+
+    def least(self) -> int:
+        """The least peak of all ways to divide the calls."""
+        best = [0]
+        for end in range(1, self.count + 1):
+            best.append(min(max(best[i.first], i.peak) for i in self.found[end]))
+        return best[-1]
+
+    def cheapest(self, limit: int) -> tuple[Chain, ...] | None:
+        """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
+        best: list[tuple[int, _Interval | None] | None] = [(0, None)]
+        for end in range(1, self.count + 1):
+            ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
+            best.append(min(ways, key=lambda way: way[0], default=None))
+        chains: list[Chain] = []
+        end = self.count
+        while end:
+            way = best[end]
+            if way is None or way[1] is None:
+                return None
+            chains += [self._chain(way[1], end)] if way[1].rows else []
+            end = way[1].first
+        return tuple(reversed(chains))
+
+
+def chained(plan: Plan, machine: Machine) -> Plan:
+    """The plan of a flat machine with chains: the fastest one within its capacity, or one in as few bytes as possible.
+
+    Args:
+        plan: without chains, whatever its size.
+
+    Raises:
+        FitError: no plan is that small; says how many bytes would do.
+    """
+    network = _Network(plan)
+    name = plan.target.memories[0].name
+    room = machine.capacities[name] - plan.memory[name].constants
+    least = network.least()
+    limit, best = least if machine.objective == "ram" else room, None
+    for _ in range(ATTEMPTS):
+        chains = network.cheapest(limit)
+        if chains is None:
+            break
+        placed = _placed(plan, chains, machine)
+        if best is None or placed.memory[name].peak < best.memory[name].peak:
+            best = placed
+        over = placed.memory[name].peak - placed.memory[name].constants - limit
+        if over <= 0:
+            break
+        limit -= over
+    if best is not None and best.memory[name].peak <= machine.capacities[name]:
+        return best
+    needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
+    raise FitError(
+        f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
+        f"Give it more (--memory {name}=BYTES), or take a smaller network.",
+    )
+
+
+def _placed(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
+    """The plan with these chains and new addresses."""
+    name = plan.target.memories[0].name
+    members = {member.step: member for chain in chains for member in chain.members}
+    calls = tuple(
+        replace(candidate, tiling=members[step].tiling) if step in members else candidate for step, candidate in enumerate(plan.calls)
+    )
+    blocks = [b for b in lifetimes(plan.program, chains) if plan.program.buffers[b.buffers[0]].role is not Role.SCRATCH]
+    residences = dict.fromkeys((block.buffers[0] for block in blocks), name)
+    placements, packings = place(tenants(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
+    beside = plan.memory[name].constants
+    use = plan.memory[name]
+    capacity = None if use.capacity is None else machine.capacities[name]
+    use = replace(use, capacity=capacity, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
+    return replace(plan, machine=machine, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains)
