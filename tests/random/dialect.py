@@ -257,7 +257,7 @@ def function(b: Builder) -> list[Value]:
         other = whole(b, 1, 90, shape)
         d, n = eta * integers(other) + eps, delta * eta * v
         total = n + np.where(n < 0, -1, 1) * (d >> 1)
-        y = np.sign(total) * (np.abs(total) // np.abs(d))
+        y = np.sign(total) * np.sign(d) * (np.abs(total) // np.abs(d))
         return finished(b, made(b, op, [x, other], y, "int32", **given))
     depth, factor = b.choices.integer(2, 10), b.choices.integer(1, 400)
     weight, bias = whole(b, -60, 60, x.shape[-1:]), whole(b, -300, 300, x.shape[-1:])
