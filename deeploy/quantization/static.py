@@ -29,7 +29,9 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.quantization import recurrent
 from deeploy.quantization.form import DEFAULT, Form
+from deeploy.quantization.magnitudes import magnitudes
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
 
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
@@ -220,24 +222,24 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
     every = onnx.load(prepared).graph
     kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
-    options: dict[str, object] = {"ActivationSymmetric": form.symmetric}
-    if form.wide:
-        options["TensorQuantOverrides"] = _wide(quantizer, prepared, form, kind)
+    fixed = {**recurrent.states(quantizer, every), **(_wide(quantizer, prepared, form, kind) if form.wide else {})}
+    options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": fixed}
     for turn in range(1 + form.powers):
-        quantizer.quantize_static(
-            prepared,
-            result,
-            _Reader(samples),
-            quant_format=quantizer.QuantFormat.QDQ,
-            per_channel=form.per_channel,
-            activation_type=kind,
-            weight_type=quantizer.QuantType.QInt8,
-            nodes_to_exclude=[node.name for node in every.node if node.name in form.keep],
-            calibrate_method=getattr(quantizer.CalibrationMethod, {"minmax": "MinMax"}.get(form.method, form.method.capitalize())),
-            extra_options=options,
-        )
+        with recurrent.layers_are_quantised(form.per_channel):
+            quantizer.quantize_static(
+                prepared,
+                result,
+                _Reader(samples),
+                quant_format=quantizer.QuantFormat.QDQ,
+                per_channel=form.per_channel,
+                activation_type=kind,
+                weight_type=quantizer.QuantType.QInt8,
+                nodes_to_exclude=[*form.keep, *recurrent.carriers(every), *magnitudes(every)],
+                calibrate_method=getattr(quantizer.CalibrationMethod, {"minmax": "MinMax"}.get(form.method, form.method.capitalize())),
+                extra_options=options,
+            )
         if form.powers and turn == 0:
-            options["TensorQuantOverrides"] = _powers(onnx.load(result), {tensor.name for tensor in every.initializer})
+            options["TensorQuantOverrides"] = {**_powers(onnx.load(result), {tensor.name for tensor in every.initializer}), **fixed}
 
 
 def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[str, list[dict[str, object]]]:

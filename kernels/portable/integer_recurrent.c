@@ -2,103 +2,147 @@
  * states have 15. */
 #include "integer_recurrent.h"
 
-/* Of a team that divides the units, which core calls, and where its cores wait for each other. */
-#ifndef CORE
+enum { FRACTION = 16, UNIT = 15, REACH = 8 << FRACTION, STEPS = 1024, BETWEEN = 10 };
+#if defined(LSTM)
+enum { GATES = 4, SUMS = 4 };
+#elif defined(GRU)
+enum { GATES = 3, SUMS = 4 };
+#else
+enum { GATES = 1, SUMS = 1 };
+#endif
+
+/* What a team of cores has in a form of its own: HAS_TEAM. */
+#ifndef HAS_TEAM
 #define CORE() 0
 #define MEET(k) (void)0
-#endif
+#define STATE int16_t
+#define BEGIN_STATES(k, begin, end) (void)0
+#define UNROLL
 
-enum { REACH = 8 << 16, ENTRIES = 2049, BETWEEN = 9, UNIT = 15, MOST_CELL = 1 << 30 };
-#if defined(LSTM)
-enum { GATES = 4 };
-#elif defined(GRU)
-enum { GATES = 3 };
-#else
-enum { GATES = 1 };
-#endif
-
-static inline int32_t limited(int32_t x, int32_t low, int32_t high) {
-    return x < low ? low : x > high ? high : x;
+static inline int32_t limited(int32_t x, int32_t most) {
+    return x < -most - 1 ? -most - 1 : x > most ? most : x;
 }
 
-/* The function at a: a straight line between two entries of its table. */
-static int32_t looked_up(const int16_t *table, int32_t a) {
-    const int32_t place = limited(a, -REACH, REACH - 1) + REACH, rest = place & ((1 << BETWEEN) - 1);
-    const int16_t *const entry = table + (place >> BETWEEN);
-    return entry[0] + (((entry[1] - entry[0]) * rest + (1 << (BETWEEN - 1))) >> BETWEEN);
+/* The lower half of an entry times 1 << BETWEEN, its upper half times `rest`, and what rounds their sum. */
+static inline int32_t between(uint32_t entry, int32_t rest) {
+    return (int16_t)(entry & 0xffff) * (1 << BETWEEN) + (int16_t)(entry >> 16) * rest + (1 << (BETWEEN - 1));
+}
+
+/* The states behind a step in the form that the next one reads: here they are what the layer leaves. */
+static inline STATE *states_at(const struct integer_recurrent *k, int step, int n) {
+    const int last = step - 1, t = k->reverse ? k->steps - 1 - last : last;
+    return step ? k->y + t * k->y_step + n * k->y_batch : (STATE *)k->h + n * k->h_batch;
+}
+
+static inline void keep_state(STATE *states, int u, int32_t y) {
+    (void)states, (void)u, (void)y;
+}
+#endif
+
+/* The function at a: a straight line between two entries of its table, whose middle is given. */
+static inline int32_t looked_up(const uint32_t *table, int32_t a) {
+    const int32_t at = limited(a, REACH - 1);
+    return between(table[at >> BETWEEN], at & ((1 << BETWEEN) - 1)) >> BETWEEN;
+}
+
+static inline int32_t upper(int32_t a, int32_t b) {
+    return (int32_t)((int64_t)a * b >> 32);
 }
 
 static inline int32_t rounded(int32_t x, int bits) {
     return (x + (1 << (bits - 1))) >> bits;
 }
 
-static inline int32_t wide_rounded(int64_t x, int bits) {
-    return (int32_t)((x + ((int64_t)1 << (bits - 1))) >> bits);
+/* The rounded product of a value with 15 fractional bits, not below 0, and any other. */
+static inline int32_t scaled(int32_t gate, int32_t x) {
+    return gate * (x >> UNIT) + rounded(gate * (x & ((1 << UNIT) - 1)), UNIT);
 }
 
-/* Sums of the products of the state and the weights of a unit, `next` elements apart from gate to gate. */
-#ifndef HAS_MULTIPLY
-static inline void multiply(int32_t *acc, const int16_t *h, const int16_t *r, int units, int next) {
-    for (int g = 0; g < GATES; g++) acc[g] = 0;
-    for (int j = 0; j < units; j++) {
-        for (int g = 0; g < GATES; g++) acc[g] += (int32_t)r[g * next + j] * h[j];
-    }
-}
+/* The sums of a unit: p of its inputs, acc of its state. A GRU's product of the candidate stays apart. */
+static inline void add(int32_t *sums, const int32_t *p, int next, int shift_p, int shift, const int32_t *acc,
+                       const int32_t *factors) {
+    UNROLL
+    for (int g = 0; g < GATES; g++, p += next, factors += 2) {
+        const int32_t own = upper(*p * (1 << shift_p), factors[0]), product = upper(acc[g], factors[1]);
+#ifdef GRU
+        if (g == 2) {
+            sums[2] = rounded(own, shift);
+            sums[3] = rounded(product, shift);
+            break;
+        }
 #endif
-
-/* Unit u behind a step: p of its inputs, h and c before it. */
-static int32_t unit(const struct integer_recurrent *k, const int32_t *p, const int16_t *h, const int32_t *c,
-                    int32_t *cells, int u) {
-    const int units = k->units, shift = k->shift;
-    const int16_t *const f = k->tables;
-    int32_t acc[GATES];
-    int64_t own[GATES], product[GATES];
-    multiply(acc, h, k->r + u * units, units, units * units);
-    for (int g = 0; g < GATES; g++) {
-        own[g] = (int64_t)p[g * k->p_gate + u] * k->mul_p[g * units + u];
-        product[g] = (int64_t)acc[g] * k->mul_r[g * units + u];
+        sums[g] = rounded(own + product, shift);
     }
-    (void)c;
-    (void)cells;
-#if defined(LSTM)
-    int32_t a[GATES];
-    for (int g = 0; g < GATES; g++) a[g] = wide_rounded(own[g] + product[g], shift);
-    const int32_t input = looked_up(f, a[0]), output = looked_up(f, a[1]), forget = looked_up(f, a[2]);
-    const int32_t kept = wide_rounded((int64_t)forget * c[u], UNIT);
-    const int32_t more = rounded(input * looked_up(f + ENTRIES, a[3]), 2 * UNIT - 16);
-    cells[u] = limited(kept + more, -MOST_CELL, MOST_CELL);
-    return rounded(output * looked_up(f + 2 * ENTRIES, cells[u]), UNIT);
-#elif defined(GRU)
-    const int32_t update = looked_up(f, wide_rounded(own[0] + product[0], shift));
-    const int32_t reset = looked_up(f, wide_rounded(own[1] + product[1], shift));
-    const int32_t turned = wide_rounded((int64_t)reset * (wide_rounded(product[2], shift) + k->b[u]), UNIT);
-    const int32_t candidate = looked_up(f + ENTRIES, wide_rounded(own[2], shift) + turned);
-    return rounded(((1 << UNIT) - update) * candidate + update * h[u], UNIT);
+}
+
+#ifndef HAS_TEAM
+/* The sums of all gates of a step. */
+static void products(const struct integer_recurrent *k, const int32_t *p, const STATE *h, int begin, int end) {
+    const int units = k->units;
+    for (int u = begin; u < end; u++) {
+        int32_t acc[GATES] = {0};
+        for (int g = 0; g < GATES; g++) {
+            const int8_t *const r = k->r + (g * units + u) * units;
+            for (int j = 0; j < units; j++) acc[g] += (int32_t)r[j] * h[j];
+        }
+        add(k->sums + u * SUMS, p + u, k->p_gate, k->shift_p, k->shift, acc, k->factors + u * GATES * 2);
+    }
+}
 #else
-    return looked_up(f, wide_rounded(own[0] + product[0], shift));
+static void products(const struct integer_recurrent *k, const int32_t *p, const STATE *h, int begin, int end);
 #endif
+
+/* A unit behind a step from its sums. */
+#if defined(LSTM)
+static inline int32_t unit(const uint32_t *f, const int32_t *a, int32_t c, int32_t *cell) {
+    const int32_t kept = scaled(looked_up(f, a[2]), c);
+    const int32_t more = rounded(looked_up(f, a[0]) * looked_up(f + STEPS, a[3]), 2 * UNIT - FRACTION);
+    const int32_t now = *cell = limited(kept + more, (1 << 30) - 1);
+    return rounded(looked_up(f, a[1]) * looked_up(f + 2 * STEPS, now), UNIT);
+}
+#elif defined(GRU)
+static inline int32_t unit(const uint32_t *f, const int32_t *a, int32_t before, int32_t bias) {
+    const int32_t turned = scaled(looked_up(f, a[1]), a[3] + bias);
+    const int32_t update = looked_up(f, a[0]), candidate = looked_up(f + STEPS, a[2] + turned);
+    return rounded(((1 << UNIT) - update) * candidate + update * before, UNIT);
+}
+#endif
+
+/* Step i of sample n. */
+static void step(const struct integer_recurrent *k, int i, int n, int begin, int end) {
+    const int t = k->reverse ? k->steps - 1 - i : i, back = k->reverse ? k->y_step : -k->y_step;
+    const uint32_t *const f = k->tables + STEPS / 2;
+    const int32_t *a = k->sums + begin * SUMS;
+    int16_t *const y = k->y + t * k->y_step + n * k->y_batch;
+    STATE *const next = states_at(k, i + 1, n);
+    products(k, k->p + t * k->p_step + n * k->p_batch, states_at(k, i, n), begin, end);
+#if defined(LSTM)
+    int32_t *const cells = k->cells + n * k->cells_batch;
+    const int32_t *const c = i ? cells : k->c + n * k->c_batch;
+#elif defined(GRU)
+    const int16_t *const before = i ? y + back : k->h + n * k->h_batch;
+    const int32_t *const bias = k->b;
+#endif
+    (void)back;
+    for (int u = begin; u < end; u++, a += SUMS) {
+#if defined(LSTM)
+        const int32_t now = unit(f, a, c[u], cells + u);
+#elif defined(GRU)
+        const int32_t now = unit(f, a, before[u], bias[u]);
+#else
+        const int32_t now = looked_up(f, a[0]);
+#endif
+        y[u] = (int16_t)now;
+        keep_state(next, u, now);
+    }
 }
 
 void KERNEL(const struct integer_recurrent *k) {
     const int share = (k->units + k->cores - 1) / k->cores, last = (CORE() + 1) * share;
     const int end = last < k->units ? last : k->units, begin = last - share < end ? last - share : end;
-    const int16_t *before = 0; /* states of the step before, none before the first */
+    BEGIN_STATES(k, begin, end);
     for (int i = 0; i < k->steps; i++) {
-        const int t = k->reverse ? k->steps - 1 - i : i;
-        int16_t *const y = k->y + t * k->y_step;
-        for (int n = 0; n < k->batch; n++) {
-            const int32_t *const p = k->p + t * k->p_step + n * k->p_batch;
-            const int16_t *const h = before ? before + n * k->y_batch : k->h + n * k->h_batch;
-#ifdef LSTM
-            int32_t *const cells = k->cells + n * k->cells_batch;
-            const int32_t *const c = before ? cells : k->c + n * k->c_batch;
-#else
-            int32_t *const cells = 0;
-            const int32_t *const c = 0;
-#endif
-            for (int u = begin; u < end; u++) y[n * k->y_batch + u] = (int16_t)unit(k, p, h, c, cells, u);
-            MEET(k);
-        }
-        before = y;
+        MEET(k);
+        for (int n = 0; n < k->batch; n++) step(k, i, n, begin, end);
     }
 }

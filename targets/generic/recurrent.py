@@ -22,6 +22,11 @@ def _state(node: Node, tile: Mapping[str, Count]) -> Count:
     return 8 * tile["k"] if len(node.inputs) == 3 else 8
 
 
+def _sums(node: Node, tile: Mapping[str, Count]) -> Count:
+    """Bytes of the sums of all gates; a GRU has two of its candidate."""
+    return 4 * tile["k"] * (1 if node.op == "IntegerRNN" else 4)
+
+
 def _integer_macros(node: Node) -> Mapping[str, str]:
     cell = node.op.removeprefix("Integer")
     return {cell: cell.lower()}
@@ -35,7 +40,7 @@ KERNELS = (
     recurrent.LSTM_CELL.kernel("lstm_cell", _SOURCE, macros=_macros),
     recurrent.GRU_CELL.kernel("gru_cell", _SOURCE, macros=_macros),
     *(
-        operator.kernel(f"integer_{cell}", "portable/integer_recurrent.c", macros=_integer_macros)
+        operator.kernel(f"integer_{cell}", "portable/integer_recurrent.c", macros=_integer_macros, scratch={"sums": Scratch(_sums)})
         for cell, operator in (
             ("lstm", integer_recurrent.INTEGER_LSTM),
             ("gru", integer_recurrent.INTEGER_GRU),

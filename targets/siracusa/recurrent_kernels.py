@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from deeploy.target import Count, Node, Scratch
+
 from .kernels import GENERIC
 
-KERNELS = tuple(
-    GENERIC.kernel(f"{prefix}{name}").variant(
-        f"pulp_{prefix}{name}", source=f"pulp/pulp_{prefix}recurrent.c", struct=f"{prefix}recurrent", team="k"
-    )
-    for prefix in ("", "integer_")
+
+def _states(node: Node, tile: Mapping[str, Count]) -> Count:
+    """Bytes of the states of two steps, in groups of four units."""
+    return 16 * tile["n"] * ((tile["k"] + 3) // 4)
+
+
+FLOATS = tuple(
+    GENERIC.kernel(name).variant(f"pulp_{name}", source="pulp/pulp_recurrent.c", struct="recurrent", team="k")
     for name in ("lstm", "gru", "rnn")
 )
+INTEGERS = tuple(
+    GENERIC.kernel(f"integer_{name}").variant(
+        f"pulp_integer_{name}",
+        source="pulp/pulp_integer_recurrent.c",
+        struct="integer_recurrent",
+        team="k",
+        scratch={**GENERIC.kernel(f"integer_{name}").scratch, "state": Scratch(_states)},
+    )
+    for name in ("lstm", "gru", "rnn")
+)
+KERNELS = FLOATS + INTEGERS

@@ -14,12 +14,13 @@ from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, 
 from deeploy.frontend.lower.recurrent import MOST_WEIGHTS, Direction, Layer, directions, floats, join
 from deeploy.graph.rewrite import Pass, rule
 from deeploy.operators.elementwise import FUNCTIONS
-from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT
+from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT, packed
 from deeploy.operators.recurrent import GATES
 
 _BOUNDED = frozenset({"sigmoid", "tanh", "softsign", "hard_sigmoid"})  # functions between -1 and 1
-_FACTOR_BITS = 30  # of factors, for which both products of a gate together have 63
-_MOST_SUM = 2.0**14  # of a gate, which 32 bits hold with their fractional ones
+_MORE = 4  # fractional bits of sums beyond those that functions take, at most
+_WORD = 2**31 - 1
+_STEP = 2 * REACH / STEPS  # of a table
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,15 @@ class _Weights:
 
     values: np.ndarray
     scale: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """What sums of gates are made with, as ``deeploy.operators.integer_recurrent`` takes it; ``values`` [unit, gate, 2]."""
+
+    values: np.ndarray
+    shift_p: int
+    shift: int
 
 
 def steps(is_near: bool) -> Pass:
@@ -55,18 +65,19 @@ def _lower(call: Call, is_near: bool) -> bool:
     resets_state = call.op == "GRU" and not call.attrs["linear_before_reset"]
     if not functions <= _BOUNDED or resets_state or not _is_small(call) or r.values.shape[2] > MOST_UNITS:
         return False
-    if is_near and 2 * r.values[0].size > MOST_WEIGHTS:
+    if is_near and r.values[0].size > MOST_WEIGHTS:
         return False
     found = directions(call)
-    if any(_largest(x, w, r, own) > _MOST_SUM for own in found):
+    factors = [_factors(x, w, r, own) for own in found]
+    if None in factors or r.values.min() < -128 or r.values.max() > 127:
         return False
     layout = call.attrs["layout"]
     rows = call.transpose(x.tensor, (1, 0, 2)) if layout else x.tensor
-    parts = [_Layer(call, own, rows, is_near, x, w, r).run() for own in found]
+    parts = [_Layer(call, own, rows, is_near, x, w, r, each).run() for own, each in zip(found, factors, strict=True) if each is not None]
     outputs = list(call.node.outputs)
     call.node.outputs.clear()
     for number, (result, names) in enumerate(zip(outputs, zip(*parts, strict=True), strict=False)):
-        if not result.is_empty():
+        if result.outputs or call.is_output(result):
             whole = call.variable(result.shape, names[0].dtype, "states" if number < 2 else "cells")
             join(call, whole, names, layout, is_sequence=number == 0)
             _leave(call, result, whole, 2.0 ** -(UNIT if number < 2 else FRACTION))
@@ -94,11 +105,20 @@ def _weights(tensor: gs.Tensor) -> _Weights | None:
     return _Weights(values, np.broadcast_to(found.scale.astype(np.float64).reshape(shape), values.shape[:2]))
 
 
-def _largest(x: Quantised, w: _Weights, r: _Weights, own: Direction) -> float:
-    """What no sum of a gate exceeds."""
-    inputs = np.abs(w.values[own.number].astype(np.int64)).sum(axis=1) * w.scale[own.number] * x.s * 255
-    states = np.abs(r.values[own.number].astype(np.int64)).sum(axis=1) * r.scale[own.number]
-    return float((inputs + states + np.abs(own.bias)).max(initial=0.0))
+def _factors(x: Quantised, w: _Weights, r: _Weights, own: Direction) -> _Factors | None:
+    """The factors of a direction; None where sums of gates would have too few fractional bits."""
+    unit, step = x.s * w.scale[own.number], r.scale[own.number] * 2.0**-UNIT
+    farthest = max(abs(end - x.z) for end in limits(x.tensor))
+    inputs = np.abs(w.values[own.number].astype(np.int64)).sum(axis=1) * farthest + np.abs(own.bias / unit)
+    states = np.abs(r.values[own.number].astype(np.int64)).sum(axis=1) * 2.0**UNIT
+    shift_p = int(np.floor(np.log2(_WORD / (inputs.max() + 1))))
+    ratios = unit * 2.0**-shift_p, step
+    sums, factor = max(1.0, float((inputs * unit + states * step).max())), float(np.max(ratios)) * 2.0**32
+    bits = min(FRACTION + _MORE, int(np.floor(np.log2(_WORD / 2 / sums))), int(np.floor(np.log2((_WORD - 1) / factor))))
+    if bits <= FRACTION or shift_p < 0:
+        return None
+    values = np.stack([np.rint(ratio * 2.0 ** (32 + bits)) for ratio in ratios]).astype(np.int32)
+    return _Factors(np.ascontiguousarray(values.reshape(2, own.gates, own.units).transpose(2, 1, 0)), shift_p, bits - FRACTION)
 
 
 def _leave(call: Call, result: gs.Tensor, whole: gs.Tensor, unit: float) -> None:
@@ -121,8 +141,11 @@ def _leave(call: Call, result: gs.Tensor, whole: gs.Tensor, unit: float) -> None
 class _Layer(Layer):
     """One direction in integers."""
 
-    def __init__(self, call: Call, own: Direction, rows: gs.Tensor, is_near: bool, x: Quantised, w: _Weights, r: _Weights) -> None:
+    def __init__(
+        self, call: Call, own: Direction, rows: gs.Tensor, is_near: bool, x: Quantised, w: _Weights, r: _Weights, factors: _Factors
+    ) -> None:
         super().__init__(call, own, rows, is_near)
+        self.factors = factors
         self.zero, number = x.z, own.number
         self.weights, self.unit = w.values[number], x.s * w.scale[number]
         self.states, self.step = r.values[number], r.scale[number]
@@ -142,7 +165,7 @@ class _Layer(Layer):
 
     def _first(self, position: int) -> gs.Tensor:
         tensor, call = super()._first(position), self.call
-        bits, most, dtype = (UNIT, 2**15 - 1, np.int16) if position == 5 else (FRACTION, MOST_CELL, np.int32)
+        bits, most, dtype = (UNIT, 2**15 - 1, np.int16) if position == 5 else (FRACTION, MOST_CELL - 1, np.int32)
         if isinstance(tensor, gs.Constant):
             values = np.rint(np.asarray(tensor.values).astype(np.float64) * 2.0**bits)
             return call.constant(np.clip(values, -most, most), dtype, "state")
@@ -151,17 +174,15 @@ class _Layer(Layer):
 
     def _layer(self, p: gs.Tensor, h: gs.Tensor, *c: gs.Tensor) -> list[gs.Tensor]:
         call, own = self.call, self.own
-        ratios = self.unit * 2.0**FRACTION, self.step * 2.0 ** (FRACTION - UNIT)
-        shift = _FACTOR_BITS - 1 - int(np.floor(np.log2(max(float(ratio.max()) for ratio in ratios))))
-        factors = [np.rint(ratio * 2.0**shift).astype(np.int32).reshape(own.gates, own.units) for ratio in ratios]
-        weights = self.states.astype(np.int16).reshape(own.gates, own.units, own.units)
-        constants: Sequence[np.ndarray] = [*factors, _tables(own)]
+        weights = self.states.astype(np.int8).reshape(own.gates, own.units, own.units)
+        constants: Sequence[np.ndarray] = [self.factors.values, _tables(own)]
         if own.reset is not None:
             constants = [*constants, np.rint(own.reset.astype(np.float64) * 2.0**FRACTION).astype(np.int32)]
         operands = [p, call.constant(weights, label="weights"), h, *c, *(call.constant(each, each.dtype) for each in constants)]
         shape = [p.shape[0], self.batch, own.units]
+        shifts = {"shift_p": self.factors.shift_p, "shift": self.factors.shift}
         y = call.create(
-            f"Integer{call.op}", *operands, shape=shape, dtype=np.int16, label="steps", reverse=own.attributes["reverse"], shift=shift
+            f"Integer{call.op}", *operands, shape=shape, dtype=np.int16, label="steps", reverse=own.attributes["reverse"], **shifts
         )
         if call.op != "LSTM":
             return [y]
@@ -173,10 +194,11 @@ class _Layer(Layer):
 def _tables(own: Direction) -> np.ndarray:
     """A table for each function, of what it is applied to."""
     attributes = own.attributes
-    a = np.linspace(-REACH, REACH, STEPS + 1)
+    a = np.linspace(-REACH - _STEP, REACH + _STEP, STEPS + 3)
     limited = np.clip(a, -attributes["clip"], attributes["clip"]) if attributes["clip"] else a
     found = []
     for number, (name, alpha, beta) in enumerate(zip(attributes["functions"], attributes["alphas"], attributes["betas"], strict=True)):
         values = FUNCTIONS[name](a if number == 2 else limited, alpha, beta)  # cells have no limits
-        found.append(np.clip(np.rint(values * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
-    return np.stack(found).astype(np.int16)
+        bends = values[:-2] - 2 * values[1:-1] + values[2:]  # lines are above or below the function by an eighth of it, at most
+        found.append(np.clip(np.rint((values[1:-1] - bends / 16) * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
+    return packed(np.stack(found).astype(np.int16))
