@@ -64,6 +64,8 @@ FOREIGN = {
     "deeploy/verification/onnxruntime_tensors.py": {"Clip"},
     "deeploy/explore/zigzag.py": {"Conv"},
     "deeploy/quantization/losses.py": {"Clip"},
+    "deeploy/quantization/magnitudes.py": {"Add", "Mul"},
+    "deeploy/quantization/recurrent.py": {"Concat", "GRU", "Gather", "LSTM", "RNN", "Reshape", "Slice", "Split", "Transpose"},
     "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
 }
 
