@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -16,7 +17,29 @@ from deeploy.quantization.form import ACTIVATIONS, METHODS, Form
 
 app = typer.Typer()
 MOST_LOSS = 100  # decibel
+BITS, FEW = 8, 4  # of weights
+MOST = 2**31
 _Word = TypeVar("_Word", bound=str)
+
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="|".join(METHODS),
+        help="How ranges follow from samples: their limits (default), the least loss of information, or 99.999 % of elements.",
+        autocompletion=words(*METHODS),
+    ),
+]
+WeightsOption = Annotated[int, typer.Option("--weights", metavar="8|4", help="Bits of the weights of products and convolutions.")]
+GroupOption = Annotated[
+    int | None, typer.Option("--group", metavar="N", help="Elements of a product's weight with one scale; else a whole channel.")
+]
+WeightBytesOption = Annotated[
+    int | None, typer.Option("--weight-bytes", metavar="N", help="Budget of all weights: those that lose most in 4 bits keep 8 within it.")
+]
+WeightLossOption = Annotated[
+    float | None, typer.Option("--weight-loss", metavar="DB", help="Signal to noise that outputs keep beside those with weights of 8 bits.")
+]
 
 
 @app.command()
@@ -34,19 +57,15 @@ def quantize(
             autocompletion=words(*ACTIVATIONS),
         ),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            metavar="|".join(METHODS),
-            help="How ranges follow from samples: their limits (default), the least loss of information, or 99.999 % of elements.",
-            autocompletion=words(*METHODS),
-        ),
-    ] = None,
+    method: MethodOption = None,
     keep: Annotated[list[str] | None, typer.Option("--keep", metavar="NODE", help="A node that stays in float; any number.")] = None,
     int16: Annotated[
         list[str] | None, typer.Option("--int16", metavar="NODE", help="A node whose outputs get 16 bits; any number.")
     ] = None,
+    weights: WeightsOption = BITS,
+    group: GroupOption = None,
+    weight_bytes: WeightBytesOption = None,
+    weight_loss: WeightLossOption = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -63,18 +82,32 @@ def quantize(
     """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
     if target is None:
         kinds = _one(activations, ACTIVATIONS, "--activations"), _one(method, METHODS, "--method")
+        _check_weights(weights, {"--group": group, "--weight-bytes": weight_bytes, "--weight-loss": weight_loss})
         form = Form(not per_tensor, kinds[0], method=kinds[1], keep=tuple(keep or ()), wide=tuple(int16 or ()))
+        form = replace(form, weights=weights, group=group, weight_bytes=weight_bytes, weight_loss=weight_loss)
         _quantize(model, calibrate, output, form, dims_of(dim), pins_of(pin), as_json)
         return
     for option, is_given in {
         **{"--per-tensor": per_tensor, "--activations": activations, "--method": method},
-        **{"--keep": keep, "--int16": int16},
+        **{"--keep": keep, "--int16": int16, "--weights": weights != BITS, "--group": group is not None},
+        **{"--weight-bytes": weight_bytes is not None, "--weight-loss": weight_loss is not None},
     }.items():
         if is_given:
             raise UsageError(f"{option} with --for", "--for tries forms of its own; leave one of them out.")
     if not 0 <= loss <= MOST_LOSS:
         raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
     _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), as_json)
+
+
+def _check_weights(weights: int, others: Mapping[str, float | None]) -> None:
+    """Raise UsageError where options of weights make no sense."""
+    if weights not in (FEW, BITS):
+        raise UsageError(f"--weights {weights} is not {FEW} or {BITS}", f"For example: --weights {FEW}")
+    for option, value in others.items():
+        if value is not None and weights == BITS:
+            raise UsageError(f"{option} without --weights {FEW}", f"Add --weights {FEW}, or leave {option} out.")
+        if value is not None and not 0 < value < MOST:
+            raise UsageError(f"{option} {value:g} is not a positive number", f"For example: {option} 32")
 
 
 def _one(given: str | None, known: Sequence[_Word], option: str) -> _Word:
@@ -89,16 +122,18 @@ def _quantize(
 ) -> None:
     from deeploy.quantization.losses import compare
     from deeploy.quantization.static import check_output, quantiser, read, write_quantised
+    from deeploy.quantization.weights import summary
 
     quantiser()
     source, samples = read(model, calibrate, dims, pins)
     check_output(output)
-    write_quantised(source, model.name, samples, output, form)
+    narrowed = write_quantised(source, model.name, samples, output, form)
     found = compare(source, model.name, samples, output)
     if as_json:
-        show(json.dumps({"output": str(output), "form": str(form), **found.contents()}))
+        weights = {"weights": [weight.contents() for weight in narrowed]} if narrowed else {}
+        show(json.dumps({"output": str(output), "form": str(form), **weights, **found.contents()}))
         return
-    show(f"{found.summary()}\nwrote {output} ({form})")
+    show("\n".join([*([summary(narrowed)] if narrowed else []), found.summary(), f"wrote {output} ({form})"]))
 
 
 def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss: float, choices: Choices, as_json: bool) -> None:

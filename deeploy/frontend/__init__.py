@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy.frontend.blocks import split_blocks
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.load import opset_version, read_model
@@ -86,6 +87,7 @@ def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> 
     pinned = pin(model, pins, dims)
     check_model(model, opset_version(model))
     bits = few_bits(model)
+    split_blocks(model, opset_version(model))
     widen(model)
     return model, pinned, bits
 

@@ -24,6 +24,10 @@ class Form:
             information (Kullback-Leibler divergence); or those that hold 99.999 % of all elements.
         keep: names of nodes that stay in float.
         wide: names of nodes whose outputs have 16 bits.
+        weights: bits of the weights of products and convolutions, 8 or 4.
+        group: elements of a product's weight with one scale, of weights of 4 bits; None: those of an output channel.
+        weight_bytes: a budget for all weights; those that lose most in 4 bits keep 8 as far as it allows. None: none do.
+        weight_loss: decibel of signal to noise that the outputs keep at least beside those with weights of 8 bits; None: any.
     """
 
     per_channel: bool = True
@@ -33,11 +37,16 @@ class Form:
     method: Method = "minmax"
     keep: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
+    weights: int = 8
+    group: int | None = None
+    weight_bytes: int | None = None
+    weight_loss: float | None = None
 
     def __str__(self) -> str:
         parts = [self.activations, "per channel" if self.per_channel else "per tensor"]
         parts += ["symmetric"] * self.symmetric + ["scales of 2^n"] * self.powers + [self.method] * (self.method != "minmax")
         parts += [f"{len(self.keep)} in float"] * bool(self.keep) + [f"{len(self.wide)} in 16 bits"] * bool(self.wide)
+        parts += [f"weights of {self.weights} bits" + (f" in groups of {self.group}" if self.group else "")] * (self.weights < 8)
         return ", ".join(parts)
 
 

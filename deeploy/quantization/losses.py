@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from deeploy.documents import Contents
 from deeploy.errors import shorten
 from deeploy.quantization.samples import Sample
-from deeploy.quantization.static import failures, quantiser, quiet, unsupported
+from deeploy.quantization.static import failures, quantiser, quiet, tensors, unsupported
 from deeploy.report.text import table
 
 EXACT = 200.0  # decibel that stand for no noise at all
@@ -81,7 +81,7 @@ def compare(model: onnx.ModelProto, name: str, samples: Sequence[Sample], quanti
     result = onnx.load(quantised)
     scales, theirs = _scales(result), _theirs(model, result)
     sums = {tensor: np.zeros(3) for tensor in theirs}  # of squares: of the tensor, of the difference, of what its own scale makes of it
-    runs = (_run(model, name, list(theirs), samples), _run(result, quantised.name, list(theirs.values()), samples))
+    runs = (tensors(model, name, list(theirs), samples), tensors(result, quantised.name, list(theirs.values()), samples))
     for expected, got in zip(*runs, strict=True):
         for (tensor, total), right, other in zip(sums.items(), expected, got, strict=True):
             signal = right.astype(np.float64)
@@ -128,27 +128,6 @@ def _rounded(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndar
     steps = np.clip(np.rint(values / scale) + offset, limits.min, limits.max)
     rounded: np.ndarray = (steps - offset) * scale
     return rounded
-
-
-def _run(model: onnx.ModelProto, name: str, names: Sequence[str], samples: Sequence[Sample]) -> Iterator[list[np.ndarray]]:
-    """These tensors of a model for every sample."""
-    import onnxruntime
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # or tensors would be gone
-    try:
-        with quiet():
-            session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        for sample in samples:
-            with quiet():  # not while the values are used
-                values = session.run(list(names), sample)
-            yield values
-    except failures() as error:
-        raise unsupported("run", name, error) from error
 
 
 def run_model(model: bytes, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:

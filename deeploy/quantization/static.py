@@ -2,7 +2,8 @@
 
 What is decided here is only what surrounds the quantiser: that the model is of an opset whose DequantizeLinear has an
 axis, which slices of the calibration arrays make one sample, and that an output file is whole or absent. Scales and
-zero points are onnxruntime's; weights are symmetric int8, biases int32. Where scales are to be powers of two, they are
+zero points are onnxruntime's; weights are symmetric int8
+(or of 4 bits, ``deeploy.quantization.weights``), biases int32. Where scales are to be powers of two, they are
 onnxruntime's, rounded up. Where it fails, simpler forms are tried, to say what works.
 """
 
@@ -29,11 +30,12 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
-from deeploy.quantization import recurrent
+from deeploy.quantization import recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitudes
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
 
+_PREPARED = "prepared.onnx"  # the float model as it is quantised, beside the result
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
 
 
@@ -88,10 +90,13 @@ def read(float_model: Path, calibration: Path, dims: Mapping[str, int], pins: Ma
     return model, calibration_samples(inputs_of(model), calibration, pinned)
 
 
-def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample], output: Path, form: Form) -> None:
-    """Quantise a model that ``read`` returned; see ``quantize``."""
+def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample], output: Path, form: Form) -> tuple[weights.Narrowed, ...]:
+    """Quantise a model that ``read`` returned; see ``quantize``. Returns what was found of weights, where the form has some of 4 bits."""
     quantizer = quantiser()
     _check_names(model, form)
+    found: list[weights.Narrowed] = []
+    if form.weights < weights.BITS:
+        model = _converted(model, name, weights.OPSET)
     try:
         with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, quiet():
             result = Path(folder) / "quantised.onnx"
@@ -99,9 +104,14 @@ def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample]
                 _run(quantizer, model, samples, result, form)
             except failures() as error:
                 raise unsupported("quantise", name, error, _working(quantizer, model, samples, result, form)) from error
+            if form.weights < weights.BITS:
+                prepared = onnx.load(result.with_name(_PREPARED))
+                narrow, found = weights.narrowed(onnx.load(result), prepared, name, samples, form, tensors)
+                onnx.save(narrow, result)
             os.replace(result, output)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
+    return tuple(found)
 
 
 def _check_names(model: onnx.ModelProto, form: Form) -> None:
@@ -191,15 +201,20 @@ def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tup
     for number, node in enumerate(model.graph.node):
         node.name = node.name or next(name for n in count(number) if (name := f"{node.op_type}_{n}") not in taken)
         taken.add(node.name)
+    return _converted(model, what, _LOWEST_OPSET), pinned
+
+
+def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProto:
+    """The model in an opset that is no older than ``lowest``."""
     opset = opset_version(model)
-    if opset >= _LOWEST_OPSET:
-        return model, pinned
+    if opset >= lowest:
+        return model
     try:
-        return onnx.version_converter.convert_version(model, _LOWEST_OPSET), pinned
+        return onnx.version_converter.convert_version(model, lowest)
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(
-            f"{what} is of opset {opset} and cannot be converted: {shorten(str(error))}",
-            f"export the model with opset {_LOWEST_OPSET} or newer",
+            f"{shorten(name)} is of opset {opset} and cannot be converted: {shorten(str(error))}",
+            f"export the model with opset {lowest} or newer",
         ) from error
 
 
@@ -217,7 +232,7 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     """Optimise (constants and batch normalisation are folded), calibrate and quantise in the folder of ``result``."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    source, prepared = result.with_name("float.onnx"), result.with_name("prepared.onnx")
+    source, prepared = result.with_name("float.onnx"), result.with_name(_PREPARED)
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
     every = onnx.load(prepared).graph
@@ -269,6 +284,31 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
         axis = {"axis": onnx.helper.get_node_attr_value(node, "axis")} if scales.size > 1 else {}
         found[name] = [{"scale": np.array(scale), "zero_point": np.array(zero), **axis} for scale, zero in zip(rounded, zeros, strict=True)]
     return found
+
+
+def tensors(model: onnx.ModelProto, name: str, names: Sequence[str], samples: Sequence[Sample]) -> Iterator[list[np.ndarray]]:
+    """These tensors of a model for every sample, as onnxruntime computes them.
+
+    Raises:
+        UnsupportedError: it cannot run the model.
+    """
+    import onnxruntime
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # or tensors would be gone
+    try:
+        with quiet():
+            session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        for sample in samples:
+            with quiet():  # not while the values are used
+                values = session.run(list(names), sample)
+            yield values
+    except failures() as error:
+        raise unsupported("run", name, error) from error
 
 
 @contextlib.contextmanager
