@@ -91,9 +91,13 @@ static inline void finish_2(int32_t a, int32_t b, Y_T *y, int step, int i, struc
     y[i] = (Y_T)first, y[step + i] = (Y_T)second;
 }
 
+/* With ZEROS, accumulators of four rows begin with what is added to them. */
 static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, int step, int i, struct operands s,
                             const struct pulp_product *p) {
-    const struct stages stages = stages_of(s, i);
+    struct stages stages = stages_of(s, i);
+#ifdef ZEROS
+    stages.bias = 0;
+#endif
     const int32_t first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
     const int32_t second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
     const int32_t third = finish_with(c, &stages, &p->epilogue, &p->requantisation);
@@ -125,7 +129,7 @@ enum { FACTOR_LOADS = 2 };
 #define MUL "t4"
 #define ADD "t5"
 #endif
-#ifdef EPILOGUE_BIAS
+#if defined(EPILOGUE_BIAS) && !defined(ZEROS)
 #define PLUS(acc) "add " acc ", " acc ", t6\n"
 #define BIASED NEXT("t6", "bias") OF_4(PLUS)
 enum { BIASES = 5 };
@@ -133,15 +137,8 @@ enum { BIASES = 5 };
 #define BIASED
 enum { BIASES = 0 };
 #endif
-#ifdef ZEROS
-#define SUMMED "add t0, t0, %[a]\nadd t1, t1, %[b]\nadd t2, t2, %[c]\nadd t3, t3, %[d]\n"
-enum { SUMMEDS = 4 };
-#else
-#define SUMMED
-enum { SUMMEDS = 0 };
-#endif
 #define FINISH(a, b) XP_STAGES_OF_2(a, "%[first]", b, "%[second]", MUL, "%[upper]", ADD)
-static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
+static inline void finish_16_bytes(const int32_t *acc, Y_T *y, int step, struct operands s,
                                    const struct pulp_product *p) {
     const struct pulp_epilogue *const e = &p->epilogue;
     const struct pulp_requantisation *const r = &p->requantisation;
@@ -155,15 +152,15 @@ static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T 
     upper = 0;
 #endif
     summands add = s.add;
-    __asm__ volatile(".option push\n.option norvc\nli t0, 4\n.insn i 0x7b, 4, x0, t0, %[length]\n" FACTORS OF_4(GET)
-                         BIASED SUMMED FINISH("t0", "t1") FINISH("t2", "t3") PUT("t0", "step") PUT("t1", "step")
-                             PUT("t2", "step") PUT("t3", "back") ".option pop\n"
-                     : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add),
-                       [upper] "+r"(upper), [first] "=&r"(first), [second] "=&r"(second)
-                     : [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + SUMMEDS + 4 * STAGES)), [step] "r"(step),
-                       [back] "r"(1 - 3 * step), XP_FORM(r), XP_ENDS(e, r), [a] "r"(ROW_SUM(sums, 0)),
-                       [b] "r"(ROW_SUM(sums, 1)), [c] "r"(ROW_SUM(sums, 2)), [d] "r"(ROW_SUM(sums, 3))
-                     : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
+    __asm__ volatile(
+        ".option push\n.option norvc\nli t0, 4\n.insn i 0x7b, 4, x0, t0, %[length]\n" FACTORS OF_4(GET)
+            BIASED FINISH("t0", "t1") FINISH("t2", "t3") PUT("t0", "step") PUT("t1", "step") PUT("t2", "step")
+                PUT("t3", "back") ".option pop\n"
+        : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add), [upper] "+r"(upper),
+          [first] "=&r"(first), [second] "=&r"(second)
+        : [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + 4 * STAGES)), [step] "r"(step), [back] "r"(1 - 3 * step),
+          XP_FORM(r), XP_ENDS(e, r)
+        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
 }
 #undef OF_4
 #undef NEXT
@@ -174,24 +171,21 @@ static inline void finish_16_bytes(const int32_t *acc, const int32_t *sums, Y_T 
 #undef ADD
 #undef PLUS
 #undef BIASED
-#undef SUMMED
 #undef FINISH
 #else
 #define HAS_LOOP 0
-#define finish_16_bytes(acc, sums, y, step, s, p) (void)0
+#define finish_16_bytes(acc, y, step, s, p) (void)0
 #endif
 
-static inline void finish_16(const int32_t *acc, const int32_t *sums, Y_T *y, int step, struct operands s,
-                             const struct pulp_product *p) {
-    const int32_t a = ROW_SUM(sums, 0), b = ROW_SUM(sums, 1), c = ROW_SUM(sums, 2), d = ROW_SUM(sums, 3);
+static inline void finish_16(const int32_t *acc, Y_T *y, int step, struct operands s, const struct pulp_product *p) {
     if (HAS_LOOP) {
-        finish_16_bytes(acc, sums, y, step, s, p);
+        finish_16_bytes(acc, y, step, s, p);
         return;
     }
-    finish_4(acc[0] + a, acc[1] + b, acc[2] + c, acc[3] + d, y, step, 0, s, p);
-    finish_4(acc[4] + a, acc[5] + b, acc[6] + c, acc[7] + d, y, step, 1, s, p);
-    finish_4(acc[8] + a, acc[9] + b, acc[10] + c, acc[11] + d, y, step, 2, s, p);
-    finish_4(acc[12] + a, acc[13] + b, acc[14] + c, acc[15] + d, y, step, 3, s, p);
+    finish_4(acc[0], acc[1], acc[2], acc[3], y, step, 0, s, p);
+    finish_4(acc[4], acc[5], acc[6], acc[7], y, step, 1, s, p);
+    finish_4(acc[8], acc[9], acc[10], acc[11], y, step, 2, s, p);
+    finish_4(acc[12], acc[13], acc[14], acc[15], y, step, 3, s, p);
 }
 
 #define BEGIN ".option push\n.option norvc\n"
@@ -202,26 +196,47 @@ static inline void finish_16(const int32_t *acc, const int32_t *sums, Y_T *y, in
 #define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
 #define END ".option pop\n"
 
+/* What sixteen accumulators begin with: nothing, or the sums of their rows and filters, whose places are in the
+ * registers of two of them. */
+#ifdef ZEROS
+#define START_PLACES(filters, rows, s, sums) ((filters) = (int32_t)(s).bias, (rows) = (int32_t)(sums))
+#define FILTER_SUM(s, i) (s).bias[i]
+#define START_OF(j, sum) \
+    "add %[a" j "], t0, " sum "\nadd %[b" j "], t1, " sum "\nadd %[c" j "], t2, " sum "\nadd %[d" j "], t3, " sum "\n"
+#define STARTS                                                                                                        \
+    "lw t0, 0(%[d3])\nlw t1, 4(%[d3])\nlw t2, 8(%[d3])\nlw t3, 12(%[d3])\nlw t4, 0(%[c3])\nlw t5, "                   \
+    "4(%[c3])\n" START_OF("0", "t4") "lw t4, 8(%[c3])\n" START_OF("1", "t5") "lw t5, 12(%[c3])\n" START_OF("2", "t4") \
+        START_OF("3", "t5")
+#else
+#define START_PLACES(filters, rows, s, sums) ((void)(sums), (filters) = (rows) = 0)
+#define FILTER_SUM(s, i) 0
+#define START_OF(j) "li %[a" j "], 0\nli %[b" j "], 0\nli %[c" j "], 0\nli %[d" j "], 0\n"
+#define STARTS START_OF("0") START_OF("1") START_OF("2") "li %[a3], 0\nli %[b3], 0\n"
+#endif
+
 /* Four rows of x and of w, all p->w_row apart; `s` are the operands of the first of four channels. */
 static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int y_step,
                              const int32_t *sums, struct operands s) {
     const int words = p->depth >> 2;
-    int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
 #ifdef XPULP_INSN
-    __asm__ volatile(
-        BEGIN
-        "li %[a0], 0\nli %[a1], 0\nli %[a2], 0\nli %[a3], 0\nli %[b0], 0\nli %[b1], 0\nli %[b2], 0\nli %[b3], 0\n"
-        "li %[c0], 0\nli %[c1], 0\nli %[c2], 0\nli %[c3], 0\nli %[d0], 0\nli %[d1], 0\nli %[d2], 0\nli %[d3], 0\n"
-        "lw t0, %[n]\n" LOOP("t0", 24) WALK("t0", "x", "step") WALK("t1", "x", "step") WALK("t2", "x", "step")
-            WALK("t3", "x", "back") WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4")
-                WALK("t4", "w", "step") DOTS("1", "t5") WALK("t5", "w", "back") DOTS("2", "t4") DOTS("3", "t5") END
-        : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
-          [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "=&r"(c3),
-          [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "=&r"(d3), [x] "+r"(x), [w] "+r"(w)
-        : [n] "m"(words), [step] "r"(p->w_row), [back] "r"(4 - 3 * p->w_row), [sdot] "i"(SDOT)
-        : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+    int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
+    START_PLACES(c3, d3, s, sums);
+    __asm__ volatile(BEGIN STARTS "lw t0, %[n]\n" LOOP("t0", 24) WALK("t0", "x", "step") WALK("t1", "x", "step")
+                         WALK("t2", "x", "step") WALK("t3", "x", "back") WALK("t4", "w", "step") WALK("t5", "w", "step")
+                             DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5") WALK("t5", "w", "back")
+                                 DOTS("2", "t4") DOTS("3", "t5") END
+                     : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
+                       [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "+r"(c3),
+                       [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "+r"(d3), [x] "+r"(x), [w] "+r"(w)
+                     : [n] "m"(words), [step] "r"(p->w_row), [back] "r"(4 - 3 * p->w_row), [sdot] "i"(SDOT)
+                     : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
 #else
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = 0;
+    const int32_t of_a = ROW_SUM(sums, 0), of_b = ROW_SUM(sums, 1), of_c = ROW_SUM(sums, 2), of_d = ROW_SUM(sums, 3);
+    const int32_t of_0 = FILTER_SUM(s, 0), of_1 = FILTER_SUM(s, 1), of_2 = FILTER_SUM(s, 2), of_3 = FILTER_SUM(s, 3);
+    int32_t a0 = of_a + of_0, a1 = of_a + of_1, a2 = of_a + of_2, a3 = of_a + of_3;
+    int32_t b0 = of_b + of_0, b1 = of_b + of_1, b2 = of_b + of_2, b3 = of_b + of_3;
+    int32_t c0 = of_c + of_0, c1 = of_c + of_1, c2 = of_c + of_2, c3 = of_c + of_3;
+    int32_t d0 = of_d + of_0, d1 = of_d + of_1, d2 = of_d + of_2, d3 = of_d + of_3;
     for (int i = 0; i < words; i++, x += 4, w += 4) {
         const uint32_t p0 = xp_load(x), p1 = xp_load(x + p->w_row), p2 = xp_load(x + 2 * p->w_row),
                        p3 = xp_load(x + 3 * p->w_row);
@@ -234,7 +249,7 @@ static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W
     }
 #endif
     const int32_t acc[16] = {a0, b0, c0, d0, a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, c3, d3};
-    finish_16(acc, sums, y, y_step, s, p);
+    finish_16(acc, y, y_step, s, p);
 }
 
 /* Two rows of x at any distance. */
@@ -361,6 +376,10 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 #define HAS_GROUPS 0
 #define rows_by_groups rows_by_4 /* never called */
 #endif
+#undef START_PLACES
+#undef START_OF
+#undef STARTS
+#undef FILTER_SUM
 #undef REST
 #undef ADD_REST
 #undef BEGIN
