@@ -94,7 +94,24 @@ static inline int has_inverse(float scale, float most) {
     return scale > 0x1p-70f && scale < 0x1p70f && most < 0x1p9f && (last == 0 || ((last + 8) & 0x7fff) > 16);
 }
 
-void KERNEL(const struct pulp_quantize *k) {
+/* Exchange an axis with the last one. */
+static inline void exchange(int values[AXES], int axis) {
+    const int last = values[LAST];
+    values[LAST] = values[axis], values[axis] = last;
+}
+
+/* The same elements in the longest rows: the channels of an image are few, and its pixels lie equally far apart, too.
+ */
+OUT_OF_LINE struct pulp_quantize in_long_rows(const struct pulp_quantize *given) {
+    struct pulp_quantize k = *given;
+    int longest = LAST;
+    for (int axis = 0; axis < LAST; axis++) longest = k.extent[axis] > k.extent[longest] ? axis : longest;
+    exchange(k.extent, longest), exchange(k.x_step, longest), exchange(k.y_step, longest);
+    return k;
+}
+
+void KERNEL(const struct pulp_quantize *given) {
+    const struct pulp_quantize rows = in_long_rows(given), *const k = &rows;
     const int32_t zero = *k->zero_point;
     const float scale = *k->scale;
     const struct steps s = {
