@@ -106,6 +106,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
             strip_quantisation(shorter, kept)
         keep(shorter, source.pairs)
     inputs = tuple(port for port in sources if port.name != POSITION)
+    results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
     return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, source.pinned)
 
 

@@ -144,6 +144,8 @@ def _entries(port: Port) -> Contents:
     """What ``deploy.json`` says of an input or output beyond its buffer."""
     entries = asdict(port)
     del entries["name"]
+    if not entries["labels"]:
+        del entries["labels"]
     return {**entries, "equality": port.equality.value}
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import onnx
 import onnx_graphsurgeon as gs
 
+from deeploy.errors import shorten
 from deeploy.frontend.blocks import split_blocks
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
+from deeploy.frontend.labels import Labels, number_labels
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
@@ -60,12 +62,16 @@ def import_states(
 
     Loops become ``unroll`` nodes at most.
     """
-    model, pinned, bits = _checked(path, dims or {}, pins or {})
+    model, pinned, bits, labels = _checked(path, dims or {}, pins or {})
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
         return import_read(part, extents, custom_shapes, unroll)
 
-    return replace(import_dynamic(model, fold, dims or {}, states or {}, context, known), pinned=pinned, bits=bits)
+    imported = import_dynamic(model, fold, dims or {}, states or {}, context, known)
+    told = (
+        f"output {shorten(name)} is the index of a label, see deploy.json: {shorten(', '.join(texts))}" for name, texts in labels.items()
+    )
+    return replace(imported, pinned=pinned, bits=bits, labels=labels, notes=(*imported.notes, *told))
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
@@ -78,18 +84,21 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {})[0], dims[name], states))
 
 
-def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...], int | None]:
-    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, these, and how few
-    bits its weights have.
+def _checked(
+    path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]
+) -> tuple[onnx.ModelProto, tuple[Pinned, ...], int | None, Labels]:
+    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, these, how few
+    bits its weights have, and its labels.
     """
     model = read_model(path)
     name_dims(model.graph, dims)
     pinned = pin(model, pins, dims)
+    labels = number_labels(model)
     check_model(model, opset_version(model))
     bits = few_bits(model)
     split_blocks(model, opset_version(model))
     widen(model)
-    return model, pinned, bits
+    return model, pinned, bits, labels
 
 
 def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:

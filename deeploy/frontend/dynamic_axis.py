@@ -15,6 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, UsageError, shorten
+from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
@@ -40,6 +41,7 @@ class Imported:
     notes: tuple[str, ...] = ()
     begun: tuple[Known, ...] = ()
     pinned: tuple[Pinned, ...] = ()
+    labels: Labels = field(default_factory=dict)
     bits: int | None = None
 
 

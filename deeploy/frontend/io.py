@@ -35,6 +35,7 @@ class Port:
     zero_point: int = 0
     equality: Equality = Equality.FLOAT
     step: float = 1.0  # of the quantisation that the values went through last
+    labels: tuple[str, ...] = ()  # of what it is an index of
 
 
 def strip_quantisation(graph: gs.Graph, states: Collection[str] = ()) -> dict[str, tuple[float, int]]:

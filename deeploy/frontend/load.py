@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
-from deeploy.frontend.schemas import DIALECT_DOMAINS
+from deeploy.frontend.labels import without_dictionaries
+from deeploy.frontend.schemas import DIALECT_DOMAINS, ML
 from deeploy.frontend.structure import check, graphs, subgraphs
 from deeploy.frontend.validate import check_text
 
@@ -24,6 +25,7 @@ OLDEST_OPSET = 7
 
 # Standard operators that are taken apart into others, as ONNX defines them.
 COMPOSED = frozenset({"Attention", "GroupNormalization", "MeanVarianceNormalization", "RotaryEmbedding", "SwiGLU"})
+_BESIDE_ML = 18  # opset of a model that has operators of ai.onnx.ml alone
 _BODIES = "deeploy.bodies"  # domain of local functions that are made of composed operators
 _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
 
@@ -49,6 +51,9 @@ def read_whole(path: Path) -> onnx.ModelProto:
         ModelError, UnsupportedError: as ``read_model``.
     """
     model = _parse(path)
+    if opset_version(model) == 0 and any(entry.domain == ML for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("", _BESIDE_ML))
+    without_dictionaries(model)
     _load_external_data(model, path.parent)
     model = _inline_functions(model)
     for node in (node for graph in graphs(model.graph) for node in graph.node):

@@ -35,6 +35,7 @@ DIALECT_OPS = frozenset(
     ]
 )
 MICROSOFT = "com.microsoft"
+ML = "ai.onnx.ml"
 VENDORS = ("ai.onnx.", MICROSOFT)  # domains of operators that others define: their shapes are nothing to ask of a model
 QONNX = "qonnx.custom_op.general"
 _QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
@@ -46,7 +47,7 @@ INTERNAL = frozenset(
     [
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
-        *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN"),
+        *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
     ]
 )  # operators of the integer form that no file has
 
@@ -237,13 +238,13 @@ def _signature(schema: OpSchema) -> Signature:
 
 
 @cache
-def _history(op: str) -> tuple[Signature, ...]:
-    """Every version of a standard operator that is not deprecated, the newest first."""
+def _history(op: str, domain: str) -> tuple[Signature, ...]:
+    """Every version of an operator of ONNX that is not deprecated, the newest first."""
     found = []
     version = onnx.defs.onnx_opset_version()
     while version > 0:
         try:
-            schema = onnx.defs.get_schema(op, version, "")
+            schema = onnx.defs.get_schema(op, version, domain)
         except SchemaError:
             break
         if not schema.deprecated:
@@ -253,12 +254,12 @@ def _history(op: str) -> tuple[Signature, ...]:
 
 
 @cache
-def signature(op: str, version: int, attributes: frozenset[str], inputs: int) -> Signature | None:
-    """The version of a standard operator that a node is written in; None when ONNX has no such operator.
+def signature(op: str, version: int, attributes: frozenset[str], inputs: int, domain: str = "") -> Signature | None:
+    """The version of an operator of ONNX that a node is written in; None when ONNX has no such operator.
 
     The version of opset ``version`` if the node fits it, else the nearest one that it fits.
     """
-    history = _history(op)
+    history = _history(op, domain)
     current = next((s for s in history if s.schema.since_version <= version), None)
     base = current.schema.since_version if current else version
     nearest = sorted(history, key=lambda s: abs(s.schema.since_version - base))

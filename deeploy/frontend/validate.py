@@ -24,6 +24,7 @@ from deeploy.frontend.schemas import (
     DIALECT_OPS,
     MICROSOFT,
     MICROSOFT_OPS,
+    ML,
     QONNX,
     QUANTISED,
     Attributes,
@@ -37,6 +38,7 @@ MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
 SMALLEST_SCALE = float(np.finfo(np.float32).smallest_normal)  # of quantisation: the reciprocal of a smaller one is infinite
 LARGEST_SCALE = float(np.finfo(np.float32).max)
 
+_NOT_FINITE = frozenset({"Imputer", "LabelEncoder"})  # operators that look for values that are no numbers
 _CORRECT = "correct the model, or export it again"
 _BULK = frozenset({"raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data"})
 
@@ -47,7 +49,7 @@ _KINDS: Mapping[int, tuple[str, type | tuple[type, ...], bool]] = {
     INT: ("a whole number", int, False),
     FLOAT: ("a finite number", (int, float), False),
     AttributeProto.STRING: ("a text", str, False),
-    AttributeProto.TENSOR: ("a tensor", np.ndarray, False),
+    AttributeProto.TENSOR: ("a tensor", (np.ndarray, list, int, float), False),
     INTS: ("a list of whole numbers", int, True),
     FLOATS: ("a list of finite numbers", (int, float), True),
     AttributeProto.STRINGS: ("a list of texts", str, True),
@@ -275,7 +277,8 @@ def check_node(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs
         found = signature(like[0], version, frozenset(), len(like[1])) if like is not None else None
         _check_kinds(node, {**(found.attributes if found is not None else {}), **own.optional}, attributes)
         return
-    found = signature(node.op_type, version, frozenset(attributes), inputs) if not domain else None
+    known = domain in ("", ML)
+    found = signature(node.op_type, version, frozenset(attributes), inputs, domain) if known else None
     if found is None:
         return
     unknown = next((name for name in attributes if name not in found.attributes), None)
@@ -333,7 +336,11 @@ def _check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], attributes: Att
         values = value if is_list else [value]
         fits = isinstance(values, list) and all(isinstance(one, kind) for one in values)
         numbers = [one for one in values if isinstance(one, float)] if fits and text else []
-        if not fits or any(math.isnan(one) or (math.isinf(one) and node.op_type != "Clip") for one in numbers):
+        if not fits or any(
+            not math.isfinite(one)
+            for one in numbers
+            if node.op_type not in _NOT_FINITE and not (node.op_type == "Clip" and math.isinf(one))
+        ):
             raise ModelError(f"{describe(node)} has {name} = {shorten(str(value), 40)}, {text} is needed", _CORRECT)
 
 

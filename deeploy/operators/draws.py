@@ -242,6 +242,27 @@ def _dynamic_scale(rng: Random) -> Sample:
     return Sample({"low": count, "high": count}, {}, {"low": _floats(rng, count, -3, 1), "high": _floats(rng, count, -1, 4)})
 
 
+def _decision_trees(rng: Random) -> Sample:
+    """Trees of two levels, whose nodes are those of a heap, three branches and four leaves each."""
+    rows, features, targets, count = rng.randint(1, 9), rng.randint(1, 5), rng.randint(1, 4), rng.randint(1, 5)
+    nodes, entries, roots = list[list[int]](), 0, [7 * tree for tree in range(count)]
+    for root in roots:
+        nodes += [[rng.randrange(features), rng.randrange(6) + 8 * rng.randrange(2), root + 2 * i + 1, root + 2 * i + 2] for i in range(3)]
+        for _ in range(4):
+            added = rng.randint(0, 2)
+            nodes.append([-1, 0, entries, added])
+            entries += added
+    arrays = {
+        "nodes": np.array(nodes, np.int32),
+        "thresholds": _floats(rng, (7 * count,), -1, 1),
+        "roots": np.array(roots, np.int32),
+        "targets": _array(rng, (max(1, entries),), 0, targets - 1, np.int32),
+        "weights": _floats(rng, (max(1, entries),), -1, 1),
+    }
+    attributes = {"aggregate": rng.choice(("SUM", "AVERAGE", "MIN", "MAX")), "targets": targets}
+    return Sample({"x": (rows, features), "y": (rows, targets)}, attributes, arrays)
+
+
 _POSITIVE = ("log", "sqrt", "pow", "reciprocal")
 _DOMAINS = {
     **dict.fromkeys(_POSITIVE, (0.1, 4)),
@@ -438,6 +459,7 @@ DRAWS: Mapping[str, Draw] = {
     "Where": _where,
     "Pad": _pad,
     "Gather": _gather,
+    "DecisionTrees": _decision_trees,
     **{op: _integer_recurrent(op) for op in ("IntegerLSTM", "IntegerGRU", "IntegerRNN")},
     **{op: _recurrent(op) for op in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell")},
 }

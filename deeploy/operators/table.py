@@ -23,6 +23,7 @@ from deeploy.operators import (
     residual,
     rotate,
     rows,
+    trees,
 )
 from deeploy.operators.views import VIEWS
 
@@ -30,7 +31,7 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for module in (
         *(conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link),
-        *(dynamic, recurrent, integer_recurrent),
+        *(dynamic, recurrent, integer_recurrent, trees),
     )
     for operator in vars(module).values()
     if isinstance(operator, Operator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.operators import dynamic, movement
+from deeploy.operators import dynamic, movement, trees
 from deeploy.operators import elementwise as ew
 from deeploy.target import FLOAT, Kernel, Node, Operator
 
@@ -73,4 +73,5 @@ KERNELS: tuple[Kernel, ...] = (
     ew.CAST.kernel("cast", "portable/copy.c"),
     movement.PAD.kernel("pad", "portable/pad.c"),
     movement.GATHER.kernel("gather", "portable/gather.c"),
+    trees.TREES.kernel("decision_trees", "portable/decision_trees.c"),
 )

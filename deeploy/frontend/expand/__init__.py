@@ -12,9 +12,11 @@ import onnx
 from deeploy.errors import ModelError
 from deeploy.frontend.expand.attention import ATTENTION
 from deeploy.frontend.expand.builder import Builder, Operand
+from deeploy.frontend.expand.classic import CLASSIC
 from deeploy.frontend.expand.products import PRODUCTS
 from deeploy.frontend.expand.recurrent import RECURRENT, dynamic
-from deeploy.frontend.schemas import MICROSOFT, Attributes
+from deeploy.frontend.expand.trees import TREE_OPERATORS
+from deeploy.frontend.schemas import MICROSOFT, ML, Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import Walk
 
@@ -22,6 +24,7 @@ Expansion = Callable[[Builder], "Operand | Sequence[Operand | None] | None"]
 
 EXPANSIONS: Mapping[tuple[str, str], Expansion] = {
     **{("", op): expansion for op, expansion in RECURRENT.items()},
+    **{(ML, op): expansion for op, expansion in {**CLASSIC, **TREE_OPERATORS}.items()},
     **{(MICROSOFT, op): expansion for op, expansion in {**ATTENTION, **PRODUCTS}.items()},
     (MICROSOFT, "DynamicQuantizeLSTM"): dynamic,
 }

@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 
 from deeploy.errors import ModelError, UnsupportedError
-from deeploy.frontend.schemas import Attributes
+from deeploy.frontend.schemas import RESERVED, Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import Walk
 
@@ -234,6 +234,15 @@ class Builder:
         self.walk.read.update(names)
         self.walk.over([helper.make_node(op, inputs, names, f"{self._label}_{op}", **attributes)])
         return [Operand(self, name) for name in names]
+
+    def lowered(self, op: str, operands: Sequence[Operand], shape: tuple[int, ...], dtype: npt.DTypeLike, **attributes: Any) -> Operand:
+        """The result of a new node of the integer form."""
+        name = self.walk.known.fresh(f"{self._label}_{op.lower()}")
+        result = self.walk.tensors[name] = gs.Variable(name, np.dtype(dtype), list(shape))
+        label = self.walk.known.fresh(self._label)
+        self.walk.names.add(label)
+        self.walk.nodes.append(gs.Node(op, label, attributes, [operand.tensor for operand in operands], [result], domain=RESERVED))
+        return Operand(self, name)
 
     def zeros(self, *shape: int) -> Operand:
         """A constant of floats."""

@@ -1,0 +1,71 @@
+"""Texts that never are data: labels of classes become their places in a list, and dictionaries of scores the scores.
+
+Classifiers of ai.onnx.ml may return texts, and ``ZipMap`` pairs every score with a label. C has neither: an output of texts becomes one of
+int64, of which the project states the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from deeploy.frontend.schemas import ML
+
+Labels = dict[str, tuple[str, ...]]
+_MOVES = frozenset({"ArrayFeatureExtractor", "Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_LISTS = {  # attributes that are texts, and those of numbers in their place
+    "classlabels_strings": {"LinearClassifier": "classlabels_ints", "SVMClassifier": "classlabels_ints", "": "classlabels_int64s"},
+    "values_strings": {"": "values_int64s"},
+}
+
+
+def without_dictionaries(model: onnx.ModelProto) -> None:
+    """Put the scores in the place of what ``ZipMap`` makes of them."""
+    for node in model.graph.node:
+        if node.op_type == "ZipMap" and node.domain == ML and node.input and node.output:
+            made = helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
+            for value in (*model.graph.output, *model.graph.value_info):
+                if value.name == node.output[0]:
+                    value.ClearField("type")
+            node.CopyFrom(made)
+
+
+def number_labels(model: onnx.ModelProto) -> Labels:
+    """Replace constant texts by their places in their list; returns the lists by the names of the outputs that hold places."""
+    found: Labels = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.STRING:
+            found[tensor.name] = _texts(tensor.string_data)
+            places = np.arange(len(tensor.string_data), dtype=np.int64).reshape(tuple(tensor.dims))
+            tensor.CopyFrom(numpy_helper.from_array(places, tensor.name))
+    for node in model.graph.node:
+        if node.domain == ML and (named := next(_numbered(node), None)) is not None:
+            found[node.output[0]] = named
+        elif node.op_type == "Cast" and node.input[0] in found and node.attribute[0].i == TensorProto.STRING:
+            node.attribute[0].i = TensorProto.INT64
+            found[node.output[0]] = found[node.input[0]]
+        elif node.op_type in _MOVES and node.input and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    for value in (*model.graph.output, *model.graph.value_info):
+        if value.name in found:
+            value.type.tensor_type.elem_type = TensorProto.INT64
+    return {value.name: found[value.name] for value in model.graph.output if value.name in found}
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(text.decode("utf-8", "backslashreplace") for text in values)  # type: ignore[attr-defined]
+
+
+def _numbered(node: onnx.NodeProto) -> Iterator[tuple[str, ...]]:
+    """The texts that a node returns, of which it returns the places from now on."""
+    for attribute in node.attribute:
+        names = _LISTS.get(attribute.name)
+        if names is None or not attribute.strings or any(other.name == "keys_strings" for other in node.attribute):
+            continue
+        texts = _texts(attribute.strings)
+        distinct = tuple(dict.fromkeys(texts)) if attribute.name == "values_strings" else texts
+        attribute.CopyFrom(helper.make_attribute(names.get(node.op_type, names[""]), [distinct.index(text) for text in texts]))
+        yield distinct
