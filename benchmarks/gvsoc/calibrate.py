@@ -29,6 +29,7 @@ from families import PORTABLE, PULP, Family
 from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
+from recurrent import RECURRENT
 
 from deeploy.errors import DeeployError, UsageError
 from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
@@ -52,7 +53,7 @@ GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather wind
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
 PATHS = ("L2_L1", "L3_L2")  # as machine.c numbers them
-FAMILIES = (*PULP, *FAST, *PORTABLE, *ELEMENTS)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *ELEMENTS, *RECURRENT)
 ENOUGH = 0.05  # by which a figure may differ in --check
 
 

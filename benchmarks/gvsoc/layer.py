@@ -50,6 +50,7 @@ class Case:
         variables: the operands that are inputs of the network, in order; they come first in ``operands``.
         operands: arrays of all operands in node order, as the graph has them.
         y: short name of the output's type.
+        further: shapes and short names of types of outputs beyond the first.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Case:
     operands: Mapping[str, np.ndarray]
     y: str
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    further: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,13 @@ def node(case: Case, shape: tuple[int, ...] = ()) -> Node:
 
 
 def expected(case: Case, target: Target) -> np.ndarray:
-    """What the kernel's reference and the epilogue give."""
+    """What the kernel's reference and the epilogue give as the first output."""
     untyped = node(case)
     kernel = next(k for k in target.kernels if k.op == case.op and operand_names(k, untyped) is not None)
     stages = epilogue.operands(untyped.epilogue)
     body = [array for name, array in case.operands.items() if name not in stages]
-    value = epilogue.apply(untyped, np.asarray(kernel.reference(untyped, *body)), dict(case.operands))
+    found = kernel.reference(untyped, *body)
+    value = epilogue.apply(untyped, np.asarray(found[0] if isinstance(found, tuple) else found), dict(case.operands))
     return np.asarray(value.astype(DType(case.y).numpy))
 
 

@@ -64,11 +64,12 @@ def compiled(
             for n, a in case.operands.items()
         }
         y = gs.Variable(f"y_{number}", dtype=DType(case.y).numpy, shape=list(shape))
+        further = [gs.Variable(f"{n}_{number}", dtype=DType(kind).numpy, shape=list(size)) for n, (size, kind) in case.further.items()]
         nodes.append(
-            gs.Node(op=case.op, name=f"layer_{number}", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=DOMAIN)
+            gs.Node(case.op, f"layer_{number}", dict(case.attrs), inputs=list(tensors.values()), outputs=[y, *further], domain=DOMAIN)
         )
         inputs += [tensors[n] for n in case.variables]
-        outputs.append(y)
+        outputs += [y, *further]
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
     options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
     machine = machine_of(target, options)

@@ -29,3 +29,4 @@ INTEGERS = tuple(
     for name in ("lstm", "gru", "rnn")
 )
 KERNELS = FLOATS + INTEGERS
+REPLACED = frozenset(kernel.name.removeprefix("pulp_") for kernel in KERNELS)  # by teams, in whatever they do

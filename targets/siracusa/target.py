@@ -10,6 +10,7 @@ from .element_kernels import KERNELS as ELEMENTS
 from .kernels import CORES, GENERIC, PRODUCTS
 from .npu_kernels import KERNELS as NPU
 from .recurrent_kernels import KERNELS as RECURRENT
+from .recurrent_kernels import REPLACED
 
 KIB = 1024
 STACK = 784  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
@@ -30,6 +31,8 @@ HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total
 # Scales may have 32 bits, which take longer to load than 16 and come hardly nearer.
 NPU_REQUANTISER = Requantiser(word=32, mul=16, add=32, shift=31, has_shifts=True)
 
+PORTABLE = tuple(kernel for kernel in GENERIC.computing if not kernel.packs and kernel.name not in REPLACED)
+
 TARGET = Target(
     name="siracusa",
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
@@ -42,7 +45,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *(kernel for kernel in GENERIC.computing if not kernel.packs), *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *PORTABLE, *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
