@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest, select_network
@@ -144,6 +146,69 @@ def test_run_on_qemu_equals_the_host(machine: str, tmp_path: Path) -> None:
             check=True,
         )
         assert listing.stdout.count("smlad") >= 16
+
+
+def detector(path: Path, samples: Path) -> Path:
+    """A detector of voices as they are: magnitudes of a spectrum, convolutions, an LSTM whose states go in and out in one tensor."""
+    rng, bins, units = np.random.default_rng(3), 9, 12
+    shapes = {"basis": (2 * bins, 1, 16), "c": (units, bins, 3), "w": (1, 4 * units, units), "r": (1, 4 * units, units), "v": (1, units, 1)}
+    weights = {n: rng.normal(scale=s[-1] ** -0.5 / s[1] ** 0.25, size=s).astype(np.float32) for n, s in shapes.items()}
+    numbers = {
+        "pads": [0, 8, 0, 8],
+        "one": [1],
+        "zero": [0],
+        "half": [bins],
+        "all": [2 * bins],
+        "first": 0,
+        "second": 1,
+        "two": np.float32(2),
+    }
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["padded"], mode="reflect"),
+        helper.make_node("Unsqueeze", ["padded", "one"], ["signal"]),
+        helper.make_node("Conv", ["signal", "basis"], ["spectrum"], strides=[16]),
+        *(helper.make_node("Slice", ["spectrum", a, b, "one"], [n]) for n, a, b in (("re", "zero", "half"), ("im", "half", "all"))),
+        *(helper.make_node("Pow", [n, "two"], [f"{n}_square"]) for n in ("re", "im")),
+        helper.make_node("Add", ["re_square", "im_square"], ["power"]),
+        helper.make_node("Sqrt", ["power"], ["magnitude"]),
+        helper.make_node("Conv", ["magnitude", "c"], ["features"], pads=[1, 1]),
+        helper.make_node("Relu", ["features"], ["active"]),
+        helper.make_node("Transpose", ["active"], ["rows"], perm=[2, 0, 1]),
+        *(helper.make_node("Gather", ["state", n], [f"{n}_state"]) for n in ("first", "second")),
+        *(helper.make_node("Unsqueeze", [f"{n}_state", "zero"], [k]) for n, k in (("first", "h"), ("second", "cell"))),
+        helper.make_node("LSTM", ["rows", "w", "r", "", "", "h", "cell"], ["", "hn", "cn"], hidden_size=units),
+        helper.make_node("Concat", ["hn", "cn"], ["state_out"], axis=0),
+        helper.make_node("Transpose", ["hn"], ["last"], perm=[1, 2, 0]),
+        helper.make_node("Conv", ["last", "v"], ["score"]),
+        helper.make_node("Sigmoid", ["score"], ["y"]),
+    ]
+    ends = {"x": [1, 64], "state": [2, 1, units], "y": [1, 1, 1], "state_out": [2, 1, units]}
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in ends.items()]
+    constants = [numpy_helper.from_array(np.asarray(a), n) for n, a in {**weights, **numbers}.items()]
+    graph = helper.make_graph(nodes, "g", made[:2], made[2:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    x = rng.normal(size=(6, 1, 64)).astype(np.float32)
+    np.savez(samples, x=x, state=rng.uniform(-0.5, 0.5, size=(6, 2, 1, units)).astype(np.float32))
+    np.savez(samples.with_name("chunks.npz"), x=x)
+    return path
+
+
+@pytest.mark.parametrize("form", ["float", "int8"])
+def test_a_stream_on_a_cortex_m4(form: str, tmp_path: Path) -> None:
+    """Chunk by chunk, states in memory: what the host computes, bit for bit where it is of integers."""
+    from deeploy.quantization.static import quantize
+
+    need("cortex_m4")
+    model = detector(tmp_path / "float.onnx", tmp_path / "samples.npz")
+    if form == "int8":
+        quantize(model, tmp_path / "samples.npz", tmp_path / "int8.onnx")
+        model = tmp_path / "int8.onnx"
+    compiled = deeploy.compile(model, "cortex_m4", states={"state": "state_out"})
+    assert ("IntegerLSTM" in {call.kernel.op for call in compiled.plan.program.calls}) is (form == "int8")
+    compiled.write(tmp_path / "out")
+    host, board = (run_project(tmp_path / "out", tmp_path / "chunks.npz", on=on, sequence=True).outputs[0] for on in ("host", "qemu"))
+    assert len(np.unique(host)) > 4
+    np.testing.assert_allclose(board, host, rtol=1e-5 if form == "float" else 0, atol=1e-6 if form == "float" else 0)
 
 
 def test_what_cannot_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
