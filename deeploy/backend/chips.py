@@ -15,6 +15,7 @@ from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import GENERATOR, SCHEMA, describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
+from deeploy.backend.templates import templates
 from deeploy.documents import Contents, Document
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
@@ -43,7 +44,7 @@ def emit(
         queue: messages that may wait between two chips.
         system: the head of ``deploy.json``; ``chips`` and what scripts find in every project are added.
     """
-    lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
+    lookup = templates(tuple(target.template_folders))
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
     entries = []

@@ -17,6 +17,7 @@ from deeploy.backend import calls as c
 from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
+from deeploy.backend.templates import templates
 from deeploy.documents import Document
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target
@@ -38,7 +39,7 @@ def emit(plans: Mapping[str, Plan], descriptions: Mapping[str, Document], add: A
     """
     first = next(iter(plans.values()))
     target = first.target
-    lookup = TemplateLookup([str(folder) for folder in target.template_folders], strict_undefined=True)
+    lookup = templates(tuple(target.template_folders))
     files: dict[str, str | bytes] = {}
     instances: dict[str, c.Instance] = {}
     common = shared(plans, descriptions, add)

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls
 from deeploy.backend.emit import kernel_files
+from deeploy.backend.templates import templates
 from deeploy.bringup import runs
 from deeploy.bringup.cases import Case
 from deeploy.bringup.runs import Run
@@ -59,7 +59,7 @@ def try_kernel(kernel: Kernel, target: Target, given: Sequence[Case], folder: Pa
         folder: takes the sources and the program.
         seed: of what the forms of runs are drawn from.
     """
-    lookup = TemplateLookup([str(path) for path in target.template_folders], strict_undefined=True)
+    lookup = templates(tuple(target.template_folders))
     instances: dict[str, calls.Instance] = {}
     made: list[Run] = []
     engine = next((engine for engine in target.engines if engine.name == kernel.engine), None)

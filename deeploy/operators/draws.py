@@ -386,8 +386,11 @@ def _recurrent(op: str) -> Draw:
     def draw_one(rng: Random) -> Sample:
         t, n, k = rng.choice((1, 2, 5)), rng.choice((1, 1, 2, 3)), extent(rng)
         shapes: dict[str, tuple[int, ...]] = {"p": (n, gates, k), "q": (n, gates, k)}
-        if not is_cell:
-            shapes = {"p": (t, n, gates, k), "r": (gates, k, k)}
+        arrays: dict[str, np.ndarray] = {}
+        if not is_cell:  # weights with which differences of rounding do not grow from step to step
+            shapes = {"p": (t, n, gates, k)}
+            drawn = np.random.default_rng(rng.getrandbits(32)).standard_normal((gates, k, k))
+            arrays["r"] = (drawn / (2 * math.sqrt(k))).astype(np.float32)
         shapes |= dict.fromkeys({"LSTM": "hc", "LSTMCell": "c"}.get(op, "h"), (n, k))
         if rng.random() < 0.5 and op not in ("RNN", "GRUCell"):
             shapes |= {"w": (3, k)} if op.startswith("LSTM") else {"b": (k,)}
@@ -397,7 +400,7 @@ def _recurrent(op: str) -> Draw:
             "y": (n, k) if is_cell else (t, n, k),
             **({"cells": (n, k)} if op.startswith("LSTM") else {}),
         }
-        return Sample({**shapes, **outputs}, attrs)
+        return Sample({**shapes, **outputs}, attrs, arrays)
 
     return draw_one
 

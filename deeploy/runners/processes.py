@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.errors import BuildError, DeeployError
+from deeploy.runners.objects import kept
 
 SECONDS = 3600.0  # after which a program of a project is taken for hanging, unless told otherwise
 REPORT = "Report this with the model; the emitted C is the compiler's duty."
@@ -31,9 +32,13 @@ def require(*tools: tuple[str, str], more: str = "") -> None:
 
 
 def make(project: Path, options: Sequence[str], failure: Callable[[str, list[str]], DeeployError]) -> None:
-    """Run make in a project; ``failure`` turns what it printed, and the command, into the error that is raised."""
+    """Run make in a project, with objects of earlier builds.
+
+    ``failure`` turns what make printed, and the command, into the error that is raised.
+    """
     command = ["make", "-s", "-j2", "-C", str(project), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
+    with kept(project, options):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
     if done.returncode:
         raise failure(done.stdout + done.stderr, command)
 

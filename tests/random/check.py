@@ -139,7 +139,8 @@ def _on_target(case: Case, name: str, golden: _Golden, quick: bool) -> list[np.n
         entry = select_network(project.read_manifest(folder))
         sample = [np.asarray(case.inputs[p["name"]], DType(p["type"]).numpy) for p in entry["inputs"]]
         interpreted = compiled.interpret(sample)
-        runner = host.Host(sanitize=bool(case.plan.get("sanitize")) and name == "generic")
+        is_sanitized = bool(case.plan.get("sanitize")) and name == "generic"
+        runner = host.Host(is_sanitized, None if is_sanitized else "-O1")
         stacked = runner.run(folder, entry, [sample]).outputs
     outputs = [array[0] for array in stacked]
     names = [port["name"] for port in entry["outputs"]]

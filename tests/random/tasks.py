@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-OBJECTS = Path(tempfile.gettempdir()) / "deeploy-fuzz-objects"
 SHRINKING = 90  # seconds, after which a case is small enough
 
 
 def graph(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph: see ``check``."""
-    from deeploy.runners import host
-    from tests.random import builds, cases, forms, warm
+    from tests.random import cases, forms, warm
     from tests.random.check import Outcome, check
     from tests.random.choices import Choices, shrink
     from tests.random.oracle import Invalid
 
     warm.up()
-    if not hasattr(host.build, "objects"):
-        host.build = builds.Objects(OBJECTS).build(host.build)
     make = forms.windows if argument.get("windows") else forms.make
     seed = argument["seed"]
     choices = Choices(seed)

@@ -1,0 +1,41 @@
+"""The templates of a target, translated to Python once: in a process, and, where there is a cache folder, on a machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+import mako
+from mako.lookup import TemplateLookup
+
+from deeploy.resources import cache_folder
+
+
+def templates(folders: tuple[Path, ...]) -> TemplateLookup:
+    """What finds a template in these folders, by its name; an undefined variable in one is an error."""
+    return _templates(folders, _writable(cache_folder("templates")))
+
+
+@cache
+def _templates(folders: tuple[Path, ...], kept: Path | None) -> TemplateLookup:
+    def module(filename: str, uri: str) -> str:
+        """Where the translation of a template is kept: another file, or another text of it, has another place."""
+        del uri
+        entry = os.stat(filename)
+        what = f"{mako.__version__} {os.path.abspath(filename)} {entry.st_size} {entry.st_mtime_ns}"
+        return f"{kept}/{hashlib.sha256(what.encode()).hexdigest()}.py"
+
+    where = None if kept is None else module
+    return TemplateLookup([str(folder) for folder in folders], strict_undefined=True, modulename_callable=where)
+
+
+def _writable(folder: Path | None) -> Path | None:
+    try:
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return folder if os.access(folder, os.W_OK | os.X_OK) else None
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,132 @@
+"""Objects of earlier builds, by the hash of all that goes into them, so that a build compiles only what is new.
+
+Kernels, the runtime and the model of the machine are the same in most projects; they are compiled once per machine, compiler and flags.
+What has not been used for longest is removed when the folder has become too large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from deeploy.resources import cache_folder
+
+MOST_SOURCE = 1 << 20  # bytes of a source whose object is kept: constants of networks are larger, and do not come again
+MOST_BYTES = 1 << 30  # of the folder
+DAY = 86_400.0  # seconds between two looks at its size
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
+
+
+@contextlib.contextmanager
+def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
+    """Put objects in place before make runs with ``options``, among which is ``BUILD``; keep those that it makes.
+
+    A cache that cannot be read or written is as good as none.
+    """
+    place = cache_folder("objects")
+    build = next((option.removeprefix("BUILD=") for option in options if option.startswith("BUILD=")), None)
+    if place is None or build is None:
+        yield
+        return
+    found: Mapping[Path, Path] = {}
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+        _prune(place)
+        found = {place / key: project / build / name.with_suffix(".o") for name, key in _keys(project, options).items()}
+        for object_, target in found.items():
+            if object_.is_file() and not target.exists():
+                _copy(object_.with_suffix(".d"), target.with_suffix(".d"))
+                _copy(object_, target)
+                os.utime(object_)
+    yield
+    with contextlib.suppress(OSError):
+        for object_, target in found.items():
+            if target.is_file() and target.with_suffix(".d").is_file() and not object_.exists():
+                _copy(target.with_suffix(".d"), object_.with_suffix(".d"))
+                _copy(target, object_)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A copy that is there whole or not at all; other processes may make the same one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copyfile(source, fresh)
+    fresh.replace(target)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A source or header: the hash of its text, and the names that it includes."""
+
+    digest: bytes
+    includes: tuple[str, ...]
+
+
+def _keys(project: Path, options: Sequence[str]) -> dict[Path, str]:
+    """For every source of a project, by its path inside, the name under which its object is kept."""
+    texts = {path.relative_to(project): path.read_bytes() for kind in ("*.c", "*.h", "*.S") for path in project.rglob(kind)}
+    files = {name: _File(hashlib.sha256(text).digest(), _included(text)) for name, text in texts.items() if len(text) <= MOST_SOURCE}
+    by_name: dict[str, list[Path]] = {}
+    for name in texts:
+        by_name.setdefault(name.name, []).append(name)
+    rules = [path.read_text(encoding="utf-8") for path in sorted(project.rglob("Makefile")) + sorted(project.rglob("*.mk"))]
+    how = hashlib.sha256("\0".join([*options, *rules, *_tools([*options, *rules])]).encode()).digest()
+    return {name: key for name in files if name.suffix != ".h" and (key := _key(name, files, by_name, how)) is not None}
+
+
+def _included(text: bytes) -> tuple[str, ...]:
+    return tuple(name.decode(errors="replace").rpartition("/")[2] for name in _INCLUDE.findall(text))
+
+
+def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequence[Path]], how: bytes) -> str | None:
+    """A hash of a source, of all that it may include, and of how it is compiled; None where one of these is too large."""
+    digest, seen, waiting = hashlib.sha256(how), set[Path](), [source]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in files:
+            return None
+        digest.update(f"{name}\0".encode() + files[name].digest)
+        waiting += [path for inner in files[name].includes for path in by_name.get(inner, ())]
+    return f"{digest.hexdigest()}.o"
+
+
+def _tools(texts: Sequence[str]) -> list[str]:
+    """The compilers that are named, each with what changes when another version is installed."""
+    named = sorted({word for text in texts for word in _TOOL.findall(text)} | {os.environ.get("CC", "gcc")})
+    return [_identity(name) for name in named]
+
+
+@cache
+def _identity(tool: str) -> str:
+    path = shutil.which(tool)
+    if path is None:
+        return tool
+    found = Path(path).resolve()
+    entry = found.stat()
+    return f"{tool} {found} {entry.st_size} {entry.st_mtime_ns}"
+
+
+def _prune(place: Path) -> None:
+    """Remove what has not been used for longest, once a day, where the folder is too large."""
+    mark = place / "looked"
+    if mark.exists() and time.time() - mark.stat().st_mtime < DAY:
+        return
+    mark.touch()
+    entries = sorted(((path.stat(), path) for path in place.iterdir()), key=lambda entry: -entry[0].st_mtime)
+    total = 0
+    for found, path in entries:
+        total += found.st_size
+        if total > MOST_BYTES:
+            path.unlink(missing_ok=True)
