@@ -19,6 +19,7 @@ from deeploy.frontend.schemas import Attributes
 from deeploy.operators.norms import MOST_COLUMNS
 
 CENTRED = {"LayerNormalization": True, "RMSNormalization": False, "SimplifiedLayerNormalization": False}
+_LONG = 44  # bits of a shift, beside which 32 bits are at most 2^-12 of a step
 _FRACTION = 29  # bits of a standardised value of 1, where no value exceeds 1
 _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 
@@ -128,7 +129,9 @@ def _standardised(call: Call, x: Quantised, parameters: list[gs.Tensor], rows: l
     # No standardised value exceeds sqrt(columns); without the mean, that is left to the multiplier.
     fraction = _FRACTION - ((columns.bit_length() + 1) // 2 if centred else 0)
     mul, shift = multiplier(scale * (1.0 if centred else math.sqrt(columns)) / call.step / 2.0**fraction)
-    add = narrow(summand(bias / call.step, shift) + (call.zero << shift) + half(shift))
+    # Of a long shift, summands leave their lower word 0, which is nothing beside a step: upper words of products are enough then.
+    below = 32 if shift >= _LONG else 0
+    add = narrow((summand(bias / call.step, shift - below) << below) + (call.zero << shift) + half(shift))
     attrs: Attributes = {"centred": centred, "zero_point": x.z, "fraction": fraction, "epsilon": round(epsilon)}
     stage: Attributes = {"epilogue": ("requantise",), "shift": shift, "low": call.low, "high": call.high}
     inputs = call.reshape(x.tensor, rows), call.constant(mul, label="mul"), call.constant(add, label="add")
