@@ -176,3 +176,17 @@ def test_what_would_compute_something_else_is_refused(node: onnx.NodeProto, vers
     ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, [4])] for n in ("x0", "y0")]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=[helper.make_opsetid("", version)])
     assert str(generate(model)).startswith(reason)
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_an_input_that_is_pinned_is_a_constant_of_the_generated_code(tmp_path: Path, target: str) -> None:
+    pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
+    nodes = [helper.make_node("Mul", ["x", "factor"], ["t"]), helper.make_node("Hardmax", ["t"], ["y"])]
+    path = save(tmp_path / "m.onnx", nodes, [2, 3], [2, 3])
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_value_info("factor", TensorProto.FLOAT, [1, 3]))
+    onnx.save(model, path)
+    compiled = deeploy.compile(path, target, pins={"factor": [1.0, -1.0, 0.0]}, fallback=True)
+    assert [port.name for port in compiled.network.inputs] == ["x"]
+    (y,) = compiled.run([np.array([[1, 2, 3], [1, -2, 3]], np.float32)])
+    assert np.array_equal(y, [[1, 0, 0], [0, 1, 0]])

@@ -1,0 +1,194 @@
+"""Small models from real exporters and quantisers, as they come: each compiles, and the C computes what onnxruntime does.
+
+Everything is made here; nothing is downloaded. A case skips where its package is not installed (the extra ``exporters``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import deeploy
+from deeploy.verify import verify
+
+pytestmark = [pytest.mark.exporters, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+SHAPE = (1, 3, 12, 12)
+RANDOM = np.random.default_rng(6)
+
+
+def convolutional() -> Any:
+    """Convolutions, one of them depthwise, normalised; a sum; a mean; a product."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+            self.deep = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 1))
+            self.last = torch.nn.Linear(8, 5)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            return self.last(torch.relu(x + self.deep(x)).mean((2, 3)))
+
+    return Network().eval()
+
+
+def images(count: int = 8) -> np.ndarray:
+    return RANDOM.normal(size=(count, *SHAPE[1:])).astype(np.float32)
+
+
+def exported(model: Any, path: Path, example: np.ndarray) -> Path:
+    """By torch.export."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    torch.onnx.export(model, (torch.from_numpy(example),), path, dynamo=True, external_data=False, input_names=["x"], output_names=["y"])
+    return path
+
+
+def torch_float(folder: Path) -> Path:
+    return exported(convolutional(), folder / "m.onnx", images(1))
+
+
+def torch_recurrent(folder: Path) -> Path:
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.gru = torch.nn.LSTM(12, 9, batch_first=True, bidirectional=True), torch.nn.GRU(18, 7, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.gru(self.lstm(x[:, 0])[0])[0][:, -1]
+
+    torch.manual_seed(1)
+    return exported(Network().eval(), folder / "m.onnx", images(1))
+
+
+def torch_pt2e(folder: Path) -> Path:
+    """Quantised by torchao's flow on exported programs."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchao")
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    example = torch.from_numpy(images(1))
+    quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+    prepared = prepare_pt2e(torch.export.export(convolutional(), (example,)).module(), quantizer)
+    for image in images():
+        prepared(torch.from_numpy(image[None]))
+    return exported(convert_pt2e(prepared), folder / "m.onnx", images(1))
+
+
+def brevitas_network(bits: int) -> Any:
+    torch = pytest.importorskip("torch")
+    nn = pytest.importorskip("brevitas.nn")
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(
+        nn.QuantIdentity(return_quant_tensor=True),
+        nn.QuantConv2d(3, 8, 3, weight_bit_width=bits),
+        nn.QuantReLU(bit_width=8, return_quant_tensor=True),
+        torch.nn.Flatten(),
+        nn.QuantLinear(800, 5, bias=True, weight_bit_width=bits),
+    )
+    for image in images():
+        model(torch.from_numpy(image[None]))
+    return model.eval()
+
+
+def brevitas_qcdq(folder: Path) -> Path:
+    torch, network = pytest.importorskip("torch"), brevitas_network(4)
+    pytest.importorskip("onnxoptimizer")
+    export = pytest.importorskip("brevitas.export")
+    export.export_onnx_qcdq(network, torch.from_numpy(images(1)), export_path=str(folder / "m.onnx"), opset_version=17)
+    return folder / "m.onnx"
+
+
+def brevitas_qonnx(folder: Path) -> Path:
+    torch, network = pytest.importorskip("torch"), brevitas_network(3)
+    pytest.importorskip("qonnx")
+    pytest.importorskip("onnxoptimizer")
+    export = pytest.importorskip("brevitas.export")
+    export.export_qonnx(network, torch.from_numpy(images(1)), export_path=str(folder / "m.onnx"), opset_version=17)
+    return folder / "m.onnx"
+
+
+def onnxruntime_quantised(kind: str) -> Callable[[Path], Path]:
+    def made(folder: Path) -> Path:
+        from onnxruntime import quantization as ort
+
+        source = exported(convolutional(), folder / "float.onnx", images(1))
+        ort.quant_pre_process(source, folder / "prepared.onnx", skip_symbolic_shape=True)
+        if kind == "dynamic":
+            prepared = onnx.load(folder / "prepared.onnx")
+            del prepared.graph.value_info[:]  # the quantiser keeps shapes of weights that it transposes
+            ort.quantize_dynamic(prepared, folder / "m.onnx")
+            return folder / "m.onnx"
+
+        class Reader(ort.CalibrationDataReader):  # type: ignore[misc]
+            rest = iter([{"x": image[None]} for image in images()])
+
+            def get_next(self) -> Any:
+                return next(self.rest, None)
+
+        form = ort.QuantFormat.QDQ if kind == "qdq" else ort.QuantFormat.QOperator
+        ort.quantize_static(folder / "prepared.onnx", folder / "m.onnx", Reader(), quant_format=form, per_channel=kind == "qdq")
+        return folder / "m.onnx"
+
+    return made
+
+
+def sklearn(kind: str) -> Callable[[Path], Path]:
+    def made(folder: Path) -> Path:
+        skl2onnx = pytest.importorskip("skl2onnx")
+        pytest.importorskip("sklearn")
+        from sklearn import ensemble, linear_model, neural_network, pipeline, preprocessing, svm
+
+        estimators = {
+            "logistic": lambda: linear_model.LogisticRegression(),
+            "forest": lambda: ensemble.RandomForestClassifier(5, max_depth=4, random_state=0),
+            "boosting": lambda: ensemble.GradientBoostingRegressor(n_estimators=6, random_state=0),
+            "perceptron": lambda: neural_network.MLPClassifier((9,), max_iter=40, random_state=0),
+            "svm": lambda: svm.SVR(),
+        }
+        x = RANDOM.normal(size=(120, 6)).astype(np.float32)
+        model = pipeline.make_pipeline(preprocessing.StandardScaler(), estimators[kind]())
+        model.fit(x, (x[:, 0] + x[:, 1] ** 2 > 1).astype(np.int64))
+        options = {"zipmap": False} if kind in ("logistic", "forest", "perceptron") else {}
+        converted = skl2onnx.to_onnx(model, x[:1], options={id(model): options} if options else None)
+        for value in (*converted.graph.input, *converted.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+        onnx.save(converted, folder / "m.onnx")
+        return folder / "m.onnx"
+
+    return made
+
+
+CASES: dict[str, Callable[[Path], Path]] = {
+    "torch float": torch_float,
+    "torch recurrent": torch_recurrent,
+    "torch pt2e": torch_pt2e,
+    "brevitas qcdq": brevitas_qcdq,
+    "brevitas qonnx": brevitas_qonnx,
+    **{f"onnxruntime {kind}": onnxruntime_quantised(kind) for kind in ("qdq", "qoperator", "dynamic")},
+    **{f"sklearn {kind}": sklearn(kind) for kind in ("logistic", "forest", "boosting", "perceptron", "svm")},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_exporters_write_compiles_and_is_right(case: str, tmp_path: Path) -> None:
+    model = CASES[case](tmp_path)
+    shape = [dim.dim_value for dim in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
+    np.savez(tmp_path / "inputs.npz", RANDOM.normal(size=(4, *shape)).astype(np.float32))
+    for target in ("generic", "siracusa"):
+        compiled = deeploy.compile(model, target, inputs=tmp_path / "inputs.npz")
+        verdict = verify(compiled, model, tmp_path / "inputs.npz")
+        assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
+        if case != "brevitas qonnx":  # whose operators onnxruntime does not have
+            assert "onnxruntime" in {against for against, _ in verdict.comparisons}, verdict.notes
