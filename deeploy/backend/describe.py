@@ -7,6 +7,7 @@ Cycles, bytes and energy are those of ``description["timing"]``, which is put to
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
@@ -67,6 +68,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
+        **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
         **_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],

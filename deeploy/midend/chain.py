@@ -16,7 +16,7 @@ rows that stay are moved to the beginning of the ring when its end is reached.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -264,6 +264,10 @@ class Sweep:
         )
 
 
-def chain_at(chains: Sequence[Chain], step: int) -> Chain | None:
-    """The chain that a step is part of."""
-    return next((chain for chain in chains if chain.first <= step <= chain.last), None)
+@dataclass(frozen=True)
+class Arrangement:
+    """Bytes that layers take at once in a way to arrange them, and what it adds: calls of kernels, and bytes that are moved in rings."""
+
+    bytes: int
+    calls: int
+    moved: int

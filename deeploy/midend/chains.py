@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from deeploy.errors import FitError
-from deeploy.midend.chain import Chain, Cut, Ring, Sweep, cut
+from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import lifetimes, spans
 from deeploy.midend.place import place, tenants
 from deeploy.midend.plan import Machine, Plan
@@ -25,20 +25,28 @@ ROOM = (1, 4)  # tiles between two moves of the rows that stay in a ring
 CALL = 400  # what one more call of a kernel costs, in bytes that could be moved instead
 ATTEMPTS = 4  # to pack a choice
 UNLIMITED = 2**40  # bytes
+MOST_ARRANGEMENTS = 16  # that are shown
 
 
 @dataclass(frozen=True)
 class _Interval:
     """The calls from a step on, together or one by itself: bytes that are there at once, and what it costs.
 
-    ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none.
+    ``rows`` and ``tiles`` are those of a chain (``ROWS``, ``ROOM``); 0 where there is none. A chain adds ``calls`` of kernels, and
+    ``moved`` bytes in its rings.
     """
 
     first: int
     peak: int
-    cost: int
+    calls: int = 0
+    moved: int = 0
     rows: int = 0
     tiles: int = 0
+
+    @property
+    def cost(self) -> int:
+        """In bytes that are moved."""
+        return self.moved + self.calls * CALL
 
 
 class _Growing:
@@ -77,7 +85,7 @@ class _Growing:
 
     def interval(self, rows: int) -> _Interval:
         """All calls so far."""
-        return _Interval(self.first, self.bytes + self.scratch, self.moved + self.calls * CALL, rows, self.tiles)
+        return _Interval(self.first, self.bytes + self.scratch, self.calls, self.moved, rows, self.tiles)
 
 
 class _Network:
@@ -94,7 +102,7 @@ class _Network:
         self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
         self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
         self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
-        self.found = {step + 1: [_Interval(step, peak, 0)] for step, peak in enumerate(self._single())}
+        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(self._single())}
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_Growing(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
@@ -149,21 +157,39 @@ class _Network:
             best.append(min(max(best[i.first], i.peak) for i in self.found[end]))
         return best[-1]
 
-    def cheapest(self, limit: int) -> tuple[Chain, ...] | None:
-        """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
+    def cheapest(self, limit: int) -> list[tuple[_Interval, int]] | None:
+        """The intervals of the cheapest way whose peak is at most ``limit`` bytes, each with the step behind it."""
         best: list[tuple[int, _Interval | None] | None] = [(0, None)]
         for end in range(1, self.count + 1):
             ways = [(known[0] + i.cost, i) for i in self.found[end] if i.peak <= limit and (known := best[i.first]) is not None]
             best.append(min(ways, key=lambda way: way[0], default=None))
-        chains: list[Chain] = []
+        found: list[tuple[_Interval, int]] = []
         end = self.count
         while end:
             way = best[end]
             if way is None or way[1] is None:
                 return None
-            chains += [self._chain(way[1], end)] if way[1].rows else []
+            found.append((way[1], end))
             end = way[1].first
-        return tuple(reversed(chains))
+        return found[::-1]
+
+    def chains(self, limit: int) -> tuple[Chain, ...] | None:
+        """The chains of the cheapest way whose peak is at most ``limit`` bytes."""
+        found = self.cheapest(limit)
+        return None if found is None else tuple(self._chain(interval, end) for interval, end in found if interval.rows)
+
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """The cheapest ways for ever lower limits, the least memory first."""
+        found: list[Arrangement] = []
+        limit = UNLIMITED
+        while len(found) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:
+            peak = max(interval.peak for interval, _ in way)
+            found.append(Arrangement(peak, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+            limit = min(peak - 1, peak * 15 // 16)
+        least = self.least()
+        if found[-1].bytes > least and (way := self.cheapest(least)) is not None:
+            found.append(Arrangement(least, sum(i.calls for i, _ in way), sum(i.moved for i, _ in way)))
+        return tuple(reversed(found))
 
 
 def chained(plan: Plan, machine: Machine) -> Plan:
@@ -181,7 +207,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
     least = network.least()
     limit, best = least if machine.objective == "ram" else room, None
     for _ in range(ATTEMPTS):
-        chains = network.cheapest(limit)
+        chains = network.chains(limit)
         if chains is None:
             break
         placed = _placed(plan, chains, machine)
@@ -192,7 +218,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
             break
         limit -= over
     if best is not None and best.memory[name].peak <= machine.capacities[name]:
-        return best
+        return replace(best, arrangements=network.arrangements())
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
     raise FitError(
         f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",

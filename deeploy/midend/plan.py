@@ -13,7 +13,7 @@ from typing import Literal
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidate import Candidate
-from deeploy.midend.chain import Chain
+from deeploy.midend.chain import Arrangement, Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.program import Call, Program, ahead
@@ -82,6 +82,7 @@ class Plan:
         offered: the candidates that every call could choose from, where the target has a timing.
         variants: the calls that their numbers of variants mean.
         chains: calls that are computed together, a few rows at a time; on a flat machine only.
+        arrangements: where there are chains, what other limits would give: from the least memory to none of them.
     """
 
     program: Program
@@ -96,6 +97,7 @@ class Plan:
     offered: tuple[tuple[Candidate, ...], ...] = ()
     variants: tuple[tuple[Call, ...], ...] = ()
     chains: tuple[Chain, ...] = ()
+    arrangements: tuple[Arrangement, ...] = ()
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:

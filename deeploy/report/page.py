@@ -80,7 +80,8 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
 def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), sections.headline(entry), sections.spent(entry)]
-    parts += [_timeline(entry), layers(entry), _memory(entry), sections.bounds(entry), sections.requantised(entry), sections.traffic(entry)]
+    parts += [_timeline(entry), layers(entry), _memory(entry), sections.arrangements(entry), sections.bounds(entry)]
+    parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))
     if explanation is not None:

@@ -137,6 +137,17 @@ def requantised(entry: Document) -> str:
     return section("Requantised by engines", shown, note=note)
 
 
+def arrangements(entry: Document) -> str:
+    """What a network with chains would cost within other limits of memory."""
+    found = entry.get("arrangements")
+    if found is None:
+        return ""
+    rows = [row(figures(number(one["bytes"]), number(one["calls"]), number(one["moved"]))) for one in found]
+    shown = table(("memory of layers, bytes", "calls added", "bytes moved"), rows, f"arrangements-{entry['name']}", "plain")
+    note = "Layers of a chain are computed together, a few rows at a time. --memory sets a limit, --objective ram takes the first line."
+    return section("Memory against work", scrolled(shown), note=note)
+
+
 def traffic(entry: Document) -> str:
     """Bytes, transfers, time and energy per path."""
     if entry["cycles"] is None:

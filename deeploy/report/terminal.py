@@ -21,6 +21,7 @@ def report(entry: Document) -> str:
         lines += _time(entry, macs)
     lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
     lines += [*_layers(entry), ""]
+    lines += [_arrangements(entry), ""] if "arrangements" in entry else []
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
     return "\n".join(lines)
@@ -67,6 +68,12 @@ def _levels(entry: Document) -> str:
         )
         rows.append((name, *figures))
     return table(("memory, bytes", "peak", "lower bound", "capacity", "used", "constants", "inputs and outputs"), rows)
+
+
+def _arrangements(entry: Document) -> str:
+    """What other limits of memory would give."""
+    rows = [(number(one["bytes"]), number(one["calls"]), number(one["moved"])) for one in entry["arrangements"]]
+    return table(("memory of layers, bytes", "calls added", "bytes moved"), rows)
 
 
 def _paths(entry: Document) -> str:

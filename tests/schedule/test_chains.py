@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,17 @@ def test_the_fastest_plan_within_a_limit_is_taken(tmp_path: Path) -> None:
     assert counts[0] > 3 * counts[-1] and counts[-1] == len(plan.calls)
     with pytest.raises(FitError, match=f"needs {least} bytes when it is computed a few rows at a time, {least - 4} are there"):
         residual(tmp_path, Options({"arena": least - 4}))
+
+
+def test_what_other_limits_would_give_is_known(tmp_path: Path) -> None:
+    """From the least memory to the layers one by one: the more memory, the less is added."""
+    plan = residual(tmp_path).plan
+    found = plan.arrangements
+    assert found[0].bytes == peak(plan) and found[-1].bytes == peak(residual(tmp_path, Options()).plan)
+    assert (found[-1].calls, found[-1].moved) == (0, 0)
+    for less, more in pairwise(found):
+        assert less.bytes < more.bytes and (less.calls > more.calls or less.moved > more.moved)
+    assert sum(call.tiling.tiles - 1 for call in plan.calls) == found[0].calls
 
 
 def changed(schedule: Schedule, change: Callable[[Node], Node | None], number: int) -> Schedule | None:
