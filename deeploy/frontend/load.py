@@ -24,9 +24,15 @@ from deeploy.frontend.validate import check_text
 OLDEST_OPSET = 7
 
 # Standard operators that are taken apart into others, as ONNX defines them.
-COMPOSED = frozenset({"Attention", "GroupNormalization", "MeanVarianceNormalization", "RotaryEmbedding", "SwiGLU"})
+COMPOSED = frozenset(
+    [
+        *("AffineGrid", "Attention", "CausalConvWithState", "CenterCropPad", "GroupNormalization", "LinearAttention"),
+        *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU"),
+    ]
+)
 _BESIDE_ML = 18  # opset of a model that has operators of ai.onnx.ml alone
 _BODIES = "deeploy.bodies"  # domain of local functions that are made of composed operators
+_DEEPEST = 2  # composed operators inside of others
 _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
 
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
@@ -209,7 +215,13 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace composed operators by the bodies that ONNX gives them, where the model's opset has one."""
+    """Replace composed operators, also those in bodies, by the bodies that ONNX gives them, where the model's opset has one."""
+    for _ in range(_DEEPEST):
+        model = _take_apart_once(model)
+    return model
+
+
+def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
     nodes = [node for graph in graphs(model.graph) for node in graph.node]
     found = {node.op_type for node in nodes if node.domain in ("", "ai.onnx")} & COMPOSED
     if not found:

@@ -130,6 +130,7 @@ _MICROSOFT_DEFAULTS: dict[str, dict[str, int | float | str]] = {"QLinearSoftmax"
 # Inputs that describe the operation, not its data: they have to be constant.
 CONSTANT_INPUTS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2),
+    "Compress": (1,),
     "ConstantOfShape": (0,),
     "CumSum": (1,),
     "Expand": (1,),

@@ -149,6 +149,8 @@ def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
 
 def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> gs.Tensor | None:
     """An input that describes the operation, which must be constant; a dequantised constant is one, too."""
+    if node.op_type == "Range" and isinstance(tensor, gs.Constant) and tensor.values.size == 1:
+        return gs.Constant(tensor.name, np.asarray(tensor.values).reshape(()))  # bodies of ONNX have an axis there
     if tensor is None or isinstance(tensor, gs.Constant):
         return tensor
     source = tensor.inputs[0] if tensor.inputs else None

@@ -13,6 +13,8 @@ from deeploy.errors import ModelError
 from deeploy.frontend.expand.attention import ATTENTION
 from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.expand.classic import CLASSIC
+from deeploy.frontend.expand.images import IMAGES
+from deeploy.frontend.expand.places import PLACES
 from deeploy.frontend.expand.products import PRODUCTS
 from deeploy.frontend.expand.recurrent import RECURRENT, dynamic
 from deeploy.frontend.expand.trees import TREE_OPERATORS
@@ -23,7 +25,7 @@ from deeploy.frontend.walk import Walk
 Expansion = Callable[[Builder], "Operand | Sequence[Operand | None] | None"]
 
 EXPANSIONS: Mapping[tuple[str, str], Expansion] = {
-    **{("", op): expansion for op, expansion in RECURRENT.items()},
+    **{("", op): expansion for op, expansion in {**IMAGES, **PLACES, **RECURRENT}.items()},
     **{(ML, op): expansion for op, expansion in {**CLASSIC, **TREE_OPERATORS}.items()},
     **{(MICROSOFT, op): expansion for op, expansion in {**ATTENTION, **PRODUCTS}.items()},
     (MICROSOFT, "DynamicQuantizeLSTM"): dynamic,

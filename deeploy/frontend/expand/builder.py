@@ -24,6 +24,11 @@ from deeploy.frontend.walk import Walk
 Like: TypeAlias = "Operand | np.ndarray | np.generic | float | int | bool"
 
 
+def _is_fixed(tensor: gs.Tensor) -> bool:
+    operands = [each for maker in tensor.inputs for each in maker.inputs if not each.is_empty()]
+    return isinstance(tensor, gs.Constant) or (bool(operands) and all(map(_is_fixed, operands)))
+
+
 @dataclass(frozen=True, eq=False)
 class Operand:
     """A tensor of the walk, under a name that nodes can read it by."""
@@ -56,6 +61,11 @@ class Operand:
     def value(self) -> np.ndarray | None:
         """What it holds where that is constant."""
         return np.asarray(self.tensor.values) if isinstance(self.tensor, gs.Constant) else None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is a constant, or made of nothing else, as dequantised weights are."""
+        return _is_fixed(self.tensor)
 
     def _with(self, op: str, other: Like, swapped: bool = False) -> Operand:
         second = self.builder.operand(other, self.dtype)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import onnx_graphsurgeon as gs
-
 from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.expand.products import to_float
 
@@ -140,19 +138,13 @@ def _common(b: Builder, op: str, number: int, batch: int, width: int, products: 
     )
 
 
-def _is_fixed(tensor: gs.Tensor) -> bool:
-    """Whether a tensor is a constant, or made of nothing else, as dequantised weights are."""
-    operands = [each for maker in tensor.inputs for each in maker.inputs if not each.is_empty()]
-    return isinstance(tensor, gs.Constant) or (bool(operands) and all(map(_is_fixed, operands)))
-
-
 def computed(b: Builder) -> list[Operand | None] | None:
     """LSTM, GRU and RNN with weights that are computed at run time."""
     op = b.node.op_type
     weights = [b.input(position) for position in (1, 2, 3, 7)]
     lengths = b.input(4)
     is_whole = lengths is None or (lengths.value is not None and (lengths.value == b.needed(0).shape[b.integer("layout", 0)]).all())
-    if all(each is None or _is_fixed(each.tensor) for each in weights) or _refuses(b, op) or not is_whole:
+    if all(each is None or each.is_fixed for each in weights) or _refuses(b, op) or not is_whole:
         return None
 
     def layer(number: int, batch: int, width: int) -> _Direction:
