@@ -15,7 +15,7 @@ from deeploy.operators.recurrent import WHOLE
 
 FRACTION = 16  # bits of what a function is applied to, and of cells
 UNIT = 15  # bits of what a function leaves, and of states
-REACH = 8  # of the tables, to both sides: beyond it functions are what they are there
+REACH = 8  # of the tables, to both sides, twice that of gates: beyond it functions are what they are there
 STEPS = 1024  # of a table
 _BETWEEN = (2 * REACH << FRACTION) // STEPS  # values between two entries
 MOST_CELL = 1 << 30
@@ -48,6 +48,11 @@ def looked_up(table: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.asarray((begin * _BETWEEN + rise * rest + (_BETWEEN >> 1)) // _BETWEEN)
 
 
+def _gate(table: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """The function of gates of an LSTM or a GRU, whose table reaches twice as far: what they keep, they keep over many steps."""
+    return looked_up(table, a >> 1)
+
+
 def _rounded(x: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray((x + (1 << bits >> 1)) >> bits)
 
@@ -74,7 +79,7 @@ def lstm_reference(
     for t in _order(node, p):
         own, product = _products(node, p[t], state, r, factors)
         a = _rounded(own + product, int(node.attrs["shift"]))
-        i, o, forget = (looked_up(f, a[:, gate]) for gate in range(3))
+        i, o, forget = (_gate(f, a[:, gate]) for gate in range(3))
         cells = _rounded(forget * cells, UNIT) + _rounded(i * looked_up(g, a[:, 3]), 2 * UNIT - FRACTION)
         cells = np.clip(cells, -MOST_CELL, MOST_CELL - 1)
         state = y[t] = _rounded(o * looked_up(last, cells), UNIT)
@@ -90,7 +95,7 @@ def gru_reference(
     f, g = tables
     for t in _order(node, p):
         own, product = _products(node, p[t], state, r, factors)
-        z, reset = (looked_up(f, _rounded(own[:, gate] + product[:, gate], shift)) for gate in range(2))
+        z, reset = (_gate(f, _rounded(own[:, gate] + product[:, gate], shift)) for gate in range(2))
         candidate = looked_up(g, _rounded(own[:, 2], shift) + _rounded(reset * (_rounded(product[:, 2], shift) + b), UNIT))
         state = y[t] = _rounded(((1 << UNIT) - z) * candidate + z * state, UNIT)
     return y

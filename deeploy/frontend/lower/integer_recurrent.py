@@ -194,11 +194,11 @@ class _Layer(Layer):
 def _tables(own: Direction) -> np.ndarray:
     """A table for each function, of what it is applied to."""
     attributes = own.attributes
-    a = np.linspace(-REACH - _STEP, REACH + _STEP, STEPS + 3)
-    limited = np.clip(a, -attributes["clip"], attributes["clip"]) if attributes["clip"] else a
     found = []
     for number, (name, alpha, beta) in enumerate(zip(attributes["functions"], attributes["alphas"], attributes["betas"], strict=True)):
-        values = FUNCTIONS[name](a if number == 2 else limited, alpha, beta)  # cells have no limits
+        a = np.linspace(-REACH - _STEP, REACH + _STEP, STEPS + 3) * (2 if number == 0 and own.gates > 1 else 1)  # of gates twice as far
+        limit = attributes["clip"] if number < 2 else 0  # cells have none
+        values = FUNCTIONS[name](np.clip(a, -limit, limit) if limit else a, alpha, beta)
         bends = values[:-2] - 2 * values[1:-1] + values[2:]  # lines are above or below the function by an eighth of it, at most
         found.append(np.clip(np.rint((values[1:-1] - bends / 16) * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
     return packed(np.stack(found).astype(np.int16))
