@@ -60,6 +60,7 @@ class _Growing:
         self.rings: dict[str, Ring] = {}
         ends = network.local.items()
         self.bytes = network.states + sum(network.whole[name] for name, (begin, end) in ends if begin < first <= end)
+        self.certain = self.bytes  # that no further call takes away: what is read from before the chain, and rings
 
     def add(self, sweep: Sweep, step: int) -> None:
         """The call of a step, which the sweep has."""
@@ -80,7 +81,9 @@ class _Growing:
             return
         self.rings[name] = Ring(producer, held, made.pitch, tiles)
         row = made.pitch * self.network.program.buffers[name].dtype.bytes
-        self.bytes += self.network.aligned(held * row) - self.network.whole[name]
+        size = self.network.aligned(held * row)
+        self.bytes += size - self.network.whole[name]
+        self.certain += size
         self.moved += -(-(made.extent - held) // (made.rows * tiles)) * (needed - made.rows) * row
 
     def interval(self, rows: int) -> _Interval:
@@ -102,14 +105,18 @@ class _Network:
         self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
         self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
         self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
-        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(self._single())}
+        single = self._single()
+        most = max(single, default=0)
+        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_Growing(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
                 for chain in growing:
                     chain.add(sweep, step)
-                    if step > first:
-                        self.found[step + 1].append(chain.interval(rows))
+                    if step > first and (interval := chain.interval(rows)).peak < most:
+                        self.found[step + 1].append(interval)
+                if min(chain.certain for chain in growing) >= most:
+                    break  # no longer chain is smaller than the calls one by one
 
     def aligned(self, size: int) -> int:
         """Bytes that a block takes."""
