@@ -2,26 +2,28 @@
 
 #include "loops.h"
 
-static inline int64_t divide(const struct scaled_div *k, int a, int b) {
-    int64_t n = (int64_t)(a - k->a_zero_point) * k->mul, d = (int64_t)(b - k->b_zero_point) * ((int64_t)1 << k->shift);
-    if (d == 0) return n > 0 ? k->high : n < 0 ? k->low : k->zero_point;
-    if (d < 0) {
-        n = -n;
-        d = -d;
-    }
-    const int64_t top = 2 * n + d, whole = 2 * d;
-    return (top >= 0 ? top / whole : -((whole - 1 - top) / whole)) + k->zero_point;
+enum { MOST = 1 << 24 }; /* of a numerator: any quotient by at most 511 is beyond all limits then */
+
+/* floor((2n + d) / 2d) with n = a * mul and d = b << shift: a shift first, then a division of 32 bits. */
+static inline int32_t divide(const struct scaled_div *k, int a, int b) {
+    const int over = b < 0 ? -a : a, under = b < 0 ? -b : b;
+    const int64_t n = over * k->mul;
+    if (under == 0) return n > 0 ? k->high : n < 0 ? k->low : k->zero_point;
+    const int64_t wide = (2 * n + under * ((int64_t)1 << k->shift)) >> (k->shift + 1);
+    const int32_t top = (int32_t)(wide < -MOST ? -MOST : wide > MOST ? MOST : wide);
+    return (top >= 0 ? top : top - under + 1) / under + k->zero_point;
 }
 
 void KERNEL(const struct scaled_div *k) {
+    const int a_step = k->a_step[LAST], b_step = k->b_step[LAST], y_step = k->y_step[LAST];
     int index[AXES] = {0};
     do {
         const A_T *const a = (const A_T *)k->a + row_offset(index, k->a_step);
         const B_T *const b = (const B_T *)k->b + row_offset(index, k->b_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int i = 0; i < k->extent[LAST]; i++) {
-            const int64_t wide = divide(k, a[i * k->a_step[LAST]], b[i * k->b_step[LAST]]);
-            y[i * k->y_step[LAST]] = (Y_T)(wide < k->low ? k->low : wide > k->high ? k->high : wide);
+            const int32_t steps = divide(k, a[i * a_step] - k->a_zero_point, b[i * b_step] - k->b_zero_point);
+            y[i * y_step] = (Y_T)(steps < k->low ? k->low : steps > k->high ? k->high : steps);
         }
     } while (next_row(index, k->extent));
 }
