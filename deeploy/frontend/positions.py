@@ -48,26 +48,37 @@ def tables(model: onnx.ModelProto, names: Sequence[str], fold: Fold, positions: 
         positions: rows in all, from those of the first inference to a full context.
 
     Raises:
-        UnsupportedError: a constant that the file does not compute under its name.
+        UnsupportedError: a constant that is not there at every position.
     """
-    part = _part(model, names)
+    made = {output for node in model.graph.node for output in node.output}
+    stated = [name for name in names if name in made]
+    part = _part(model, stated) if stated else None
     rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for total in positions:
-        graph = fold(part, total)
-        for tensor in graph.outputs:
-            source = tensor.inputs[0].inputs[0] if tensor.inputs else None
-            if not isinstance(source, gs.Constant):
-                raise depends(f"constant {shorten(tensor.name)}", FOLLOWED)
-            rows[tensor.name].append(np.asarray(source.values))
+        found = _folded(fold(part, total)) if part is not None else {}
+        if len(stated) < len(names):  # what operators that are taken apart compute has no name in the file
+            found |= _held(fold(model, total))
+        for name in names:
+            if name not in found:
+                raise depends(f"constant {shorten(name)}", FOLLOWED)
+            rows[name].append(found[name])
     return {name: np.stack(values) for name, values in rows.items()}
+
+
+def _folded(graph: gs.Graph) -> dict[str, np.ndarray]:
+    """The outputs of a graph that are constants."""
+    sources = {tensor.name: tensor.inputs[0].inputs[0] for tensor in graph.outputs if tensor.inputs}
+    return {name: np.asarray(source.values) for name, source in sources.items() if isinstance(source, gs.Constant)}
+
+
+def _held(graph: gs.Graph) -> dict[str, np.ndarray]:
+    """The constants of a graph."""
+    return {t.name: np.asarray(t.values) for node in graph.nodes for t in node.inputs if isinstance(t, gs.Constant)}
 
 
 def _part(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """The nodes that compute tensors, as a model of their own."""
     makers = {output: node for node in model.graph.node for output in node.output}
-    for name in names:
-        if name not in makers:
-            raise depends(f"constant {shorten(name)}", FOLLOWED)
     needed, waiting = set[int](), list(names)
     while waiting:
         node = makers.get(waiting.pop())
