@@ -71,12 +71,6 @@ struct tile {
     int32_t t;
 };
 
-static inline void team(int cores, void (*body)(void *), instance *self, int32_t t) {
-    struct tile tile = {self, t};
-    if (cores > 1) rt_fork(cores, body, &tile);
-    else body(&tile);
-}
-
 % endif
 % for name in early:
 static void early_${name}(instance *self);
@@ -92,21 +86,57 @@ static void early_${name}(instance *self);
 #endif
 
 % endif
-% for _, text, _ in layers:
+% for text in layers:
 ${text}
 % endfor
+<% has_teams = any(section.cores > 1 for section, _ in sections) %>\
 #ifdef DEEPLOY_PROFILE
 #define LAYER(index, name) (deeploy_profile(#name, index, 0), layer_##name(self), deeploy_profile(#name, index, 1))
+% if has_teams:
+#define MARK(index, name, is_end) (rt_core() ? (void)0 : deeploy_profile(#name, index, is_end))
+#define TEAM_LAYER(index, name) (MARK(index, name, 0), layer_##name(self), MARK(index, name, 1))
+% endif
 #else
 #define LAYER(index, name) layer_##name(self)
+% if has_teams:
+#define TEAM_LAYER(index, name) layer_##name(self)
+% endif
 #endif
 
+% for section, groups in sections:
+% if section.cores > 1:
+/* Calls ${section.first} to ${section.last}, which ${section.cores} cores run together. */
+static void team_${section.first}(void *argument) {
+    instance *const self = argument;
+% for is_alone, calls in groups:
+% if is_alone:
+    if (rt_core() == 0) {
+% endif
+% for index, name, _ in calls:
+${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
+% endfor
+% if is_alone:
+    }
+% endif
+% endfor
+}
+
+% endif
+% endfor
 <%def name="run_layers()">\
-% for index, (name, _, runs) in enumerate(layers):
+% for section, groups in sections:
+% if section.cores > 1:
+    rt_fork(${section.cores}, team_${section.first}, (void *)self);
+% else:
+% for _, calls in groups:
+% for index, name, runs in calls:
 % if runs == "chain":
     layer_${name}(self);
 % elif runs:
     LAYER(${index}, ${name});
+% endif
+% endfor
+% endfor
 % endif
 % endfor
 </%def>\

@@ -156,6 +156,7 @@ def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, fl
     paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(PATHS)}
     assert target.timing is not None
     timing = replace(target.timing, paths={**target.timing.paths, **paths}, fork={**target.timing.fork, "cluster": found.forks[8]})
+    timing = replace(timing, barrier={"cluster": found.barrier})
     rates, texts = _kernels(replace(target, timing=timing), found, origin)
     timing = replace(timing, kernels={**rates})
     around, tile, count = loops(replace(target, timing=timing), found)
@@ -164,7 +165,13 @@ def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, fl
         fork = found.forks[8] if name == "cluster" else old["fork"]
         power = old["provenance"].split("power of ")[-1]
         said = f"team of 8: {origin}; power of {power}" if name == "cluster" else old["provenance"]
-        parts.append(_table(f"engine.{name}", {"fork": fork, "core_mw": old["core_mw"]}, said))
+        parts.append(
+            _table(
+                f"engine.{name}",
+                {"fork": fork, **({"barrier": found.barrier} if name == "cluster" else {}), "core_mw": old["core_mw"]},
+                said,
+            )
+        )
     for name, one in paths.items():
         figures = {"issue": one.issue, "latency": one.latency, "row": one.row, "byte": one.byte, "pj_per_byte": one.pj_per_byte}
         energy = given["path"][name]["provenance"].split("energy: ")[-1]
@@ -172,7 +179,14 @@ def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, fl
     parts += texts
     kept = {name: old for name, old in given["path"].items() if name not in paths}
     parts += [_table(f"path.{name}", {k: v for k, v in old.items() if k != "provenance"}, old["provenance"]) for name, old in kept.items()]
-    figures = {"fork": found.forks[8], "tile": tile, "layer": around.layer, "window": around.window, "first_window": around.first_window}
+    figures = {
+        "fork": found.forks[8],
+        "barrier": found.barrier,
+        "tile": tile,
+        "layer": around.layer,
+        "window": around.window,
+        "first_window": around.first_window,
+    }
     for name, one in paths.items():
         figures |= {f"{name} issue": one.issue, f"{name} latency": one.latency[0], f"{name} byte": one.byte[0]}
     return "\n".join(parts), figures
@@ -277,7 +291,13 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     old = siracusa().timing
     assert old is not None
-    known = {"fork": old.fork["cluster"], "tile": old.tile, "layer": old.loops.layer, "window": old.loops.window}
+    known = {
+        "fork": old.fork["cluster"],
+        "barrier": old.barrier["cluster"],
+        "tile": old.tile,
+        "layer": old.loops.layer,
+        "window": old.loops.window,
+    }
     known |= {"first_window": old.loops.first_window}
     for name in PATHS:
         one = old.paths[name]

@@ -8,15 +8,18 @@ Array = np.ndarray
 TOLERANCE = 1e-9
 
 
-def solve(features: Array, measured: Array) -> Array:
-    """Coefficients >= 0 that minimise the sum of squared relative errors of ``features @ coefficients`` against ``measured``.
+def solve(features: Array, measured: Array, relative_to: Array | None = None) -> Array:
+    """Coefficients >= 0 that minimise the sum of squared errors of ``features @ coefficients`` against ``measured``.
+
+    Errors are relative to what is measured, or to ``relative_to``.
 
     The active set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23), columns scaled to length one.
     """
-    rows = features / measured[:, None]
+    unit = measured if relative_to is None else relative_to
+    rows = features / unit[:, None]
     scale = np.linalg.norm(rows, axis=0)
     scale[scale == 0] = 1.0
-    rows, target = rows / scale, np.ones(len(measured))
+    rows, target = rows / scale, measured / unit
     x = np.zeros(features.shape[1])
     free = np.zeros(len(x), bool)
     for _ in range(3 * len(x)):

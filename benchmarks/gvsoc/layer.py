@@ -6,6 +6,7 @@ What is measured is what the team of cores does with data in L1: ``main.c`` coun
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -36,6 +37,13 @@ HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
 L1_BYTES = 256 * 1024 - STACKS
 SECONDS = 300
+
+
+INSTANCE = "typedef const struct network_instance instance; /* as layers see it */\n"
+TILE = "struct tile {\n    instance *self;\n    int32_t t;\n};\n"
+FORKED = "static void forked_{name}(void *argument) {{\n    const struct tile *const tile = argument;\n    {name}(tile->self{tile});\n}}\n"
+_TILE_CALL = re.compile(r"^( +)((?:body|second)_(\w+))\(self(?:, (.+))?\);$", re.MULTILINE)
+_TILE_BODY = re.compile(r"^static void ((?:body|second)_\w+)\(instance \*self(, int32_t t)?\) \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 
 
 class SimulationError(Exception):
@@ -140,15 +148,23 @@ def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, **vari
 
 
 def write_forked(project: Compiled, folder: Path) -> None:
-    """Write a project in which a team of one core is forked like any other, where main.c measures."""
-    given = layers._is_forked
-    layers._is_forked = lambda layer: True
+    """Write a project in which every tile of a call has a fork of its own, and no barriers, where main.c and probe.c measure."""
+    given = layers._is_function
+    layers._is_function = lambda layer: True
     try:
         project.write(folder)
     finally:
-        layers._is_forked = given
+        layers._is_function = given
     source = folder / "src" / "network.c"
-    source.write_text(source.read_text().replace("else body(&tile);", "else rt_fork(1, body, &tile);"))
+    text = source.read_text().replace("rt_barrier();", "")
+    cores = next(iter(re.findall(r"rt_fork\((\d+), team_", text)), "1")
+    alone = {*re.findall(r"^ +LAYER\(\d+, (\w+)\);", text, re.MULTILINE)}
+    text = re.sub(r"rt_fork\(\d+, (team_\d+), ", r"\1(", text)
+    text = _TILE_CALL.sub(
+        lambda m: f"{m[1]}rt_fork({1 if m[3] in alone else cores}, forked_{m[2]}, &(struct tile){{self, {m[4] or 0}}});", text
+    )
+    text = _TILE_BODY.sub(lambda m: m[0] + FORKED.format(name=m[1], tile=", tile->t" * bool(m[2])), text)
+    source.write_text(text.replace(INSTANCE, INSTANCE + TILE, 1))
 
 
 def launcher() -> str | None:

@@ -1,6 +1,7 @@
 /* What the machine itself costs, in cycles of the cluster, instructions cached: teams, and transfers of many sizes.
  *
  *     fork CORES CYCLES                            a team of an empty body
+ *     barrier CORES CYCLES                         two barriers of a team
  *     move ENGINE OUT BYTES ROWS ISSUE CYCLES      until the transfer was started, and until it was waited for
  *     many ENGINE OUT BYTES COUNT CYCLES           transfers one behind the other under one ticket
  */
@@ -65,6 +66,20 @@ static void measure_many(int engine, int is_store, uint32_t bytes, int count) {
     print("many", (const uint32_t[]){(uint32_t)engine, (uint32_t)is_store, bytes, (uint32_t)count, end - begin}, 5);
 }
 
+static uint32_t meeting;
+
+/* What the barriers before and behind a kernel take. */
+static void meet(void *argument) {
+    (void)argument;
+    for (int i = 0; i < REPEATS; i++) {
+        const uint32_t begin = rt_cycles();
+        rt_barrier();
+        rt_barrier();
+        const uint32_t cycles = rt_cycles() - begin;
+        if (!rt_core()) meeting = cycles;
+    }
+}
+
 static int on_cluster(void *argument) {
     (void)argument;
     for (int cores = 1; cores <= CORES; cores++) {
@@ -76,6 +91,8 @@ static int on_cluster(void *argument) {
         }
         print("fork", (const uint32_t[]){(uint32_t)cores, cycles}, 2);
     }
+    rt_fork(CORES, meet, 0);
+    print("barrier", (const uint32_t[]){CORES, meeting}, 2);
     static const uint16_t sizes[] = {16, 64, 256, 1024, 4096, 8192, 16384, 32768}, lengths[] = {4, 16, 32, 64, 256}, counts[] = {8, 32, 64};
     for (int engine = DMA; engine <= RAM; engine++) {
         for (int is_store = 0; is_store < 2; is_store++) {

@@ -29,9 +29,13 @@ CORES = (8, 1)  # a team, and one alone
 
 @dataclass(frozen=True)
 class Machine:
-    """Lines of machine.c: cycles of a team by cores; (engine, out, bytes, rows, issue, cycles); (engine, out, bytes, count, cycles)."""
+    """Lines of machine.c: cycles of a team by cores, and of two barriers; of moves and of many transfers.
+
+    Moves are (engine, out, bytes, rows, issue, cycles), many transfers (engine, out, bytes, count, cycles).
+    """
 
     forks: dict[int, int]
+    barrier: int
     moves: Array
     many: Array
 
@@ -45,8 +49,8 @@ def machine() -> Machine:
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
         lines = [line.split() for line in simulate(make([Path(__file__).parent / "machine.c"], [HAL], folder), folder)]
-    numbers = {word: np.array([list(map(int, w[1:])) for w in lines if w[:1] == [word]]) for word in ("fork", "move", "many")}
-    return Machine({int(c): int(n) for c, n in numbers["fork"]}, numbers["move"], numbers["many"])
+    numbers = {word: np.array([list(map(int, w[1:])) for w in lines if w[:1] == [word]]) for word in ("fork", "barrier", "move", "many")}
+    return Machine({int(c): int(n) for c, n in numbers["fork"]}, int(numbers["barrier"][0][1]), numbers["move"], numbers["many"])
 
 
 # ---- kernels
@@ -171,23 +175,26 @@ SMALL = (2_000, 4_000, 8_000, 240 * 1024)  # bytes of L1 that cut the layers int
 def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:
     """Cycles of the first core around kernels and transfers: of a layer and of windows, of a tile, and how many layers say so.
 
-    What a layer took, less its teams and what the walk waits for transfers, is linear in these. As the waits depend on what is
-    between them, this is solved three times.
+    What a layer took in one fork of all, less its teams when they are forked alone, the barriers instead, and what the walk waits for
+    transfers, is linear in these. As the waits depend on what is between them, this is solved three times.
     """
-    swept = [sweep(LAYERS, target, 8, size) for size in SMALL]
+    swept = [sweep(LAYERS, target, 8, size, has_layers=True) for size in SMALL]
     assert target.timing is not None
     around, tile, rows = Loops(), 0.0, 0
     for _ in range(3):
         timing = replace(target.timing, loops=around, tile=tile)
-        features, rest = [], []
+        features, rest, measured = [], [], []
         for one in swept:
             runs = walk(replace(one.plan, target=replace(target, timing=timing))).calls
             for step, (layer, run) in enumerate(zip(one.layers, runs, strict=True)):
-                teams = sum(team.cold for team in one.teams if team.step == step)
+                own = [team.cold for team in one.teams if team.step == step]
+                is_team = one.plan.tiling(step).core_dim is not None
+                teams = sum(own) - len(own) * (found.forks[8] - found.barrier if is_team else found.forks[1])
                 features.append([1.0, *_windows(one.plan, step), one.plan.tiling(step).tiles])
                 issue = sum(traffic.transfers for traffic in run.traffic.values()) * timing.paths["L2_L1"].issue
                 rest.append(layer - teams - run.stalled - issue)
-        x = solve(np.array(features, float), np.maximum(np.array(rest, float), 1.0))
+                measured.append(layer)
+        x = solve(np.array(features, float), np.array(rest, float), np.array(measured, float))
         around, tile, rows = Loops(round(float(x[0])), round(float(x[1])), round(float(x[2]))), round(float(x[3])), len(rest)
     return around, tile, rows
 

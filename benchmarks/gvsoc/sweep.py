@@ -40,7 +40,10 @@ class Team:
 
 @dataclass(frozen=True)
 class Swept:
-    """What was measured of a network of cases: its teams, and every call of the plan with its transfers, caches cold."""
+    """What was measured of a network of cases: teams that are forked alone; every call in one fork of all, with its transfers, caches cold.
+
+    Calls are measured where that is asked for.
+    """
 
     plan: Plan
     teams: tuple[Team, ...]
@@ -112,8 +115,15 @@ def _shape(case: Case, target: Target) -> tuple[int, ...]:
     return tuple(shape[axis] for axis in case.attrs["perm"])
 
 
-def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int = L1_BYTES, kernels: Sequence[str] = ()) -> Swept:
-    """Measure the cases, each by the kernel that is named where ``kernels`` are given.
+def sweep(
+    cases: Sequence[Case],
+    target: Target,
+    cores: int = 8,
+    l1_bytes: int = L1_BYTES,
+    kernels: Sequence[str] = (),
+    has_layers: bool = False,
+) -> Swept:
+    """Measure the cases, each by the kernel that is named where ``kernels`` are given, and whole calls if ``has_layers``.
 
     Raises:
         SimulationError: no simulator, the program fails on it, or a kernel cannot run its case.
@@ -122,14 +132,20 @@ def sweep(cases: Sequence[Case], target: Target, cores: int = 8, l1_bytes: int =
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        write_forked(project, folder / "project")
-        l2 = plan.memory["L2"].peak
-        program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE", l2_bytes=l2, main="probe.c")
-        (folder / "work" / "inputs.bin").write_bytes(sample_of(cases))
-        (folder / "work" / "weights.bin").write_bytes(b"")
-        lines = [line.split() for line in simulate(program, folder / "work")]
+        write_forked(project, folder / "forked")
+        project.write(folder / "project")
+        sample, l2 = sample_of(cases), plan.memory["L2"].peak
+        lines = _lines(folder / "forked", folder / "work", sample, l2, "-DDEEPLOY_PROFILE", ("rt_fork",))
+        plain = _lines(folder / "project", folder / "together", sample, l2, "-DDEEPLOY_PROFILE -DONE_TEAM", ()) if has_layers else []
     forks = [(int(words[2]), int(words[3])) for words in lines if words[:1] == ["fork"]]
     places = [(step, tile) for step in range(len(plan.program.calls)) for tile in range(plan.tiling(step).tiles)]
     teams = tuple(Team(*place, *cycles) for place, cycles in zip(places, forks, strict=True))
-    layers = tuple(int(words[2]) for words in lines if words[:1] == ["layer"])
-    return Swept(plan, teams, layers)
+    return Swept(plan, teams, tuple(int(words[2]) for words in plain if words[:1] == ["layer"]))
+
+
+def _lines(project: Path, work: Path, sample: bytes, l2: int, flags: str, wrapped: Sequence[str]) -> list[list[str]]:
+    """What a project with probe.c prints, word by word."""
+    program = build(project, work, flags, l2_bytes=l2, main="probe.c", wrapped=wrapped)
+    (work / "inputs.bin").write_bytes(sample)
+    (work / "weights.bin").write_bytes(b"")
+    return [line.split() for line in simulate(program, work)]

@@ -1,10 +1,13 @@
-"""Layers of a schedule as C: a function for each procedure, one for what every core computes, and one for the first core.
+"""Layers of a schedule as C: a function for each procedure, one for what a core computes in a tile, and one for the whole call.
+
+All cores of a team run the functions of the calls of a section, in which the first core alone moves and waits.
 
 Named parts of expressions become constants, each where it is first needed, and only those that something mentions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +22,10 @@ from deeploy.graph.mentions import Mentions, mentions
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
 from deeploy.schedule.ir import (
+    CORE,
     TILE,
     Address,
+    Barrier,
     Compute,
     Condition,
     Do,
@@ -36,6 +41,10 @@ from deeploy.schedule.ir import (
     Token,
     Wait,
 )
+from deeploy.schedule.team import is_shared
+
+FIRST = f"{CORE} == 0"  # whether the calling core is the first of its team
+_CALL = re.compile(r"(\w+)\(&\((struct \w+)\)(\{.*\})\);", re.DOTALL)  # a kernel with its argument
 
 
 def macro(name: str) -> str:
@@ -94,25 +103,31 @@ class Printer:
                 continue
             with mentions() as noted:
                 statements = self._statements(layer, body)
-            has_tile = _has_tile(layer, name)
-            unused = [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
-            lines += self._function(f"static void {name}_{layer.call.name}", noted, [*unused, *statements], has_tile)
-        if _is_forked(layer):
-            lines += [f"static void body_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 0)), "}"]
-        if layer.team:
-            lines += [f"static void second_{layer.call.name}(void *argument) {{", *_indented(self._forked(layer, 1)), "}"]
+            lines += self._function(f"static void {name}_{layer.call.name}", noted, statements, _has_tile(layer, name))
+        for number, name in enumerate(["body", "second"][: 1 + bool(layer.team)]):
+            if number or _is_function(layer):
+                with mentions() as noted:
+                    statements = self._body(layer, number)
+                lines += self._function(f"static void {name}_{layer.call.name}", noted, statements, layer.tiling.tiles > 1)
+        if layer.team and layer.cores == 1:
+            lines += _forked(layer)
         if not layer.body:
             return "\n".join([*lines, ""])
         with mentions() as noted:
-            statements = self._statements(layer, layer.body)
+            statements = self._team_statements(layer) if layer.cores > 1 else [*self._step(layer), *self._statements(layer, layer.body)]
         kind = "static void" if self.is_flat else "TILED_LAYER"
-        stepped = [] if self.is_flat else [f"RT_STEP(blocks, BLOCKS, {step});"]
-        return "\n".join([*lines, *self._function(f"{kind} layer_{layer.call.name}", noted, [*stepped, *statements]), ""])
+        return "\n".join([*lines, *self._function(f"{kind} layer_{layer.call.name}", noted, statements), ""])
+
+    def _step(self, layer: Layer) -> list[str]:
+        """What announces the call to the model of the machine, where there is one."""
+        when = "_AT_BARRIER" if layer.begins_at_barrier else ""
+        return [] if self.is_flat else [f"RT_STEP{when}(blocks, BLOCKS, {layer.step});"]
 
     def _function(self, head: str, noted: Mentions, statements: list[str], has_tile: bool = False) -> list[str]:
         """A function that gets an instance, and perhaps the number of a tile."""
         loaded = loads(noted.names())
         unused = [] if loaded or SELF.name in noted.names() else [f"(void){SELF};"]
+        unused += [f"(void){TILE};"] if has_tile and TILE not in noted.names() else []
         parameters = f"instance *{SELF}" + f", int32_t {TILE}" * has_tile
         return [f"{head}({parameters}) {{", *_indented([*unused, *loaded, *statements]), "}"]
 
@@ -121,23 +136,33 @@ class Printer:
         is_once = layer.tiling.tiles == 1 and procedure not in ("early", "tile")
         return is_once and not any(self._parts(node) for node in layer.procedures[procedure])
 
-    def _forked(self, layer: Layer, number: int) -> list[str]:
-        """What a core of a team does: its argument is the instance, or says too which tile it is."""
-        with mentions() as noted:
-            lines = self._body(layer, number)
-        loaded, names = loads(noted.names()), noted.names()
-        argument, given = "argument", list[str]()
-        if layer.tiling.tiles > 1:
-            argument = "((const struct tile *)argument)->self"
-            given = [f"const int32_t {TILE} = ((const struct tile *)argument)->{TILE};"] if TILE in names else []
-        given += [f"instance *const {SELF} = {argument};"] if loaded or SELF.name in names else []
-        return [*(given or ["(void)argument;"]), *loaded, *lines]
-
     def initialise(self) -> list[str]:
         """What is done before the first inference."""
         return self._statements(None, self.schedule.initialise)
 
     # ---- statements
+
+    def _team_statements(self, layer: Layer) -> list[str]:
+        """What a team runs: the first core alone does what is not for all."""
+        return self._shared(layer, layer.body, self._step(layer))
+
+    def _shared(self, layer: Layer, nodes: Sequence[Node], begun: Sequence[str] = ()) -> list[str]:
+        lines: list[str] = []
+        alone, statements = list[Node](), list(begun)
+        for node in [*nodes, None]:
+            if node is not None and not is_shared(node, layer):
+                alone.append(node)
+                continue
+            statements += self._statements(layer, alone)
+            lines += _block(f"if ({FIRST})", statements)
+            alone, statements = [], []
+            if isinstance(node, Loop):
+                lines += [f"{_loop(node)} {{", *_indented(self._shared(layer, node.body)), "}"]
+            elif isinstance(node, Guard):
+                lines += _block(f"if ({_conditions(node)})", self._shared(layer, node.body))
+            elif node is not None:
+                lines += self._statement(layer, node, {})
+        return lines
 
     def _statements(self, layer: Layer | None, nodes: Sequence[Node], declared: Mapping[str, str] | None = None) -> list[str]:
         """Statements in order; a part of expressions is declared in front of the first one that needs it, unless a block has it to itself.
@@ -190,21 +215,21 @@ class Printer:
             has_tile = _has_tile(called, node.procedure)
             return [f"{node.procedure}_{called.call.name}({SELF}{f', {node.tile}' if has_tile else ''});"]
         if isinstance(node, Guard):
-            inner = self._statements(layer, node.body, declared)
-            condition = " && ".join(map(_condition, node.conditions))
-            return [f"if ({condition}) {inner[0]}"] if len(inner) == 1 else [f"if ({condition}) {{", *_indented(inner), "}"]
+            return _block(f"if ({_conditions(node)})", self._statements(layer, node.body, declared))
         if isinstance(node, Loop):
-            head = f"for (int32_t {node.variable} = 0; {node.variable} < {node.trips}; {node.variable}++) {{"
-            return [head, *_indented(self._statements(layer, node.body, declared)), "}"]
+            return [f"{_loop(node)} {{", *_indented(self._statements(layer, node.body, declared)), "}"]
         if isinstance(node, Finish):
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
+        if isinstance(node, Barrier):
+            return ["rt_barrier();"]
         assert isinstance(node, Compute | Second) and layer is not None
-        if isinstance(node, Compute) and not _is_forked(layer):
+        if isinstance(node, Compute) and not _is_function(layer):
             return self._body(layer, 0)
-        cores, what = (layer.team, "second") if isinstance(node, Second) else (layer.work.cores, "body")
-        if layer.tiling.tiles == 1:
-            return [f"rt_fork({cores}, {what}_{layer.call.name}, (void *){SELF});"]
-        return [f"team({cores}, {what}_{layer.call.name}, {SELF}, {node.tile});"]
+        what = "second" if isinstance(node, Second) else "body"
+        if isinstance(node, Second) and layer.cores == 1:
+            argument = f"&(struct tile){{{SELF}, {node.tile}}}" if layer.tiling.tiles > 1 else f"(void *){SELF}"
+            return [f"rt_fork({layer.team}, forked_{layer.call.name}, {argument});"]
+        return [f"{what}_{layer.call.name}({SELF}{f', {node.tile}' if layer.tiling.tiles > 1 else ''});"]
 
     def _ticket(self, token: Token, step: int | None) -> str:
         """The enumerator of a ticket, in the call of a step or, without one, before the first inference."""
@@ -266,8 +291,9 @@ class Printer:
         scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
+        is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), layer))
         with mentions() as first:
-            empty = [f"if ({count} <= 0) return;" for count in work.empty]
+            empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * is_team + ["return;"])]
         with mentions() as noted:
             message = c.message_number(self.program, layer.step)
             text = c.render(part.call, function, part.views, scratch, extent, self.lookup, message, layer.work.cores)
@@ -275,7 +301,8 @@ class Printer:
             if layer.sums is not None:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
         lines = declarations(first.parts()) + empty
-        return lines + declarations(part for part in noted.parts() if part not in first.parts()) + pointers + text.splitlines()
+        lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers
+        return lines + (_behind_barrier(text) if is_team else text).splitlines()
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
@@ -300,7 +327,15 @@ class Printer:
         return f"{kind}const {name} = {begin};" if operand.element == 0 else f"{kind}const {name} = {begin} + {_factor(operand.element)};"
 
 
-def _is_forked(layer: Layer) -> bool:
+def _forked(layer: Layer) -> list[str]:
+    """The second part of a tile as a function that can be forked."""
+    given, lines = "argument", list[str]()
+    if layer.tiling.tiles > 1:
+        lines, given = ["    const struct tile *const tile = argument;"], f"tile->{SELF}, tile->{TILE}"
+    return [f"static void forked_{layer.call.name}(void *argument) {{", *lines, f"    second_{layer.call.name}({given});", "}"]
+
+
+def _is_function(layer: Layer) -> bool:
     """Whether what cores compute is a function: for a team, for several tiles, or where it may have nothing to do."""
     return layer.work.cores > 1 or (layer.tiling.tiles > 1 and "tile" not in layer.procedures) or bool(layer.work.empty)
 
@@ -308,6 +343,30 @@ def _is_forked(layer: Layer) -> bool:
 def _has_tile(layer: Layer, procedure: str) -> bool:
     """Whether the function of a procedure gets the number of a tile."""
     return procedure == "tile" or (layer.tiling.tiles > 1 and procedure != "early")
+
+
+def _behind_barrier(text: str) -> str:
+    """A kernel's call behind a barrier; its argument is filled before, while the first core may still wait for transfers."""
+    found = _CALL.fullmatch(text)
+    if found is None:
+        return f"rt_barrier();\n{text}"
+    kernel, kind, fields = found.groups()
+    return f"const {kind} argument = {fields};\nrt_barrier();\n{kernel}(&argument);"
+
+
+def _block(head: str, lines: Sequence[str]) -> list[str]:
+    """A statement under a condition; nothing where there is none."""
+    if len(lines) == 1 and not lines[0].startswith(("const ", "if ", "for ")):
+        return [f"{head} {lines[0]}"]
+    return [f"{head} {{", *_indented(lines), "}"] if lines else []
+
+
+def _loop(node: Loop) -> str:
+    return f"for (int32_t {node.variable} = 0; {node.variable} < {node.trips}; {node.variable}++)"
+
+
+def _conditions(node: Guard) -> str:
+    return " && ".join(map(_condition, node.conditions))
 
 
 def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:

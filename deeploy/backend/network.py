@@ -7,7 +7,8 @@ call is a call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from mako.lookup import TemplateLookup
 
@@ -49,7 +50,7 @@ def network(
     printer = Printer(schedule, program, outside, _places(plan), engine_levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
-        "layers": [(layer.call.name, printer.layer(layer.step), _runs(layer)) for layer in schedule.layers],
+        "layers": [printer.layer(layer.step) for layer in schedule.layers],
         "has_chains": bool(plan.chains),
         "has_rings": any(chain.rings for chain in plan.chains),
         "is_far": is_far,
@@ -62,7 +63,8 @@ def network(
         "has_owner": program.growth is not None and not is_flat,
         "tickets": printer.tickets(),
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
-        "has_tiles": not is_flat and any(layer.tiling.tiles > 1 for layer in schedule.layers),
+        "has_tiles": any(layer.team and layer.cores == 1 and layer.tiling.tiles > 1 for layer in schedule.layers),
+        "sections": [(section, _groups(schedule.layers[section.first : section.last + 1])) for section in schedule.sections],
         "initialise": printer.initialise(),
         "kept_near": [] if is_far else [symbol(prefix, name) for name in kept],
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
@@ -80,6 +82,12 @@ def network(
 def _runs(layer: Layer) -> str:
     """What the function of a layer runs: the layer, a chain that ends with it, or nothing, where it has none."""
     return ("chain" if "tile" in layer.procedures else "layer") if layer.body else ""
+
+
+def _groups(layers: Sequence[Layer]) -> list[tuple[bool, list[tuple[int, str, str]]]]:
+    """Neighbouring calls that the first core runs alone, or all cores of a team: numbers, names and what their functions run."""
+    groups = groupby(layers, key=lambda layer: layer.cores == 1)
+    return [(is_alone, [(layer.step, layer.call.name, _runs(layer)) for layer in group]) for is_alone, group in groups]
 
 
 def _is_far(plan: Plan) -> bool:

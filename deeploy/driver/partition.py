@@ -21,7 +21,7 @@ from deeploy.graph.topology import Topology, load_topology
 from deeploy.midend.alike import signature
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import declarations
-from deeploy.midend.cost import fork, once, overhead
+from deeploy.midend.cost import barrier, once, overhead
 from deeploy.midend.machine import Options, kernels_of, machine_of, own_options
 from deeploy.midend.planner import make_plan
 from deeploy.simulate.stages import pipelined
@@ -100,7 +100,7 @@ def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
             except FitError:  # which is said of the chip that it does not fit on
                 return Effort()
             call = plan.program.calls[0]
-            least = overhead(call, target) + once(call, False, target) + fork(call, target)
+            least = overhead(call, target) + once(call, False, target) + barrier(call, target)
             known[key] = Effort(walk(plan).cycles / second, least / second)
         return known[key]
 

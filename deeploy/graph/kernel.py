@@ -155,6 +155,7 @@ class Row(Stored, total=False):
     tiling: Tiling
     cores: tuple[str, ...]
     team: str
+    forks: bool
     engine: str
     second: Second | None
     texts: Mapping[str, str]
@@ -228,6 +229,7 @@ class Kernel:
         resident: constants that the engine reads where they lie for good, by the name of that memory; it is on no transfer path.
         cores: dimensions that may be divided over the cores of an engine, best first.
         team: a dimension that the kernel itself divides over all cores of the engine, which call it together and may meet at barriers.
+        forks: its C forks teams itself, so it is called by the first core outside of any team.
         engine: what runs it; ``core`` is the first engine of the target.
         second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
@@ -257,6 +259,7 @@ class Kernel:
     tiling: Tiling = field(default_factory=Tiling)
     cores: tuple[str, ...] = ()
     team: str = ""
+    forks: bool = False
     engine: str = CORE
     second: Second | None = None
     struct: str = ""

@@ -168,6 +168,7 @@ class Timing:
     Attributes:
         mhz: the clock that converts cycles.
         fork: cycles to start a team and join it, by engine; ``tile`` of a step of the loop over tiles.
+        barrier: cycles that the cores of a team wait for each other before and behind the kernel of a tile, by engine (default 0).
         core_mw: power of one core of an engine, in milliwatt.
         loops: what else the first core does for a layer.
     """
@@ -179,6 +180,7 @@ class Timing:
     paths: Mapping[str, PathTiming]
     kernels: Mapping[str, Rate]
     loops: Loops = Loops()
+    barrier: Mapping[str, float] = field(default_factory=dict)
 
     def own(self, name: str, engine: str) -> Rate | None:
         """The rate of the instances of a kernel that no entry with words names: its own, or its engine's; None where there is none."""
@@ -231,6 +233,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         {n: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for n, e in paths.items()},
         {n: _rate(e) for n, e in data["kernel"].items()},
         Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock}),
+        {name: e["barrier"] for name, e in engines.items() if "barrier" in e},
     )
 
 

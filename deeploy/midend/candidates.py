@@ -60,7 +60,7 @@ class Tiler:
         self.work = cost.work(call, target)
         self.overhead, self.once = cost.overhead(call, target), cost.once(call, False, target)
         self.cold = self.once - cost.once(call, True, target)
-        self.fork = cost.fork(call, target)
+        self.barrier = cost.barrier(call, target)
         self.second = cost.second(call, target, cores)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
@@ -225,7 +225,7 @@ class Tiler:
         best = compared = np.broadcast_to(self.work.cycles(self._count(size, None)), len(tiles)).astype(float)
         which = np.full(len(tiles), -1)
         for number, name in enumerate(self.core_dims):
-            cycles = self.work.divided(name).cycles(self._count(size, name)) + tiles * self.fork
+            cycles = self.work.divided(name).cycles(self._count(size, name)) + tiles * self.barrier
             wanted = cycles * (DYNAMIC if name in self.call.geometry.dynamic and number else 1)
             is_better = wanted < compared
             best, which, compared = np.where(is_better, cycles, best), np.where(is_better, number, which), np.minimum(wanted, compared)

@@ -212,7 +212,8 @@ def second(call: Call, target: Target, cores: int) -> Second | None:
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
     again = sum(rate(each, target).cold for each in call.parts)
-    return Second(work_of(part, found), dim.name, team, fork(part, target) + found.call, again)
+    meet = fork if call.kernel.forks else barrier
+    return Second(work_of(part, found), dim.name, team, meet(part, target) + found.call, again)
 
 
 def work_of(call: Call, found: Rate) -> Work:
@@ -318,8 +319,13 @@ def later(windows: Sequence[TransferCost]) -> Numeric:
 
 
 def fork(call: Call, target: Target) -> float:
-    """Cycles to start a team for a tile and to join it."""
+    """Cycles to start a team and to join it, once for all calls of a section."""
     return timing_of(target).fork.get(call.kernel.engine, 0.0)
+
+
+def barrier(call: Call, target: Target) -> float:
+    """Cycles that the cores of a team wait for each other before and behind the kernel of a tile."""
+    return timing_of(target).barrier.get(call.kernel.engine, 0.0)
 
 
 def total(

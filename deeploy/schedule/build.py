@@ -48,6 +48,7 @@ from deeploy.schedule.ir import (
     Work,
     guarded,
 )
+from deeploy.schedule.team import joined, sections
 
 PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
 TICKETS: Mapping[Purpose, int] = {"in": 0, "out": 1, "early": 2}  # of a call's own transfers
@@ -94,8 +95,9 @@ def build(plan: Plan) -> Schedule:
     copies = _copies(plan)
     tokens = list(dict.fromkeys(Token(_path_to(plan, name), "constants", ONCE) for name in copies))
     initialise: list[Node] = [_whole(plan, name, ONCE, 0) for name in copies]
-    layers = tuple(_Builder(plan, step).layer() for step in range(len(plan.program.calls)))
-    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), layers)
+    layers = [_Builder(plan, step).layer() for step in range(len(plan.program.calls))]
+    found = sections(layers)
+    return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found), found)
 
 
 def _copies(plan: Plan) -> list[str]:

@@ -6,6 +6,7 @@ One inference is gone through, tile by tile, as deep as memories and tokens show
 * nothing is moved into, or computed into, what a transfer or an accelerator still reads or writes;
 * every transfer stays within the block that it reads or writes, and the block is alive in that step;
 * a tile of a chain reads the rows that it needs, and these are in the ring;
+* while cores may still compute, that is until the next barrier, the first core moves nothing that they use, and computes nothing;
 * no more tickets of a path are open at once than its engine has, and none is left open at the end.
 
 Where the number of rows differs from inference to inference, the first position and the last one are gone through.
@@ -23,8 +24,9 @@ from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Program
 from deeploy.schedule.build import PAST, build, rows
-from deeploy.schedule.ir import Address, Compute, Finish, Layer, Move, Region, Schedule, Second, Slide, Token, Wait
+from deeploy.schedule.ir import Address, Barrier, Compute, Finish, Layer, Move, Region, Schedule, Second, Slide, Token, Wait
 from deeploy.schedule.rings import Rings
+from deeploy.schedule.team import blocks, placements
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
 Slot = tuple[str, int]  # a block, and the offset of a window in it
@@ -75,6 +77,7 @@ class _Check:
         self.bounded: set[int] = set()
         self.event: Event | None = None
         self.rings = Rings(plan, self.error)
+        self.computing: Layer | None = None  # what cores may still compute
 
     def run(self) -> None:
         """What is done before the first inference, and the whole inference."""
@@ -85,12 +88,17 @@ class _Check:
                 self.open.setdefault(node.token, []).append(copy)
             elif isinstance(node, Wait):
                 self.complete(node.token)
+        firsts = {section.first for section in self.unrolled.schedule.sections}
         for layer in self.unrolled.schedule.layers:
+            if layer.step in firsts:
+                self.computing = None
             for event in self.unrolled.events(layer.step):
                 self.event = event
                 node, tile, table = event
                 if isinstance(node, Move):
                     self.move(node, tile, table, layer)
+                elif isinstance(node, Barrier):
+                    self.computing = None
                 elif isinstance(node, Compute):
                     self.compute(table.layer, tile, table)
                 elif isinstance(node, Second):
@@ -114,10 +122,26 @@ class _Check:
             return ScheduleError(f"at the end: {what}")
         return ScheduleError(f"call {self.event.table.layer.call.name}, tile {self.event.tile}, {self.event.node}: {what}")
 
+    # ---- cores
+
+    def apart(self, address: Address, running: Layer) -> None:
+        """What the first core begins to move lies where cores that still compute use nothing."""
+        if self.computing is None:
+            return
+        used = blocks(self.computing)
+        ours = [(p.level, p.offset, p.size) for name in used for p in placements(self.plan, name, self.computing.step)]
+        moved = [p for p in placements(self.plan, address.block, running.step) if address.level]
+        if address.block in used or any(
+            p.level == level and p.offset < at + size and at < p.offset + p.size for p in moved for level, at, size in ours
+        ):
+            raise self.error(f"cores may still compute {self.computing.call.name}, which uses {address.block}")
+
     # ---- transfers
 
     def move(self, move: Move, tile: int, table: Table, running: Layer) -> None:
         """Begin a transfer."""
+        for address in (move.near, move.far):
+            self.apart(address, running)
         if id(move) not in self.bounded:
             self.bounded.add(id(move))
             self.within(move, table, running)
@@ -181,6 +205,10 @@ class _Check:
 
     def compute(self, layer: Layer, tile: int, table: Table) -> None:
         """A kernel runs on a tile, or the first part of it does: at once, or until its accelerator is waited for."""
+        is_team = layer.accelerator is None and layer.work.cores > 1
+        if self.computing is not None and not is_team:
+            raise self.error(f"cores may still compute {self.computing.call.name}")
+        self.computing = layer if is_team else None
         name = layer.accelerator or "cores"
         self.rings.compute(layer, tile, table)
         self.touch(layer, layer.call.parts[0], name, tile, table)
@@ -195,6 +223,7 @@ class _Check:
     def second(self, layer: Layer, tile: int, table: Table) -> None:
         """The second part of a kernel runs on a tile."""
         assert layer.sums is not None
+        self.computing = layer if layer.cores > 1 else None
         self.read(self.slot(layer.sums, tile, table), (tile,), "cores")
         self.slot(layer.sums, tile, table).leaving.clear()
         self.touch(layer, layer.call.parts[-1], "cores", tile, table)

@@ -185,7 +185,7 @@ class Do:
 
 @dataclass(frozen=True)
 class Compute:
-    """Runs the kernel on a tile: forks a team, and joins it; or sets an accelerator up, which then works on its own."""
+    """Runs the kernel on a tile: every core of a team its part, behind a barrier; or sets an accelerator up, which works on its own."""
 
     step: int
     tile: Value
@@ -196,7 +196,10 @@ class Compute:
 
 @dataclass(frozen=True)
 class Second:
-    """Forks a team that makes outputs of the sums that an accelerator left of a tile, and joins it."""
+    """Every core of a team makes its part of the outputs of the sums that an accelerator left of a tile, behind a barrier.
+
+    Where a kernel forks teams itself, so does this.
+    """
 
     tile: Value
 
@@ -215,7 +218,15 @@ class Finish:
         return f"wait for {self.accelerator}"
 
 
-Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | Second
+@dataclass(frozen=True)
+class Barrier:
+    """Every core of the team goes on when all have come here: what they computed is complete, and what they read may change."""
+
+    def __str__(self) -> str:
+        return "barrier"
+
+
+Node = Move | Slide | Wait | Guard | Loop | Do | Compute | Finish | Second | Barrier
 
 
 @dataclass(frozen=True)
@@ -255,6 +266,7 @@ class Layer:
     Attributes:
         accelerator: what works on while the first core goes on; None where cores compute.
         team: cores that do the second part of a tile; 0 where there is none.
+        begins_at_barrier: the call before may still be computed when this one begins, until the barrier of its first tile.
         sums: the slot in which the first part of a tile leaves what the second one reads; None where there is none.
         regions: what the slots of all windows hold in a tile, by the block of the window.
         procedures: by name, over the variable ``TILE``.
@@ -272,6 +284,12 @@ class Layer:
     procedures: Mapping[str, tuple[Node, ...]]
     work: Work
     body: tuple[Node, ...]
+    begins_at_barrier: bool = False
+
+    @property
+    def cores(self) -> int:
+        """The team that runs the call; 1 where the first core alone does, or forks teams itself."""
+        return 1 if self.call.kernel.forks else max(self.work.cores if self.accelerator is None else 1, self.team)
 
     def __str__(self) -> str:
         loops = ", ".join(f"{loop.trips} x {loop.tile} of {loop.dim}" for loop in self.tiling.loops) or "one tile"
@@ -287,17 +305,41 @@ class Layer:
         return "\n".join([head, *lines, *(["  where"] if parts else []), *parts])
 
 
+@dataclass(frozen=True)
+class Section:
+    """Neighbouring calls that one team runs: it is forked before the first of them, and joined behind the last; one core is no team.
+
+    All cores run the programs of the calls. What a program computes is for all of them, the rest for the first core alone, as are whole
+    calls that need no team.
+    """
+
+    first: int
+    last: int
+    cores: int
+
+    def __str__(self) -> str:
+        calls = f"call {self.first}" if self.first == self.last else f"calls {self.first} to {self.last}"
+        return f"{calls}, on a team of {self.cores} cores" if self.cores > 1 else f"{calls}, on the first core"
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What one network does: before the first inference, and in every one; see the module."""
+    """What one network does: before the first inference, and in every one; see the module.
+
+    Attributes:
+        sections: which calls one team runs, in order; every call is in one of them.
+    """
 
     name: str
     initialise: tuple[Node, ...]
     layers: tuple[Layer, ...]
+    sections: tuple[Section, ...]
 
     def __str__(self) -> str:
-        once = ["before the first inference:", *_text(self.initialise, 2)] if self.initialise else []
-        return "\n".join([f"schedule {self.name}", *once, *map(str, self.layers)])
+        lines = [f"schedule {self.name}", *(["before the first inference:", *_text(self.initialise, 2)] if self.initialise else [])]
+        for section in self.sections:
+            lines += [f"{section}:", *map(str, self.layers[section.first : section.last + 1])]
+        return "\n".join(lines)
 
 
 def _text(nodes: Sequence[Node], indent: int) -> Iterator[str]:

@@ -8,7 +8,23 @@ from typing import NamedTuple
 import numpy as np
 
 from deeploy.graph.expr import Environment, Value, evaluate
-from deeploy.schedule.ir import TILE, Compute, Condition, Do, Finish, Guard, Layer, Loop, Move, Node, Schedule, Second, Slide, Wait
+from deeploy.schedule.ir import (
+    TILE,
+    Barrier,
+    Compute,
+    Condition,
+    Do,
+    Finish,
+    Guard,
+    Layer,
+    Loop,
+    Move,
+    Node,
+    Schedule,
+    Second,
+    Slide,
+    Wait,
+)
 
 
 class Table:
@@ -45,9 +61,9 @@ class Table:
 
 
 class Event(NamedTuple):
-    """A move, a wait, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
+    """A move, a wait, a barrier, or the begin or end of computing, in a tile of the layer that ``table`` belongs to."""
 
-    node: Move | Slide | Wait | Compute | Finish | Second
+    node: Move | Slide | Wait | Compute | Finish | Second | Barrier
     tile: int
     table: Table
 

@@ -1,7 +1,7 @@
 """A discrete-event walk over a schedule: it executes the tree that the emitted code is printed from.
 
-The first core of the engine issues transfers, waits for them and forks the team; every transfer path serves its transfers one after
-the other, in the order of their start, and holds a limited number of them. Cycles of a transfer, a fork and a kernel
+The first core of the engine issues transfers, waits for them and computes with the team; every transfer path serves its transfers one after
+the other, in the order of their start, and holds a limited number of them. Cycles of a transfer, a fork, a barrier and a kernel
 are those of the target's timing. Nothing else is modelled: no contention for banks, no interrupts, no start of the cluster.
 """
 
@@ -17,7 +17,7 @@ from deeploy.midend import cost
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.plan import Plan
 from deeploy.schedule.build import build, rows
-from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Token, Wait, Work
+from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Token, Wait, Work
 from deeploy.schedule.unroll import Table, Unrolled
 from deeploy.simulate.boxes import Batch, batches
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
@@ -97,6 +97,7 @@ class Walk:
         self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
+        self.forked: dict[int, Section] = {s.first: s for s in self.unrolled.schedule.sections if s.cores > 1}
         self._computed: dict[int, Sequence[float]] = {}
         self._joined: dict[int, Sequence[float]] = {}
         self._cut: dict[int, tuple[tuple[Batch, ...], ...]] = {}
@@ -126,7 +127,11 @@ class Walk:
         """One call, from now on."""
         self.step = step
         self.timings.append(CallTiming(self.calls[step].name, self.now))
-        _LayerWalk(self, self.unrolled.schedule.layers[step]).run()
+        layer = _LayerWalk(self, self.unrolled.schedule.layers[step])
+        if step in self.forked:
+            self.forks += 1
+            layer.overheads(cost.fork(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
+        layer.run()
         self.timings[-1].end = self.now
 
     def wait_for(self, moment: float, path: str, reason: str) -> None:
@@ -253,16 +258,15 @@ class _LayerWalk:
                 self.finish(tile)
             elif isinstance(node, Second):
                 assert self.second is not None
-                walk.forks += 1
-                self.overheads(self.second.overhead + self.second.again * (tile > 0), "fork and join", tile)
+                walk.forks += self.layer.call.kernel.forks
+                self.overheads(self.second.overhead + self.second.again * (tile > 0), "barriers", tile)
                 self.computed(walk.second(table, self.second)[tile], tile)
 
     def compute(self, tile: int, cycles: float) -> None:
-        """Set a tile up; then fork, compute and join, or leave it to an accelerator."""
-        walk, is_team = self.walk, self.layer.work.cores > 1
-        fork = walk.timing.fork.get(self.layer.call.kernel.engine, 0.0) if is_team and self.layer.accelerator is None else 0.0
-        self.overheads(self.overhead + fork + (self.once if tile == 0 else 0.0), "set-up, fork and join", tile)
-        walk.forks += is_team
+        """Set a tile up; then compute it, all cores behind a barrier, or leave it to an accelerator."""
+        walk, is_team = self.walk, self.layer.work.cores > 1 and self.layer.accelerator is None
+        barrier = cost.barrier(self.layer.call, walk.plan.target) if is_team else 0.0
+        self.overheads(self.overhead + barrier + (self.once if tile == 0 else 0.0), "set-up, barriers", tile)
         if self.layer.accelerator is None:
             self.computed(cycles, tile)
             return

@@ -112,12 +112,16 @@ struct rt_block {
 /* The host machine model is told when a step begins, and poisons what is not alive in it; step -1 begins an inference,
  * and a step beyond the last one ends it. */
 void rt_step(const struct rt_block *blocks, int count, int step);
+/* The same, of a step that begins when all cores of the team have come to the next barrier. */
+void rt_step_at_barrier(const struct rt_block *blocks, int count, int step);
 /* Memory outside the arenas that transfers may use until the network returns: a caller's array, or a constant. */
 void rt_region(int level, const void *begin, uint32_t bytes, int is_writable);
 #define RT_STEP(blocks, count, step) rt_step(blocks, count, step)
+#define RT_STEP_AT_BARRIER(blocks, count, step) rt_step_at_barrier(blocks, count, step)
 #define RT_REGION(level, begin, bytes, is_writable) rt_region(level, begin, bytes, is_writable)
 #else
 #define RT_STEP(blocks, count, step) ((void)0)
+#define RT_STEP_AT_BARRIER(blocks, count, step) ((void)0)
 #define RT_REGION(level, begin, bytes, is_writable) ((void)0)
 #endif
 

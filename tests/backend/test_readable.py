@@ -51,8 +51,8 @@ def test_emitted_c_is_readable(tmp_path: Path, name: str) -> None:
     functions = dict(_functions(text))
     assert len(functions) > len(compiled.network.program.calls)
     for function, body in functions.items():
-        conditions = re.findall(r"^ {4}if (\(.*?\)) (?:\{.*?^ {4}\}|[^{\n]*;)$", body, re.MULTILINE | re.DOTALL)
-        assert not [a for a, b in pairwise(conditions) if a == b], function
+        found = [*re.finditer(r"^ {4}if (\(.*?\)) (?:\{.*?^ {4}\}|[^{\n]*;)$", body, re.MULTILINE | re.DOTALL)]
+        assert not [a[1] for a, b in pairwise(found) if a[1] == b[1] and not body[a.end() : b.start()].strip()], function
         declared = re.findall(r"const int32_t (\w+) =", body)
         assert len(declared) == len(set(declared)), function
 
@@ -85,7 +85,7 @@ def test_names_are_declared_where_all_that_need_them_see_them() -> None:
         return Move(Token("L2_L1", "in", 0), False, Address("x", 0, "L1"), Address("y", far * 4, "L2"), box, 0, "x")
 
     def printed(*nodes: Node) -> str:
-        printer = Printer(Schedule("s", (), ()), Program("p", {}, (), (), (), {}), {}, {}, {}, False, TemplateLookup(), {}, "p")
+        printer = Printer(Schedule("s", (), (), ()), Program("p", {}, (), (), (), {}), {}, {}, {}, False, TemplateLookup(), {}, "p")
         lines = printer._statements(None, nodes)
         return "\n".join(lines).replace("rt_fetch_run(DMA_L2_L1, IN, self->l1 + AT_X, self->l2 + AT_Y + (rt_address)(at_n * 4), ", "move(")
 

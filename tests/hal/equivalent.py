@@ -111,6 +111,8 @@ def _is_given(mutant: Mutant) -> bool:
     """Whether the place is an initialiser of a kernel's argument."""
     text = mutant.sources[mutant.path]
     before = text[: mutant.at]
+    if before.rfind(" argument = {") > before.rfind("\n    };"):
+        return True
     return before.rfind("(&(struct ") > before.rfind("});") and "rt_box" not in before[before.rfind("(&(struct ") :].split("{")[0]
 
 

@@ -27,7 +27,7 @@ static void layer_body(void *argument) {
     rt_fetch_run(DMA_L2_L1, IN, self->l1 + AT_A + t % 2 * 8, (rt_address)self->inputs[0], 64);
     rt_wait(DMA_L2_L1, IN);
     rt_barrier();
-    team(8, layer_body, self->l1 + AT_B, 0);
+    rt_fork(8, layer_body, self->l1 + AT_B, 0);
     kernel(&(struct kernel){.x = x, .y = y, .n = n});
 }
 

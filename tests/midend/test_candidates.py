@@ -116,7 +116,7 @@ def compute(tiler: Tiler, candidate: Candidate) -> float:
         active = sum(begin < rows for begin in range(0, CORES * -(-rows // CORES), -(-rows // CORES))) if dim is not None else 1
         sizes |= {dim: -(-rows // CORES)} if dim is not None else {}
         work = tiler.work.cycles(functools.partial(_steps, sizes)) * (1 + tiler.work.shared * (active - 1))
-        total += work + tiler.overhead + (tiler.fork if tiling.core_dim is not None else 0.0)
+        total += work + tiler.overhead + (tiler.barrier if tiling.core_dim is not None else 0.0)
     return total
 
 

@@ -14,7 +14,7 @@ from deeploy.midend.plan import Buffering, Plan
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.build import past_rows
 from deeploy.schedule.check import ScheduleError, check
-from deeploy.schedule.ir import Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
+from deeploy.schedule.ir import Barrier, Condition, Finish, Guard, Layer, Loop, Move, Node, Wait
 from tests.e2e import decoders
 from tests.simulate import nets
 
@@ -52,7 +52,7 @@ def changed(schedule: Schedule, step: int, number: int, change: Change) -> Sched
     layer = schedule.layers[step]
     made = replace(layer, body=of(layer.body), procedures={name: of(body) for name, body in layer.procedures.items()})
     layers: list[Layer] = [*schedule.layers[:step], made, *schedule.layers[step + 1 :]]
-    return Schedule(schedule.name, schedule.initialise, tuple(layers)) if next(count) > number else None
+    return replace(schedule, layers=tuple(layers)) if next(count) > number else None
 
 
 def mutants(schedule: Schedule, change: Change) -> Iterator[tuple[int, int, Schedule]]:
@@ -81,6 +81,7 @@ def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> N
         "a window is fetched from elsewhere": lambda node: (
             [replace(node, far=replace(node.far, offset=node.far.offset + 1))] if isinstance(node, Move) and not node.is_store else None
         ),
+        "a barrier is dropped": lambda node: [] if isinstance(node, Barrier) else None,
         "a transfer is dropped": lambda node: [] if isinstance(node, Move) and not node.is_store else None,
     }
     for what, change in changes.items():

@@ -130,6 +130,7 @@ static void settle_barrier(void) {
     const int waiting = count_of(WAITING), returned = count_of(RETURNED);
     if (waiting + returned < team.cores || !waiting) return;
     if (returned) host_uneven_barriers(waiting, team.cores);
+    host_settle_step();
     for (int core = 0; core < team.cores; core++) team.fibre[core].state = READY;
 }
 

@@ -136,6 +136,9 @@ void host_progress_jobs(void);
 void host_check_job_lifetimes(void);
 void host_check_all_jobs_waited(const char *when);
 
+/* steps.c: all cores of a team have come to a barrier */
+void host_settle_step(void);
+
 /* team.c */
 _Noreturn void host_uneven_barriers(int waiting, int cores);
 

@@ -240,8 +240,7 @@ static void begin_steps(void) {
     }
 }
 
-void rt_step(const struct rt_block *blocks, int count, int step) {
-    host_turn();
+static void begin_step(const struct rt_block *blocks, int count, int step) {
     if (step == -1 && now.step != HOST_NO_STEP && now.last_block >= 0 && now.step > now.last_block) {
         host_end_inference(); /* the last one announced its end, and its caller goes on with another */
         host_begin_inference();
@@ -268,6 +267,28 @@ void rt_step(const struct rt_block *blocks, int count, int step) {
     host_check_lifetimes();
     if (now.last_block >= 0 && step > now.last_block) host_check_all_waited("the inference ended");
     host_unlock();
+}
+
+void rt_step(const struct rt_block *blocks, int count, int step) {
+    host_turn();
+    begin_step(blocks, count, step);
+}
+
+static struct {
+    const struct rt_block *blocks;
+    int count, step;
+} at_barrier;
+
+void rt_step_at_barrier(const struct rt_block *blocks, int count, int step) {
+    host_turn();
+    at_barrier.blocks = blocks, at_barrier.count = count, at_barrier.step = step;
+}
+
+void host_settle_step(void) {
+    if (!at_barrier.blocks) return;
+    const struct rt_block *const blocks = at_barrier.blocks;
+    at_barrier.blocks = NULL;
+    begin_step(blocks, at_barrier.count, at_barrier.step);
 }
 
 void host_begin_inference(void) {

@@ -60,6 +60,7 @@ int rt_core(void) {
 static void settle_barrier(void) {
     if (!team.waiting || team.waiting + team.returned < team.cores) return;
     if (team.returned) host_uneven_barriers(team.waiting, team.cores);
+    host_settle_step();
     team.waiting = 0;
     team.round++;
     pthread_cond_broadcast(&team.all_here);

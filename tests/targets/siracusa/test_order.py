@@ -96,8 +96,8 @@ def test_without_the_barrier_it_is_not(tmp_path: Path, what: str) -> None:
     assert before(unit(tmp_path, what, "(void)0")) != []
 
 
-def test_emitted_code_tells_a_team_its_tile_before_it_is_forked(tmp_path: Path) -> None:
-    """Between the calls before the fork and the fork, the number of the tile is stored; nothing is stored right behind it."""
+def test_emitted_code_tells_a_kernel_its_tile_before_the_barrier(tmp_path: Path) -> None:
+    """Between the calls before the barrier and the barrier, the kernel's argument is stored; none between it and the kernel."""
     shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, 64)) for name in "xy"]
     constant = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g", shape[:1], shape[1:], [constant])
@@ -108,11 +108,13 @@ def test_emitted_code_tells_a_team_its_tile_before_it_is_forked(tmp_path: Path) 
     lines = function(disassembled(project / "src" / "network.c", *includes), "layer_product")
     calls = [(i, m[1]) for i, line in enumerate(lines) if (m := re.search(r"R_RISCV_CALL(?:_PLT)?\t(\w+)", line))]
     names = [name for _, name in calls]
-    assert {"rt_fetch_run", "rt_fetch_rows", "rt_wait", "rt_fork", "rt_store_rows"} <= set(names)
-    fork = names.index("rt_fork")
-    assert stores(lines[calls[fork - 1][0] : calls[fork][0]]) and not stores(lines[calls[fork][0] : calls[fork + 1][0]])
+    assert {"rt_fetch_run", "rt_fetch_rows", "rt_wait", "rt_barrier", "rt_store_rows"} <= set(names)
+    kernel = next(i for i, name in enumerate(names) if "kernel" in name)
+    barrier = kernel - 1
+    assert names[barrier] == "rt_barrier"
+    assert stores(lines[calls[barrier - 1][0] : calls[barrier][0]]) and not stores(lines[calls[barrier][0] : calls[kernel][0]])
 
 
 def stores(lines: list[str]) -> list[str]:
-    """Stores to the stack, where a team's argument lies."""
+    """Stores to the stack, where a kernel's argument lies."""
     return [line for line in lines if (access := ACCESS.search(line)) and access[1] == "s" and access[5] == "sp"]

@@ -1,0 +1,117 @@
+"""Which calls one team of cores runs without being forked in between, and where its cores have to wait for each other.
+
+A fork costs more than a barrier, and while the first core waits for transfers or starts them, the others prepare the next call. The
+kernel of a tile begins behind a barrier, so it reads what the first core waited for and what all cores computed before. Behind a kernel
+there is one as well, unless nothing that the first core does before the next kernel's barrier touches what the cores may still use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from deeploy.midend.place import Placement
+from deeploy.midend.plan import Plan
+from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, Second, Section, Wait
+
+
+def sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
+    """The longest runs of calls that need the same team, or none; calls before the first team, and whose kernels fork, are in no team."""
+    found: list[Section] = []
+    for layer in layers:
+        last = found[-1] if found else None
+        is_alone = layer.call.kernel.forks
+        if last is not None and (last.cores == 1 if is_alone else layer.cores in (1, last.cores)):
+            found[-1] = replace(last, last=layer.step)
+        else:
+            found.append(Section(layer.step, layer.step, layer.cores))
+    return tuple(found)
+
+
+def is_shared(node: Node, layer: Layer) -> bool:
+    """Whether all cores of a team do a node of a layer, or something in it; else the first core alone."""
+    if isinstance(node, Guard | Loop):
+        return any(is_shared(inner, layer) for inner in node.body)
+    if isinstance(node, Compute):
+        return layer.accelerator is None and layer.work.cores > 1
+    return isinstance(node, Second | Barrier)
+
+
+def joined(plan: Plan, layers: Sequence[Layer], found: Sequence[Section]) -> tuple[Layer, ...]:
+    """The layers with the barriers that they need behind their kernels."""
+    result = list(layers)
+    for section in found:
+        for step in range(section.first, section.last + 1):
+            layer = layers[step]
+            if layer.cores > 1:
+                following = layers[step + 1 : section.last + 1]
+                last = layer.body[-1]
+                is_open = isinstance(last, Compute | Second) and is_shared(last, layer) and _is_free(plan, layer, following)
+                body = _with_barriers(layer.body[:-1] if is_open else layer.body, layer)
+                result[step] = replace(result[step], body=(*body, last) if is_open else body)
+                if is_open and following:
+                    result[step + 1] = replace(result[step + 1], begins_at_barrier=True)
+    return tuple(result)
+
+
+def _with_barriers(nodes: Sequence[Node], layer: Layer) -> tuple[Node, ...]:
+    return tuple(node for inner in nodes for node in _joined(inner, layer))
+
+
+def _joined(node: Node, layer: Layer) -> Iterator[Node]:
+    if isinstance(node, Guard | Loop):
+        yield replace(node, body=_with_barriers(node.body, layer))
+        return
+    yield node
+    if is_shared(node, layer):
+        yield Barrier()
+
+
+def _is_free(plan: Plan, layer: Layer, following: Sequence[Layer]) -> bool:
+    """Whether the first core may go on to the next kernel's barrier while others still compute the last tile of a layer."""
+    if not following:
+        return True  # the team is joined
+    for node in following[0].body:
+        if is_shared(node, following[0]):
+            return not isinstance(node, Guard | Loop)
+        moves = _moves(node, following)
+        if moves is None or not all(_is_apart(plan, layer, address) for move in moves for address in (move.near, move.far)):
+            return False
+    return False
+
+
+def _moves(node: Node, layers: Sequence[Layer]) -> Sequence[Move] | None:
+    """What a node of the first layer begins to move; None where it does something else."""
+    if isinstance(node, Wait | Finish):
+        return []
+    if isinstance(node, Move):
+        return [node]
+    if not isinstance(node, Do) or node.step > layers[-1].step:
+        return None
+    found: list[Move] = []
+    for inner in layers[node.step - layers[0].step].procedures[node.procedure]:
+        moves = _moves(inner, layers)
+        if moves is None:
+            return None
+        found += moves
+    return found
+
+
+def _is_apart(plan: Plan, layer: Layer, address: Address) -> bool:
+    """Whether an address lies where the cores of a layer use nothing: outside of the arenas, or in a block that is alive beside theirs."""
+    used = blocks(layer)
+    if not address.level:
+        return address.block not in used
+    found = placements(plan, address.block, layer.step)
+    return bool(found) and not used.intersection(name for placement in found for name in placement.buffers)
+
+
+def blocks(layer: Layer) -> set[str]:
+    """The blocks that the cores of a call read or write."""
+    found = {operand.address.block for operand in layer.work.operands.values()} | set(layer.call.scratch.values())
+    return found | ({layer.sums.block} if layer.sums is not None else set())
+
+
+def placements(plan: Plan, name: str, step: int) -> list[Placement]:
+    """Where a block lies in a step."""
+    return [p for p in plan.placements if name in p.buffers and p.first <= step <= p.last]
