@@ -283,7 +283,7 @@ FAST = (
         "pulp_residual_sum one",
         {**{form: terms(form, True, factor=LONG) for form in BOTH_FORMS}, "narrow sum_short": terms("narrow", True)},
     ),
-    Family("pulp_quantize", {"": quantised("f32")}, ROWS),
+    Family("pulp_quantize", {"": quantised("f32")}),  # its rows are the longest axis, which no term counts
     Family("pulp_dequantize", {"": quantised("s8")}, ROWS, divided=AXES),
     Family("pulp_copy", {"": [*moves(), *each("Copy", "s8", "s8", {})]}, ("rows", "runs")),
     Family("pulp_lookup", {"": rows("Lookup", "s8", "s8", {}, table=lambda _: draw("s8", 256))}, ROWS, divided=AXES),

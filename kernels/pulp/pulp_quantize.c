@@ -100,18 +100,32 @@ static inline void exchange(int values[AXES], int axis) {
     values[LAST] = values[axis], values[axis] = last;
 }
 
-/* The same elements in the longest rows: the channels of an image are few, and its pixels lie equally far apart, too.
- */
-OUT_OF_LINE struct pulp_quantize in_long_rows(const struct pulp_quantize *given) {
-    struct pulp_quantize k = *given;
-    int longest = LAST;
-    for (int axis = 0; axis < LAST; axis++) longest = k.extent[axis] > k.extent[longest] ? axis : longest;
-    exchange(k.extent, longest), exchange(k.x_step, longest), exchange(k.y_step, longest);
-    return k;
+/* The axis with most elements: an image's channels are few, and its pixels lie equally far apart, too. */
+static inline int longest(const struct pulp_quantize *k) {
+    int found = LAST, axis = LAST - 1;
+    XP_UNKNOWN(axis);
+    for (; axis >= 0; axis--) found = k->extent[axis] > k->extent[found] ? axis : found;
+    return found;
 }
 
-void KERNEL(const struct pulp_quantize *given) {
-    const struct pulp_quantize rows = in_long_rows(given), *const k = &rows;
+OUT_OF_LINE void in_rows(const struct pulp_quantize *k);
+
+/* The same elements in rows along another axis. */
+OUT_OF_LINE void along(const struct pulp_quantize *given, int axis) {
+    struct pulp_quantize k = *given;
+    exchange(k.extent, axis), exchange(k.x_step, axis), exchange(k.y_step, axis);
+    in_rows(&k);
+}
+
+void KERNEL(const struct pulp_quantize *k) {
+    const int axis = longest(k);
+    if (axis == LAST)
+        in_rows(k);
+    else
+        along(k, axis);
+}
+
+OUT_OF_LINE void in_rows(const struct pulp_quantize *k) {
     const int32_t zero = *k->zero_point;
     const float scale = *k->scale;
     const struct steps s = {
