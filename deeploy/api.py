@@ -28,6 +28,7 @@ def compile(
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, Value] | None = None,
     unroll: int = MOST_UNROLLED,
+    weight_bits: int | None = None,
     states: Mapping[str, str] | None = None,
     context: int | None = None,
     quantised_io: bool = False,
@@ -41,11 +42,10 @@ def compile(
 
     Args:
         target: name or folder of a target, or the target itself.
-        inputs: npz with a sample, which decides undeclared input types of dialect graphs.
-        input_types: element types of inputs by name, for dialect graphs.
-        dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
-        pins: values of inputs that become constants, as ``{"sr": 16000}``; of one of several networks as ``PREFIX:NAME``.
+        inputs: npz with a sample, which decides the input types of dialect graphs that ``input_types``, by name, do not.
+        dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         unroll: nodes that loops may become, whose rounds stand one behind the other.
+        weight_bits: weights that fit into so many bits are stored in them where kernels read them so, whatever the model says.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -66,6 +66,7 @@ def compile(
         dims=dims or {},
         pins=pins or {},
         unroll=unroll,
+        weight_bits=weight_bits,
         states=states or {},
         context=context,
         quantised_io=quantised_io,

@@ -13,7 +13,7 @@ ${kernel}(&(struct pulp_conv2d){
     .windows = ${scratch["windows"]}, .room = ${room}, .pitch = ${pitch}, .is_filled = ${is_filled},
 % endif
     .product = {
-        .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${row},
+        .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${w_row},
         .epilogue = ${complete(epilogue.fields)}, .requantisation = ${requantisation},
     },
 });

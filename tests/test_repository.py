@@ -66,7 +66,7 @@ FOREIGN = {
     "deeploy/quantization/losses.py": {"Clip"},
     "deeploy/quantization/magnitudes.py": {"Add", "Mul"},
     "deeploy/quantization/recurrent.py": {"Concat", "GRU", "Gather", "LSTM", "RNN", "Reshape", "Slice", "Split", "Transpose"},
-    "deeploy/quantization/weights.py": {"Conv", "MatMul"},
+    "deeploy/quantization/weights.py": {"Conv", "Gather", "MatMul"},
     "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
 }
 

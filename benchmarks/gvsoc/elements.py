@@ -11,6 +11,7 @@ import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
 
+from deeploy.graph.nodes import BITS
 from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.
@@ -162,6 +163,12 @@ def gathered() -> list[Case]:
     attrs = {"axis": 0}
     shapes = ((1, 40, 64), (8, 40, 64), (24, 100, 16), (5, 30, 256), (40, 64, 4))
     return [_simple("Gather", "s8", attrs, x=draw("s8", rows, width), indices=RNG.integers(0, rows, n)) for n, rows, width in shapes]
+
+
+def few(case: Case) -> Case:
+    """The case with a constant table of 4 bits."""
+    operands = {**case.operands, "x": case.operands["x"] >> 4}
+    return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, BITS: 4})
 
 
 def reduced(op: str, x: str, y: str) -> list[Case]:
@@ -382,6 +389,7 @@ ELEMENTS = (
     Family("unary", {"": each("Unary", "f32", "f32", {"function": "exp", "alpha": 0.0, "beta": 0.0})}),
     Family("pad", {"": padded()}, ("rows",)),
     Family("gather", {"": gathered()}, ("rows",)),
+    Family("gather_packed", {"": [few(case) for case in gathered()]}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
     Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),
     Family("reduce_min", {"": reduced("ReduceMin", "s8", "s8"), "f32": reduced("ReduceMin", "f32", "f32")}),

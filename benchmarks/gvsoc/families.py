@@ -13,6 +13,7 @@ import cases
 import numpy as np
 from layer import Case, node
 
+from deeploy.graph.nodes import BITS
 from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
@@ -181,6 +182,19 @@ def _form(case: Case) -> str:
     return found.form if found is not None else ""
 
 
+def few(make: Callable[..., Case]) -> Callable[..., Case]:
+    """The same with weights of 4 bits."""
+
+    def narrow(shape: Any, form: cases.Form) -> Case:
+        case = make(shape, form)
+        operands = {
+            name: array >> 4 if name not in case.variables and array.dtype == np.int8 else array for name, array in case.operands.items()
+        }
+        return replace(case, name=f"{case.name} of 4 bits", operands=operands, attrs={**case.attrs, BITS: 4})
+
+    return narrow
+
+
 def _matmul(shape: tuple[int, int, int], form: cases.Form) -> Case:
     return cases.matmul(*shape, form)
 
@@ -336,6 +350,11 @@ PULP = (
     Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
+    Family("pulp_matmul_packed", forms(few(_matmul), [(m, k, n) for m, k, n in (*MATMULS, *FEW) if k % 8 == 0]), PRODUCT, "m n/4"),
+    Family(
+        "pulp_conv2d_pointwise_packed", forms(few(_pointwise), POINTWISE), ("oh ow/2 k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow/2 k/4"
+    ),
+    Family("pulp_conv2d_packed", forms(few(_conv), [s for s in (*PAIRS, *CONVOLUTIONS) if s[2] % 8 == 0]), BY_TWO, "oh ow/2 k/4"),
     Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
 )

@@ -78,6 +78,9 @@ class Choices:
     dim: DimOption = None
     pin: PinOption = None
     unroll: Annotated[int | None, typer.Option("--unroll", metavar="NODES", min=0, help="Nodes that the model's loops may become.")] = None
+    weight_bits: Annotated[
+        int | None, typer.Option("--weight-bits", metavar="4|2", help="Weights that fit into so many bits are stored in them.")
+    ] = None
     state: Annotated[
         list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
     ] = None
@@ -180,6 +183,7 @@ class Choices:
             dims=dims_of(self.dim),
             pins=pins_of(self.pin),
             **({} if self.unroll is None else {"unroll": self.unroll}),
+            weight_bits=self.weight_bits,
             states=pairs(self.state, "--state"),
             context=context_of(self.context),
             quantised_io=self.quantised_io,

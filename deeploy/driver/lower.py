@@ -127,8 +127,9 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
         step(graph)
         if step.name == saved:
             _save(graph, path)
-    if model.bits is not None:
-        note_bits(graph, model.bits)
+    bits = max((found for found in (model.bits, request.weight_bits) if found is not None), default=None)
+    if bits is not None:
+        note_bits(graph, bits)
     if model.pairs:
         append(graph, model.pairs)
     if model.begun:

@@ -12,7 +12,7 @@ from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
-from deeploy.graph.types import WHOLE, DType
+from deeploy.graph.types import PACKED, WHOLE, DType
 from deeploy.midend.machine import Options
 
 Dialect = Literal["integer", "standard"]
@@ -40,6 +40,7 @@ class Request:
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
         pins: values of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         unroll: nodes that loops may become, whose rounds stand one behind the other.
+        weight_bits: weights that fit into so many bits are stored in them where kernels read them so, whatever the model says.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.
         quantised_io: make the integer tensors at the edges the network's inputs and outputs.
@@ -57,6 +58,7 @@ class Request:
     dims: Mapping[str, int] = field(default_factory=dict)
     pins: Mapping[str, Value] = field(default_factory=dict)
     unroll: int = MOST_UNROLLED
+    weight_bits: int | None = None
     states: Mapping[str, str] = field(default_factory=dict)
     context: int | None = None
     quantised_io: bool = False
@@ -73,6 +75,8 @@ class Request:
             raise UsageError(f"--requantise {shorten(self.requantise)} is unknown", "Use --requantise exact or --requantise engine.")
         if self.inputs is not None and not Path(self.inputs).is_file():
             raise UsageError(f"there is no file {shorten(str(self.inputs))}", "Give the path of an npz file.")
+        if self.weight_bits is not None and self.weight_bits not in {dtype.bits for dtype in PACKED}:
+            raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 2 or 4 bits", "For example: --weight-bits 4")
         list(self.types)
 
     def check_exact(self, option: str) -> None:

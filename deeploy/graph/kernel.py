@@ -43,6 +43,7 @@ BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
 ANY = frozenset(WHOLE)
+FEW = frozenset(PACKED)  # of constants that are stored packed
 
 
 @dataclass(frozen=True)
@@ -306,7 +307,7 @@ class Kernel:
     @property
     def packs(self) -> tuple[str, ...]:
         """The constants that the kernel reads packed."""
-        return tuple(name for name, accepted in self.types.items() if accepted and accepted <= frozenset(PACKED))
+        return tuple(name for name, accepted in self.types.items() if accepted and accepted <= FEW)
 
     def packing(self, operand: str, tensor: Tensor) -> DType | None:
         """The type of the fewest bits in which the kernel reads a constant packed; None where it does not."""

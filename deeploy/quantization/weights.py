@@ -30,7 +30,8 @@ SHRUNK = np.linspace(1.0, 0.6, 17)  # what the range of a channel may be cut to
 MOST_SAMPLES = 8  # that a single weight is tried on
 EXACT = 200.0  # decibel that stand for no noise at all
 _CONVOLUTION = "Conv"
-_PRODUCTS = frozenset({"MatMul", "Gemm", _CONVOLUTION})
+_TABLE = "Gather"  # of rows, which have one scale together
+_READERS = frozenset({"MatMul", "Gemm", _CONVOLUTION, _TABLE})
 Run = Callable[[onnx.ModelProto, str, Sequence[str], Sequence[Sample]], Iterator[list[np.ndarray]]]
 
 
@@ -82,7 +83,7 @@ def weights_of(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Weight
         readers[name] = readers.get(name, 0) + 1
     found = []
     for node in model.graph.node:
-        before = given.get(node.input[1]) if node.op_type in _PRODUCTS and len(node.input) > 1 else None
+        before = given.get(node.input[int(node.op_type != _TABLE)]) if node.op_type in _READERS and len(node.input) > 1 else None
         name = before.input[0].removesuffix("_quantized") if before is not None else ""
         if before is None or name not in floats or node.name not in sources or readers[before.output[0]] > 1:
             continue
@@ -95,10 +96,12 @@ def weights_of(model: onnx.ModelProto, prepared: onnx.ModelProto) -> list[Weight
 def _is_transposed(node: onnx.NodeProto) -> bool:
     """Whether a product's weight has its outputs on the last axis."""
     flag = next((a.i for a in node.attribute if a.name == "transB"), 0)
-    return node.op_type != _CONVOLUTION and not flag
+    return node.op_type not in (_CONVOLUTION, _TABLE) and not flag
 
 
 def _rows(node: onnx.NodeProto, array: np.ndarray) -> np.ndarray:
+    if node.op_type == _TABLE:
+        return array.reshape(1, -1).astype(np.float64)
     rows: np.ndarray = (array.T if _is_transposed(node) else array.reshape(len(array), -1)).astype(np.float64)
     return rows
 
@@ -108,7 +111,9 @@ def _like(node: onnx.NodeProto, rows: np.ndarray, shape: Sequence[int]) -> np.nd
 
 
 def inputs_seen(weight: Weight, x: np.ndarray) -> np.ndarray | None:
-    """What the rows of a weight are multiplied by, [positions, depth]; None of grouped convolutions, whose channels differ."""
+    """What the rows of a weight are multiplied by, [positions, depth]; None of tables and grouped convolutions."""
+    if weight.node.op_type == _TABLE:
+        return None
     if weight.node.op_type == _CONVOLUTION:
         return _windows(weight, x)
     is_turned = any(a.name == "transA" and a.i for a in weight.node.attribute)
@@ -201,6 +206,7 @@ def narrow(model: onnx.ModelProto, weight: Weight, steps: np.ndarray, scales: np
     array, axis = _like(weight.node, steps, weight.array.shape), int(_is_transposed(weight.node))
     constants[name].CopyFrom(helper.make_tensor(name, TensorProto.INT4, array.shape, array.ravel()))
     blocks = _like(weight.node, scales, scales.shape) if group is not None else scales[:, 0]
+    blocks = blocks.reshape(()) if weight.node.op_type == _TABLE else blocks
     own = [f"{name}_scale_4", f"{name}_zero_4"]
     model.graph.initializer.append(numpy_helper.from_array(blocks, own[0]))
     model.graph.initializer.append(helper.make_tensor(own[1], TensorProto.INT4, blocks.shape, np.zeros(blocks.size, np.int8)))
@@ -313,15 +319,15 @@ def _check(form: Form, weights: Sequence[Weight]) -> None:
     """Raise UsageError where no weight can have 4 bits, or groups do not fit."""
     if not weights:
         raise UsageError("--weights 4: no product or convolution has constant weights of 8 bits", "Leave the option out.")
-    depths = {w.node.name: w.values.shape[1] for w in weights if w.node.op_type != _CONVOLUTION}
+    depths = {w.node.name: w.values.shape[1] for w in weights if _group(w, form) is not None}
     bad = next((node for node, depth in depths.items() if form.group is not None and depth % form.group), None)
     if bad is not None:
         raise UsageError(f"--group {form.group}: node {shorten(bad)} adds up {depths[bad]} products", "Give a divisor of all such numbers.")
 
 
 def _group(weight: Weight, form: Form) -> int | None:
-    """Elements of a weight with one scale; convolutions have one for a whole channel."""
-    return form.group if weight.node.op_type != _CONVOLUTION else None
+    """Elements of a weight with one scale; convolutions have one for a whole channel, tables one in all."""
+    return form.group if weight.node.op_type not in (_CONVOLUTION, _TABLE) else None
 
 
 def _bytes(model: onnx.ModelProto) -> int:

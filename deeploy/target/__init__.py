@@ -53,6 +53,7 @@ from deeploy.graph.expr import Expr
 from deeploy.graph.kernel import (
     ANY,
     BYTES,
+    FEW,
     FLOAT,
     INTEGERS,
     SUMS,
@@ -69,6 +70,7 @@ from deeploy.graph.kernel import (
     Second,
     Tiling,
     Types,
+    packed,
     permuted,
     types,
 )
@@ -98,6 +100,7 @@ __all__ = [
     "ANY",
     "API_VERSION",
     "BYTES",
+    "FEW",
     "FLOAT",
     "INTEGERS",
     "MAX",
@@ -153,6 +156,7 @@ __all__ = [
     "load_topology",
     "names",
     "origin",
+    "packed",
     "parallel",
     "passes",
     "permuted",

@@ -9,7 +9,7 @@
 #ifndef DEEPLOY_DOT_H
 #define DEEPLOY_DOT_H
 
-#include <stdint.h>
+#include "packed.h"
 
 /* Elements of a vector at a time, and rows: local arrays. Stacks are short where no vector registers are. */
 #if defined(__riscv) && !defined(__riscv_vector)
@@ -21,10 +21,8 @@ enum { DEPTH = 512, BLOCK = 64 };
 #ifdef DOT_BITS
 enum { PER_UNIT = 8 / DOT_BITS };
 
-/* The element of a byte that has so many before it. */
 static inline int element(unsigned byte, int before) {
-    const unsigned top = byte << (8 - DOT_BITS * (before + 1)) & 255;
-    return (DOT_IS_SIGNED ? (int8_t)top : (int)top) >> (8 - DOT_BITS);
+    return packed_element(byte, before, DOT_BITS, DOT_IS_SIGNED);
 }
 #else
 enum { PER_UNIT = 1 };

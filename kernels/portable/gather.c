@@ -1,5 +1,7 @@
 #include "gather.h"
 
+#include "packed.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,8 +14,16 @@ void KERNEL(const struct gather *k) {
             index = index < 0 ? index + k->size : index;
             /* An index that is out of range at run time must not leave the table. */
             index = index < 0 ? 0 : index >= k->size ? k->size - 1 : index;
-            memcpy(y, (const X_T *)k->x + ((ptrdiff_t)o * k->size + index) * k->inner, (size_t)k->inner * sizeof(X_T));
+            const X_T *const row = (const X_T *)k->x + ((ptrdiff_t)o * k->size + index) * k->inner;
+#ifdef X_BITS
+            for (int j = 0; j < k->inner; j++) {
+                for (int part = 0; part < 8 / X_BITS; part++)
+                    *y++ = (Y_T)packed_element(row[j], part, X_BITS, X_IS_SIGNED);
+            }
+#else
+            memcpy(y, row, (size_t)k->inner * sizeof(X_T));
             y += k->inner;
+#endif
         }
     }
 }

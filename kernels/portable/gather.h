@@ -3,9 +3,9 @@
 #define DEEPLOY_GATHER_H
 
 struct gather {
-    const void *x;       /* [outer, size, inner] */
+    const void *x;       /* [outer, size, inner], bytes of packed elements */
     const void *indices; /* [count] */
-    void *y;             /* [outer, count, inner] */
+    void *y;             /* [outer, count, inner], of packed elements as many as bytes hold */
     int outer, size, inner, count;
 };
 

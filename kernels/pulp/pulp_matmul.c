@@ -1,5 +1,8 @@
 #define X_T A_T
 #define W_T B_T
+#ifdef B_BITS
+#define W_BITS B_BITS
+#endif
 #include "pulp_matmul.h"
 
 void KERNEL(const struct pulp_matmul *k) {

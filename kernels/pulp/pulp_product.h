@@ -5,7 +5,8 @@
  * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
  * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one;
  * ZEROS where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias
- * (see pulp_zeros.h).
+ * (see pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_packed.h), and w_row counts
+ * their bytes.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
@@ -18,7 +19,7 @@
 
 struct pulp_product {
     int depth, filters; /* elements of a row, rows of w */
-    int w_row;          /* from one row of w to the next */
+    int w_row;          /* from one row of w to the next, in elements of W_T */
     struct pulp_epilogue epilogue;
     struct pulp_requantisation requantisation;
 };
@@ -30,7 +31,11 @@ struct pulp_product {
 
 #include <stddef.h>
 
+#ifdef W_BITS /* signed ones */
+enum { SDOT = (X_T)-1 > 0 ? XP_SDOTUSP : XP_SDOTSP };
+#else
 enum { SDOT = (W_T)-1 > 0 ? XP_SDOTUP : (X_T)-1 > 0 ? XP_SDOTUSP : XP_SDOTSP };
+#endif
 
 static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
     return SDOT == XP_SDOTUP ? xp_sdotup(x, w, acc) : SDOT == XP_SDOTUSP ? xp_sdotusp(x, w, acc) : xp_sdotsp(x, w, acc);
@@ -214,6 +219,9 @@ static inline void finish_16(const int32_t *acc, Y_T *y, int step, struct operan
 #define STARTS START_OF("0") START_OF("1") START_OF("2") "li %[a3], 0\nli %[b3], 0\n"
 #endif
 
+#ifdef W_BITS
+#include "pulp_packed.h"
+#else
 /* Four rows of x and of w, all p->w_row apart; `s` are the operands of the first of four channels. */
 static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int y_step,
                              const int32_t *sums, struct operands s) {
@@ -350,6 +358,7 @@ static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_
     finish_2(a0, b0, y, y_step, 0, s, p);
     finish_2(a1, b1, y, y_step, next, s, p);
 }
+#endif
 
 /* All rows, fewer than four filters. */
 OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
@@ -368,7 +377,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES_OF_2) && !defined(ZEROS) && \
+#if defined(XP_STAGES_OF_2) && !defined(ZEROS) && !defined(W_BITS) && \
     (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
 #include "pulp_block.h"
 #define HAS_GROUPS (sizeof(Y_T) == 1)
@@ -407,6 +416,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
         s = operands_after(s, next);                                          \
     }
 
+#ifndef W_BITS
 OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
     EACH_GROUP(given, r, filters, channel,
                {
@@ -416,6 +426,7 @@ OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, cons
                    for (int i = r.count; i > 0; i -= 4, x += 4 * p.w_row, y += 4 * r.y_step, SKIP(sums, 4))
                        block_4x4(&p, x, w, y, r.y_step, sums, s);
                })}
+#endif
 
 OUT_OF_LINE void rows_by_2(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
     EACH_GROUP(given, r, filters, channel,
@@ -439,6 +450,7 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
         return;
     }
     int rest = r.count;
+#ifndef W_BITS
     if (HAS_NO_REST(p) && r.x_step == p->w_row && rest >= 4) {
         r.count = rest & ~3;
         if (r.count == 4 &&
@@ -449,6 +461,7 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
         SKIP(SUMS(r), r.count);
         r.x += r.count * r.x_step, r.y += r.count * r.y_step, rest &= 3;
     }
+#endif
     r.count = rest & ~1;
     if (r.count) rows_by_2(p, r, w, channel);
     if (rest & 1) {

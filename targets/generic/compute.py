@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from deeploy.operators import conv, matmul, pool, reduce, residual
 from deeploy.operators.accumulate import on_floats
-from deeploy.target import BYTES, Kernel, Need, Node, Operator, Tiling, types
+from deeploy.target import BYTES, FEW, Kernel, Need, Node, Operator, Tiling, types
 
 LONG = 48  # below this, loops over neighbouring outputs were measured to be faster than inner products
 DENSE: Need = (conv.is_dense, "one group")
 WEIGHTS = types("s8", "u8", "s16")  # of inner products with bytes
-FEW = types("s2", "u2", "s4", "u4")
 
 
 def _long(node: Node) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deeploy.operators import dynamic, movement, trees
 from deeploy.operators import elementwise as ew
-from deeploy.target import FLOAT, Kernel, Node, Operator
+from deeploy.target import BYTES, FEW, FLOAT, Kernel, Node, Operator, packed, types
 
 # What functions.h calls the functions whose own names mean something else in C.
 _C_FUNCTIONS = {
@@ -72,6 +72,14 @@ KERNELS: tuple[Kernel, ...] = (
     ew.COPY.kernel("copy", "portable/copy.c"),
     ew.CAST.kernel("cast", "portable/copy.c"),
     movement.PAD.kernel("pad", "portable/pad.c"),
+    movement.GATHER.kernel(
+        "gather_packed",
+        "portable/gather.c",
+        (movement.has_whole_rows, "a constant table with rows of whole bytes"),
+        types={"x": FEW, "indices": types("s32", "s64"), "y": BYTES},
+        nest=packed(movement.gather_nest, "x"),
+        constants=("x",),
+    ),
     movement.GATHER.kernel("gather", "portable/gather.c"),
     trees.TREES.kernel("decision_trees", "portable/decision_trees.c"),
 )

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.operators import conv
-from deeploy.target import BYTES, Count, DType, Kernel, Node, Scratch, Tiling, load, types
+from deeploy.operators import conv, matmul
+from deeploy.target import BYTES, Count, DType, Kernel, Layout, Node, Scratch, Tiling, load, types
 
 from . import forms
 
@@ -20,6 +20,7 @@ FILLED = 4096  # bytes of all filters that every core copies where they are no w
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 SIMD = "without zero points, b signed or both unsigned"
 SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
+MOST_PACKED = 2**16  # products of a byte and 4 bits, 16 times whose sum fits into 32 bits
 COLUMNS = 128  # of four channels under four rows of an image, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
@@ -73,12 +74,15 @@ def _windows_and_weights(node: Node, tile: Mapping[str, Count]) -> Count:
     return _pitch(node) * (ROWS + tile["k"]) + SKEW if _is_filled(node) else _windows(ROWS).bytes(node, tile)
 
 
-def _gathering(room: int, fills: bool = False) -> Callable[[Node], dict[str, Any]]:
-    """What the template is told of windows: how many are computed together, how long they are, and whether filters are filled up."""
+def _gathering(room: int, fills: bool = False, per_byte: int = 1) -> Callable[[Node], dict[str, Any]]:
+    """What the template is told of windows: how many are computed together, how long they are, whether filters are filled up, and how
+    many elements of these a byte has.
+    """
 
     def settings(node: Node) -> dict[str, Any]:
         is_filled = fills and _is_filled(node)
-        windows = {"room": room, "pitch": _pitch(node), "is_filled": int(is_filled), "row": _pitch(node) if is_filled else _depth(node)}
+        row = _pitch(node) if is_filled else _depth(node)
+        windows = {"room": room, "pitch": _pitch(node), "is_filled": int(is_filled), "row": row, "w_row": row // per_byte}
         return {**forms.settings(node), **windows}
 
     return settings
@@ -164,6 +168,31 @@ def _varying_macros(node: Node) -> dict[str, str]:
     return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
+def _halves(array: np.ndarray) -> np.ndarray:
+    """Rows in the order in which words of packed elements have them: of eight, the first four are in the lower halves of the bytes."""
+    return np.ascontiguousarray(array.reshape(*array.shape[:-1], -1, 2, 4).swapaxes(-1, -2).reshape(array.shape))
+
+
+def _after(layout: Layout) -> Layout:
+    """A layout, and then the order of ``_halves``."""
+
+    def encode(array: np.ndarray, node: Node) -> np.ndarray | None:
+        found = layout.encode(array, node)
+        return None if found is None else _halves(found)
+
+    return Layout(encode)
+
+
+def _has_whole_words(node: Node) -> bool:
+    """Whether rows end with a word of eight elements, and 16 times their sums fit into 32 bits."""
+    w = node.inputs[1]
+    depth = 0 if w is None else w.elements // node.outputs[0].shape[-1]
+    return depth % 8 == 0 and depth <= MOST_PACKED
+
+
+WORDS = "rows of whole words"
+
+
 def _sums(dim: str) -> Scratch:
     """What every core adds up the rows of a in, or the columns of b."""
     return Scratch(lambda node, tile: 4 * tile[dim], CORES)
@@ -218,7 +247,37 @@ def _with_zeros(kernel: Kernel, is_transposed: bool) -> Kernel:
     )
 
 
+_MATMUL = GENERIC.kernel("matmul_dot").variant(
+    "pulp_matmul",
+    (_no_zero_points, "zero points that are constants of the epilogue"),
+    source="pulp/pulp_matmul.c",
+    types={"a": BYTES, "b": types("s8"), "y": INTEGERS},
+    tiling=_MATMUL_ROWS.tiling,
+    strided={"a": 1, "b": 1, "y": 1},
+    layouts=forms.PER_CHANNEL,
+    settings=forms.settings,
+    macros=_row_macros,
+)
+
+_CONV_PACKED = _few_windows("pulp_conv2d_packed", 2, "two for every core fit").variant(
+    "pulp_conv2d_packed",
+    (_has_whole_words, WORDS),
+    types={"w": types("s4")},
+    nest=conv.PACKED_FILTERS["nest"],
+    layouts={"w": _after(conv.PACKED_FILTERS["layouts"]["w"])},
+    settings=_gathering(2, per_byte=2),
+    macros=forms.macros,
+)
+
+# Where weights of products have few bits, those come first that read them packed; of convolutions, which are rarely bound by memory, last.
 PRODUCTS: tuple[Kernel, ...] = (
+    _MATMUL.variant(
+        "pulp_matmul_packed",
+        (lambda node: _has_whole_words(node) and node.inputs[1] is not None and len(node.inputs[1].shape) == 2, WORDS),
+        types={"b": types("s4")},
+        nest=matmul.PACKED_ROWS["nest"],
+        layouts={"b": _after(matmul.PACKED_ROWS["layouts"]["b"])},
+    ),
     GENERIC.kernel("depthwise2d").variant(
         "pulp_depthwise",
         (_is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2"),
@@ -250,17 +309,11 @@ PRODUCTS: tuple[Kernel, ...] = (
     _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),
     _few_windows("pulp_conv2d_single", 1, "one for every core fits"),
     _GROUPED,
-    GENERIC.kernel("matmul_dot").variant(
-        "pulp_matmul",
-        (_no_zero_points, "zero points that are constants of the epilogue"),
-        source="pulp/pulp_matmul.c",
-        types={"a": BYTES, "b": types("s8"), "y": INTEGERS},
-        tiling=_MATMUL_ROWS.tiling,
-        strided={"a": 1, "b": 1, "y": 1},
-        layouts=forms.PER_CHANNEL,
-        settings=forms.settings,
-        macros=_row_macros,
+    _CONV_PACKED.variant(
+        "pulp_conv2d_pointwise_packed", (_is_pointwise, "a kernel of 1x1 and no padding"), scratch={}, settings=_gathering(2, per_byte=2)
     ),
+    _CONV_PACKED,
+    _MATMUL,
     _MATMUL_ROWS,
     _MATMUL_COLUMNS,
     _with_zeros(_MATMUL_ROWS, True),

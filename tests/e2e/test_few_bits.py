@@ -92,7 +92,7 @@ def test_few_bits_compute_what_bytes_compute(kind: tuple[int, int, int], target:
     model = network(kind, channels)
     onnx.save(model, tmp_path / "few.onnx")
     onnx.save(widened(model), tmp_path / "bytes.onnx")
-    options = Options({"l1": 6000}) if target == "siracusa" else Options()
+    options = Options({"l1": 6000}, engines=("cluster",)) if target == "siracusa" else Options()
     few, whole = (deeploy.compile(tmp_path / f"{name}.onnx", target, options=options) for name in ("few", "bytes"))
     given = [np.random.default_rng(2).normal(size=(1, channels, 6, 6)).astype(np.float32) * 3 + 2]
     (wanted,) = whole.interpret(given)
@@ -100,7 +100,9 @@ def test_few_bits_compute_what_bytes_compute(kind: tuple[int, int, int], target:
     assert np.array_equal(few.interpret(given)[0], wanted)
     assert np.array_equal(few.run(given)[0], wanted)
     assert not any(dtype.is_packed for dtype in weights(whole))
-    if target == "generic":
+    if target == "siracusa":
+        assert weights(few).get(DType.INT4, 0) >= (12 * 64 if kind is SIGNED else 0)  # the product; cores read no unsigned ones
+    else:
         packed = weights(few)[DType.INT4 if kind is SIGNED else DType.UINT4]
         assert packed == 8 * -(-9 * channels // 2) + 8 * 18 + 12 * 64
         assert sum(weights(few).values()) < sum(weights(whole).values()) - packed + 20
@@ -116,3 +118,22 @@ def test_zero_points_of_weights(offset: int, is_packed: bool, tmp_path: Path) ->
     given = [np.random.default_rng(2).normal(size=(1, 5, 6, 6)).astype(np.float32)]
     assert np.array_equal(few.run(given)[0], whole.interpret(given)[0])
     assert (DType.INT4 in weights(few)) is is_packed
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+def test_rows_of_a_table_of_few_bits(target: str, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(8)
+    table = numbers.integers(-8, 7, (20, 12), endpoint=True)
+    tensors = [
+        numpy_helper.from_array(np.float32(0.25), "s"),
+        helper.make_tensor("z", TensorProto.INT4, [], [0]),
+        helper.make_tensor("t", TensorProto.INT4, table.shape, table.ravel()),
+    ]
+    nodes = [helper.make_node("DequantizeLinear", ["t", "s", "z"], ["f"]), helper.make_node("Gather", ["f", "x"], ["y"])]
+    ports = [helper.make_tensor_value_info("x", TensorProto.INT64, [5]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 12])]
+    graph = helper.make_graph(nodes, "table", ports[:1], ports[1:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "table.onnx")
+    compiled = deeploy.compile(tmp_path / "table.onnx", target)
+    given = np.array([3, 0, 19, 3, 7])
+    assert np.array_equal(compiled.run([given])[0], table[given] * np.float32(0.25))
+    assert weights(compiled)[DType.INT4] == table.size // 2
