@@ -5,7 +5,7 @@ those of the next block is not part of its time, as in the paper, but of its ene
 any other.
 All figures are those of plans that are executed, walked with the timing of Siracusa at 500 MHz; the single chip's is planned likewise.
 
-    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--plots DIR]
+    python benchmarks/distributed.py [--only NAME ...] [--chips N ...] [--block] [--token] [--l3 B] [--bits 4] [--plots DIR]
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 from common import print_machine
 from distributed_plots import Bar, breakdown, energies, speedups
@@ -30,6 +29,7 @@ from deeploy.target import Target, load
 
 L3_BYTES = 64 << 20  # the largest HyperRAM of its kind: all weights of the model, which Siracusa's 8 MiB do not hold
 CONTEXT = 128
+BITS = 8  # of weights, where nothing else is said
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Workload:
     def weights(self) -> int:
         """Bytes of the matrices of one block."""
         matrices = 3 if self.is_decoder else 2
-        return 4 * self.shape.width**2 + matrices * self.shape.width * self.shape.inner
+        return (4 * self.shape.width**2 + matrices * self.shape.width * self.shape.inner) * self.shape.bits // 8
 
 
 MANY = (1, 2, 4, 8, 16, 32, 64)
@@ -150,14 +150,13 @@ def measure(workload: Workload, path: Path, count: int, layers: int, target: Tar
     """Compile a network of so many layers, which is in ``path``, for so many chips, and walk its plans."""
     options = Options(engines=("cluster",), default_memory="L3")
     context = CONTEXT if workload.shape.past else None
-    found = chips.compile(path, target, chips.Cut(count), chips.Request(dialect="integer", context=context, options=options))
+    bits = workload.shape.bits if workload.shape.bits < BITS else None
+    request = chips.Request(dialect="integer", context=context, options=options, weight_bits=bits)
+    found = chips.compile(path, target, chips.Cut(count), request)
     assert target.timing is not None
     memory = target.memory("L2")
     assert memory.capacity is not None
-    own = [
-        sum(b.bytes for b in plan.program.buffers.values() if b.role is Role.CONSTANT and b.data is not None and b.data.dtype == np.int8)
-        for plan in found.plans
-    ]
+    own = [sum(b.bytes for b in plan.program.buffers.values() if b.role is Role.CONSTANT and b.dtype.bits <= BITS) for plan in found.plans]
     return Point(
         count,
         walk_system(found.plans, found.topology),
@@ -174,7 +173,7 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, targe
     """Measure on these numbers of chips; a line for each as soon as it is known, then where cycles go."""
     layers = 1 if is_block else workload.blocks
     kind = "block" if is_block else f"token: {workload.blocks} blocks"
-    print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB)")
+    print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB in {workload.shape.bits} bits)")
     print(
         "chips   k cycles       ms  speedup  paper      mJ    mJ ms  EDP gain  paper  weights/chip  where          "
         "   L3>L2   L2>L1    link wait %",
@@ -271,6 +270,7 @@ def main() -> None:
     parser.add_argument("--block", action="store_true", help="the block accounting alone")
     parser.add_argument("--token", action="store_true", help="the token accounting alone")
     parser.add_argument("--l3", type=float, metavar="B", help="bytes that L3 gives and takes in a cycle, instead of what was measured")
+    parser.add_argument("--bits", type=int, default=BITS, choices=(BITS, 4), help="of weights")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where SVG files go")
     args = parser.parse_args()
     target = machine(args.l3)
@@ -278,7 +278,7 @@ def main() -> None:
     print("timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), 500 MHz")
     print("energy: 13 mW a core while it works, 100 pJ/B of L3 and of links, 2 pJ/B of L2 (the paper's formula)")
     results: dict[str, list[Point]] = {}
-    for workload in WORKLOADS:
+    for workload in (replace(given, shape=replace(given.shape, bits=args.bits)) for given in WORKLOADS):
         if args.only and workload.name not in args.only:
             continue
         counts = [n for n in workload.chips if not args.chips or n == 1 or n in args.chips]

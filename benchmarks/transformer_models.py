@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a network: ``rows`` of an inference; ``past`` rows that caches hold before it, None: no caches."""
+    """Sizes of a network: ``rows`` of an inference; ``past`` rows that caches hold before it, None: no caches; ``bits`` of weights."""
 
     width: int
     inner: int
@@ -30,6 +30,7 @@ class Shape:
     rows: int
     past: bool = False
     seed: int = 1
+    bits: int = 8
 
     @property
     def head(self) -> int:
@@ -42,7 +43,11 @@ class Shape:
 
 
 class _Net(Graph):
-    """Values are exact integers in float32, as the dialect has them."""
+    """Values are exact integers in float32, as the dialect has them; weights have ``bits``."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape.seed)
+        self.bits = shape.bits
 
     def requantised(self, x: str, ratio: float, signed: bool = True, name: str = "") -> str:
         """clip(round(x * ratio)) to 8 bits."""
@@ -54,8 +59,9 @@ class _Net(Graph):
 
     def product(self, x: str, rows: int, columns: int) -> str:
         """x times a random matrix, requantised such that the results spread as x does."""
-        matrix = self.rng.integers(-127, 128, (rows, columns))
-        return self.requantised(self.node("MatMul", x, self.constant(matrix)), 1 / (73 * np.sqrt(rows)))
+        most = 2 ** (self.bits - 1) - 1
+        matrix = self.rng.integers(-most, most + 1, (rows, columns))
+        return self.requantised(self.node("MatMul", x, self.constant(matrix)), 1 / (73 * most / 127 * np.sqrt(rows)))
 
     def sum(self, a: str, b: str) -> str:
         return self.requantised(self.node("Add", a, b), 0.7)
@@ -139,7 +145,7 @@ def _cache(shape: Shape, symbol: str) -> list[int | str]:
 
 def decoder(shape: Shape) -> onnx.ModelProto:
     """x [1, rows, width], cosines and sines [1, 1, rows, head], caches in; y, caches out. Without caches, later rows are masked."""
-    net = _Net(shape.seed)
+    net = _Net(shape)
     later = np.arange(shape.rows)[None, :] > np.arange(shape.rows)[:, None]
     mask = None if shape.past or shape.rows == 1 else net.constant(later * -100)
     x = "x"
@@ -157,7 +163,7 @@ def decoder(shape: Shape) -> onnx.ModelProto:
 
 def encoder(shape: Shape) -> onnx.ModelProto:
     """x [1, rows, width] to y of the same shape."""
-    net = _Net(shape.seed)
+    net = _Net(shape)
     x = "x"
     for _ in range(shape.layers):
         x = net.encoder_layer(x, shape)

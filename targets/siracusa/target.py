@@ -28,12 +28,12 @@ L3 = Memory("L3", 8192 * KIB, alignment=16, is_far=True)
 CLUSTER_DMA = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=65535, max_total=131071, max_pitch=65535, tickets=8, commands=16)
 HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total=65536, max_pitch=65535, tickets=8, commands=8)
 
-# Products and convolutions of packed weights are SIMD ones, or are computed with bytes.
-PORTABLE = tuple(kernel for kernel in GENERIC.computing if not kernel.packs or kernel.op not in {own.op for own in PRODUCTS})
 # Scales may have 32 bits, which take longer to load than 16 and come hardly nearer.
 NPU_REQUANTISER = Requantiser(word=32, mul=16, add=32, shift=31, has_shifts=True)
 
-PORTABLE = tuple(kernel for kernel in GENERIC.computing if not kernel.packs and kernel.name not in REPLACED)
+# Products and convolutions of packed weights are SIMD ones, or are computed with bytes.
+MULTIPLIED = {kernel.op for kernel in PRODUCTS}
+PORTABLE = tuple(kernel for kernel in GENERIC.computing if kernel.name not in REPLACED and not (kernel.packs and kernel.op in MULTIPLIED))
 
 TARGET = Target(
     name="siracusa",
