@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from deeploy.errors import shorten
 from deeploy.frontend.expand.builder import Builder, Operand
 
 
@@ -45,7 +46,7 @@ def transformed(b: Builder, scores: Operand) -> Operand:
     """Scores behind the attribute ``post_transform``."""
     kind = b.text("post_transform", "NONE")
     if kind not in ("NONE", "LOGISTIC", "SOFTMAX"):
-        raise b.refused(f"has post_transform = {kind}", "export the model with NONE, LOGISTIC or SOFTMAX")
+        raise b.refused(f"has post_transform = {shorten(kind, 40)}", "export the model with NONE, LOGISTIC or SOFTMAX")
     return scores if kind == "NONE" else scores.apply("Sigmoid") if kind == "LOGISTIC" else scores.apply("Softmax", axis=-1)
 
 

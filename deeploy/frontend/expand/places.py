@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from deeploy.errors import shorten
 from deeploy.frontend.expand.builder import Builder, Operand
 
 _MOST_PAIRS = 1 << 22  # comparisons of all elements of rows with each other, up to which ranks are counted
@@ -79,7 +80,7 @@ def scattered(b: Builder, base: Operand, updates: Operand, places: np.ndarray, r
         source[places] = base.size + np.arange(places.size)
         return b.concat([base, updates.reshape(updates.size)], 0).take(source)
     if reduction not in _COMBINE:
-        raise b.refused(f"reduces by {reduction[:20]}", "use add, mul, max or min")
+        raise b.refused(f"reduces by {shorten(reduction, 40)}", "use add, mul, max or min")
     order = np.argsort(places, kind="stable")
     groups = places[order]
     turn = np.arange(groups.size) - np.searchsorted(groups, groups)  # 0 for the first update of a place, 1 for the second

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from deeploy.errors import shorten
 from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.expand.classic import best, classes_of, floats_of, of_two, rows_of, transformed
 from deeploy.operators.trees import AGGREGATES, LEAF, MISSING, MODES, TREES
@@ -56,7 +57,9 @@ def _built(b: Builder, forest: _Forest, targets: int, aggregate: str) -> Operand
     x = rows_of(b)
     nodes = np.array(forest.nodes, np.int32)
     if nodes[:, 0].max() >= x.shape[1] or nodes[:, 0].min() < LEAF or aggregate not in AGGREGATES:
-        raise b.refused(f"reads feature {nodes[:, 0].max()} of {x.shape[1]}, or aggregates by {aggregate[:20]}", "correct the model")
+        raise b.refused(
+            f"reads feature {nodes[:, 0].max()} of {x.shape[1]}, or aggregates by {shorten(aggregate, 40)}", "correct the model"
+        )
     entries = forest.entries or [(0, 0.0)]
     arrays = [
         *(nodes, np.array(forest.thresholds, np.float32), np.array(forest.roots, np.int32)),
@@ -70,7 +73,7 @@ def _built(b: Builder, forest: _Forest, targets: int, aggregate: str) -> Operand
 
 def _mode(b: Builder, name: str, missing: int) -> int:
     if name not in MODES:
-        raise b.refused(f"compares by {name[:40]}", f"use one of {', '.join(MODES)}")
+        raise b.refused(f"compares by {shorten(name, 40)}", f"use one of {', '.join(MODES)}")
     return MODES.index(name) + MISSING * bool(missing)
 
 
