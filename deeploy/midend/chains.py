@@ -16,7 +16,7 @@ from deeploy.errors import FitError
 from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import lifetimes, spans
 from deeploy.midend.place import place, tenants
-from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.plan import UNLIMITED, Machine, Plan
 from deeploy.midend.program import Program, Role
 
 LONGEST = 64  # calls of a chain
@@ -24,7 +24,6 @@ ROWS = (1, 2, 4, 8)  # of a tile
 ROOM = (1, 4)  # tiles between two moves of the rows that stay in a ring
 CALL = 400  # what one more call of a kernel costs, in bytes that could be moved instead
 ATTEMPTS = 4  # to pack a choice
-UNLIMITED = 2**40  # bytes
 MOST_ARRANGEMENTS = 16  # that are shown
 
 
@@ -245,6 +244,14 @@ def _placed(plan: Plan, chains: tuple[Chain, ...], machine: Machine) -> Plan:
     placements, packings = place(tenants(plan.program, plan.target, calls, residences, blocks, {}), plan.target, {name: UNLIMITED})
     beside = plan.memory[name].constants
     use = plan.memory[name]
-    capacity = None if use.capacity is None else machine.capacities[name]
-    use = replace(use, capacity=capacity, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
-    return replace(plan, machine=machine, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains)
+    use = replace(use, peak=packings[name].peak + beside, lower_bound=packings[name].lower_bound + beside)
+    return within(replace(plan, placements=placements, memory={**plan.memory, name: use}, calls=calls, chains=chains), machine)
+
+
+def within(plan: Plan, machine: Machine) -> Plan:
+    """The plan of a flat machine, made for another one that has more memory."""
+    memory = plan.target.memories[0]
+    capacity = machine.capacities[memory.name]
+    is_open = memory.capacity is None and capacity == UNLIMITED - memory.reserved
+    use = replace(plan.memory[memory.name], capacity=None if is_open else capacity)
+    return replace(plan, machine=machine, memory={**plan.memory, memory.name: use})

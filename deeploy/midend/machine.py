@@ -9,7 +9,7 @@ from deeploy.errors import UsageError
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
-from deeploy.midend.plan import Buffering, Machine, Objective
+from deeploy.midend.plan import UNLIMITED, Buffering, Machine, Objective
 from deeploy.midend.problem import DETERMINISTIC_SECONDS
 
 
@@ -82,7 +82,7 @@ def machine_of(target: Target, options: Options) -> Machine:
             f"--objective ram: target {target.name} has several memories", f"Say what each may take, for example --memory {name}=BYTES."
         )
     names = {memory.name.lower(): memory for memory in target.memories}
-    capacities = {m.name: (m.capacity if m.capacity is not None else 2**40) - m.reserved for m in target.memories}
+    capacities = {m.name: (m.capacity if m.capacity is not None else UNLIMITED) - m.reserved for m in target.memories}
     resident = {name for kernel in target.kernels for name in kernel.resident.values()}
     for key, value in options.capacities.items():
         memory = names.get(key.lower())

@@ -21,6 +21,7 @@ from deeploy.midend.tiling import Tiling
 
 Buffering = Literal["auto", "double", "single"]
 Objective = Literal["cycles", "ram"]
+UNLIMITED = 2**40  # bytes of a memory whose target does not say how many there are
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,11 @@ class Plan:
     variants: tuple[tuple[Call, ...], ...] = ()
     chains: tuple[Chain, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
+
+    @property
+    def added(self) -> int:
+        """Tiles besides one for each call."""
+        return sum(candidate.tiling.tiles - 1 for candidate in self.calls)
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:

@@ -20,16 +20,17 @@ from deeploy.graph.target import Target
 from deeploy.midend.cached import code_of
 from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.candidates import Tiler
-from deeploy.midend.chains import UNLIMITED, chained
+from deeploy.midend.chains import chained, within
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
 from deeploy.midend.misfit import Misfit, misfit
 from deeploy.midend.offer import offered
+from deeploy.midend.order import ordered
 from deeploy.midend.pack import Packing
 from deeploy.midend.pin import is_near, pinnable
 from deeploy.midend.place import Overfull, Placement, place, tenants
-from deeploy.midend.plan import LevelUse, Machine, Plan, Prediction
+from deeploy.midend.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, obvious
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
@@ -474,9 +475,18 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
     """
     if not target.is_flat:
         return Planner(program, target, machine, seconds).plan()
-    try:
-        plan = Planner(program, target, machine, seconds).plan()
-        return plan if machine.objective == "cycles" else chained(plan, machine)
-    except FitError:
-        roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
-        return chained(Planner(program, target, roomy, seconds).plan(), machine)
+    name = target.memories[0].name
+    roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
+    plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, ordered(program)))]
+    plan = min(plans, key=lambda plan: plan.memory[name].peak)
+    if machine.objective == "cycles" and plan.memory[name].peak <= machine.capacities[name]:
+        return within(plan, machine)
+    found, refused = list[Plan](), list[FitError]()
+    for one in plans:
+        try:
+            found.append(chained(one, machine))
+        except FitError as error:
+            refused.append(error)
+    if not found:
+        raise refused[-1]
+    return min(found, key=lambda plan: plan.memory[name].peak if machine.objective == "ram" else plan.added)

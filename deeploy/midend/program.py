@@ -68,6 +68,13 @@ class Operand:
         """Elements that the call sees."""
         return math.prod(self.access.shape)
 
+    def elements(self) -> np.ndarray:
+        """The indices of these in the buffer, in the order in which the call sees them."""
+        found = np.full((), self.access.offset, np.int64)
+        for size, stride in zip(self.access.shape, self.access.strides, strict=True):
+            found = np.add.outer(found, np.arange(size, dtype=np.int64) * stride)
+        return found.ravel()
+
 
 @dataclass(frozen=True, eq=False)
 class Call:

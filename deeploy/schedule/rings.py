@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.midend.plan import Plan
-from deeploy.midend.program import Operand
 from deeploy.schedule.ir import Layer, Slide
 from deeploy.schedule.unroll import Table
 
@@ -36,14 +35,6 @@ def box(layer: Layer, name: str, tile: int, table: Table) -> Box:
     return Box((within + table.at(operand.element, tile)).ravel(), element.ravel())
 
 
-def _elements(operand: Operand) -> np.ndarray:
-    """The elements of its buffer that an operand has."""
-    found = np.full((), operand.access.offset, np.int64)
-    for size, stride in zip(operand.access.shape, operand.access.strides, strict=True):
-        found = np.add.outer(found, np.arange(size, dtype=np.int64) * stride)
-    return found.ravel()
-
-
 class Rings:
     """The contents of all buffers that calls of chains write: of every place the element of the tensor that it holds, ``NOTHING`` at first.
 
@@ -63,7 +54,7 @@ class Rings:
                         self.held[operand.buffer] = np.full(ring.rows * ring.pitch, NOTHING, np.int64)
                         continue
                     held = self.held.setdefault(operand.buffer, np.arange(whole))  # other parts of it may be there already
-                    held[_elements(operand)] = NOTHING
+                    held[operand.elements()] = NOTHING
 
     def slide(self, node: Slide, tile: int, table: Table) -> None:
         """Rows that stay are moved to the beginning."""

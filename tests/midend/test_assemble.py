@@ -137,11 +137,11 @@ def test_a_broadcast_operand_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_every_node_without_kernel_is_listed(tmp_path: Path) -> None:
-    nodes = [node("Det", "x", "a"), node("LRN", "w", "b", size=3), node("Neg", "a", "y")]
+    nodes = [node("Det", "x", "a"), node("LpPool", "w", "b", kernel_shape=[2, 2]), node("Neg", "a", "y")]
     with pytest.raises(UnsupportedError) as error:
-        compiled(tmp_path, nodes, {"x": [3, 3], "w": [1, 2, 3, 3]}, {"y": [], "b": [1, 2, 3, 3]})
+        compiled(tmp_path, nodes, {"x": [3, 3], "w": [1, 2, 3, 3]}, {"y": [], "b": [1, 2, 2, 2]})
     assert "2 nodes have no kernel" in error.value.what
-    assert "a_node (Det): f32[3,3]" in error.value.what and "b_node (LRN)" in error.value.what
+    assert "a_node (Det): f32[3,3]" in error.value.what and "b_node (LpPool)" in error.value.what
 
 
 def test_what_does_not_fit_names_the_bytes(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""The order of calls: the least memory at once, and nothing is read before it is written."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import onnx
+import pytest
+
+import deeploy
+from deeploy.midend.lifetime import spans
+from deeploy.midend.machine import Options
+from deeploy.midend.order import ordered
+from deeploy.midend.program import Program, Role
+from tests.simulate.nets import compiled, node
+
+
+def branches(folder: Path, seed: int) -> Program:
+    """Branches of three widths from one input, joined by sums or behind each other, in a random order that is a legal one."""
+    rng = Random(seed)
+    nodes, ends, constants = [], [], {}
+    for number in range(rng.randint(2, 3)):
+        width = rng.choice((8, 40, 90))
+        constants |= {f"w{number}": [4, width], f"v{number}": [width, 4]}
+        nodes += [node("MatMul", f"x w{number}", f"a{number}"), node("MatMul", f"a{number} v{number}", f"b{number}")]
+        ends.append(f"b{number}")
+    while len(ends) > 1:
+        a, b = ends.pop(0), ends.pop(0)
+        ends.append(f"s{len(nodes)}")
+        nodes.append(node("Add", f"{a} {b}", ends[-1]))
+    nodes.append(node("Neg", ends[0], "y"))
+    made: list[onnx.NodeProto] = []
+    while len(made) < len(nodes):
+        known = {"x", *constants, *(name for one in made for name in one.output)}
+        made.append(rng.choice([one for one in nodes if one not in made and known.issuperset(one.input)]))
+    return compiled(folder, made, {"x": [3, 4]}, {"y": [3, 4]}, constants, Options(), "generic").plan.program
+
+
+def peak(program: Program) -> int:
+    alive = spans(program)
+    loads = [0] * len(program.calls)
+    for name, (first, last) in alive.items():
+        for step in range(first, last + 1):
+            loads[step] += program.buffers[name].bytes
+    return max(loads)
+
+
+def is_legal(program: Program) -> bool:
+    """Whether every buffer is written before it is read."""
+    written = {name for name, buffer in program.buffers.items() if buffer.role not in (Role.LOCAL, Role.OUTPUT)}
+    for call in program.calls:
+        if any(o.buffer not in written for name, o in call.operands.items() if name not in call.writes):
+            return False
+        written |= {call.operands[name].buffer for name in call.writes}
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_other_order_needs_less(seed: int, tmp_path: Path) -> None:
+    program = branches(tmp_path, seed)
+    others = (replace(program, calls=calls) for calls in itertools.permutations(program.calls))
+    least = min(peak(other) for other in others if is_legal(other))
+    found = ordered(program)
+    assert is_legal(found) and sorted(map(id, found.calls)) == sorted(map(id, program.calls))
+    assert peak(found) == least
+
+
+def test_parts_of_a_concatenation_may_change_places_and_readers_of_what_is_overwritten_may_not(tmp_path: Path) -> None:
+    """Wide tensors of three branches, all made before one is used: the order of the file needs all of them at once."""
+    width = 300
+    nodes = [node(op, "x", f"x{i}") for i, op in enumerate(("Neg", "Abs", "Exp"))]
+    nodes += [node("MatMul", f"x{i} w{i}", f"a{i}") for i in range(3)]
+    nodes += [node("MatMul", f"a{i} v{i}", f"b{i}") for i in range(3)]
+    nodes += [node("Concat", "b0 b1 b2", "c", axis=0), node("Neg", "c", "y")]
+    constants = {f"w{i}": [4, width] for i in range(3)} | {f"v{i}": [width, 4] for i in range(3)}
+    plan = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").plan
+    assert plan.memory["arena"].peak < 2 * 2 * width * 4
+    sample = [np.random.default_rng(0).uniform(-1, 1, (2, 4)).astype(np.float32)]
+    found = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").interpret(sample)
+    other = deeploy.compile(tmp_path / "model.onnx", "siracusa").interpret(sample)
+    np.testing.assert_allclose(found[0], other[0], rtol=1e-5)
