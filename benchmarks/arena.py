@@ -23,10 +23,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import onnx
 from common import print_machine
-from graphs import Graph
 from onnx import TensorProto, helper
 
 import deeploy
+from benchmarks.graphs import Graph
 from deeploy.midend.machine import Options
 from deeploy.runners import host
 

@@ -9,13 +9,17 @@ Requantisations keep activations of random weights at about a third of the range
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
 import onnx
-from graphs import Graph
 from onnx import TensorProto, helper
+
+from benchmarks.graphs import Graph
 
 UNIT = 1 << 16  # the divisor of all requantisations
 SPREAD = 40.0  # standard deviation of activations that the requantisations aim at

@@ -10,13 +10,17 @@ and multipliers are chosen such that values of random weights neither vanish nor
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
 import onnx
-from graphs import Graph
 from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.graphs import Graph
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import onnx
-from graphs import Graph
 from onnx import TensorProto, helper
 
+from benchmarks.graphs import Graph
 from deeploy.quantization.static import quantize
 
 SAMPLES = 8  # that are quantised with

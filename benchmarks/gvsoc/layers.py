@@ -22,10 +22,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import onnx
-from graphs import Graph
 from networks import measure
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.graphs import Graph
 from deeploy.errors import DeeployError
 from deeploy.midend.machine import Options
 from kernels import versions

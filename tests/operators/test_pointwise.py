@@ -29,7 +29,7 @@ SHAPES = [
 
 def kernel(op: str, **operand_types: str) -> Kernel:
     """The first declaration of ``op`` that takes these element types."""
-    found = [k for k in KERNELS if k.op == op and all(DType(t) in k.types.get(n, ()) for n, t in operand_types.items())]
+    found = [k for k in KERNELS if k.op == op and not k.packs and all(DType(t) in k.types.get(n, ()) for n, t in operand_types.items())]
     return found[0]
 
 
