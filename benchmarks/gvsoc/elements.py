@@ -171,6 +171,38 @@ def few(case: Case) -> Case:
     return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, BITS: 4})
 
 
+def forests() -> list[Case]:
+    """Trees of 4 to 7 levels, each the heap of all its nodes, whose leaves add one number: rows, features, trees, levels, targets."""
+    found = []
+    for rows, features, trees, levels, targets in (
+        (1, 8, 10, 5, 1),
+        (1, 20, 50, 6, 3),
+        (4, 8, 10, 5, 1),
+        (8, 16, 20, 4, 2),
+        (16, 8, 5, 6, 1),
+        (1, 30, 25, 7, 5),
+    ):
+        branches, leaves = 2**levels - 1, 2**levels
+        size, heap = branches + leaves, np.arange(branches)
+        nodes = np.zeros((trees, size, 4), np.int32)
+        first = np.arange(trees)[:, None] * size
+        nodes[:, :branches, 0] = RNG.integers(0, features, (trees, branches))
+        nodes[:, :branches, 2], nodes[:, :branches, 3] = first + 2 * heap + 1, first + 2 * heap + 2
+        nodes[:, branches:] = -1, 0, 0, 1
+        nodes[:, branches:, 2] = np.arange(trees * leaves).reshape(trees, leaves)
+        operands = {
+            "x": RNG.normal(size=(rows, features)).astype(np.float32),
+            "nodes": nodes.reshape(-1, 4),
+            "thresholds": RNG.normal(size=trees * size).astype(np.float32),
+            "roots": first[:, 0].astype(np.int32),
+            "targets": RNG.integers(0, targets, trees * leaves).astype(np.int32),
+            "weights": RNG.normal(size=trees * leaves).astype(np.float32),
+        }
+        name = f"{trees} trees of {levels} levels for {rows} rows"
+        found.append(Case(name, "DecisionTrees", ("x",), operands, "f32", {"aggregate": "SUM", "targets": targets}))
+    return found
+
+
 def reduced(op: str, x: str, y: str) -> list[Case]:
     """The last axis is added up."""
     attrs = {"keepdims": True}
@@ -389,6 +421,7 @@ ELEMENTS = (
     Family("unary", {"": each("Unary", "f32", "f32", {"function": "exp", "alpha": 0.0, "beta": 0.0})}),
     Family("pad", {"": padded()}, ("rows",)),
     Family("gather", {"": gathered()}, ("rows",)),
+    Family("decision_trees", {"": forests()}, ("n t",)),  # walks of trees; what is deeper takes longer
     Family("gather_packed", {"": [few(case) for case in gathered()]}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
     Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),

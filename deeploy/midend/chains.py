@@ -226,9 +226,11 @@ def chained(plan: Plan, machine: Machine) -> Plan:
     if best is not None and best.memory[name].peak <= machine.capacities[name]:
         return replace(best, arrangements=network.arrangements())
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
+    most = plan.target.memories[0].capacity
+    has_more = most is None or needed <= most - plan.target.memories[0].reserved
     raise FitError(
         f"{name}: the network needs {needed} bytes when it is computed a few rows at a time, {machine.capacities[name]} are there",
-        f"Give it more (--memory {name}=BYTES), or take a smaller network.",
+        f"Give it more: --memory {name}={needed}." if has_more else "Take a smaller network, or a machine with more memory.",
     )
 
 

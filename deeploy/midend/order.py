@@ -57,6 +57,7 @@ class _Graph:
             name: sum(1 << step for step, names in enumerate(self.buffers) if name in names) for row in self.buffers for name in row
         }
         self.bytes = {name: program.buffers[name].bytes for name in self.users}
+        self.behind = [[later for later, needed in enumerate(self.before) if needed >> step & 1] for step in range(len(self.before))]
 
 
 def _named(call: Call) -> list[str]:
@@ -84,29 +85,29 @@ def _meet(a: Operand, b: Operand) -> bool:
 
 @dataclass(frozen=True)
 class _Begun:
-    """The calls that have run, in order; bytes that are there behind the last one, and the most that there were."""
+    """The calls that have run, in order; bytes that are there behind the last one, the most that there were, and who may be next."""
 
     done: int
     order: tuple[int, ...]
     bytes: int
     peak: int
+    ready: tuple[int, ...]
 
 
 def _search(graph: _Graph) -> list[int]:
     """The best order that is found; that of the program where none is better."""
     count = len(graph.before)
-    own = _Begun(0, (), 0, 0)
+    begin = own = _Begun(0, (), 0, 0, tuple(step for step in range(count) if not graph.before[step]))
     for step in range(count):
         own = _grown(graph, own, step)
-    beam: Sequence[_Begun] = [_Begun(0, (), 0, 0)]
+    beam: Sequence[_Begun] = [begin]
     for _ in range(count):
         found: dict[int, _Begun] = {}
         for begun in beam:
-            for step in range(count):
-                if not begun.done >> step & 1 and not graph.before[step] & ~begun.done:
-                    one = _grown(graph, begun, step)
-                    if one.done not in found or _rank(one) < _rank(found[one.done]):
-                        found[one.done] = one
+            for step in begun.ready:
+                one = _grown(graph, begun, step)
+                if one.done not in found or _rank(one) < _rank(found[one.done]):
+                    found[one.done] = one
         beam = sorted(found.values(), key=_rank)[:WIDTH]
     best = min(beam, key=_rank, default=own)
     return list(best.order if best.peak < own.peak else own.order)
@@ -121,4 +122,6 @@ def _grown(graph: _Graph, begun: _Begun, step: int) -> _Begun:
     names, done = graph.buffers[step], begun.done | 1 << step
     during = begun.bytes + sum(graph.bytes[name] for name in names if not graph.users[name] & begun.done)
     left = during - sum(graph.bytes[name] for name in names if not graph.users[name] & ~done)
-    return _Begun(done, (*begun.order, step), left, max(begun.peak, during))
+    following = [later for later in graph.behind[step] if not graph.before[later] & ~done]
+    ready = (*(other for other in begun.ready if other != step), *following)
+    return _Begun(done, (*begun.order, step), left, max(begun.peak, during), ready)

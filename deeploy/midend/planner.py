@@ -267,20 +267,8 @@ class Planner:
         if solved is None and not self.every:
             return Planner(self.given, self.target, self.machine, self.search.seconds, every=True).plan()
         if solved is None:
-            raise self._overfull(problem) if self.target.is_flat else misfit(self._misfit())
+            raise misfit(self._misfit())
         return self._finish(*solved)
-
-    def _overfull(self, problem: Problem) -> FitError:
-        """Why the only memory does not hold the kernels that need the least of it."""
-        picks = tuple(min(range(len(row)), key=[c.bytes for c in row].__getitem__) for row in problem.candidates)
-        choice = Choice(
-            picks, (False,) * len(picks), {residence.name: residence.distances[0] for residence in problem.residences}, {}, 0, 0
-        )
-        try:
-            self._place(problem, choice)
-        except Overfull as overfull:
-            return overfull.error
-        return FitError("no plan was found within the solver's budget, and none was ruled out", "Give the network more time: --seconds.")
 
     def _misfit(self) -> Misfit:
         def at(distance: int, capacity: int) -> Problem:

@@ -33,7 +33,8 @@ BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles 
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
 BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c $(if $(CHIP),link.c))
 
-BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -ffunction-sections -fdata-sections \
+# No tables of jumps: whether a jump through a register is one or a call is not told by code, and the depth of stacks hangs on it.
+BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -fno-jump-tables -ffunction-sections -fdata-sections \
 	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
