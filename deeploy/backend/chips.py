@@ -13,13 +13,14 @@ from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
-from deeploy.backend.describe import GENERATOR, SCHEMA, describe
+from deeploy.backend.describe import describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
 from deeploy.backend.templates import templates
 from deeploy.documents import Contents, Document
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan
 from deeploy.resources import resource
+from deeploy.schemas import GENERATOR, SCHEMA
 from deeploy.version import VERSION
 
 PREFIX = "network"  # of all chips: each is a library of its own

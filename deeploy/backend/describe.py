@@ -16,9 +16,8 @@ from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role
+from deeploy.schemas import GENERATOR, SCHEMA
 
-SCHEMA = 1
-GENERATOR = "deeploy"
 _UNKNOWN: Document = {
     "bytes": {},
     "traffic": {},

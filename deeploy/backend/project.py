@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from deeploy.backend.describe import GENERATOR, SCHEMA
 from deeploy.documents import Contents, Document, check_document, load_document, read_document
 from deeploy.errors import UsageError, shorten
-from deeploy.schemas import KINDS, MANIFEST, PLAN
+from deeploy.schemas import GENERATOR, KINDS, MANIFEST, PLAN, SCHEMA
 
 _ANOTHER_FOLDER = "Name another output folder (-o); it is replaced as a whole, so the folder around it must be yours to write."
 

@@ -95,6 +95,32 @@ def _single(models: dict[str, Path], request: Request) -> Path:
     return next(iter(models.values()))
 
 
+def _made(models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None) -> Compiled | Distributed | Planned:
+    """What is compiled, or planned for a target without code."""
+    cut = choices.cut()
+    with _Progress() as progress:
+        from deeploy.driver.compile import loaded
+
+        request, target = choices.request(saved, progress), loaded(choices.target)
+        if target.device is None:
+            return _compiled(models, target, cut, request)
+        from deeploy.devices.compile import plan_pipeline
+        from deeploy.driver.request import Cut
+
+        return plan_pipeline(_single(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+
+
+def _read(models: dict[str, Path], choices: Choices) -> dict[str, str]:
+    """What the files and folders held that were read for a compilation."""
+    from deeploy.driver.kept import stamps
+    from deeploy.frontend.load import files_of
+    from deeploy.target import origin
+
+    files = [file for model in models.values() for file in files_of(model)]
+    options = [file for file in (choices.inputs, choices.topology) if file is not None]
+    return stamps([*files, *options, origin(choices.target)])
+
+
 @app.command()
 @takes_choices
 def compile(
@@ -106,28 +132,27 @@ def compile(
     save_after: Annotated[
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
     ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile also what is unchanged since it was compiled before.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model, or several that share weights and caches, into a folder of C that builds on its own."""
     from deeploy.backend import project
+    from deeploy.driver.kept import loaded_modules, place_of, stamps
 
     project.check_destination(output)
-    saved = (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None
-    given, cut = _models(models), choices.cut()
-    with _Progress() as progress:
-        from deeploy.driver.compile import loaded
-
-        request, target = choices.request(saved, progress), loaded(choices.target)
-        made: Compiled | Distributed | Planned
-        if target.device is None:
-            made = _compiled(given, target, cut, request)
-        else:
-            from deeploy.devices.compile import plan_pipeline
-            from deeploy.driver.request import Cut
-
-            made = plan_pipeline(_single(given, request), target, cut or Cut(1, "pipeline", "parameters"), request)
-    _notify(made.notes)
-    made.write(output)
+    given = _models(models)
+    place = None if no_cache or save_after else place_of(repr((given, choices)), given.values())
+    kept = None if place is None else place.find()
+    if kept is not None:
+        _notify(kept.notes)
+        project.write(output, kept.files)
+    else:
+        read = {} if place is None else _read(given, choices)
+        made = _made(given, choices, (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None)
+        _notify(made.notes)
+        made.write(output)
+        if place is not None:
+            place.keep(output, made.notes, {**read, **stamps(loaded_modules())})
     from deeploy.devices import report as devices
     from deeploy.report import chips as together
     from deeploy.report import text

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deeploy.backend import project
-from deeploy.backend.describe import GENERATOR
 from deeploy.devices.plan import DevicePlan, plan_devices
 from deeploy.documents import Contents
 from deeploy.driver.lower import Clock, lowered
@@ -16,7 +15,7 @@ from deeploy.driver.request import Cut, Request
 from deeploy.errors import UsageError
 from deeploy.graph.target import Target
 from deeploy.graph.topology import load_members
-from deeploy.schemas import PLAN
+from deeploy.schemas import GENERATOR, PLAN
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ read other files of the machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -133,23 +134,42 @@ def _tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
             yield from _tensors(graph.node)
 
 
+def files_of(path: Path) -> list[Path]:
+    """The model's own file, and those inside its folder that hold data of its tensors.
+
+    Raises:
+        ModelError: the file is missing, not ONNX, damaged, or refers to data that cannot be read.
+    """
+    places = {_place(tensor, path.parent) for tensor in _external(_parse(path))}
+    return [path, *sorted(places)]
+
+
+def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors whose data lie in other files."""
+    tensors = chain(model.graph.initializer, _tensors(model.graph.node), *(_tensors(function.node) for function in model.functions))
+    return (tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
 def _load_external_data(model: onnx.ModelProto, folder: Path) -> None:
     """Replace external data by its bytes, read from files inside ``folder``."""
-    places: list[Iterable[onnx.TensorProto]] = [model.graph.initializer, _tensors(model.graph.node)]
-    places += [_tensors(function.node) for function in model.functions]
-    for tensors in places:
-        for tensor in tensors:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                tensor.raw_data = _external_bytes(tensor, folder)
-                tensor.data_location = onnx.TensorProto.DEFAULT
-                del tensor.external_data[:]
+    for tensor in _external(model):
+        tensor.raw_data = _external_bytes(tensor, folder)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    """What a tensor says of its external data."""
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _place(tensor: onnx.TensorProto, folder: Path) -> Path:
+    return _inside(shorten(tensor.name), _entries(tensor).get("location", ""), folder)
 
 
 def _external_bytes(tensor: onnx.TensorProto, folder: Path) -> bytes:
-    name = shorten(tensor.name)
-    entries = {entry.key: entry.value for entry in tensor.external_data}
+    name, entries, path = shorten(tensor.name), _entries(tensor), _place(tensor, folder)
     location = entries.get("location", "")
-    path = _inside(name, location, folder)
     try:
         offset = int(entries.get("offset") or 0)
         length = int(entries["length"]) if entries.get("length") else None

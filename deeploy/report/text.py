@@ -6,13 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
-import onnx_graphsurgeon as gs
+from typing import TYPE_CHECKING
 
 from deeploy.documents import Contents, Document
 from deeploy.errors import shorten
-from deeploy.graph.target import Target
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+    from deeploy.graph.target import Target
 
 _FIGURE = re.compile(r"-|-?[\d ]+(\.\d+)?( ?%)?")
 
@@ -88,6 +90,8 @@ def cycles(totals: Sequence[int], layers: Sequence[tuple[str, int]]) -> list[str
 
 def contents(graph: gs.Graph) -> Contents:
     """What a normalised graph holds, for ``inspect``."""
+    import numpy as np
+    import onnx_graphsurgeon as gs
 
     def port(tensor: gs.Tensor) -> Contents:
         return {"name": tensor.name, "type": np.dtype(tensor.dtype).name, "shape": [int(n) for n in tensor.shape]}

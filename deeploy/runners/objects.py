@@ -11,17 +11,14 @@ import hashlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from deeploy.resources import cache_folder
+from deeploy.resources import cache_folder, prune, put
 
 MOST_SOURCE = 1 << 20  # bytes of a source whose object is kept: constants of networks are larger, and do not come again
-MOST_BYTES = 1 << 30  # of the folder
-DAY = 86_400.0  # seconds between two looks at its size
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 
@@ -40,7 +37,7 @@ def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
     found: Mapping[Path, Path] = {}
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-        _prune(place)
+        prune(place)
         found = {place / key: project / build / name.with_suffix(".o") for name, key in _keys(project, options).items()}
         for object_, target in found.items():
             if object_.is_file() and not target.exists():
@@ -56,11 +53,8 @@ def kept(project: Path, options: Sequence[str]) -> Iterator[None]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """A copy that is there whole or not at all; other processes may make the same one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f"{target.name}.{os.getpid()}")
-    shutil.copyfile(source, fresh)
-    fresh.replace(target)
+    with put(target) as fresh:
+        shutil.copyfile(source, fresh)
 
 
 @dataclass(frozen=True)
@@ -116,17 +110,3 @@ def _identity(tool: str) -> str:
     found = Path(path).resolve()
     entry = found.stat()
     return f"{tool} {found} {entry.st_size} {entry.st_mtime_ns}"
-
-
-def _prune(place: Path) -> None:
-    """Remove what has not been used for longest, once a day, where the folder is too large."""
-    mark = place / "looked"
-    if mark.exists() and time.time() - mark.stat().st_mtime < DAY:
-        return
-    mark.touch()
-    entries = sorted(((path.stat(), path) for path in place.iterdir()), key=lambda entry: -entry[0].st_mtime)
-    total = 0
-    for found, path in entries:
-        total += found.st_size
-        if total > MOST_BYTES:
-            path.unlink(missing_ok=True)

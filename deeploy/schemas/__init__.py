@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+GENERATOR = "deeploy"  # what projects say of who wrote them
+SCHEMA = 1  # version of what projects say of themselves
 MANIFEST = "deploy.json"
 PLAN = "plan.json"  # of targets for which no code is made
 REASONS = "explain.json"

@@ -113,7 +113,7 @@ def check(cases: dict[str, list[str]], models: Path, folder: Path) -> None:
         if place.is_moved:
             shutil.copytree(models, here / models.name)
         start = models.name if place.is_moved else str(models)
-        wanted = [[a.format(models=start) for a in [*arguments, "-o", f"out/{name}"]] for name, arguments in cases.items()]
+        wanted = [[a.format(models=start) for a in [*arguments, "--no-cache", "-o", f"out/{name}"]] for name, arguments in cases.items()]
         _run(wanted[::-1] if place.is_reversed else wanted, here, place)
         files = {str(p.relative_to(here)): p.read_bytes() for p in sorted((here / "out").rglob("*")) if p.is_file()}
         files = {name: data for name, data in files.items() if not name.endswith("timings.json")}

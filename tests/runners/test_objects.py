@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deeploy.runners import host, objects
+from deeploy import resources
+from deeploy.runners import host
 
 MAKEFILE = """BUILD ?= build
 all: $(BUILD)/application
@@ -88,6 +89,6 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, cache: Path, m
     assert len(kept) == 2
     for path in (kept[0], kept[0].with_suffix(".d"), place / "looked"):
         os.utime(path, (1, 1))
-    monkeypatch.setattr(objects, "MOST_BYTES", sum(path.stat().st_size for path in place.iterdir() if path.name[:8] != kept[0].name[:8]))
+    monkeypatch.setattr(resources, "MOST_BYTES", sum(path.stat().st_size for path in place.iterdir() if path.name[:8] != kept[0].name[:8]))
     printed(project(tmp_path / "two"), flags="-O3")
     assert not kept[0].exists() and kept[1].exists()
