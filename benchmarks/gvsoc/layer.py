@@ -32,7 +32,8 @@ from deeploy.midend.planner import make_plan
 from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
-BARE = ROOT / "targets" / "siracusa" / "runtime" / "bare"
+BARE = ROOT / "kernels" / "pulp_runtime" / "bare"
+SOC = ROOT / "targets" / "siracusa" / "runtime" / "bare"
 HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
 L1_BYTES = 256 * 1024 - STACKS
@@ -138,7 +139,7 @@ def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, **vari
     Raises:
         SimulationError: the compiler refuses, or is not there.
     """
-    values = {"BARE": BARE, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
+    values = {"BARE": BARE, "SOC": SOC, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
     values |= {"L1_RESERVED_BYTES": STACKS, **variables}
     command = ["make", "-s", "-j2", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

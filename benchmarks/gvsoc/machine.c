@@ -8,7 +8,7 @@
 #include "bare.h"
 #include "console.h"
 #include "deeploy_rt.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 enum { L1, L2, L3 };
 enum { DMA, RAM };

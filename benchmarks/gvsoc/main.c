@@ -8,7 +8,7 @@
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
 #include "measure.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 static uint32_t forked;
 

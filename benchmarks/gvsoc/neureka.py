@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from layer import BARE, SimulationError, simulate
+from layer import BARE, SOC, SimulationError, simulate
 
 from kernels import versions
 from targets.siracusa.npu import Layer, Mode
@@ -96,7 +96,7 @@ def build(folder: Path) -> Path:
     """The network that runs a job."""
     includes = f"{HAL} {headers(folder)} {ROOT / 'kernels' / 'neureka'}"
     sources = " ".join(map(str, [*SOURCES, BARE / "main.c"]))
-    values = {"BARE": BARE, "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
+    values = {"BARE": BARE, "SOC": SOC, "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
     values["DEFINES"] = f"-DJOB_BYTES={BYTES} -DJOB_ROOM={ROOM}"
     command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@
 #include "console.h"
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 enum { FORKS = 4096, LAYERS = 256 };
 

@@ -34,6 +34,7 @@ _BROKEN = re.compile(r"error|undefined reference|No rule|not found")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 FIT = "Leave more of the memory to the program with smaller --l1 or --l2, or keep constants far away with --default-memory."
 _WANTED = re.compile(r"^GVSOC_REVISION\s*:?=\s*(\w+)", re.MULTILINE)
+_CHIP = re.compile(r"^GVSOC_TARGET\s*:?=\s*([\w-]+)", re.MULTILINE)
 REVISION = "Use the revision and the packages of the simulator that docs/targets.md names, and a launcher that starts by itself."
 
 
@@ -115,7 +116,7 @@ class Gvsoc:
             pipe = folders[0].parent / f"link_{message['from']}_{message['to']}"
             if not pipe.exists():
                 os.mkfifo(pipe)
-        printed = self._simulate(simulator, entry, folders)
+        printed = self._simulate(simulator, _name(project), entry, folders)
         outputs = []
         for part, folder in zip(own, folders, strict=True):
             data = (folder / "outputs.bin").read_bytes() if (folder / "outputs.bin").is_file() else b""
@@ -128,9 +129,9 @@ class Gvsoc:
         layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, printed[0]) if m and m[1] == "0")
         return Result(gathered(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
 
-    def _simulate(self, simulator: str, entry: Document, folders: Sequence[Path]) -> list[list[str]]:
+    def _simulate(self, simulator: str, name: str, entry: Document, folders: Sequence[Path]) -> list[list[str]]:
         """The lines that the program of every chip printed."""
-        commands = [_command(simulator, entry["target"], folder) for folder in folders]
+        commands = [_command(simulator, name, folder) for folder in folders]
         tell = self.on_line
         try:
             found = together(commands, self.seconds, folders, None if tell is None else lambda line: tell(_COLOUR.sub("", line)))
@@ -148,10 +149,24 @@ class Gvsoc:
         return lines
 
 
-def _command(simulator: str, target: str, folder: Path) -> list[str]:
+def _name(project: Path) -> str:
+    """What the simulator calls the chip.
+
+    Raises:
+        BuildError: the project does not say.
+    """
+    file = project / "runtime" / "bare" / "soc.mk"
+    named = _CHIP.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if named is None:
+        said = f"{shorten(str(file), 160)} does not set GVSOC_TARGET, the chip's name in the simulator"
+        raise BuildError(said, "Compile the project again.")
+    return named[1]
+
+
+def _command(simulator: str, name: str, folder: Path) -> list[str]:
     """What runs ``application.elf`` of a folder, in this folder."""
     elf = folder / "application.elf"
-    return [simulator, f"--target={target}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
+    return [simulator, f"--target={name}", f"--work-dir={folder}", f"--binary={elf}", "image", "flash", "run"]
 
 
 def _prepare(part: Part, folder: Path) -> None:

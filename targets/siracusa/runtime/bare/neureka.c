@@ -4,7 +4,7 @@
  * the ends of two jobs may be one event, so what counts is how many sets are still taken. */
 #include "cluster.h"
 #include "console.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 #define TRIGGER (NEUREKA + 0x00)
 #define ACQUIRE (NEUREKA + 0x04) /* negative: both sets are taken */

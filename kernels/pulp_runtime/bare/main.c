@@ -14,7 +14,7 @@
 #include "cluster.h"
 #include "console.h"
 #include "deeploy_network.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 #define CYCLES() load(CLUSTER_TIMER + 0x08) /* as rt_cycles */
 #include "../measure.h"

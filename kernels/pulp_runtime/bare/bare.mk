@@ -1,4 +1,4 @@
-# Builds $(BUILD)/application.elf for Siracusa with a stock RISC-V gcc (Debian: gcc-riscv64-unknown-elf and
+# Builds $(BUILD)/application.elf for a chip of the PULP family with a stock RISC-V gcc (Debian: gcc-riscv64-unknown-elf and
 # picolibc-riscv64-unknown-elf), or, with COMPILER=clang, with a stock clang and gcc's linker. Whoever includes this sets
 #   BARE      this folder
 #   SOURCES   C files of the application, the HAL's and the network's among them
@@ -9,6 +9,10 @@
 # and may set BUILD, CFLAGS, DEFINES, LIBRARIES, GVSOC, PYTHON, and CHECK_STACKS=0 for code whose depth cannot be told: the
 # linked program is followed to find how deep its stacks can become, and has to have as much ($(BUILD)/application.stacks).
 BUILD ?= build
+# The folder of soc.mk and soc.h, which are the chip's own. soc.mk sets GVSOC_TARGET, its name in the simulator; SOC_L1_BYTES and
+# SOC_L2_BYTES; SOC_SOURCES, C files of that folder.
+SOC ?= $(BARE)
+include $(SOC)/soc.mk
 # What this runtime was written for; `deeploy run` refuses a simulator that it knows to be another.
 GVSOC_REVISION := edfcd839
 CFLAGS ?= -O3
@@ -30,12 +34,13 @@ else
 BARE_COMPILE = $(CROSS)gcc $(BARE_FLAGS) --specs=picolibc.specs -fno-tree-loop-distribute-patterns
 endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
+	-Wl,--defsym=l1_bytes=$(SOC_L1_BYTES) -Wl,--defsym=l2_bytes=$(SOC_L2_BYTES) \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
-BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c neureka.c memory.c $(if $(CHIP),link.c))
+BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c memory.c $(if $(CHIP),link.c)) $(addprefix $(SOC)/,$(SOC_SOURCES))
 
 # No tables of jumps: whether a jump through a register is one or a call is not told by code, and the depth of stacks hangs on it.
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -fno-jump-tables -ffunction-sections -fdata-sections \
-	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) $(addprefix -I,$(INCLUDES))
+	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) -I$(SOC) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
 object = $(BUILD)/objects/$(patsubst /%,%,$(subst ..,up,$(basename $1))).o
@@ -65,7 +70,7 @@ endif
 
 # The simulator reads and writes files where it is started.
 run: $(BUILD)/application.elf
-	cd $(BUILD) && $(GVSOC) --target=siracusa --work-dir=$(abspath $(BUILD)) --binary=$(abspath $<) image flash run
+	cd $(BUILD) && $(GVSOC) --target=$(GVSOC_TARGET) --work-dir=$(abspath $(BUILD)) --binary=$(abspath $<) image flash run
 
 clean:
 	$(RM) -r $(BUILD)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "deeploy_rt.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 /* Shared variables of controller and cluster lie in the reserved part of L1. */
 #define IN_L1 __attribute__((section(".l1")))
@@ -29,7 +29,7 @@ enum { MOST_ENGINES = 8 };
 /* Says that a transfer engine is the cluster DMA, which moves between L1 and anything else. */
 void mchan_serve(int engine);
 
-/* Controller: the clock of N-EUREKA, before its first job. */
+/* Controller: the clock of N-EUREKA, where the chip has one, before its first job. */
 void neureka_power_up(void);
 
 /* HyperRAM, to and from L2. Core 0 asks; the controller serves until nothing is left to do at the moment. */

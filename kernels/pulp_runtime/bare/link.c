@@ -6,7 +6,7 @@
 #include "cluster.h"
 #include "console.h"
 #include "deeploy_link.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 enum { MOST_CHIPS = 1000 };
 

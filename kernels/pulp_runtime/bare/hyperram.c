@@ -1,10 +1,7 @@
 /* HyperRAM behind the controller's uDMA. Core 0 writes commands into a ring in L1 and rings; the controller feeds the
  * uDMA's queue, which works in order, and writes back how many commands are complete. */
 #include "cluster.h"
-#include "siracusa.h"
-
-#define HYPER (UDMA + 0x280)        /* transactions 0 */
-#define HYPER_COMMON (UDMA + 0x380) /* of all transactions */
+#include "pulp.h"
 
 /* Offsets from HYPER. L2_ADDRESS, BYTES and CONFIGURE are those of a channel, from its own offset. */
 enum {
@@ -138,13 +135,13 @@ void hyperram_wait(int ticket) {
 }
 
 void hyperram_power_up(void) {
-    store(UDMA, load(UDMA) | 1 << 4);
+    store(UDMA, load(UDMA) | 1 << HYPER_PERIPHERAL);
     store(HYPER_COMMON + 0x00, PAGE_BOUND);
     store(HYPER_COMMON + 0x04, LATENCY);
     store(HYPER_COMMON + 0x08, HAS_REFRESH);
     store(HYPER_COMMON + 0x20, CHIP_SELECT);
-    store(SOC_EVENTS + 0x04,
-          ~(0xFu << 16)); /* the four events of this peripheral: data and transaction done, each way */
+    /* Four events of every peripheral: data and transaction done, each way. */
+    store(SOC_EVENTS + 0x04 + 4 * (HYPER_PERIPHERAL / 8), ~(0xFu << 4 * (HYPER_PERIPHERAL % 8)));
     store(INTERRUPT_MASK, INTERRUPT_CLUSTER | INTERRUPT_PERIPHERAL);
 }
 

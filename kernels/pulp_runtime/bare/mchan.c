@@ -5,7 +5,7 @@
 #include "cluster.h"
 
 #include "deeploy_box.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 /* The first word of a command; next come the address in L1, the address outside, and bytes and pitch of a row. */
 enum {

@@ -1,6 +1,6 @@
 #include "console.h"
 
-#include "siracusa.h"
+#include "pulp.h"
 
 /* Each hart has a line buffer of its own behind this register. */
 static void put(char c) {

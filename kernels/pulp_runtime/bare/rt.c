@@ -2,7 +2,7 @@
 #include "bare.h"
 #include "cluster.h"
 #include "console.h"
-#include "siracusa.h"
+#include "pulp.h"
 
 extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_arena_end[], __l2_end[];
 
@@ -30,10 +30,12 @@ static void set_level(int i, const struct rt_level *level) {
         place[i].constants = 0;
         place[i].arena = (level->constants + 15) & ~15u;
         if (level->constants > HYPERRAM_BYTES) bare_fail("constants are larger than HyperRAM");
+#ifdef WEIGHT_MEMORY
     } else if (is_same(level->name, "WM")) {
         place[i].constants = WEIGHT_MEMORY;
         place[i].arena = WEIGHT_MEMORY + ((level->constants + 15) & ~15u);
         if (level->constants > WEIGHT_MEMORY_BYTES) bare_fail("constants are larger than the weight memory");
+#endif
     } else {
         bare_fail("the machine has a level that this runtime does not know");
     }
@@ -52,23 +54,28 @@ void bare_set_up(void) {
         if (engine->tickets > TICKETS) bare_fail("the machine has more tickets than this runtime");
     }
     for (int i = 0; i < rt_machine.accelerators; i++) {
-        if (!is_same(rt_machine.accelerator[i].name, "neureka"))
-            bare_fail("the machine has an accelerator that this runtime does not know");
-        neureka_power_up();
+#ifdef NEUREKA
+        if (is_same(rt_machine.accelerator[i].name, "neureka")) {
+            neureka_power_up();
+            continue;
+        }
+#endif
+        bare_fail("the machine has an accelerator that this runtime does not know");
     }
     hyperram_power_up();
     cluster_power_up();
 }
 
-/* The next bytes of the file, to a far level: to HyperRAM through L2, to the weight memory as they are. */
+/* The next bytes of the file, to a far level: to HyperRAM through L2, to a memory that cores reach as they are. */
 static void load_level(int file, rt_address to, uint32_t bytes) {
     const uint32_t most = 65536;
+    const int is_reached = to >= L1_BASE;
     for (uint32_t moved = 0, n; moved < bytes; moved += n) {
         n = bytes - moved < most ? bytes - moved : most;
         if (n > (uint32_t)(io_begin - __l2_arena)) bare_fail("no room in L2 to load constants through");
-        void *const from = to < WEIGHT_MEMORY ? __l2_arena : (char *)(to + moved);
+        void *const from = is_reached ? (char *)(to + moved) : __l2_arena;
         if (file_read(file, from, n)) bare_fail("the file of constants cannot be read");
-        if (to < WEIGHT_MEMORY) hyperram_write(to + moved, from, n);
+        if (!is_reached) hyperram_write(to + moved, from, n);
     }
 }
 

@@ -1,27 +1,25 @@
-/* The registers of Siracusa that this runtime uses, and how its cores are told apart.
+/* The registers of chips of the PULP family that this runtime uses, and how their cores are told apart. What differs
+ * from chip to chip is in soc.h: the bytes of L1 and of HyperRAM, and where the uDMA has HyperRAM.
  *
  * The controller ("fabric controller") is hart 31 << 5; the cluster's cores are harts 0 to 7. Both see one address map.
  */
-#ifndef SIRACUSA_H
-#define SIRACUSA_H
+#ifndef PULP_H
+#define PULP_H
 
 #include <stdint.h>
+
+#include "soc.h"
 
 enum { CLUSTER_CORES = 8 };
 
 /* Memories. */
 #define L1_BASE 0x10000000u
-#define L1_BYTES 0x00040000u
-#define HYPERRAM_BYTES 0x00800000u
-#define WEIGHT_MEMORY 0x10400000u /* for N-EUREKA; cores and DMA reach it, too */
-#define WEIGHT_MEMORY_BYTES 0x00800000u
 
 /* Cluster peripherals, seen by everybody. */
 #define CLUSTER_CONTROL 0x10200000u /* +0x08 fetch enable, one bit a core; +0x40 + 4 * core: boot address */
 #define CLUSTER_TIMER 0x10200400u   /* +0x00 configuration; +0x08 count */
 #define CLUSTER_EVENTS 0x10200800u  /* +0x600 + 4 * event: raises a software event on the cores of the mask */
-#define NEUREKA 0x10201000u
-#define CLUSTER_ICACHE 0x10201400u /* +0x00 enable; +0x04 flush */
+#define CLUSTER_ICACHE 0x10201400u  /* +0x00 enable; +0x04 flush */
 
 /* The same, seen by a core of the cluster through its own port: one cycle, and registers of its own. */
 #define EVENTS 0x10204000u /* this core's part of the event unit */
@@ -52,7 +50,7 @@ enum {
 enum {
     EVENT_SOFTWARE = 1 << 0, /* raised by the controller */
     EVENT_MCHAN = 1 << 8,
-    EVENT_ENGINE = 1 << 12, /* N-EUREKA: a job is done */
+    EVENT_ENGINE = 1 << 12, /* the accelerator: a job is done */
     EVENT_BARRIER = 1 << 16,
     EVENT_DISPATCH = 1 << 18
 };
