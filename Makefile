@@ -5,7 +5,7 @@ WORKERS ?= 2
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.deeploy-installed
-C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch]) $(wildcard kernels/semihosting/*/*.[ch] examples/targets/*/*/kernels/*/*.[ch] examples/targets/*/*/runtime/*/*.[ch])
+C     := $(wildcard kernels/*/*.[ch] kernels/hal/host/*.[ch] targets/*/runtime/*.[ch] targets/*/runtime/*/*.[ch]) $(wildcard kernels/semihosting/*/*.[ch] examples/targets/*/*/runtime/*/*.[ch])
 
 MODEL  ?= examples/digits/digits.onnx
 TARGET ?= siracusa

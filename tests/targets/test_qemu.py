@@ -1,4 +1,4 @@
-"""The targets of ``examples/targets`` as packages, found by their entry points, and their programs under QEMU: bit for bit."""
+"""Microcontrollers, and the target of ``examples/targets`` that is one, found by its entry point: programs under QEMU, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
+from deeploy.midend.machine import Options
 from deeploy.runners import qemu
 from deeploy.target import load, names
 from deeploy.verify import run_project
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"rv32imc": "deeploy_rv32imc", "cortex_m": "deeploy_cortex_m"}
+PACKAGE = ROOT / "examples" / "targets" / "tcm"
 TOOLS = {
     "rv32imc": {
         "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
@@ -33,7 +34,7 @@ TOOLS = {
     },
     "cortex_m": {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"},
 }
-MACHINES = ("rv32imc", "cortex_m4", "cortex_m7")
+MACHINES = ("rv32imc", "cortex_m4", "cortex_m7", "cortex_m33", "cortex_m7_tcm")
 DIALECT = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting"]
 QUANTISED = [
     *("ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc"),
@@ -46,15 +47,13 @@ SAMPLE = set(random.Random(9).sample(CASES, 5))  # of every run of the tests; al
 
 
 @pytest.fixture(scope="module", autouse=True)
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Both packages, installed into a folder that is on the path."""
+def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The package, installed into a folder that is on the path."""
     folder = tmp_path_factory.mktemp("installed")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(folder)]
-    for package in PACKAGES:
-        source = tmp_path_factory.mktemp("source") / package
-        shutil.copytree(ROOT / "examples" / "targets" / package, source)
-        done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    source = shutil.copytree(PACKAGE, tmp_path_factory.mktemp("source") / PACKAGE.name)
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     sys.path.insert(0, str(folder))
     yield
     sys.path.remove(str(folder))
@@ -66,21 +65,26 @@ def need(machine: str) -> None:
             pytest.skip(f"no {tool}: install Debian's {debian}")
 
 
-def test_the_packages_bring_targets() -> None:
+def test_the_targets_are_found_by_name() -> None:
     assert set(MACHINES) <= set(names())
     for machine in MACHINES:
         target = load(machine)
         assert target.name == machine
         assert target.memory("FLASH").base is not None
+        assert target.is_flat is (machine != "cortex_m7_tcm")
     kernels = {kernel.name for kernel in load("cortex_m7").kernels}
     assert {"arm_conv2d", "arm_conv2d_grouped", "arm_depthwise", "arm_matmul"} <= kernels
+    assert [kernel.name for kernel in load("cortex_m33").kernels] == [kernel.name for kernel in load("cortex_m4").kernels]
     assert "arm_matmul" not in {kernel.name for kernel in load("rv32imc").kernels}
 
 
-@pytest.mark.parametrize(("package", "most"), [("rv32imc", 150), ("cortex_m", 200)])
-def test_the_python_of_a_target_is_short(package: str, most: int) -> None:
-    files = (ROOT / "examples" / "targets" / package).rglob("*.py")
-    assert 0 < sum(len(path.read_text().splitlines()) for path in files) <= most
+@pytest.mark.parametrize(("name", "peak"), [("ic_int8_qdq_pc", 51456), ("kws_int8_qdq_pc", 16256), ("ad_int8_qdq_pc", 768)])
+def test_constants_take_no_ram(name: str, peak: int, shared_models: Path) -> None:
+    """The arena holds what lives at a time and scratch memory; chains need less of it."""
+    model = shared_models / "mlperf_tiny" / name / "network.onnx"
+    whole, chained = (deeploy.compile(model, "cortex_m4", options=Options(objective=objective)).plan for objective in ("cycles", "ram"))
+    assert whole.memory["RAM"].peak <= peak
+    assert chained.memory["RAM"].peak < whole.memory["RAM"].peak or not chained.chains
 
 
 def compiled_case(machine: str, kind: str, name: str, models: Path) -> tuple[deeploy.Compiled, Path]:

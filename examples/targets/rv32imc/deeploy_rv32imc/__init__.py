@@ -1,1 +1,0 @@
-"""A target of deeploy for RV32IMC microcontrollers."""

@@ -1,0 +1,26 @@
+"""RV32IMC microcontrollers, like the ESP32-C3: one core without floating point, code and constants in flash, one RAM.
+
+They run the portable kernels of the generic target. Capacities are those of large parts: ``--memory RAM=BYTES`` says what another one
+has. Addresses are those of QEMU's board ``virt``, whose memory begins at 0x80000000.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from deeploy.target import Memory, load, resource
+
+KIB = 1024
+GENERIC = load("generic")
+RAM = Memory("RAM", 1024 * KIB, alignment=16, reserved=32 * KIB, base=0x8100_0000)  # stack, variables and the caller's arrays
+FLASH = Memory("FLASH", 4096 * KIB, alignment=16, is_far=True, base=0x8000_0000)
+
+TARGET = replace(
+    GENERIC,
+    name="rv32imc",
+    summary="an RV32IMC microcontroller: portable kernels, one RAM, constants read in place from flash",
+    memories=(RAM, FLASH),
+    template_folders=(Path(__file__).parent / "templates", *GENERIC.template_folders),
+    runtime=(*GENERIC.runtime, resource("kernels") / "semihosting"),
+    build="rv32imc.Makefile.mako",
+    topology=None,
+)
