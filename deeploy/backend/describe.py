@@ -12,7 +12,9 @@ from dataclasses import asdict
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
 from deeploy.midend.chain import Chain
+from deeploy.midend.cost import form
 from deeploy.midend.lifetime import FOR_EVER
+from deeploy.midend.peak import peaks
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Buffer, Program, Role
@@ -84,6 +86,8 @@ def _call(plan: Plan, step: int, timing: Document) -> Contents:
         "node": call.node.name,
         "op": call.node.op,
         "kernel": call.kernel.name,
+        "form": form(call, plan.target),
+        "source": call.kernel.source,
         "generator": call.kernel.generator or None,
         "engine": call.kernel.engine,
         "macs": call.geometry.macs(),
@@ -146,6 +150,7 @@ def _machine(weights: str, plan: Plan) -> Contents | None:
         "default_memory": machine.default_memory,
         "constants": weights if is_far or any(b.memory for b in plan.program.buffers.values()) else None,
         "mhz": timing.mhz if timing is not None else None,
+        "peaks": dict(peaks(plan)) if timing is not None else {},
         "paths": {path.name: {"near": path.near, "far": path.far} for path in plan.target.paths},
     }
 

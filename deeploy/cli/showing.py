@@ -17,14 +17,22 @@ def report(project: Project, as_json: JsonOption = False, network: NetworkOption
     """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
     from deeploy.backend.project import read_manifest, read_plan, select_network
     from deeploy.devices import report as devices
-    from deeploy.report import chips, terminal
+    from deeploy.report import advice, chips, terminal
 
     if (plan := read_plan(project)) is not None:
         show(json.dumps(plan, indent=1) if as_json else devices.report(plan))
         return
     manifest = read_manifest(project)
-    shown = chips.report if "chips" in manifest and network is None else terminal.report
-    show(json.dumps(manifest, indent=1) if as_json else shown(select_network(manifest, network)))
+    entry = select_network(manifest, network)
+    if "chips" in manifest and network is None:
+        show(json.dumps(entry, indent=1) if as_json else chips.report(entry))
+        return
+    found = advice.read(project)
+    if not as_json:
+        show(terminal.report(entry, found.get(entry.get("name", ""))))
+        return
+    told = {"advice": found} if "networks" in entry else {"advice": found.get(entry["name"], [])}
+    show(json.dumps({**entry, **told}, indent=1))
 
 
 @app.command()

@@ -58,7 +58,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         if request.requantise == "engine":
             plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
         ends = graph.inputs, graph.outputs
-        networks[prefix] = Network(plan, path.name, *ends, graph.dialect, graph.notes, graph.pinned, changed, own[prefix].inputs)
+        networks[prefix] = Network(plan, path.name, *ends, graph.dialect, graph.notes, graph.pinned, changed, graph, own[prefix].inputs)
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)

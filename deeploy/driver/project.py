@@ -17,11 +17,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import emit
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
+from deeploy.driver.lower import Lowered
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
@@ -56,6 +58,7 @@ class Network:
 
     Attributes:
         requantisation: what engines requantise otherwise than exactly, where that was asked for.
+        lowered: what kernels were chosen for; None where that is a part of another network.
         samples: npz with inputs, by which that is measured.
     """
 
@@ -67,6 +70,7 @@ class Network:
     notes: tuple[str, ...]
     pinned: tuple[Pinned, ...] = ()
     requantisation: Requantisation | None = None
+    lowered: Lowered | None = None
     samples: str | Path | None = None
 
     @property
@@ -77,6 +81,12 @@ class Network:
     def predicted(self) -> Run | None:
         """One inference as predicted, where the target says how long things take."""
         return _walked(self.plan)
+
+    def advice(self, entry: Document) -> Contents:
+        """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``. Nothing of a part of a network."""
+        if self.lowered is None:
+            return {}
+        return {"advice": advise(Subject(self.plan, self.lowered.graph, entry, self.requantisation is None, self.dialect))}
 
     @cached_property
     def requantised(self) -> Contents | None:
@@ -177,7 +187,8 @@ class Project(ABC):
         is_system = "chips" in manifest
         entries = manifest["chips"] if is_system else manifest.get("networks") or [manifest]
         shown = {name: (unit, entry) for (name, unit), entry in zip(self.units.items(), entries, strict=True) if unit.is_lead}
-        reasons = {name: explanations(unit.network.plan, entry) for name, (unit, entry) in shown.items() if unit.network.plan.offered}
+        timed = {name: (unit, entry) for name, (unit, entry) in shown.items() if unit.network.plan.offered}
+        reasons = {name: {**explanations(u.network.plan, e), **u.network.advice(e)} for name, (u, e) in timed.items()}
         timelines = {name: timeline(unit.run) for name, (unit, _) in shown.items() if unit.run is not None}
         runs = {unit.title: (unit.network.plan, unit.run) for unit in self.units.values() if unit.run is not None}
         rows = strips([run for _, run in runs.values()], LINK) if is_system else ()
@@ -241,7 +252,7 @@ class Compiled(Project):
         sample = self._sample(inputs)
         with TemporaryDirectory() as scratch:
             folder = Path(scratch) / "project"
-            self.write(folder)
+            project.write(folder, self.sources())
             entry = project.select_network(project.read_manifest(folder), next(iter(self.networks)))
             return [stack[0] for stack in Host(sanitize).run(folder, entry, [sample]).outputs]
 

@@ -117,6 +117,16 @@ def words(call: Call) -> frozenset[str]:
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 
+FORMS = ("narrow", "split", "high", "upper", "wide")  # of requantisations, see ``deeploy.operators.staircase``; upper: wide, by words
+
+
+def form(call: Call, target: Target) -> str:
+    """The form in which cores requantise in the instance of a kernel that a call needs; empty where they do not."""
+    last = call.parts[-1]
+    found = words(last) if not target.engine(last.kernel.engine).accelerator else frozenset[str]()
+    return next((name for name in FORMS if name in found), "")
+
+
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs."""
     return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)

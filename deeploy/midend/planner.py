@@ -82,7 +82,7 @@ class Planner:
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
-            program = offered(program, lambda call: self._tiler(call, program), lambda call: _kind(call, program))
+            program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program))
         self.program = program
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
@@ -227,7 +227,7 @@ class Planner:
     def _candidates(self, call: Call, number: int, distances: Mapping[str, int]) -> list[Candidate]:
         """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
-        wanted = (_kind(call, self.program), number, tuple(distances.values()))
+        wanted = (kind(call, self.program), number, tuple(distances.values()))
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
             found = tiler.candidates({name: reach.index(distance) for name, distance in distances.items()}, self.depths)
@@ -236,7 +236,7 @@ class Planner:
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
         """What tiles a call; equal calls share it."""
-        key = _kind(call, program)
+        key = kind(call, program)
         if key not in self._tilers:
             self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores)
         return self._tilers[key]
@@ -289,7 +289,7 @@ class Planner:
             (
                 tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
                 *(
-                    (_kind(call, self.program), tuple(None if name is None else distances[name] for name in names))
+                    (kind(call, self.program), tuple(None if name is None else distances[name] for name in names))
                     for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
                 ),
             )
@@ -444,7 +444,7 @@ def _tightened(problem: Problem, distance: int, needed: int) -> Problem:
     return replace(problem, capacities=capacities)
 
 
-def _kind(call: Call, program: Program) -> tuple[object, ...]:
+def kind(call: Call, program: Program) -> tuple[object, ...]:
     """What two calls have in common when they have the same candidates."""
     operands = tuple(
         (name, operand.access, program.buffers[operand.buffer].dtype, program.buffers[operand.buffer].role is Role.CONSTANT)

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deeploy.documents import Contents, Document
+from deeploy.graph.kernel import Kernel
+from deeploy.midend.bind import mismatch
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.candidate import Candidate, with_early
+from deeploy.midend.cost import form
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import levels_of
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role, ahead
+from deeploy.midend.rooms import Rooms
 from deeploy.midend.tiling import Stream
 from deeploy.schedule import build
 
@@ -44,23 +48,13 @@ class _Overview:
     """What lies in every memory in every step, and when every buffer is used: put together once for all calls."""
 
     def __init__(self, plan: Plan) -> None:
-        steps = len(plan.program.calls)
         self.text = [str(layer) for layer in build(plan).layers]
-        self.alive: dict[str, list[list[Placement]]] = {level: [[] for _ in range(steps)] for level in plan.memory}
-        for placement in plan.placements:
-            for step in range(max(0, placement.first), min(placement.last, steps - 1) + 1):
-                self.alive[placement.level][step].append(placement)
-        self.taken = {level: [sum(p.size for p in inside) for inside in self.alive[level]] for level in self.alive}
+        self.rooms = Rooms(plan)
         self.codes = [code_of(call, plan.target) for call in plan.program.calls] if plan.target.timing is not None else []
         self.uses: dict[str, tuple[int, int]] = {}
         for step, call in enumerate(plan.program.calls):
             for operand in call.operands.values():
                 self.uses[operand.buffer] = (self.uses.get(operand.buffer, (step, step))[0], step)
-        self.own: dict[str, list[Placement]] = {}
-        scratch = {name: call.name for call in plan.program.calls for name in call.scratch.values()}
-        for placement in plan.placements:
-            name = placement.buffers[0]
-            self.own.setdefault(scratch.get(name, name.rsplit(".", 1)[0] if "." in name else ""), []).append(placement)
 
 
 class _Explanation:
@@ -105,9 +99,6 @@ class _Explanation:
     def engine(self) -> str:
         """Who computes, and what the best tiling of every other kernel would cost."""
         target, call = self.plan.target, self.call
-        able = list(dict.fromkeys(k.engine for k in target.kernels if k.op == call.node.op))
-        others = [name for name in able if name not in {variant.kernel.engine for variant in self.variants}]
-        only = f"; {', '.join(others)} could run other forms of {call.node.op}" if others else ""
         dim = self.chosen.tiling.core_dim
         team = (
             f"{min(self.plan.machine.cores, target.engine(call.kernel.engine).cores)} cores share {dim}"
@@ -115,10 +106,30 @@ class _Explanation:
             else "one core does the work"
         )
         compared = [f" {self.by(best)}: {self.verdict(best)}." for best in self.rivals()]
-        why = "" if compared else ", the only kernel that fits the node"
+        fitting = [kernel for kernel in target.kernels if kernel.op == call.node.op and not mismatch(kernel, call.node)]
+        why = "" if compared else ", the only kernel that fits the node" if len(fitting) < 2 else ", as no other kernel is ever faster here"
         if call.kernel.generator:
             why = f", whole, in C from {call.kernel.generator} (--fallback): no kernel of the target has this operator"
-        return f"Engine: {call.kernel.engine}, by {call.kernel.name}{why}{only}; {team}.{''.join(compared)}"
+        kernel = f"{call.kernel.name} {form(call, target)}".rstrip()
+        return f"Engine: {call.kernel.engine}, by {kernel}{why}; {team}.{''.join(compared)}{self.refusals(fitting)}"
+
+    def refusals(self, fitting: Sequence[Kernel]) -> str:
+        """Why each of the other engines with kernels for the operator does not run it; ``fitting`` are the kernels that could."""
+        target, node = self.plan.target, self.call.node
+        shown = {variant.kernel.engine for variant in self.variants}
+        others: dict[str, list[Kernel]] = {}
+        for kernel in target.kernels:
+            if kernel.op == node.op and kernel.engine not in shown:
+                others.setdefault(kernel.engine, []).append(kernel)
+        found = []
+        for engine, kernels in others.items():
+            if any(kernel in fitting for kernel in kernels):
+                is_left_out = self.plan.machine.engines and engine not in self.plan.machine.engines
+                found.append(f" --engines leaves {engine} out." if is_left_out else f" {engine} cannot work on it where its tensors lie.")
+            else:
+                needs = min((mismatch(kernel, node) for kernel in kernels), key=len)
+                found.append(f" {engine} cannot run it: it would need {'; '.join(needs)}.")
+        return "".join(found)
 
     def rivals(self) -> list[Candidate]:
         """The fastest candidate of every other kernel that can run the call."""
@@ -139,7 +150,9 @@ class _Explanation:
         best = min(alike, key=self.cycles, default=self.plain)
         what = f"Tile: {_loops(self.chosen)}, {'two buffers' if self.chosen.is_double else 'one buffer'}"
         if self.cycles(best) >= self.cycles(self.plain):
-            return f"{what}. No other tiling with these residences is faster: memory does not limit this layer."
+            if min(map(self.cycles, self.offered)) >= self.cycles(self.plain):
+                return f"{what}. No candidate is faster: more memory would not help this layer."
+            return f"{what}. No other tiling with these residences is faster."
         lack = self.lack(best)
         if lack is None:
             less = spaced(self.cycles(self.plain) - self.cycles(best))
@@ -151,7 +164,7 @@ class _Explanation:
         others = [c for c in self.offered if c.variant == self.chosen.variant and c.distances != self.chosen.distances]
         best = min(others, key=self.cycles, default=self.plain)
         if self.cycles(best) >= self.cycles(self.plain):
-            return f"Residence: {self.sources(self.plain)}. No other is faster for this call."
+            return f"Residence: {self.sources(self.plain)}. This kernel is not faster with any other."
         return f"Residence: {self.sources(self.plain)}. With {self.sources(best)}: {self.verdict(best)}."
 
     def time(self) -> str:
@@ -163,13 +176,17 @@ class _Explanation:
         waits = {f"{reason} over {path}": n for path, found in entry["stalls"].items() for reason, n in found.items()}
         parts = [f"{100 * n / total:.1f} % {words}" for words, n in shares.items()]
         parts += [f"{100 * n / total:.1f} % waiting for {words}" for words, n in sorted(waits.items(), key=lambda w: -w[1])]
-        return f"Time: {spaced(entry['cycles'])} cycles, bound by {entry['bound']}: {', '.join(parts)}."
+        counted = self.cycles(self.plain)
+        formula = (
+            f" (the planner's formula, by which candidates are compared: {spaced(counted)})" if counted != round(entry["cycles"]) else ""
+        )
+        return f"Time: {spaced(entry['cycles'])} cycles{formula}, bound by {entry['bound']}: {', '.join(parts)}."
 
     def neighbours(self) -> str:
         """The largest buffers that share the engine's memory with the call."""
         level = self.levels[0]
         own = set(self.own())
-        inside = [p for p in self.overview.alive[level][self.step] if p not in own]
+        inside = [p for p in self.overview.rooms.alive[level][self.step] if p not in own]
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
@@ -178,14 +195,11 @@ class _Explanation:
 
     def own(self) -> list[Placement]:
         """This call's windows and scratch."""
-        return self.overview.own.get(self.call.name, [])
+        return self.overview.rooms.own.get(self.call.name, [])
 
     def free(self, distance: int, step: int) -> int:
         """Bytes of a memory that are not taken in a step by anything but this call's windows and scratch."""
-        level = self.levels[distance]
-        use = self.plan.memory[level]
-        own = sum(p.size for p in self.own() if p.level == level and p.first <= step <= p.last)
-        return (use.capacity or 2**40) - use.constants - self.overview.taken[level][step] + own
+        return self.overview.rooms.free(self.levels[distance], step, self.call.name)
 
     def life(self, buffer: str) -> tuple[int, int, int]:
         """First and last step in which a buffer is needed, and its bytes."""

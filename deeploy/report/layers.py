@@ -5,27 +5,38 @@ from __future__ import annotations
 from deeploy.documents import Document
 from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
 from deeploy.report.sections import share_class, share_names
+from deeploy.report.text import instance, of_peak
+
+REQUANTISED = {
+    "narrow": "in 32 bits",
+    "split": "by two products of 32 bits",
+    "high": "by the upper half of a product of 64 bits",
+    "upper": "in 64 bits",
+    "wide": "in 64 bits",
+}
 
 _HEADS = {
     "#": "position in the schedule",
     "layer": "the node it comes from",
     "operator": "",
+    "kernel": "the C that computes it, and how its cores requantise",
     "engine": "what runs it",
     "tiles": "how many parts it is computed in",
     "MAC": "multiply-accumulates",
     "cycles": "from its begin to its end",
     "share": "of the inference, and what it is spent on",
     "MAC/cycle": "",
+    "of peak": "share of the most multiply-accumulates that the engine reaches in a cycle",
     "bound by": "what is busiest on its behalf",
     "bytes moved": "on all paths",
 }
-_NUMBERS = {"#", "tiles", "MAC", "cycles", "MAC/cycle", "bytes moved"}
+_NUMBERS = {"#", "tiles", "MAC", "cycles", "MAC/cycle", "of peak", "bytes moved"}
 
 
 def layers(entry: Document) -> str:
     """The section with one row per call."""
     is_timed = entry["cycles"] is not None
-    timed = {"cycles", "share", "MAC/cycle", "bound by", "bytes moved"}
+    timed = {"cycles", "share", "MAC/cycle", "of peak", "bound by", "bytes moved"}
     heads = {head: about for head, about in _HEADS.items() if is_timed or head not in timed}
     rows = [_row(entry, step, call, is_timed) for step, call in enumerate(entry["calls"])]
     shown = table([_head(head, about) for head, about in heads.items()], rows, f"layers-{entry['name']}", "layers wide")
@@ -44,7 +55,8 @@ def _row(entry: Document, step: int, call: Document, is_timed: bool) -> str:
     cells = [
         tag("td", str(step), class_="n", data_v=step),
         tag("td", name(call["node"], 48), title=name(call["node"], 200)),
-        tag("td", name(call["op"], 24), tag("small", " fallback") if call.get("generator") else "", title=text(_kernel(call))),
+        tag("td", name(call["op"], 24), tag("small", " fallback") if call.get("generator") else ""),
+        tag("td", text(instance(call)), title=_kernel(call), class_="kernel"),
         tag("td", text(call["engine"])),
         tiles,
         tag("td", number(call["macs"]), class_="n", data_v=call["macs"]),
@@ -55,14 +67,17 @@ def _row(entry: Document, step: int, call: Document, is_timed: bool) -> str:
 
 
 def _kernel(call: Document) -> str:
-    """The kernel of a call, and who wrote it where a program did."""
-    return f"{call['kernel']}, C from {call['generator']}" if call.get("generator") else str(call["kernel"])
+    """Where the C of a call comes from, and how it requantises, in words."""
+    form = REQUANTISED.get(call["form"], "")
+    made = f"C from {call['generator']}" if call.get("generator") else f"kernels/{call['source']}"
+    return f"{made}{f'; requantises {form}' if form else ''}"
 
 
 def _timed(entry: Document, call: Document) -> list[str]:
     cycles = call["cycles"]
     moved = sum(t["in"] + t["out"] for t in call["traffic"].values())
     rate = call["macs"] / cycles if cycles else 0.0
+    peak = entry["machine"]["peaks"].get(call["engine"], 0)
     waits = {path: sum(reasons.values()) for path, reasons in call["stalls"].items()}
     parts = {"compute": call["compute"], "overhead": call["overhead"], "issue": call["issue"], **waits}
     words = share_names(entry)
@@ -76,6 +91,7 @@ def _timed(entry: Document, call: Document) -> list[str]:
         tag("td", number(cycles), class_="n", data_v=cycles),
         tag("td", tag("div", *bar, class_="mini"), tag("small", percent(cycles, entry["cycles"])), class_="share", data_v=cycles),
         tag("td", number(rate, 2) if call["macs"] else DASH, class_="n", data_v=f"{rate:.6f}"),
+        tag("td", of_peak(entry, call).replace("-", DASH), class_="n", data_v=f"{rate / peak if peak else 0:.6f}"),
         tag("td", tag("span", text(call["bound"]), class_=f"bound {share_class(call['bound'])}")),
         tag("td", number(moved), class_="n", data_v=moved),
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
+from deeploy.report.advice import advice
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
 from deeploy.report.memory_map import memory_map
@@ -79,14 +80,15 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
 
 def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
-    parts = [sections.heading(entry), sections.headline(entry), sections.spent(entry)]
+    parts = [sections.heading(entry), advice(explanation.get("advice") if explanation is not None else None)]
+    parts += [sections.headline(entry), sections.spent(entry)]
     parts += [_timeline(entry), layers(entry), _memory(entry), sections.arrangements(entry), sections.bounds(entry)]
     parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))
     if explanation is not None:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
-        parts.append(data(f"explain-data-{entry['name']}", {**explanation, "calls": calls}))
+        parts.append(data(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
 
 

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from deeploy.documents import Document
 from deeploy.errors import shorten
-from deeploy.report.text import number, table
+from deeploy.report import advice
+from deeploy.report.text import instance, number, of_peak, table
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
 _SLOWEST = 20
 
 
-def report(entry: Document) -> str:
-    """The essentials of one network; ``entry`` is its part of ``deploy.json``."""
+def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
+    """The essentials of one network; ``entry`` is its part of ``deploy.json``, ``advised`` what would help."""
     macs = sum(call["macs"] for call in entry["calls"])
     lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
     if entry["cycles"] is not None:
-        lines += _time(entry, macs)
+        lines += [*_time(entry, macs), "", *advice.lines(advised)]
     lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
     lines += [*_layers(entry), ""]
     lines += [_arrangements(entry), ""] if "arrangements" in entry else []
@@ -91,10 +92,10 @@ def _layers(entry: Document) -> list[str]:
     """A row per layer, or for the slowest of many."""
     calls: Sequence[Document] = entry["calls"]
     if entry["cycles"] is None:
-        rows = [(shorten(c["node"], 40), _operator(c), c["kernel"], c["engine"], number(c["macs"])) for c in calls]
+        rows = [(shorten(c["node"], 40), _operator(c), instance(c), c["engine"], number(c["macs"])) for c in calls]
         return [table(("layer", "operator", "kernel", "engine", "MAC"), rows)]
     shown = calls if len(calls) <= _MOST_LAYERS else sorted(calls, key=lambda c: -int(c["cycles"]))[:_SLOWEST]
-    heads = ("layer", "operator", "engine", "tiles", "MAC", "cycles", "share", "MAC/cycle", "bound by")
+    heads = ("layer", "operator", "kernel", "engine", "tiles", "MAC", "cycles", "share", "MAC/cycle", "of peak", "bound by")
     lines = [table(heads, [_layer(entry, call) for call in shown])]
     if len(shown) < len(calls):
         rest = sum(c["cycles"] for c in calls) - sum(c["cycles"] for c in shown)
@@ -111,8 +112,8 @@ def _layer(entry: Document, call: Document) -> tuple[str, ...]:
     rate = f"{call['macs'] / call['cycles']:.2f}" if call["macs"] and call["cycles"] else "-"
     tiles = f"{number(call['tiles'])}{' x2' if call['is_double'] else '   '}"
     share = _share(call["cycles"], entry["cycles"])
-    names = (shorten(call["node"], 40), _operator(call), call["engine"])
-    return (*names, tiles, number(call["macs"]), number(call["cycles"]), share, rate, call["bound"])
+    names = (shorten(call["node"], 40), _operator(call), instance(call), call["engine"])
+    return (*names, tiles, number(call["macs"]), number(call["cycles"]), share, rate, of_peak(entry, call), call["bound"])
 
 
 def _picture(entry: Document) -> list[str]:

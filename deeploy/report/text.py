@@ -34,6 +34,17 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}".replace(",", " ")
 
 
+def instance(call: Document) -> str:
+    """The kernel of a call, and the form in which cores requantise in it."""
+    return f"{call['kernel']} {call['form']}".rstrip()
+
+
+def of_peak(entry: Document, call: Document) -> str:
+    """The share of what its engine could multiply and accumulate at most that a call reaches."""
+    peak = entry["machine"]["peaks"].get(call["engine"]) if entry["machine"] is not None else None
+    return f"{100 * call['macs'] / call['cycles'] / peak:.1f} %" if peak and call["macs"] and call["cycles"] else "-"
+
+
 def summary(manifest: Document, folder: Path) -> str:
     """A few lines after a compilation."""
     lines = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
+from deeploy.report import advice
 from deeploy.report.text import number, table
 from deeploy.schemas import KINDS, REASONS
 
@@ -39,7 +40,10 @@ def find(project: Path, entry: Document, name: str) -> list[Contents]:
     if reasons is None or len(reasons["calls"]) != len(calls):
         raise UsageError(f"{shorten(str(project / REASONS), 160)} does not explain network {entry['name']}", KINDS[REASONS].remedy)
     head = {"steps": len(calls), "levels": reasons["levels"]}
-    return [{**head, "step": step, **reasons["calls"][step]} for step in steps]
+    return [
+        {**head, "step": step, **reasons["calls"][step], "advice": advice.of_layer(reasons.get("advice", []), calls[step]["name"])}
+        for step in steps
+    ]
 
 
 def describe(found: Document) -> str:
@@ -47,7 +51,7 @@ def describe(found: Document) -> str:
     lines = [f"{shorten(found['node'])} ({shorten(found['op'])}), step {found['step']} of {found['steps']}, in C {found['name']}", ""]
     lines += [f"  {shorten(reason, 400)}" for reason in found["reasons"]]
     rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in found["operands"]]
-    lines += ["", _indented(table(("operand", "tensor", "where"), rows))]
+    lines += [*advice.layer_lines(found["advice"]), "", _indented(table(("operand", "tensor", "where"), rows))]
     if not found["candidates"]:
         return "\n".join(lines)
     levels = [(place, level) for place, level in enumerate(found["levels"]) if any(c["bytes"][place] for c in found["candidates"])]
@@ -107,4 +111,13 @@ def _flat(entry: Document, step: int) -> Contents:
         )
     reasons = [f"Engine: {call['engine']}, by {call['kernel']}{why}.", tile]
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
-    return {**head, "op": call["op"], "considered": 1, "reasons": reasons, "operands": operands, "candidates": [], "schedule": ""}
+    return {
+        **head,
+        "op": call["op"],
+        "considered": 1,
+        "reasons": reasons,
+        "operands": operands,
+        "candidates": [],
+        "schedule": "",
+        "advice": [],
+    }

@@ -58,10 +58,11 @@ def test_a_row_per_layer(project: dict[str, Any], page: Document) -> None:
     assert len(rows) == len(calls) > 4
     for row, call in zip(rows, calls, strict=True):
         cells = [cell.text for cell in row.all("td")]
-        assert cells[3] == call["engine"] and cells[4].split()[0] == str(call["tiles"])
-        assert cells[5:7] == [spaced(call["macs"]), spaced(call["cycles"])]
-        assert cells[9] == call["bound"]
-        assert cells[8] == (f"{call['macs'] / call['cycles']:.2f}" if call["macs"] else "\u2013")
+        assert cells[3] == f"{call['kernel']} {call['form']}".strip()
+        assert cells[4] == call["engine"] and cells[5].split()[0] == str(call["tiles"])
+        assert cells[6:8] == [spaced(call["macs"]), spaced(call["cycles"])]
+        assert cells[11] == call["bound"]
+        assert cells[9] == (f"{call['macs'] / call['cycles']:.2f}" if call["macs"] else "\u2013")
 
 
 def test_a_rectangle_per_buffer_with_name_size_and_steps(project: dict[str, Any], page: Document) -> None:
@@ -142,7 +143,7 @@ def test_the_theme_can_be_changed(project: dict[str, Any], tmp_path: Path) -> No
 
 
 def test_a_heading_sorts(project: dict[str, Any], tmp_path: Path) -> None:
-    document = shown(project["page"], tmp_path, "for (const _ of [1, 2]) document.querySelectorAll('.layers th')[6].click();")
+    document = shown(project["page"], tmp_path, "for (const _ of [1, 2]) document.querySelectorAll('.layers th')[7].click();")
     rows = document.find("table", "id", "layers-network")[0].all("tr", "data-step")
     steps = [int(row.attributes["data-step"]) for row in rows]
     cycles = [call["cycles"] for call in project["manifest"]["calls"]]
@@ -208,6 +209,7 @@ def test_a_flat_target_has_memory_and_layers_but_no_time(tmp_path: Path) -> None
         "#",
         "layer",
         "operator",
+        "kernel",
         "engine",
         "tiles",
         "MAC",

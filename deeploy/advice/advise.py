@@ -1,0 +1,299 @@
+"""The list of what would help a network, ranked by the cycles that it saves: every entry is the answer to a query about its plan.
+
+A change that saves less than a hundredth of the cycles is left out, and so is one that no query can answer for. Gains do not add up:
+two changes may help the same layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_graphsurgeon as gs
+
+from deeploy.advice.changes import powers_of_two, symmetric_weights
+from deeploy.advice.costs import Better, Costs
+from deeploy.documents import Contents, Document
+from deeploy.frontend.io import strip_quantisation
+from deeploy.graph.target import Target
+from deeploy.midend.assemble import assemble
+from deeploy.midend.cost import form
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.plan import Machine, Plan
+from deeploy.midend.program import Call, Program, State
+from deeploy.operators.requantise import fused
+
+LEAST = 0.01  # of all cycles: what an entry has to save
+SIZES = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of a memory, as multiples of what the plan may use
+ENOUGH = 0.9  # of the gain that the largest memory has
+_QUERY = "the costs of these layers, with tensors in the memories that the plan has them in"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A compiled network: what queries are about.
+
+    Attributes:
+        graph: as it was lowered, before kernels were chosen.
+        entry: its part of ``deploy.json``.
+        is_exact: whether engines requantise exactly (``--requantise exact``).
+        is_dialect: whether the model is in the integer dialect, which rounds half up.
+    """
+
+    plan: Plan
+    graph: gs.Graph
+    entry: Document
+    is_exact: bool
+    is_dialect: bool
+
+    @property
+    def target(self) -> Target:
+        return self.plan.target
+
+    def program(self, graph: gs.Graph | None = None, machine: Machine | None = None) -> Program:
+        """The program of a graph, by the kernels of a machine; of the network's own where none are given."""
+        kernels = kernels_of(self.target, machine or self.plan.machine)
+        return assemble(self.plan.program.name, self.graph if graph is None else graph, *kernels)
+
+
+def advise(subject: Subject) -> list[Contents]:
+    """The changes that would save cycles, the best first; none where nothing is known of a target's cycles."""
+    if subject.plan.prediction is None or not subject.entry["cycles"] or subject.target.is_flat:
+        return []
+    costs = Costs(subject.plan)
+    found: list[Contents] = []
+    for query in (_memory, _scales, _requantisers, _weights, _engines, _cores, _buffering, _edges):
+        found += query(subject, costs)
+    return sorted((entry for entry in found if entry["share"] >= LEAST), key=lambda entry: -int(entry["gain"]))
+
+
+def _entry(
+    subject: Subject,
+    kind: str,
+    title: str,
+    why: str,
+    options: Sequence[str],
+    layers: Sequence[Contents],
+    how: str = _QUERY,
+    less: int = 0,
+) -> Contents:
+    """An entry; ``less`` cycles of what its layers gain are spent elsewhere."""
+    gain = max(0, min(sum(int(layer["gain"]) for layer in layers), int(subject.entry["cycles"])) - less)
+    ranked = sorted(layers, key=lambda layer: -int(layer["gain"]))
+    share = gain / max(1, int(subject.entry["cycles"]))
+    return {
+        "kind": kind,
+        "title": title,
+        "why": why,
+        "how": f"Predicted from {how}.",
+        "options": list(options),
+        "gain": gain,
+        "share": share,
+        "layers": ranked,
+    }
+
+
+def _layer(subject: Subject, step: int, gain: int, text: str) -> Contents:
+    call = subject.plan.program.calls[step]
+    return {"name": call.name, "node": call.node.name, "gain": gain, "text": text}
+
+
+def _layers(subject: Subject, found: Iterable[Better], words: Callable[[Better], str] | None = None) -> list[Contents]:
+    described = words or (lambda better: f"by {instance(better.call, subject.target)}")
+    return [_layer(subject, better.step, better.gain, described(better)) for better in found]
+
+
+def instance(call: Call, target: Target) -> str:
+    """The kernel of a call with the form in which it requantises, and its engine."""
+    return f"{' '.join(filter(None, (call.kernel.name, form(call, target))))} on {call.kernel.engine}"
+
+
+def _counted(count: int, words: str = "layer") -> str:
+    return f"{count} {words}{'s' * (count != 1)}"
+
+
+# ---- the machine
+
+
+def _memory(subject: Subject, costs: Costs) -> list[Contents]:
+    """More of the memory of the engines, up to what the target has: as much as gives nearly all of the gain."""
+    plan, level = subject.plan, costs.levels[0]
+    most, now = machine_of(subject.target, Options()).capacities[level], plan.machine.capacities[level]
+    if most <= now or all(min(c.cycles for c in offered) >= own.cycles for offered, own in zip(plan.offered, plan.calls, strict=True)):
+        return []
+    machine, program = replace(plan.machine, capacities={**plan.machine.capacities, level: most}), subject.program()
+    offers = [(near, costs.loads(level, near), _ways(costs, program, machine, near)) for near in (False, True)]
+    sizes = sorted({min(most, int(now * size) // 1024 * 1024) for size in SIZES} | {most})
+    found: list[tuple[int, list[tuple[Better, int]]]] = []
+    for size in (size for size in sizes if size > now):
+        choices = [_within(costs, size, loads, ways, level) for _, loads, ways in offers]
+        found.append((size, max(choices, key=lambda rows: sum(better.gain for better, _ in rows))))
+    gains = [sum(better.gain for better, _ in rows) for _, rows in found]
+    best = max(gains, default=0)
+    size, rows = next(((size, rows) for (size, rows), gain in zip(found, gains, strict=True) if gain >= ENOUGH * best), (0, []))
+    if not rows:
+        return []
+    option = f"--{level.lower()}" if level in ("L1", "L2") else "--memory"
+    value = str(size) if level in ("L1", "L2") else f"{level}={size}"
+    layers = [
+        _layer(subject, better.step, better.gain, f"by {instance(better.call, subject.target)}, {lack} bytes more of {level} than are free")
+        for better, lack in rows
+    ]
+    why = f"{_counted(len(layers))} would run faster with more {level}: the plan may use {now} bytes, {subject.target.name} has {most}"
+    return [_entry(subject, "memory", f"{option} {value}", why, (option, value), layers)]
+
+
+def _ways(costs: Costs, program: Program, machine: Machine, near: bool) -> dict[int, list[Better]]:
+    """What every call could be with more memory, the fastest first."""
+    own = {call.name: number for number, call in enumerate(program.calls)}
+    found = {}
+    for name, step in costs.steps.items():
+        now = costs.plan.calls[step].cycles
+        ways = [
+            Better(step, variant, candidate, now - candidate.cycles)
+            for variant in (program.variants(own[name]) if name in own else ())
+            for candidate in costs.candidates(step, variant, program, machine, near)
+        ]
+        found[step] = sorted(ways, key=lambda way: -way.gain)
+    return found
+
+
+def _within(costs: Costs, size: int, loads: Mapping[int, int], ways: dict[int, list[Better]], level: str) -> list[tuple[Better, int]]:
+    """The faster ways in a memory of some bytes, and how many bytes more each needs than are free now; none where tensors do not fit."""
+    found = []
+    for step, offers in ways.items():
+        room = size - loads[step]
+        best = next((way for way in offers if way.candidate.bytes[costs.reach(way.call).index(level)] <= room), None)
+        if best is None:
+            return []
+        if best.gain > 0:
+            need = best.candidate.bytes[costs.reach(best.call).index(level)]
+            lack = need - costs.rooms.free(level, step, costs.plan.program.calls[step].name)
+            found.append((best, max(0, lack)))
+    return found
+
+
+def _engines(subject: Subject, costs: Costs) -> list[Contents]:
+    """The engines that ``--engines`` leaves out."""
+    every = machine_of(subject.target, Options()).engines
+    left_out = [name for name in every if name not in subject.plan.machine.engines]
+    if not left_out:
+        return []
+    machine = replace(subject.plan.machine, engines=every)
+    found = costs.better(subject.program(machine=machine), machine, lambda call: call.kernel.engine in left_out)
+    why = f"{_counted(len(found))} would run faster on {' and '.join(left_out)}, which --engines leaves out"
+    return [_entry(subject, "engines", "Leave --engines out", why, (), _layers(subject, found))]
+
+
+def _cores(subject: Subject, costs: Costs) -> list[Contents]:
+    """The cores that ``--cores`` leaves out."""
+    most = machine_of(subject.target, Options()).cores
+    if subject.plan.machine.cores >= most:
+        return []
+    found = costs.better(subject.program(), replace(subject.plan.machine, cores=most))
+    why = f"{_counted(len(found))} would run faster on {most} cores instead of {subject.plan.machine.cores}"
+    return [_entry(subject, "cores", f"--cores {most}", why, ("--cores", str(most)), _layers(subject, found))]
+
+
+def _buffering(subject: Subject, costs: Costs) -> list[Contents]:
+    """Both kinds of buffering, where ``--buffering`` allows one."""
+    if subject.plan.machine.buffering == "auto":
+        return []
+    found = costs.better(subject.program(), replace(subject.plan.machine, buffering="auto"))
+    why = (
+        f"{_counted(len(found))} would run faster with one or two buffers, whichever is better, instead of {subject.plan.machine.buffering}"
+    )
+    return [_entry(subject, "buffering", "--buffering auto", why, ("--buffering", "auto"), _layers(subject, found))]
+
+
+# ---- the model
+
+
+def _edges(subject: Subject, costs: Costs) -> list[Contents]:
+    """Integer inputs and outputs instead of floats that the network converts itself; what has to be copied then is counted."""
+    graph = subject.graph.copy()
+    if not strip_quantisation(graph, {state.past for state in _states(subject)} | {state.present for state in _states(subject)}):
+        return []
+    program = subject.program(graph)
+    kept = {call.name for call in program.calls}
+    layers = [
+        _layer(subject, step, int(subject.entry["calls"][step]["cycles"]), "is left out")
+        for step, call in enumerate(subject.plan.program.calls)
+        if call.name not in kept
+    ]
+    old = {call.name for call in subject.plan.program.calls}
+    added = sum(costs.alone(call, program, subject.plan.machine) for call in program.calls if call.name not in old)
+    why = f"{_counted(len(layers))} convert floats at the network's inputs and outputs; an application that has integers needs none of them"
+    how = f"the cycles of these layers, less {added} cycles for copies that are needed instead" if added else "the cycles of these layers"
+    return [_entry(subject, "quantised-io", "--quantised-io", why, ("--quantised-io",), layers, how, added)] if layers else []
+
+
+def _states(subject: Subject) -> Sequence[State]:
+    growth = subject.plan.program.growth
+    return growth.states if growth is not None else ()
+
+
+def _slow(subject: Subject) -> list[int]:
+    """The steps of calls that requantise in more than 32 bits, or in cores behind an accelerator."""
+    calls = subject.plan.program.calls
+    return [step for step, call in enumerate(calls) if _is_slow(call, subject.target)]
+
+
+def _scales(subject: Subject, costs: Costs) -> list[Contents]:
+    """Multipliers that are powers of two: cores requantise in 32 bits. Only where ties are rounded up, as the integer dialect does."""
+    calls, graph = subject.plan.program.calls, subject.graph.copy()
+    slow = _slow(subject) if subject.is_dialect else []
+    names = powers_of_two(graph) if slow else set()
+    steps = [step for step in slow if calls[step].node.name in names]
+    if not steps:
+        return []
+    found = costs.better(subject.program(graph), subject.plan.machine, steps=steps)
+    told = _forms((calls[better.step] for better in found), subject.target)
+    why = f"{_counted(len(found))} of {len(calls)} requantise {told}; with scales of 2^n, 32 bits are enough"
+    title = "Requantise with multipliers that are powers of two (scales of 2^n)"
+    return [_entry(subject, "scales", title, why, (), _layers(subject, found))]
+
+
+def _requantisers(subject: Subject, costs: Costs) -> list[Contents]:
+    """Constants that an accelerator requantises with itself: it costs what such constants do, whatever they are."""
+    calls, engines = subject.plan.program.calls, subject.target.engines
+    able = {engine.name for engine in engines if engine.requantiser is not None and engine.name in subject.plan.machine.engines}
+    steps = [step for step in _slow(subject) if fused(calls[step].node) is not None] if able and subject.is_exact else []
+    if not steps:
+        return []
+    graph = subject.graph.copy()
+    powers_of_two(graph)
+    program = subject.program(graph)
+    found = costs.better(program, subject.plan.machine, lambda call: call.kernel.engine in able and call.kernel.second is None, steps)
+    why = (
+        f"{_counted(len(found))} would be requantised by {' and '.join(sorted(able))} instead of cores; results differ by one step at most"
+    )
+    return [_entry(subject, "requantise", "--requantise engine", why, ("--requantise", "engine"), _layers(subject, found))]
+
+
+def _is_slow(call: Call, target: Target) -> bool:
+    """Whether a call requantises in more than 32 bits, or in cores behind an accelerator."""
+    stages = call.node.epilogue
+    return "requantise" in stages and (call.kernel.second is not None or form(call, target) not in ("", "narrow"))
+
+
+def _forms(calls: Iterable[Call], target: Target) -> str:
+    """How calls requantise, in words."""
+    found = []
+    for call in calls:
+        text = "in 64 bits" if form(call, target) in ("wide", "upper") else "in halves of 32 bits"
+        found.append("by cores what an engine has summed up" if call.kernel.second is not None else text)
+    return " or ".join(dict.fromkeys(found))
+
+
+def _weights(subject: Subject, costs: Costs) -> list[Contents]:
+    """Weights without zero points, as int8: what SIMD instructions and accelerators multiply."""
+    graph = subject.graph.copy()
+    names = symmetric_weights(graph)
+    steps = [step for step, call in enumerate(subject.plan.program.calls) if call.node.name in names]
+    if not steps:
+        return []
+    found = costs.better(subject.program(graph), subject.plan.machine, steps=steps)
+    engines = " and ".join(dict.fromkeys(better.call.kernel.engine for better in found))
+    why = f"{_counted(len(found))} would run by faster kernels on {engines}, which want int8 weights without zero points"
+    return [_entry(subject, "weights", "Quantise weights symmetrically (zero point 0, int8)", why, (), _layers(subject, found))]

@@ -1,0 +1,79 @@
+"""What would help a network, as ``explain.json`` has it: on a page, in a terminal, and for one layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deeploy.documents import Contents, Document, read_document
+from deeploy.errors import shorten
+from deeploy.report.markup import MINUS, THIN, name, number, section, tag, text
+from deeploy.report.text import number as plain
+from deeploy.schemas import REASONS
+
+_LAYERS = 3  # that an entry names in a terminal
+_NONE = "No change that is known here would save a hundredth of the cycles."
+_NOTE = "Each gain is predicted from the plan, for one change alone: gains do not add up."
+
+
+def read(project: Path) -> Mapping[str, Sequence[Document]]:
+    """The advice of every network of a project; none where nothing is known of cycles."""
+    if not (project / REASONS).is_file():
+        return {}
+    networks = read_document(project / REASONS, REASONS)["networks"]
+    return {name: found["advice"] for name, found in networks.items() if "advice" in found}
+
+
+def lines(found: Sequence[Document] | None) -> list[str]:
+    """The ranked list for a terminal; nothing where there was nothing to predict from."""
+    if found is None:
+        return []
+    if not found:
+        return ["what would help: " + _NONE[0].lower() + _NONE[1:]]
+    rows = ["what would help, each change alone (predicted):"]
+    for place, entry in enumerate(found, 1):
+        rows.append(f"  {place}. {entry['title']}: -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)")
+        rows.append(f"     {entry['why']}.")
+        shown = [f"{shorten(layer['node'], 32)} (-{plain(layer['gain'])}, {layer['text']})" for layer in entry["layers"][:_LAYERS]]
+        more = len(entry["layers"]) - len(shown)
+        rows.append(f"     {'; '.join(shown)}{f'; and {more} more' if more else ''}")
+    return rows
+
+
+def of_layer(found: Sequence[Document], layer: str) -> list[Contents]:
+    """The entries that would make a layer faster, with its own part of the gain; ``layer`` is its name in C."""
+    kept = ("kind", "title", "why", "options")
+    return [
+        {**{key: entry[key] for key in kept}, "gain": part["gain"], "text": part["text"]}
+        for entry in found
+        for part in entry["layers"]
+        if part["name"] == layer
+    ]
+
+
+def layer_lines(found: Sequence[Document]) -> list[str]:
+    """``of_layer`` for a terminal."""
+    shown = [f"  {entry['title']}: -{plain(entry['gain'])} cycles ({entry['text']})" for entry in found]
+    return ["", "  what would help this layer (predicted, each change alone):", *(f"  {line}" for line in shown)] if shown else []
+
+
+def advice(found: Sequence[Document] | None) -> str:
+    """The section that the page of a network opens with."""
+    if found is None:
+        return ""
+    if not found:
+        return section("What would help", tag("p", text(_NONE)))
+    return section("What would help", tag("ol", *map(_item, found), class_="advice"), note=_NOTE)
+
+
+def _item(entry: Document) -> str:
+    gain = f"{MINUS}{100 * entry['share']:.1f}{THIN}%"
+    head = (tag("b", gain, class_="gain"), tag("span", text(entry["title"]), class_="change"))
+    layers = [
+        tag("li", tag("b", name(layer["node"], 48)), f" {MINUS}{number(layer['gain'])} cycles, {text(layer['text'])}")
+        for layer in entry["layers"]
+    ]
+    more = tag(
+        "details", tag("summary", f"{len(layers)} layer{'s' * (len(layers) != 1)}, {number(entry['gain'])} cycles"), tag("ul", *layers)
+    )
+    return tag("li", *head, tag("p", f"{text(entry['why'])}. {text(entry['how'])}"), more)

@@ -1,0 +1,245 @@
+"""Advice is right: of every kind, a network is compiled with and without what is advised, and at least half of the promise is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import deeploy
+from deeploy.cli import app
+from deeploy.midend.machine import Options
+from deeploy.quantization.form import Form
+from deeploy.quantization.static import quantize
+from tests.frontend.lower.nets import Net
+
+Advice = dict[str, dict[str, Any]]  # by kind
+CLUSTER = ("cluster",)
+
+
+def float_network(folder: Path) -> tuple[Path, Path]:
+    """Three convolutions and a product; and samples."""
+    numbers = np.random.default_rng(5)
+    weights = {"w1": (32, 8, 3, 3), "w2": (32, 32, 1, 1), "w3": (32, 32, 3, 3), "v": (32, 10)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "relu1"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], "conv2"),
+        helper.make_node("Relu", ["c"], ["d"], "relu2"),
+        helper.make_node("Conv", ["d", "w3"], ["e"], "conv3", pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["e"], ["f"], "pool"),
+        helper.make_node("Flatten", ["f"], ["g"], "flatten"),
+        helper.make_node("MatMul", ["g", "v"], ["y"], "product"),
+    ]
+    arrays = [numpy_helper.from_array(numbers.normal(size=shape).astype(np.float32), name) for name, shape in weights.items()]
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s)] for n, s in (("x", [1, 8, 14, 14]), ("y", [1, 10]))]
+    graph = helper.make_graph(nodes, "g", *ends, arrays)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "float.onnx")
+    np.savez(folder / "samples.npz", x=numbers.uniform(-1, 1, size=(4, 8, 14, 14)).astype(np.float32))
+    return folder / "float.onnx", folder / "samples.npz"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The network in int8."""
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("models")
+    quantize(*float_network(folder), folder / "int8.onnx", Form())
+    return folder / "int8.onnx"
+
+
+def compiled(model: Path, **options: Any) -> tuple[float, Advice]:
+    """Predicted cycles of an inference, and the advice by its kind."""
+    own = {name: options.pop(name) for name in ("quantised_io", "requantise", "input_types", "dialect") if name in options}
+    return told(deeploy.compile(model, "siracusa", options=Options(**options), **own))
+
+
+def told(result: deeploy.Compiled) -> tuple[float, Advice]:
+    """The same of a network that is compiled."""
+    entry = json.loads(result.sources()["deploy.json"])
+    assert result.network.predicted is not None
+    return result.network.predicted.cycles, {found["kind"]: found for found in result.network.advice(entry)["advice"]}
+
+
+@pytest.fixture(scope="module")
+def usual(model: Path) -> tuple[float, Advice]:
+    return compiled(model)
+
+
+def kept(before: float, after: float, advice: dict[str, Any]) -> None:
+    """At least half of a gain that is worth mentioning was found, and the entry counts what it says."""
+    assert advice["gain"] >= 0.01 * before
+    assert before - after >= advice["gain"] / 2
+    assert advice["share"] == pytest.approx(advice["gain"] / before, rel=0.01)
+    assert advice["gain"] == min(round(before), sum(layer["gain"] for layer in advice["layers"]))
+
+
+def integer_network(folder: Path, muls: list[int]) -> Path:
+    """A convolution in the integer dialect, whose channels have these multipliers."""
+    numbers, net = np.random.default_rng(3), Net()
+    weights = net.c(numbers.integers(-100, 100, (16, 16, 3, 3)).astype(np.float32))
+    factors = np.resize(muls, (1, 16, 1, 1)).astype(np.float32)
+    sums = net.Conv(net.x(1, 16, 12, 12), weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    result = net.RequantShift(sums, net.c(factors), net.c(factors * 0 + 77), div=1 << 31, n_levels=256, signed=1)
+    path = folder / f"mul{muls[0]}.onnx"
+    onnx.save(net.model([result]), path)
+    return path
+
+
+def test_scales_of_powers_of_two(tmp_path: Path) -> None:
+    options = {"engines": CLUSTER, "input_types": {"x0": "int8"}, "dialect": "integer"}
+    before, advice = compiled(integer_network(tmp_path, [16777213, 12345679]), **options)
+    after, rest = compiled(integer_network(tmp_path, [1 << 24]), **options)
+    kept(before, after, advice["scales"])
+    assert "narrow" in advice["scales"]["layers"][0]["text"]
+    assert "scales" not in rest
+
+
+def test_requantisation_by_the_engine(model: Path, usual: tuple[float, Advice]) -> None:
+    after, rest = compiled(model, requantise="engine")
+    kept(usual[0], after, usual[1]["requantise"])
+    assert usual[1]["requantise"]["options"] == ["--requantise", "engine"]
+    assert "requantise" not in rest
+
+
+def test_integer_inputs_and_outputs(model: Path, usual: tuple[float, Advice]) -> None:
+    after, rest = compiled(model, quantised_io=True)
+    kept(usual[0], after, usual[1]["quantised-io"])
+    assert "quantised-io" not in rest
+
+
+@pytest.mark.parametrize("l1", [4000, 9000])
+def test_more_memory(model: Path, l1: int) -> None:
+    before, advice = compiled(model, capacities={"l1": l1}, engines=CLUSTER)
+    option, size = advice["memory"]["options"]
+    after, rest = compiled(model, capacities={"l1": int(size)}, engines=CLUSTER)
+    assert option == "--l1" and int(size) > l1
+    kept(before, after, advice["memory"])
+    assert any(re.search(r"[1-9]\d* bytes more of L1", layer["text"]) for layer in advice["memory"]["layers"])
+    assert rest.get("memory", {"gain": 0})["gain"] < advice["memory"]["gain"] / 2
+
+
+def test_engines_that_were_left_out(model: Path, usual: tuple[float, Advice]) -> None:
+    before, advice = compiled(model, engines=CLUSTER)
+    kept(before, usual[0], advice["engines"])
+    assert all("on npu" in layer["text"] for layer in advice["engines"]["layers"])
+    assert "engines" not in usual[1]
+
+
+def test_cores_that_were_left_out(model: Path) -> None:
+    before, advice = compiled(model, engines=CLUSTER, cores=2)
+    after, rest = compiled(model, engines=CLUSTER)
+    kept(before, after, advice["cores"])
+    assert "cores" not in rest
+
+
+def test_one_buffer_where_two_are_slower(model: Path) -> None:
+    before, advice = compiled(model, capacities={"l1": 5000}, engines=CLUSTER, buffering="double")
+    after, rest = compiled(model, capacities={"l1": 5000}, engines=CLUSTER)
+    kept(before, after, advice["buffering"])
+    assert "buffering" not in rest
+
+
+def one_convolution(folder: Path, zero_point: int) -> Path:
+    """QDQ with weights of uint8 and a zero point: what int8 holds where that is 128, and 9 bits where it is far from it."""
+    numbers = np.random.default_rng(7)
+    constants = {
+        "s": np.float32(0.02),
+        "z": np.int8(0),
+        "ws": np.float32(0.01),
+        "wz": np.uint8(zero_point),
+        "w": numbers.integers(zero_point - 100, 256 if zero_point < 128 else 228, (32, 32, 3, 3)).astype(np.uint8),
+        "so": np.float32(0.3),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
+        helper.make_node("Conv", ["d", "wd"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("QuantizeLinear", ["c", "so", "z"], ["qo"]),
+        helper.make_node("DequantizeLinear", ["qo", "so", "z"], ["y"]),
+    ]
+    arrays = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 10, 10])] for name in "xy"]
+    graph = helper.make_graph(nodes, "g", *ends, arrays)
+    path = folder / f"zero{zero_point}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("engines", [None, CLUSTER])
+def test_weights_without_zero_points(tmp_path: Path, engines: tuple[str, ...] | None) -> None:
+    before, advice = compiled(one_convolution(tmp_path, 100), engines=engines)
+    after, rest = compiled(one_convolution(tmp_path, 128), engines=engines)
+    if engines is None:  # the accelerator takes such weights as they are
+        assert "weights" not in advice and before == pytest.approx(after, rel=0.01)
+        return
+    kept(before, after, advice["weights"])
+    assert "weights" not in rest
+
+
+@pytest.fixture(scope="module")
+def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project") / "out"
+    options = Options({"l1": 9000}, engines=CLUSTER)
+    deeploy.compile(model, "siracusa", options=options).write(folder)
+    return folder
+
+
+def test_it_is_ranked_and_told_everywhere(project: Path) -> None:
+    run: Callable[..., str] = lambda *words: CliRunner().invoke(app, [*words], catch_exceptions=False).stdout  # noqa: E731
+    told = json.loads(run("report", str(project), "--json"))["advice"]
+    assert len(told) >= 2 and [found["gain"] for found in told] == sorted((found["gain"] for found in told), reverse=True)
+    text, page = run("report", str(project)), (project / "report.html").read_text()
+    for place, found in enumerate(told, 1):
+        assert f"  {place}. {found['title']}: -{100 * found['share']:.1f} %" in text
+        assert found["title"] in page
+    assert page.index("What would help") < page.index('class="cards"')
+    layer = told[0]["layers"][0]
+    assert f"{told[0]['title']}: -" in run("explain", str(project), layer["name"])
+    (explained,) = json.loads(run("explain", str(project), layer["name"], "--json"))
+    assert explained["advice"][0]["gain"] == layer["gain"] and explained["advice"][0]["kind"] == told[0]["kind"]
+
+
+def test_kernels_are_named_with_their_form_and_the_share_of_the_peak(project: Path) -> None:
+    entry = json.loads((project / "deploy.json").read_text())
+    text = CliRunner().invoke(app, ["report", str(project)]).stdout
+    peak = entry["machine"]["peaks"]["cluster"]
+    assert 4 < peak < 32  # eight cores that multiply four pairs of bytes in a cycle
+    products = [call for call in entry["calls"] if call["macs"] > 10000]
+    assert len(products) == 3
+    for call in products:
+        assert call["form"] in ("narrow", "split", "high") and call["source"].startswith("pulp/")
+        (line,) = (line for line in text.splitlines() if line.startswith(call["node"][:30]) and "MAC" not in line)
+        share = 100 * call["macs"] / call["cycles"] / peak
+        assert f" {call['kernel']} {call['form']} " in line and f" {share:.1f} % " in line
+        assert 0 < share < 100
+
+
+def test_what_explain_says_agrees_with_its_table(project: Path) -> None:
+    networks = json.loads((project / "explain.json").read_text())["networks"]
+    faster = 0
+    for call in networks["network"]["calls"]:
+        (chosen,) = [candidate for candidate in call["candidates"] if candidate["chosen"]]
+        better = [candidate for candidate in call["candidates"] if candidate["cycles"] < chosen["cycles"]]
+        faster += len(better)
+        engine, tile, residence, time = call["reasons"]
+        assert not ("No candidate is faster" in tile and better)
+        alike = [c for c in better if (c["kernel"], c["sources"]) == (chosen["kernel"], chosen["sources"])]
+        assert ("No other tiling with these residences is faster." in tile or "No candidate" in tile) == (not alike)
+        elsewhere = [c for c in better if c["kernel"] == chosen["kernel"] and c["sources"] != chosen["sources"]]
+        assert ("not faster with any other" in residence) == (not elsewhere)
+        assert f"by {chosen['kernel']}" in engine
+        others = {candidate["kernel"] for candidate in call["candidates"]} - {chosen["kernel"]}
+        assert not ("the only kernel that fits" in engine and others)
+        counted = re.search(r"compared: ([\d ]+)\)", time) or re.match(r"Time: ([\d ]+) cycles", time)
+        assert counted is not None and int(counted[1].replace(" ", "")) == chosen["cycles"]
+    assert faster > 0
