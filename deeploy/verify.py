@@ -17,6 +17,7 @@ from deeploy.documents import Contents, Document
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.project import Network, Project
 from deeploy.errors import UsageError, shorten
+from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
 from deeploy.graph.types import DType
@@ -162,7 +163,7 @@ def verify(
             notes.append(said)
             if tolerance is None:
                 compared, program, runtime = meant, network.requantisation.plan.program, "onnxruntime, the exact network"
-        session, reason = reference.session(model, entry)
+        session, reason = reference.session(in_floats(model), entry)
         if session is None:
             notes.append(f"not compared with onnxruntime: {reason}")
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from families import RNG, Family, draw, stage
 from layer import Case
 
-from deeploy.graph.nodes import BITS
+from deeploy.graph.nodes import NARROW
 from deeploy.operators.pairs import COMPARISONS
 
 # Rows that cores share: one, or fewer than there are cores.
@@ -168,7 +168,7 @@ def gathered() -> list[Case]:
 def few(case: Case) -> Case:
     """The case with a constant table of 4 bits."""
     operands = {**case.operands, "x": case.operands["x"] >> 4}
-    return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, BITS: 4})
+    return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, NARROW: ("s4",)})
 
 
 def forests() -> list[Case]:

@@ -13,7 +13,7 @@ import cases
 import numpy as np
 from layer import Case, node
 
-from deeploy.graph.nodes import BITS
+from deeploy.graph.nodes import NARROW
 from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
@@ -190,7 +190,7 @@ def few(make: Callable[..., Case]) -> Callable[..., Case]:
         operands = {
             name: array >> 4 if name not in case.variables and array.dtype == np.int8 else array for name, array in case.operands.items()
         }
-        return replace(case, name=f"{case.name} of 4 bits", operands=operands, attrs={**case.attrs, BITS: 4})
+        return replace(case, name=f"{case.name} of 4 bits", operands=operands, attrs={**case.attrs, NARROW: ("s4",)})
 
     return narrow
 

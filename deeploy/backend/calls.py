@@ -18,7 +18,7 @@ from deeploy.graph import epilogue, names
 from deeploy.graph.expr import Value, Variable, product
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.nest import Map, Window
-from deeploy.graph.types import DType
+from deeploy.graph.types import HALVES, DType
 from deeploy.midend.program import Call, Program
 
 _STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
@@ -101,6 +101,8 @@ def instance(call: Call, stored: Mapping[str, DType], project: str = "") -> Inst
         macros.append((f"{name.upper()}_T", dtype.c))
         if dtype.is_float:
             macros.append((f"{name.upper()}_IS_FLOAT", "1"))
+        if dtype in HALVES:
+            macros.append((f"{name.upper()}_FROM", f"from_{dtype.value}"))
         if dtype.is_packed:
             macros += [(f"{name.upper()}_BITS", str(dtype.bits)), (f"{name.upper()}_IS_SIGNED", str(int(dtype.range[0] < 0)))]
     macros += [(f"EPILOGUE_{stage.upper()}", "1") for stage in stages]

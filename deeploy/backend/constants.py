@@ -129,7 +129,7 @@ def store(programs: Mapping[str, Program]) -> Store:
 def _values(buffer: Buffer) -> str:
     assert buffer.data is not None
     flat = buffer.data.ravel().tolist() or [0]
-    convert = c_float if buffer.dtype.is_float else c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain
+    convert = c_float if buffer.data.dtype.kind == "f" else c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain
     texts = [convert(value) for value in flat]
     return ",\n".join("    " + ", ".join(texts[i : i + 16]) for i in range(0, len(texts), 16))
 

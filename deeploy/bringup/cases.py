@@ -18,7 +18,7 @@ import numpy as np
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Sample
 from deeploy.graph.nodes import Attributes, Node, Tensor
-from deeploy.graph.types import DType
+from deeploy.graph.types import HALVES, NARROW, DType, pack, unpack
 from deeploy.midend import bind
 from deeploy.operators import draws
 
@@ -115,7 +115,7 @@ def _shown(kernel: Kernel, node: Node) -> set[object]:
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
     macros = tuple((kernel.macros(node) if kernel.macros is not None else {}).items())
     stages = node.epilogue, node.attrs.get("even")
-    types = tuple((t.name, t.dtype) for t in tensors)
+    types = tuple((t.name, *(t.narrow[:1] or [t.dtype])) for t in tensors)
     return {*types, ("epilogue", node.epilogue), (types, stages, macros)}
 
 
@@ -164,7 +164,9 @@ def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2
     """Values over the whole type but not beyond ``most``, so that sums stay in 32 bits; few small ones, or both ends."""
     numbers = np.random.default_rng(rng.getrandbits(32))
     if dtype.is_float:
-        return np.asarray(numbers.standard_normal(shape), np.float32)
+        values = np.asarray(numbers.standard_normal(shape), np.float32)
+        small = np.where(numbers.random(shape) < _RANDOM / 2, np.float32(2**-16), np.float32(1))  # less than binary16 has in full
+        return unpack(pack(values * small, dtype), dtype) if dtype in HALVES else values
     low, high = max(dtype.range[0], -most - 1), min(dtype.range[1], most)
     kind = rng.randrange(6)
     if kind == 0:
@@ -233,9 +235,9 @@ def _largest(values: np.ndarray) -> int:
 
 
 def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]) -> Node:
-    bits = {n: max(t.bits for t in kernel.types[n]) for n in kernel.packs}
-    tensors = tuple(Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None, bits.get(n)) for n, a in inputs.items())
-    return Node("node", kernel.op, tensors, outputs, attrs)
+    narrow = {n: tuple(t for t in NARROW if t in kernel.types.get(n, ()) and t.stores(a)) for n, a in inputs.items() if n in constants}
+    tensors = (Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None, narrow.get(n, ())) for n, a in inputs.items())
+    return Node("node", kernel.op, tuple(tensors), outputs, attrs)
 
 
 def _stages(

@@ -151,7 +151,8 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
             return Row("kernel", kernel.name, "failed", 0, f"its template {kernel.call} or its nest: {shorten(str(error), 200)}")
     failure = done.failure
     if failure is None:
-        types = sorted({t.dtype.value for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None})
+        tensors = [t for case in given for t in (*case.node.inputs, *case.node.outputs) if t is not None]
+        types = sorted({dtype.value for t in tensors for dtype in (t.dtype, *t.narrow)})
         return Row("kernel", kernel.name, "ok", done.runs, f"{len(given)} nodes, types {' '.join(types)}", done.variants)
     case = "" if failure.case is None else f" for {given[failure.case]}"
     return Row("kernel", kernel.name, "failed", done.runs, f"{failure.way}{case}: {failure.text}", done.variants)

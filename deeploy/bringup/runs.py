@@ -110,7 +110,7 @@ def subject(number: int, case: Case, kernel: Kernel, cores: int) -> Subject:
                 del stored[name]
             else:
                 stored[name] = np.asarray(form[0], order="C")  # which leaves a scalar one
-                packed |= {name: form[1]} if form[1].is_packed else {}
+                packed |= {name: form[1]} if form[1].is_narrow else {}
     geometry = bind.bound_geometry(kernel, case.node, stored)
     constants = {n for n, tensor in zip(names, case.node.inputs, strict=True) if tensor is not None and tensor.data is not None}
     arrays = {**stored, **dict(zip(kernel.outputs, case.wanted, strict=True))}

@@ -24,7 +24,7 @@ from deeploy.frontend.lower import assign_types
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
 from deeploy.frontend.states import Known, append, begin, keep
-from deeploy.frontend.wider import note_bits
+from deeploy.frontend.wider import note_narrow, packed_types
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import custom_type, inferred_shapes
@@ -127,9 +127,7 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
         step(graph)
         if step.name == saved:
             _save(graph, path)
-    bits = max((found for found in (model.bits, request.weight_bits) if found is not None), default=None)
-    if bits is not None:
-        note_bits(graph, bits)
+    note_narrow(graph, model.narrow | packed_types(request.weight_bits or 0))
     if model.pairs:
         append(graph, model.pairs)
     if model.begun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -23,9 +24,10 @@ from deeploy.frontend.structure import check_and_sort, is_control
 from deeploy.frontend.trace import trace
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import few_bits, widen
+from deeploy.frontend.wider import has_halves, narrow_types, widen
+from deeploy.graph.types import DType
 
-__all__ = ["CustomShapes", "Imported", "import_model", "import_states", "readers_first", "without_branches"]
+__all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
 
 
 def import_model(
@@ -45,7 +47,7 @@ def import_model(
         UnsupportedError: a valid model with something that is not handled.
         UsageError: ``dims`` or ``pins`` that the model does not have.
     """
-    return import_read(_checked(path, dims or {}, pins or {})[0], dims, custom_shapes)
+    return import_read(_checked(path, dims or {}, pins or {}).model, dims, custom_shapes)
 
 
 def import_states(
@@ -62,16 +64,19 @@ def import_states(
 
     Loops become ``unroll`` nodes at most.
     """
-    model, pinned, bits, labels = _checked(path, dims or {}, pins or {})
+    checked = _checked(path, dims or {}, pins or {})
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
         return import_read(part, extents, custom_shapes, unroll)
 
-    imported = import_dynamic(model, fold, dims or {}, states or {}, context, known)
-    told = (
+    imported = import_dynamic(checked.model, fold, dims or {}, states or {}, context, known)
+    labels = checked.labels
+    told = [
         f"output {shorten(name)} is the index of a label, see deploy.json: {shorten(', '.join(texts))}" for name, texts in labels.items()
-    )
-    return replace(imported, pinned=pinned, bits=bits, labels=labels, notes=(*imported.notes, *told))
+    ]
+    if checked.halves:
+        told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
+    return replace(imported, pinned=checked.pinned, narrow=checked.narrow, labels=labels, notes=(*imported.notes, *told))
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:
@@ -81,24 +86,43 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     """
     if len(models) < 2:
         return list(models)
-    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {})[0], dims[name], states))
+    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {}).model, dims[name], states))
 
 
-def _checked(
-    path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]
-) -> tuple[onnx.ModelProto, tuple[Pinned, ...], int | None, Labels]:
-    """A model that is well formed (see ``deeploy.frontend.validate``) with constants for the inputs that are pinned, these, how few
-    bits its weights have, and its labels.
+class _Checked(NamedTuple):
+    """A model that is well formed, with constants for the inputs that are pinned.
+
+    Attributes:
+        narrow: types that it has some of its weights in.
+        halves: its inputs and outputs that are floats of 16 bits in the file.
     """
+
+    model: onnx.ModelProto
+    pinned: tuple[Pinned, ...]
+    narrow: frozenset[DType]
+    labels: Labels
+    halves: list[str]
+
+
+def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> _Checked:
+    """A model, read and checked (see ``deeploy.frontend.validate``)."""
     model = read_model(path)
     name_dims(model.graph, dims)
     pinned = pin(model, pins, dims)
     labels = number_labels(model)
     check_model(model, opset_version(model))
-    bits = few_bits(model)
+    narrow = narrow_types(model)
     split_blocks(model, opset_version(model))
+    return _Checked(model, pinned, narrow, labels, widen(model))
+
+
+def in_floats(path: Path) -> Path | bytes:
+    """A model for another runtime to compute as the generated code does: its floats of 16 bits are float32; the file where it has none."""
+    model = read_model(path)
+    if not has_halves(model):
+        return path
     widen(model)
-    return model, pinned, bits, labels
+    return bytes(model.SerializeToString())
 
 
 def without_branches(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:

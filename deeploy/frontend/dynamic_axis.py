@@ -19,6 +19,7 @@ from deeploy.frontend.labels import Labels
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import depends, differing, equal, look_up, slide, sliding, tables
 from deeploy.frontend.states import CONVERSIONS, Known, Pair, check_begun, check_pairs, named
+from deeploy.graph.types import DType
 
 Import = Callable[[Mapping[str, int]], gs.Graph]
 Fold = Callable[[onnx.ModelProto, Mapping[str, int]], gs.Graph]
@@ -32,7 +33,7 @@ class Imported:
     """An imported model with its pairs; ``shorter`` is the same model with one row less, where lengths are not fixed.
 
     ``begun`` are states of other networks whose first rows are outputs of this one, which has no caches for inputs; ``pinned`` are
-    inputs that are constants. ``bits`` is how few bits it has some of its weights in (``deeploy.frontend.wider.few_bits``).
+    inputs that are constants. ``narrow`` are narrow types that it has some of its weights in (``deeploy.frontend.wider.narrow_types``).
     """
 
     graph: gs.Graph
@@ -42,7 +43,7 @@ class Imported:
     begun: tuple[Known, ...] = ()
     pinned: tuple[Pinned, ...] = ()
     labels: Labels = field(default_factory=dict)
-    bits: int | None = None
+    narrow: frozenset[DType] = frozenset()
 
 
 @dataclass(frozen=True)

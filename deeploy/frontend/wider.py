@@ -1,12 +1,12 @@
 """Element types that the generated code does not have, and wider ones that hold their values: what a file has in fewer bits is widened.
 
-Floats of 16 bits are computed in 32. Integers of 2 and 4 bits that are dequantised become int8 and uint8; how few bits a model has its
-weights in is found before that, and noted at the nodes of the integer form, whose kernels may read them packed.
+Floats of 16 bits are computed in 32. Integers of 2 and 4 bits that are dequantised become int8 and uint8. Which narrow types a model has
+its weights in is found before that, and noted at the nodes of the integer form, whose kernels may read them so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx
@@ -14,11 +14,12 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto, numpy_helper
 
 from deeploy.frontend.structure import graphs
-from deeploy.graph.nodes import BITS
-from deeploy.graph.types import PACKED
+from deeploy.graph.nodes import NARROW
+from deeploy.graph.types import NARROW as TYPES
+from deeploy.graph.types import PACKED, DType
 
 MOST_BITS = 4  # of what is stored packed; 5 to 7 bits are stored as bytes
-_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+_FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}
 _KNOWN = dict(TensorProto.DataType.items())  # older versions of onnx lack types of 2 bits
 _BITS = {_KNOWN[f"{sign}INT{bits}"]: bits for sign in ("", "U") for bits in (2, 4) if f"{sign}INT{bits}" in _KNOWN}
 _INTEGERS = {
@@ -30,9 +31,19 @@ _INTEGERS = {
 _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision"})  # attributes that are element types
 
 
-def widen(model: onnx.ModelProto) -> None:
-    """Replace narrow floats everywhere, and narrow integers of constants that are only dequantised."""
-    if _FLOATS & set(_types(model.graph)):
+def has_halves(model: onnx.ModelProto) -> bool:
+    """Whether a model has floats of 16 bits."""
+    return not _FLOATS.keys().isdisjoint(_types(model.graph))
+
+
+def widen(model: onnx.ModelProto) -> list[str]:
+    """Replace narrow floats everywhere, and narrow integers of constants that are only dequantised.
+
+    Returns:
+        The inputs and outputs of narrow floats.
+    """
+    ports = [v.name for v in (*model.graph.input, *model.graph.output) if v.type.tensor_type.elem_type in _FLOATS]
+    if has_halves(model):
         for value in (value for graph in graphs(model.graph) for value in (*graph.input, *graph.output, *graph.value_info)):
             tensor = value.type.tensor_type
             tensor.elem_type = TensorProto.FLOAT if tensor.elem_type in _FLOATS else tensor.elem_type
@@ -49,12 +60,14 @@ def widen(model: onnx.ModelProto) -> None:
     for tensor in (tensor for graph in graphs(model.graph) for tensor in graph.initializer):
         if tensor.data_type in _INTEGERS and all(reads.get(tensor.name, [])):
             _store(tensor, numpy_helper.to_array(tensor).astype(_INTEGERS[tensor.data_type]))
+    return ports
 
 
-def few_bits(model: onnx.ModelProto) -> int | None:
-    """The most bits, of those up to ``MOST_BITS``, that a model says some of its weights have; None where it says so of none.
+def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
+    """The narrow types that a model says some of its weights have; those of integers up to the most bits of any of them.
 
-    Types of ONNX say so, the bit widths of QONNX, and what bytes are clipped to before they are dequantised.
+    Types of ONNX say so; of integers up to ``MOST_BITS`` also the bit widths of QONNX, and what bytes are clipped to before they are
+    dequantised.
     """
     values: dict[str, TensorProto] = {}
     for graph in graphs(model.graph):
@@ -70,16 +83,22 @@ def few_bits(model: onnx.ModelProto) -> int | None:
         elif node.op_type == "Clip" and len(limits) == 2 and limits[0].data_type in (TensorProto.INT8, TensorProto.UINT8):
             low, high = (int(numpy_helper.to_array(limit).item()) for limit in limits)
             found |= {t.bits for t in PACKED if t.holds(low, high)}
-    return next((t.bits for t in PACKED if found and t.bits >= max(found)), None)
+    most = next((t.bits for t in PACKED if found and t.bits >= max(found)), 0)
+    return packed_types(most) | {_FLOATS[tensor.data_type] for tensor in values.values() if tensor.data_type in _FLOATS}
 
 
-def note_bits(graph: gs.Graph, bits: int) -> None:
-    """Give the nodes of the integer form whose constants of 8 bits fit into so many the attribute that says so."""
+def packed_types(most: int) -> frozenset[DType]:
+    """Those of integers with at most so many bits."""
+    return frozenset(t for t in PACKED if t.bits <= most)
+
+
+def note_narrow(graph: gs.Graph, types: Collection[DType]) -> None:
+    """Give the nodes of the integer form that have constants of some narrow types the attribute that names these."""
     for node in graph.nodes:
-        weights = [t.values for t in node.inputs if isinstance(t, gs.Constant) and t.values.dtype in (np.int8, np.uint8) and t.values.size]
-        ends = [(int(values.min()), int(values.max())) for values in weights]
-        if any(t.bits <= bits and t.holds(*limits) for t in PACKED for limits in ends):
-            node.attrs[BITS] = bits
+        weights = [t.values for t in node.inputs if isinstance(t, gs.Constant)]
+        found = [t for t in TYPES if t in types and any(t.stores(values) for values in weights)]
+        if found:
+            node.attrs[NARROW] = tuple(t.value for t in found)
 
 
 def _types(whole: onnx.GraphProto) -> Iterator[int]:

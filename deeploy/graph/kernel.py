@@ -19,7 +19,7 @@ import numpy as np
 
 from deeploy.graph.nest import Map, Nest, encoded
 from deeploy.graph.nodes import Attributes, Node, Tensor
-from deeploy.graph.types import PACKED, WHOLE, DType, pack
+from deeploy.graph.types import HALVES, PACKED, WHOLE, DType, pack
 
 Types = frozenset[DType]
 Reference = Callable[..., Any]  # reference(node, *input arrays) -> array, or tuple of arrays
@@ -44,6 +44,7 @@ INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
 ANY = frozenset(WHOLE)
 FEW = frozenset(PACKED)  # of constants that are stored packed
+FLOAT_OR_HALF = FLOAT | frozenset(HALVES)  # of constants that may be stored in 16 bits
 
 
 @dataclass(frozen=True)
@@ -212,8 +213,8 @@ class Kernel:
         operator: what it runs.
         inputs: operand names of the body's inputs, in node order; a trailing ``?`` marks an optional one.
         outputs: operand names of the outputs.
-        types: accepted element types per operand; epilogue operands are checked by the stage itself. Packed ones are of constants,
-            which have their bytes along the last axis of what the layout makes of them.
+        types: accepted element types per operand; epilogue operands are checked by the stage itself. Narrow ones are of constants,
+            packed ones with their bytes along the last axis of what the layout makes of them.
         nest: the geometry of the body.
         source: C file that defines the function, relative to ``kernels/``; type macros instantiate it.
         struct: what the function takes, declared in a header of that name that the source includes; by default the source's stem.
@@ -306,15 +307,12 @@ class Kernel:
 
     @property
     def packs(self) -> tuple[str, ...]:
-        """The constants that the kernel reads packed."""
+        """The constants that the kernel reads packed, and in no other way."""
         return tuple(name for name, accepted in self.types.items() if accepted and accepted <= FEW)
 
     def packing(self, operand: str, tensor: Tensor) -> DType | None:
-        """The type of the fewest bits in which the kernel reads a constant packed; None where it does not."""
-        if tensor.data is None or tensor.bits is None or operand not in self.packs or not tensor.data.size:
-            return None
-        ends = int(tensor.data.min()), int(tensor.data.max())
-        return next((t for t in PACKED if t in self.types[operand] and t.bits <= tensor.bits and t.holds(*ends)), None)
+        """The type of the fewest bits in which the kernel reads a constant; None where that is its own."""
+        return next((t for t in tensor.narrow if t in self.types.get(operand, ())), None)
 
     def stored(self, operand: str, tensor: Tensor, node: Node) -> tuple[np.ndarray, DType] | None:
         """A constant operand as the kernel wants it stored, and the type of that; None where it does not want it."""

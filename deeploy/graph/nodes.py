@@ -11,7 +11,7 @@ import numpy as np
 
 from deeploy.graph.types import DType
 
-BITS = "bits"  # the attribute that says in how few bits a node's constants of 8 may be stored, where they are no larger
+NARROW = "narrow"  # the attribute that names the narrow types in which a node's constants may be stored that are no larger
 Attributes = Mapping[str, Any]  # of an operator, by name; what each may be is its operator's declaration
 
 
@@ -19,15 +19,15 @@ Attributes = Mapping[str, Any]  # of an operator, by name; what each may be is i
 class Tensor:
     """A tensor as an operator sees it.
 
-    ``shape`` is in elements, outermost axis first. ``data`` is the value of a constant, else None; ``bits`` says how few of them the
-    model has its elements in, where these are fewer than those of the type: a kernel may read them packed (``Kernel.packing``).
+    ``shape`` is in elements, outermost axis first. ``data`` is the value of a constant, else None; ``narrow`` are
+    types of fewer bits that have all of its elements, and that the model uses: a kernel may read it so (``Kernel.packing``).
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     data: np.ndarray | None = None
-    bits: int | None = None
+    narrow: tuple[DType, ...] = ()
 
     @property
     def elements(self) -> int:

@@ -1,7 +1,8 @@
 """Element types: what a tensor can have in the generated code, with the number of bits of an element.
 
-Elements of 2 and 4 bits are packed: rows along the last axis are whole bytes, the first element of a byte in its lowest bits. Only
-constants are stored so, for kernels that read them.
+Narrow types are of constants only, for kernels that read them: they hold some values of a type that the code computes with. Elements
+of 2 and 4 bits are packed: rows along the last axis are whole bytes, the first element of a byte in its lowest bits. Floats of 16 bits
+are the bits of IEEE's binary16 and of bfloat16, which is the upper half of a float32.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class DType(Enum):
     UINT4 = "u4"
     INT2 = "s2"
     UINT2 = "u2"
+    FLOAT16 = "f16"
+    BFLOAT16 = "bf16"
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
@@ -38,31 +41,36 @@ class DType(Enum):
 
     @property
     def c(self) -> str:
-        """The C type's name: of packed elements, that of their bytes."""
+        """The C type's name: of narrow elements, that of the bytes or words that hold their bits."""
         return _C[self]
 
     @property
     def bits(self) -> int:
         """Size of one element."""
-        return _PACKED.get(self, 8 * self.numpy.itemsize)
+        return _NARROW.get(self, 8 * self.numpy.itemsize)
 
     @property
     def is_packed(self) -> bool:
         """Whether a byte holds several elements."""
-        return self in _PACKED
+        return self in PACKED
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether only constants have it."""
+        return self in _NARROW
 
     @property
     def bytes(self) -> int:
         """Size of what elements are stored in: of one, or of the byte that holds several."""
-        return self.numpy.itemsize
+        return max(1, self.bits // 8)
 
     @property
     def is_float(self) -> bool:
-        return self is DType.FLOAT32
+        return self is DType.FLOAT32 or self in HALVES
 
     @property
     def is_integer(self) -> bool:
-        return self not in (DType.FLOAT32, DType.BOOL)
+        return not self.is_float and self is not DType.BOOL
 
     @property
     def range(self) -> tuple[int, int]:
@@ -77,6 +85,16 @@ class DType(Enum):
     def holds(self, low: int, high: int) -> bool:
         """Whether an integer type has every value from ``low`` to ``high``; a type of floats has none of them for sure."""
         return not self.is_float and self.range[0] <= low and high <= self.range[1]
+
+    def stores(self, values: np.ndarray) -> bool:
+        """Whether a constant's elements, of 8 bits or float32, are elements of this narrow type; those of floats have to be finite."""
+        if not self.is_float:
+            return (
+                values.dtype.kind in "iu" and values.itemsize == 1 and values.size > 0 and self.holds(int(values.min()), int(values.max()))
+            )
+        if values.dtype != np.float32 or not np.isfinite(values).all():
+            return False
+        return np.array_equal(unpack(pack(values, self), self), values)
 
     @classmethod
     def of(cls, dtype: np.typing.DTypeLike) -> DType:
@@ -106,16 +124,33 @@ _NUMPY = {
     DType.UINT4: "uint8",
     DType.INT2: "int8",
     DType.UINT2: "uint8",
+    DType.FLOAT16: "float32",
+    DType.BFLOAT16: "float32",
 }
-_PACKED = {DType.INT2: 2, DType.UINT2: 2, DType.INT4: 4, DType.UINT4: 4}
-PACKED = tuple(_PACKED)  # fewest bits first
-WHOLE = tuple(t for t in DType if t not in _PACKED)  # those of tensors that the code computes
-_C = {t: "float" if t is DType.FLOAT32 else "uint8_t" if t is DType.BOOL or t in _PACKED else f"{n}_t" for t, n in _NUMPY.items()}
+_NARROW = {DType.INT2: 2, DType.UINT2: 2, DType.INT4: 4, DType.UINT4: 4, DType.FLOAT16: 16, DType.BFLOAT16: 16}
+NARROW = tuple(_NARROW)  # fewest bits first
+PACKED = tuple(t for t in NARROW if t.bits < 8)  # several elements in a byte
+HALVES = tuple(t for t in NARROW if t.bits == 16)
+WHOLE = tuple(t for t in DType if t not in _NARROW)  # those of tensors that the code computes
+_C = {
+    **{t: f"{name}_t" for t, name in _NUMPY.items()},
+    **{DType.FLOAT32: "float", DType.BOOL: "uint8_t"},
+    **dict.fromkeys(PACKED, "uint8_t"),
+    **dict.fromkeys(HALVES, "uint16_t"),
+}
 _FROM_NUMPY = {_NUMPY[dtype]: dtype for dtype in WHOLE}
 
 
 def pack(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """Integers of a packed type as they are stored: uint8, whose last axis has as many bytes as hold the elements along it, then zeros."""
+    """Elements of a narrow type as they are stored.
+
+    Integers: uint8, whose last axis has as many bytes as hold the elements along it, then zeros. Floats: uint16.
+    """
+    if dtype is DType.BFLOAT16:
+        return np.asarray(values.astype(np.float32).view(np.uint32) >> 16, np.uint16)
+    if dtype is DType.FLOAT16:
+        with np.errstate(over="ignore"):
+            return np.asarray(values.astype(np.float16).view(np.uint16))
     per = 8 // dtype.bits
     rows = values.reshape(*values.shape[:-1], -1).astype(np.uint8) & (2**dtype.bits - 1)
     filled = np.pad(rows, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % per)])
@@ -124,8 +159,12 @@ def pack(values: np.ndarray, dtype: DType) -> np.ndarray:
     return packed
 
 
-def unpack(stored: np.ndarray, dtype: DType, count: int) -> np.ndarray:
-    """The ``count`` elements along the last axis that bytes of a packed type hold: int8 or uint8."""
+def unpack(stored: np.ndarray, dtype: DType, count: int | None = None) -> np.ndarray:
+    """The elements, of integers ``count`` along the last axis, that a narrow type's bytes or words hold: int8, uint8 or float32."""
+    if dtype is DType.BFLOAT16:
+        return np.asarray((stored.astype(np.uint32) << 16).view(np.float32))
+    if dtype is DType.FLOAT16:
+        return np.asarray(stored.view(np.float16).astype(np.float32))
     parts = stored[..., None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)
     values = parts.reshape(*stored.shape[:-1], -1)[..., :count].astype(np.int16)
     elements: np.ndarray = (values - (values > dtype.range[1]) * 2**dtype.bits).astype(dtype.numpy)

@@ -18,7 +18,7 @@ from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import ANY, Kernel, Layout
 from deeploy.graph.nest import Geometry, Map, Nest
-from deeploy.graph.nodes import BITS, Node, Tensor
+from deeploy.graph.nodes import NARROW, Node, Tensor
 from deeploy.graph.types import DType
 
 
@@ -45,8 +45,8 @@ def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
             "Convert it to float32, int8, uint8, int16, int32 or int64.",
         ) from error
     shape = data.shape if data is not None else tensor.shape
-    bits = node.attrs.get(BITS) if data is not None and element.bits == 8 else None
-    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, bits)
+    narrow = tuple(t for t in map(DType, node.attrs.get(NARROW, ())) if data is not None and t.stores(data))
+    return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, narrow)
 
 
 def operand_names(kernel: Kernel, node: Node) -> tuple[str, ...] | None:

@@ -19,6 +19,7 @@ from deeploy.graph.loops import from_geometry, slots
 from deeploy.graph.nest import Kind
 from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
+from deeploy.midend.bind import operand_names
 from deeploy.midend.program import Call
 
 
@@ -110,6 +111,9 @@ def words(call: Call) -> frozenset[str]:
     """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function."""
     node = call.node
     found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
+    names = operand_names(call.kernel, node) or ()
+    packings = (call.kernel.packing(name, t) for name, t in zip(names, node.inputs, strict=False) if t is not None)
+    found |= {packing.value for packing in packings if packing is not None}
     if call.kernel.macros is not None:
         found |= set(call.kernel.macros(node).values())
     if "requantise" in node.epilogue and not found & {"narrow", "split", "high"}:

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Kernel
+from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Kernel
 from deeploy.graph.nodes import Node, Tensor
 
 _ENDS = ((), ("requantise",), ("requantise", "clamp"), ("clamp",))
@@ -30,8 +30,9 @@ def keeps_type(node: Node) -> str | None:
 
 
 def on_floats(kernel: Kernel) -> Kernel:
-    """The same kernel on float32."""
-    return replace(kernel, types={name: FLOAT for name in (*kernel.types, "bias")}, epilogues=FLOAT_STAGES)
+    """The same kernel on float32; it reads constants that it wants as such in 16 bits, too."""
+    accepted = {name: FLOAT_OR_HALF if name in kernel.constants else FLOAT for name in (*kernel.types, "bias")}
+    return replace(kernel, types=accepted, epilogues=FLOAT_STAGES)
 
 
 def ends(least: int, most: int) -> Ends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deeploy.graph.expr import Expr
-from deeploy.graph.kernel import ANY, Operator, Row, types
+from deeploy.graph.kernel import ANY, FLOAT_OR_HALF, Operator, Row, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
 from deeploy.operators.accumulate import keeps_type
@@ -70,5 +70,5 @@ GATHER = Operator(
     ("x", "indices"),
     gather_nest,
     gather_reference,
-    Row(types={"x": ANY, "indices": types("s32", "s64"), "y": ANY}, accepts=keeps_type),
+    Row(types={"x": ANY | FLOAT_OR_HALF, "indices": types("s32", "s64"), "y": ANY}, accepts=keeps_type),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Reference, Tiling
+from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
 from deeploy.graph.nest import Dim, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.operators.elementwise import FUNCTIONS
@@ -144,7 +144,7 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
         _cell_nest if is_cell else _nest,
         reference,
         {
-            "types": dict.fromkeys(operands, FLOAT),
+            "types": {each: FLOAT_OR_HALF if each == "r" else FLOAT for each in operands},
             "outputs": outputs,
             "constants": tuple(each for each in operands if each in ("r", "b", "w")),
             "strided": {each: 1 for each in operands if each not in ("r", "w")},

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "block.h"
+#include "weights.h"
 #include "window.h"
 
 /* Taps inside the image: where those of the first lane begin in x and w, and how far apart they lie there. */
@@ -24,7 +25,7 @@ struct taps {
             const X_T *x = first_x;                                                            \
             const W_T *w = first_w;                                                            \
             for (int count = t->count; count > 0; count--, x += t->x_step, w += t->w_step) {   \
-                for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j] * (ACC_T)w[j];           \
+                for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)x[j] * WEIGHT(w[j]);          \
             }                                                                                  \
         }                                                                                      \
     }
@@ -47,7 +48,7 @@ OUT_OF_LINE void multiply_add_shared(ACC_T *restrict acc, const struct taps *t, 
             const W_T *w = t->w + row * t->w_row + tap * t->w_step;
             for (int j = 0, next = rest; j < lanes; j++) {
                 if (j == next) x++, next += multiplier;
-                acc[j] += (ACC_T)x[0] * (ACC_T)w[j];
+                acc[j] += (ACC_T)x[0] * WEIGHT(w[j]);
             }
         }
     }
@@ -83,7 +84,7 @@ OUT_OF_LINE void add_outside(ACC_T *acc, const struct depthwise2d *k, const W_T 
         for (int fw = 0; fw < k->kernel_w; fw++, w += k->filters) {
             const int valid = fh >= rows.first && fh < rows.last && fw >= columns.first && fw < columns.last;
             if (valid) continue;
-            for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)k->zero_point * (ACC_T)w[j];
+            for (int j = 0; j < lanes; j++) acc[j] += (ACC_T)k->zero_point * WEIGHT(w[j]);
         }
     }
 }

@@ -1,5 +1,6 @@
 #include "gather.h"
 
+#include "halves.h"
 #include "packed.h"
 
 #include <stddef.h>
@@ -20,6 +21,8 @@ void KERNEL(const struct gather *k) {
                 for (int part = 0; part < 8 / X_BITS; part++)
                     *y++ = (Y_T)packed_element(row[j], part, X_BITS, X_IS_SIGNED);
             }
+#elif defined(X_FROM)
+            for (int j = 0; j < k->inner; j++) *y++ = X_FROM(row[j]);
 #else
             memcpy(y, row, (size_t)k->inner * sizeof(X_T));
             y += k->inner;

@@ -2,6 +2,9 @@
 
 #define X_T A_T
 #define W_T B_T
+#ifdef B_FROM
+#define W_FROM B_FROM
+#endif
 #include "products.h"
 
 /* Products that are added up before they enter the accumulator: short runs keep the rounding errors of floats small. */
@@ -63,7 +66,7 @@ static inline ACC_T dot(const struct matmul *k, const A_T *a, int a_step, const 
         const int to = k->depth - from < RUN ? k->depth : from + RUN;
         ACC_T part = 0;
         for (int d = from; d < to; d++) {
-            part += ((ACC_T)a[d * a_step] - (ACC_T)k->a_zero_point) * ((ACC_T)b[d * b_step] - (ACC_T)k->b_zero_point);
+            part += ((ACC_T)a[d * a_step] - (ACC_T)k->a_zero_point) * (WEIGHT(b[d * b_step]) - (ACC_T)k->b_zero_point);
         }
         acc += part;
         from = to;

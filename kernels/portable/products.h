@@ -1,4 +1,5 @@
-/* The inner loop of products whose neighbouring output channels are neighbours in memory. Needs X_T and W_T.
+/* The inner loop of products whose neighbouring output channels are neighbours in memory. Needs X_T and W_T,
+ * and W_FROM where an element of w is a float in 16 bits.
  *
  * One function per width, compiled on its own and with the offset into w added up rather than multiplied: compilers
  * then keep the accumulators in vector registers. (Inlined, gcc 12 unrolls the narrow loops first, vectorises over the
@@ -10,6 +11,7 @@
 #include <stddef.h>
 
 #include "block.h"
+#include "weights.h"
 
 #define ACCUMULATE(name, ...)                                                                                 \
     OUT_OF_LINE void name(ACC_T *restrict acc, const X_T *x, int x_step, const W_T *w, int w_step, int count, \
@@ -20,7 +22,7 @@
         for (int i = 0; i < count; i++, at += w_step) {                                                       \
             const ACC_T value = (ACC_T)x[i * x_step];                                                         \
             const W_T *row = w + at;                                                                          \
-            for (int j = 0; j < lanes; j++) acc[j] += value * (ACC_T)row[j];                                  \
+            for (int j = 0; j < lanes; j++) acc[j] += value * WEIGHT(row[j]);                                 \
         }                                                                                                     \
     }
 #if LANES > 16

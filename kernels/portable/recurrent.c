@@ -1,8 +1,13 @@
 /* Macros: LSTM, GRU or RNN; F_FUNCTION, G_FUNCTION, H_FUNCTION of functions.h; CELL for one step with a product that
- * was made outside. */
+ * was made outside. R_T is the type of the state's weights; R_FROM widens those in 16 bits. */
 #include "recurrent.h"
 
 #include "functions.h"
+
+#ifdef R_FROM
+#define W_FROM R_FROM
+#endif
+#include "weights.h"
 
 /* Of a team that divides the units, which core calls, and where its cores wait for each other. */
 #ifndef CORE
@@ -31,17 +36,19 @@ static inline float gate(const struct recurrent *k, float x) {
     return APPLY(F_FUNCTION, 0, limited);
 }
 
+#ifndef CELL
 /* Adds the products of the state and the weights of a unit in `gates` gates, `next` elements apart. */
-static inline void multiply(float *acc, const float *h, const float *r, int units, int next, int gates) {
+static inline void multiply(float *acc, const float *h, const R_T *r, int units, int next, int gates) {
     for (int from = 0; from < units; from += RUN) {
         const int to = units - from < RUN ? units : from + RUN;
         float part[GATES] = {0};
         for (int j = from; j < to; j++) {
-            for (int g = 0; g < gates; g++) part[g] += r[g * next + j] * h[j];
+            for (int g = 0; g < gates; g++) part[g] += WEIGHT(r[g * next + j]) * h[j];
         }
         for (int g = 0; g < gates; g++) acc[g] += part[g];
     }
 }
+#endif
 
 #ifdef LSTM
 /* The state of unit `u` from the sums of its gates. */
@@ -88,7 +95,7 @@ void KERNEL(const struct recurrent *k) {
 static void step(const struct recurrent *k, const float *p, const float *h, const float *c, float *y, float *cells,
                  int begin, int end) {
     const int units = k->units, next = units * units;
-    const float *const r = k->r;
+    const R_T *const r = (const R_T *)k->r;
     (void)c;
     (void)cells;
 #if defined(GRU) && !defined(RESETS_PRODUCT)

@@ -215,6 +215,29 @@ def test_a_stream_on_a_cortex_m4(form: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(board, host, rtol=1e-5 if form == "float" else 0, atol=1e-6 if form == "float" else 0)
 
 
+def test_weights_of_16_bits_on_a_cortex_m4(tmp_path: Path) -> None:
+    """Rows of a table, times a matrix, both stored as float16: every bit of the reference."""
+    need("cortex_m4")
+    numbers = np.random.default_rng(4)
+    table, weights = (numbers.normal(size=shape).astype(np.float16) for shape in ((40, 24), (24, 12)))
+    table[:4] *= np.float16(2**-12)  # among them halves that are no normal ones
+    nodes = [helper.make_node("Gather", ["table", "i"], ["rows"]), helper.make_node("MatMul", ["rows", "weights"], ["y"])]
+    ports = [helper.make_tensor_value_info("i", TensorProto.INT64, [40]), helper.make_tensor_value_info("y", TensorProto.FLOAT16, [40, 12])]
+    tensors = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(weights, "weights")]
+    graph = helper.make_graph(nodes, "halves", ports[:1], ports[1:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "model.onnx")
+    compiled = deeploy.compile(tmp_path / "model.onnx", "cortex_m4")
+    constants = [b.dtype for b in compiled.network.program.buffers.values() if b.data is not None]
+    assert constants == [DType.FLOAT16, DType.FLOAT16]
+    rows = np.arange(40)[::-1]
+    np.savez(tmp_path / "inputs.npz", i=rows)
+    compiled.write(tmp_path / "out")
+    (board,) = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu").outputs
+    (wanted,) = compiled.interpret([rows])
+    assert len(np.unique(wanted)) > 400
+    np.testing.assert_array_equal(board.reshape(wanted.shape), wanted)
+
+
 def test_what_cannot_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("cortex_m4")
     compiled = deeploy.compile(small_model(tmp_path), "generic")
