@@ -1,11 +1,12 @@
-"""Measures the machine and its kernels on GVSoC and writes targets/siracusa/timing.toml, npu_timing.toml and gathered_timing.toml anew.
+"""Measures a machine and its kernels on GVSoC and writes its timing.toml anew; of Siracusa, npu_timing.toml and gathered_timing.toml, too.
 
-    python benchmarks/gvsoc/calibrate.py [--check | --npu | --kernel NAME ...]
+    python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--check | --machine | --npu | --kernel NAME ...]
 
-No network takes part: every figure comes from a program of this folder. ``--npu`` measures N-EUREKA's kernels alone, ``--kernel``
-the named kernels of the cluster, and keeps all other entries of the file. ``--check`` writes nothing and says how far the file is
-from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or
-the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
+No network takes part: every figure comes from a program of this folder. ``--machine`` measures forks, paths and loops alone, ``--npu``
+N-EUREKA's kernels, ``--kernel`` the named kernels of the cluster; all other entries of the file are kept. ``--check`` writes nothing and
+says how far the file is from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2
+when the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more than
+a twentieth.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from deeploy.errors import DeeployError, UsageError
 from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
 from deeploy.runners import gvsoc
 from deeploy.target import Target, load
+from deeploy.target import origin as folder_of
 from kernels import versions
 
-FILE = Path(__file__).resolve().parents[2] / "targets" / "siracusa" / "timing.toml"
-HEAD = """# Cycles and energy of Siracusa, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
+HEAD = """# Cycles and energy of {name}, each with its origin. Written by benchmarks/gvsoc/calibrate.py (make calibrate), which keeps what
 # it cannot measure. A kernel's cycles are those of one core; docs/timing.md says how they add up.
 """
-JOBS = FILE.with_name("npu_timing.toml")
+JOBS = "npu_timing.toml"
 JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
 # of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
 # wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
 # (make calibrate) from layers of benchmarks/gvsoc/gathered.py; so is what cores make of sums. Kernels in which cores work beside jobs:
 # gathered_timing.toml.
 """
-GATHERED = FILE.with_name("gathered_timing.toml")
+GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
@@ -115,10 +116,10 @@ def _entry(family: Family, variant: str) -> str:
     return name if " " not in name else f'"{name}"'
 
 
-def siracusa() -> Target:
+def calibrated(name: str) -> Target:
     """The target, with an estimate for kernels that were never measured."""
-    target = load("siracusa")
-    assert target.timing is not None
+    target = load(name)
+    assert target.timing is not None, "targets for GVSoC have timings"
     kernels = target.timing.kernels
     return replace(target, timing=replace(target.timing, kernels={ESTIMATE: kernels[GENERATED], **kernels}))
 
@@ -149,18 +150,20 @@ def measure_gathered(target: Target) -> str:
     return "\n".join(texts)
 
 
-def measure(target: Target, given: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
-    """The text of the file, and the figures of the machine by name."""
-    found = machine()
+def measure(target: Target, given: Mapping[str, Any], is_machine: bool) -> tuple[str, dict[str, float]]:
+    """The text of the file, and the figures of the machine by name; ``is_machine``: kernels are kept as the file has them."""
+    found = machine(target)
     origin = _origin()
     paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(PATHS)}
     assert target.timing is not None
     timing = replace(target.timing, paths={**target.timing.paths, **paths}, fork={**target.timing.fork, "cluster": found.forks[8]})
     timing = replace(timing, barrier={"cluster": found.barrier})
-    rates, texts = _kernels(replace(target, timing=timing), found, origin)
-    timing = replace(timing, kernels={**rates})
+    texts = [_table(name, _without(old), old["provenance"]) for name, old in _tables("kernel", given.get("kernel", {}))]
+    if not is_machine:
+        rates, texts = _kernels(replace(target, timing=timing), found, origin)
+        timing = replace(timing, kernels={**rates})
     around, tile, count = loops(replace(target, timing=timing), found)
-    parts = [HEAD, _clock(given, around, tile, f"{origin}: {count} layers")]
+    parts = [HEAD.format(name=target.name), _clock(given, around, tile, f"{origin}: {count} layers")]
     for name, old in given["engine"].items():
         fork = found.forks[8] if name == "cluster" else old["fork"]
         power = old["provenance"].split("power of ")[-1]
@@ -211,10 +214,10 @@ def measure_some(target: Target, given: Mapping[str, Any], names: Sequence[str])
         raise UsageError(
             f"no family measures {', '.join(sorted(unknown))}", "Give names of kernels as families.py and elements.py have them."
         )
-    _, texts = _rates(families, target, machine().forks, _origin())
+    _, texts = _rates(families, target, machine(target).forks, _origin())
     entries = {name: old for name, old in given["kernel"].items() if name.split()[0] not in names}
     tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
-    return "\n".join([HEAD, *(_table(name, _without(old), old["provenance"]) for name, old in tables), *texts])
+    return "\n".join([HEAD.format(name=target.name), *(_table(name, _without(old), old["provenance"]) for name, old in tables), *texts])
 
 
 def _tables(head: str, values: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -264,22 +267,28 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="write nothing, say how far the file is from what is measured")
+    which.add_argument("--machine", action="store_true", help="measure the machine alone, no kernels")
     which.add_argument("--npu", action="store_true", help="measure N-EUREKA's kernels alone")
     which.add_argument("--kernel", nargs="+", metavar="NAME", default=[], help="measure these kernels of the cluster alone")
+    parser.add_argument("--target", default="siracusa", metavar="NAME|FOLDER", help="what is measured; siracusa by default")
     options = parser.parse_args(arguments)
-    given, is_check, names = tomllib.loads(FILE.read_text()), options.check, options.kernel
+    is_check, names, written = options.check, options.kernel, []
     try:
         gvsoc.check_tools()
+        target, folder = calibrated(options.target), folder_of(options.target)
+        given, has_jobs = tomllib.loads((folder / "timing.toml").read_text()), (folder / JOBS).exists()
+        text, figures = "", dict[str, float]()
         if names:
-            FILE.write_text(measure_some(siracusa(), given, names))
-            print(f"written: {FILE.name}")
-            return 0
-        text, figures = ("", {}) if options.npu else measure(siracusa(), given)
+            text = measure_some(target, given, names)
+        elif not options.npu:
+            text, figures = measure(target, given, options.machine or is_check)
         if text and not is_check:
-            FILE.write_text(text)
-        if not is_check:
-            JOBS.write_text(measure_jobs(siracusa(), tomllib.loads(JOBS.read_text())["kernel"]))
-            GATHERED.write_text(measure_gathered(siracusa()))
+            (folder / "timing.toml").write_text(text)
+            written = ["timing.toml"]
+        if has_jobs and not (is_check or names or options.machine):
+            (folder / JOBS).write_text(measure_jobs(target, tomllib.loads((folder / JOBS).read_text())["kernel"]))
+            (folder / GATHERED).write_text(measure_gathered(target))
+            written += [JOBS, GATHERED]
     except DeeployError as error:
         print(error, file=sys.stderr)
         return error.exit_status
@@ -287,9 +296,9 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     if not is_check:
-        print(f"written: {', '.join(file.name for file in (FILE, JOBS, GATHERED) if text or file is not FILE)}")
+        print(f"written: {', '.join(written)}")
         return 0
-    old = siracusa().timing
+    old = target.timing
     assert old is not None
     known = {
         "fork": old.fork["cluster"],

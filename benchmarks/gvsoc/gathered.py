@@ -26,7 +26,6 @@ from deeploy.midend.program import Call
 from deeploy.simulate.walk import walk
 from deeploy.target import Target
 
-L1_BYTES = 240 * 1024
 CORES = 8
 MOST_BYTES = 600_000  # of the inputs and outputs of one program
 
@@ -260,16 +259,18 @@ def _parts(some: Sequence[Case]) -> Iterator[list[Case]]:
 
 def _layers(order: Sequence[Case], target: Target) -> list[Measured]:
     """Kernels' cycles in a network of independent layers."""
-    project = compiled(order, target, 8, L1_BYTES, None)
+    project = compiled(order, target, 8, None, None)
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
         project.write(folder / "project")
         l2 = plan.memory["L2"].peak
-        program = build(folder / "project", folder / "work", "-DDEEPLOY_PROFILE -DONE_TEAM", l2_bytes=l2, main="probe.c", wrapped=())
+        program = build(
+            folder / "project", folder / "work", target, "-DDEEPLOY_PROFILE -DONE_TEAM", l2_bytes=l2, main="probe.c", wrapped=()
+        )
         (folder / "work" / "inputs.bin").write_bytes(sample_of(order))
         (folder / "work" / "weights.bin").write_bytes((folder / "project" / "network_weights.bin").read_bytes())
-        lines = [line.split() for line in simulate(program, folder / "work")]
+        lines = [line.split() for line in simulate(program, folder / "work", target)]
     layers = [int(words[2]) for words in lines if words[:1] == ["layer"]]
     return _less_transfers(plan, layers)
 

@@ -20,6 +20,7 @@ import onnx_graphsurgeon as gs
 
 from deeploy.api import Compiled, Network
 from deeploy.backend import layers
+from deeploy.errors import UsageError
 from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph import epilogue
@@ -29,14 +30,13 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.bind import operand_names
 from deeploy.midend.machine import Options, machine_of
 from deeploy.midend.planner import make_plan
+from deeploy.runners import gvsoc
 from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = ROOT / "kernels" / "pulp_runtime" / "bare"
-SOC = ROOT / "targets" / "siracusa" / "runtime" / "bare"
 HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
-L1_BYTES = 256 * 1024 - STACKS
 SECONDS = 300
 
 
@@ -98,6 +98,23 @@ def expected(case: Case, target: Target) -> np.ndarray:
     return np.asarray(value.astype(DType(case.y).numpy))
 
 
+def l1_bytes(target: Target) -> int:
+    """What programs of this folder may use of L1."""
+    return target.memory("L1").capacity - STACKS
+
+
+def soc(target: Target) -> Path:
+    """The folder of what of the runtime is the chip's own.
+
+    Raises:
+        UsageError: the target does not run on the simulator.
+    """
+    found = next((entry / "bare" for entry in target.runtime if (entry / "bare" / "soc.mk").is_file()), None)
+    if found is None:
+        raise UsageError(f"target {target.name} does not run on GVSoC", "Name a target whose runtime has bare/soc.mk.")
+    return found
+
+
 def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> Compiled:
     """The case as a project of one layer."""
     tensors = {
@@ -107,9 +124,9 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     y = gs.Variable("y", dtype=DType(case.y).numpy, shape=list(shape))
     operator = gs.Node(op=case.op, name="layer", attrs=dict(case.attrs), inputs=list(tensors.values()), outputs=[y], domain=DOMAIN)
     graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
-    options = Options({"l1": L1_BYTES}, cores=cores, buffering="single")
+    options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
-    assert machine is not None, "siracusa has managed memories"
+    assert machine is not None, "the target has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
@@ -119,6 +136,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
 def build(
     project: Path,
     folder: Path,
+    target: Target,
     flags: str = "",
     compiler: str = "gcc",
     l2_bytes: int = 512 * 1024,
@@ -130,16 +148,17 @@ def build(
     includes = [project / "include", project / "runtime", *(project / "kernels").iterdir()]
     flags = f"-O3 -mno-relax {flags}"
     libraries = " ".join(f"-Wl,--wrap={name}" for name in wrapped)
-    return make(sources, includes, folder, CFLAGS=flags, COMPILER=compiler, LIBRARIES=libraries, L2_ARENA_BYTES=l2_bytes)
+    return make(sources, includes, folder, target, CFLAGS=flags, COMPILER=compiler, LIBRARIES=libraries, L2_ARENA_BYTES=l2_bytes)
 
 
-def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, **variables: object) -> Path:
+def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, target: Target, **variables: object) -> Path:
     """Build sources with the bare-metal runtime; ``variables`` are those of its bare.mk.
 
     Raises:
         SimulationError: the compiler refuses, or is not there.
     """
-    values = {"BARE": BARE, "SOC": SOC, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
+    values: dict[str, object] = {"BARE": BARE, "SOC": soc(target), "BUILD": folder}
+    values |= {"SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
     values |= {"L1_RESERVED_BYTES": STACKS, **variables}
     command = ["make", "-s", "-j2", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -173,14 +192,12 @@ def launcher() -> str | None:
     return os.environ.get("GVSOC") or shutil.which("gvsoc")
 
 
-def simulate(program: Path, folder: Path) -> list[str]:
-    """Run a program with ``folder`` as the working directory; returns the lines that it prints."""
+def simulate(program: Path, folder: Path, target: Target) -> list[str]:
+    """Run a program of the target's chip with ``folder`` as the working directory; returns the lines that it prints."""
     found = launcher()
     if found is None:
-        raise SimulationError(
-            "no GVSoC: build github.com/gvsoc/gvsoc for target siracusa, then set GVSOC to its launcher or add it to PATH"
-        )
-    command = [found, "--target=siracusa", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
+        raise SimulationError("no GVSoC: build github.com/gvsoc/gvsoc for the chip, then set GVSOC to its launcher or add it to PATH")
+    command = [found, f"--target={gvsoc.chip_name(soc(target))}", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=SECONDS, check=False)
     if done.returncode:
         raise SimulationError(done.stdout + done.stderr)
@@ -203,11 +220,11 @@ def check_and_measure(
         folder = keep or Path(scratch)
         project, work = folder / "project", folder / "work"
         write_forked(layer, project)
-        program = build(project, work, flags, compiler)
+        program = build(project, work, target, flags, compiler)
         sample = b"".join(case.operands[name].tobytes() for name in case.variables)
         (work / "inputs.bin").write_bytes(2 * sample)
         (work / "weights.bin").write_bytes((project / "network_weights.bin").read_bytes())
-        lines = simulate(program, work)
+        lines = simulate(program, work, target)
         got = np.frombuffer((work / "outputs.bin").read_bytes(), wanted.dtype).reshape(2, *wanted.shape)
     for result in got:
         if not np.array_equal(result, wanted):

@@ -12,13 +12,13 @@
 
 enum { L1, L2, L3 };
 enum { DMA, RAM };
-enum { REPEATS = 3, CORES = 8 };
+enum { REPEATS = 3, CORES = 8, STACKS = 16 * 1024 };
 
 static const struct rt_level levels[] = {
-    {"L1", 200000, 8, 0, 0}, {"L2", 1000000, 8, 0, 0}, {"L3", 2000000, 16, 0, 1}};
+    {"L1", L1_BYTES - STACKS, 8, 0, 0}, {"L2", 1000000, 8, 0, 0}, {"L3", 2000000, 16, 0, 1}};
 static const struct rt_engine engines[] = {{"L2_L1", L1, L2, 65535, 65535, 131071, 65535, 1, 0, 8, 16},
                                            {"L3_L2", L2, L3, 32768, 512, 65536, 65535, 1, 0, 8, 8}};
-const struct rt_machine rt_machine = {"siracusa", CORES, 3, 2, levels, engines, 0, 0};
+const struct rt_machine rt_machine = {"chip", CORES, 3, 2, levels, engines, 0, 0};
 
 static void empty(void *argument) {
     (void)argument;

@@ -40,15 +40,15 @@ class Machine:
     many: Array
 
 
-def machine() -> Machine:
+def machine(target: Target) -> Machine:
     """Run machine.c.
 
     Raises:
         SimulationError: no simulator, or no compiler.
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
-        folder = Path(scratch)
-        lines = [line.split() for line in simulate(make([Path(__file__).parent / "machine.c"], [HAL], folder), folder)]
+        folder, sources = Path(scratch), [Path(__file__).parent / "machine.c"]
+        lines = [line.split() for line in simulate(make(sources, [HAL], folder, target), folder, target)]
     numbers = {word: np.array([list(map(int, w[1:])) for w in lines if w[:1] == [word]]) for word in ("fork", "barrier", "move", "many")}
     return Machine({int(c): int(n) for c, n in numbers["fork"]}, int(numbers["barrier"][0][1]), numbers["move"], numbers["many"])
 
@@ -169,7 +169,7 @@ LAYERS = (
     *(cases.add(1, 40, 160), cases.add(16, 16, 16), cases.requant_shift(1, 8000), cases.requant_shift(8, 40), cases.add(4, 65)),
     *(cases.pointwise((12, 12, 32), 32), cases.pointwise((16, 16, 16), 32), cases.pointwise((4, 4, 32), 16)),
 )
-SMALL = (2_000, 4_000, 8_000, 240 * 1024)  # bytes of L1 that cut the layers into many tiles, or into one
+SMALL = (2_000, 4_000, 8_000, None)  # bytes of L1 that cut the layers into many tiles; what there is, into few or one
 
 
 def loops(target: Target, found: Machine) -> tuple[Loops, float, int]:

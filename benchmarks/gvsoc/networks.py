@@ -111,28 +111,30 @@ class Result:
         return sum(layer.macs for layer in self.layers)
 
 
-def results(words: list[str], options: Options | None = None) -> Iterator[Result | tuple[str, DeeployError]]:
+def results(words: list[str], options: Options | None = None, target: str = "siracusa") -> Iterator[Result | tuple[str, DeeployError]]:
     """Every network that has one of ``words`` in its name (none: all), in order; a failure with the network's name."""
     for network in NETWORKS:
         if words and not any(word.lower() in network.name.lower() for word in words):
             continue
         try:
-            yield result(network, options or Options({}))
+            yield result(network, options or Options({}), target)
         except DeeployError as error:
             yield network.name, error
 
 
-def result(network: Network, options: Options) -> Result:
+def result(network: Network, options: Options, target: str = "siracusa") -> Result:
     """What ``measure`` finds of a network.
 
     Raises:
         DeeployError: anything fails.
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
-        return measure(network.name, *files(network, Path(scratch)), options)[0]
+        return measure(network.name, *files(network, Path(scratch)), options, target)[0]
 
 
-def measure(name: str, model: Path, inputs: Path, golden: Path | None, options: Options) -> tuple[Result, Sequence[Call]]:
+def measure(
+    name: str, model: Path, inputs: Path, golden: Path | None, options: Options, target: str = "siracusa"
+) -> tuple[Result, Sequence[Call]]:
     """Compile, build, simulate and compare one inference: the first after the start, with cold instruction caches; with the plan's calls.
 
     Raises:
@@ -140,7 +142,7 @@ def measure(name: str, model: Path, inputs: Path, golden: Path | None, options: 
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
+        compiled = api.compile(model, target, inputs=inputs, options=options)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden, on="gvsoc")
         is_right = all(comparison.passed for _, comparison in verdict.comparisons)
@@ -153,7 +155,7 @@ def measure(name: str, model: Path, inputs: Path, golden: Path | None, options: 
         is_same = all(np.array_equal(a, b) for a, b in zip(whole.outputs, verdict.outputs, strict=True))
         text = text_bytes(folder / "project" / "build" / "whole" / "application.elf")
     run, measured = compiled.network.predicted, dict(verdict.layers)
-    assert run is not None, "siracusa has a timing"
+    assert run is not None, "targets for GVSoC have timings"
     calls = compiled.plan.program.calls
     layers = tuple(
         Layer(c.name, call.kernel.name, call.geometry.macs(), c.cycles, measured.get(c.name, 0))

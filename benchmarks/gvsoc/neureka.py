@@ -21,14 +21,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from layer import BARE, SOC, SimulationError, simulate
+from layer import BARE, SimulationError, simulate, soc
 
+from deeploy.target import load
 from kernels import versions
 from targets.siracusa.npu import Layer, Mode
 from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_jobs import HAL, ROOT, SOURCES, Case, case, headers, split
 
 BYTES, ROOM = 160 * 1024, 64 * 1024  # of a job and of its result
+SIRACUSA = load("siracusa")
 REPEATS = 4
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 COLUMNS = "{:<40}{:>12}{:>10}{:>10}{:>10}{:>10}{:>10}"
@@ -96,7 +98,7 @@ def build(folder: Path) -> Path:
     """The network that runs a job."""
     includes = f"{HAL} {headers(folder)} {ROOT / 'kernels' / 'neureka'}"
     sources = " ".join(map(str, [*SOURCES, BARE / "main.c"]))
-    values = {"BARE": BARE, "SOC": SOC, "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
+    values = {"BARE": BARE, "SOC": soc(SIRACUSA), "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
     values["DEFINES"] = f"-DJOB_BYTES={BYTES} -DJOB_ROOM={ROOM}"
     command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -116,7 +118,7 @@ def measure(jobs: list[Job]) -> list[int]:
         program = build(folder)
         blobs = [job.case.blob(REPEATS, BYTES, 0 if job.is_linear else 1) for job in jobs]
         (folder / "inputs.bin").write_bytes(b"".join(blobs))
-        simulate(program, folder)
+        simulate(program, folder, SIRACUSA)
         ys, cycles = split((folder / "outputs.bin").read_bytes(), [job.case for job in jobs], ROOM)
     for job, y in zip(jobs, ys, strict=True):
         if y != job.case.expected():

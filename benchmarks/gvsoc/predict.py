@@ -1,6 +1,6 @@
 """Prediction against GVSoC: cycles of whole networks and of their layers, as a compilation states them and as they are simulated.
 
-    python benchmarks/gvsoc/predict.py [--json] [--l1 BYTES] [--cores N] [--engines NAMES] [--all] [PART OF A NAME ...]
+    python benchmarks/gvsoc/predict.py [--json] [--l1 BYTES] [--cores N] [--engines NAMES] [--target T] [--all] [PART OF A NAME ...]
 
 One inference, the first after the start, with constants in L2. Layers below one hundredth of the time are left out, unless ``--all``.
 Outputs are compared with the golden ones (with the interpreter where there are none). Exit status 1 when something differs or
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("--l1", "--cores"):
         parser.add_argument(name, type=int)
     parser.add_argument("--engines")
+    parser.add_argument("--target", default="siracusa", metavar="NAME|FOLDER")
     given = parser.parse_args(arguments)
     engines = tuple(given.engines.split(",")) if given.engines else None
     found: list[Result] = []
@@ -75,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     if not given.json:
         print("  ".join(f"{key}: {value}" for key, value in versions().items()))
         print(COLUMNS.format("network, layer", "kernel", "MAC", "predicted", "measured", "error"))
-    for one in results(given.words, Options({"l1": given.l1} if given.l1 else {}, cores=given.cores, engines=engines)):
+    options = Options({"l1": given.l1} if given.l1 else {}, cores=given.cores, engines=engines)
+    for one in results(given.words, options, given.target):
         if not isinstance(one, Result):
             print(f"{one[0]}: {one[1]}", file=sys.stderr)
             failed = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
-from layer import Case, SimulationError, build, expected, simulate, write_forked
+from layer import Case, SimulationError, build, expected, l1_bytes, simulate, write_forked
 
 from deeploy.api import Compiled, Network
 from deeploy.frontend.io import ports
@@ -24,8 +24,6 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program, chosen
 from deeploy.target import Target
-
-L1_BYTES = 240 * 1024
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def compiled(
     cases: Sequence[Case],
     target: Target,
     cores: int,
-    l1_bytes: int = L1_BYTES,
+    l1: int | None = None,
     engine: str | None = "cluster",
     kernels: Sequence[str] = (),
 ) -> Compiled:
@@ -74,9 +72,9 @@ def compiled(
         inputs += [tensors[n] for n in case.variables]
         outputs += [y, *further]
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
-    options = Options({"l1": l1_bytes}, cores=cores, buffering="single")
+    options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
-    assert machine is not None, "siracusa has managed memories"
+    assert machine is not None, "the target has managed memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
     plan = make_plan(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})
@@ -119,7 +117,7 @@ def sweep(
     cases: Sequence[Case],
     target: Target,
     cores: int = 8,
-    l1_bytes: int = L1_BYTES,
+    l1: int | None = None,
     kernels: Sequence[str] = (),
     has_layers: bool = False,
 ) -> Swept:
@@ -128,24 +126,26 @@ def sweep(
     Raises:
         SimulationError: no simulator, the program fails on it, or a kernel cannot run its case.
     """
-    project = compiled(cases, target, cores, l1_bytes, kernels=kernels)
+    project = compiled(cases, target, cores, l1, kernels=kernels)
     plan = project.networks["network"].plan
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
         write_forked(project, folder / "forked")
         project.write(folder / "project")
         sample, l2 = sample_of(cases), plan.memory["L2"].peak
-        lines = _lines(folder / "forked", folder / "work", sample, l2, "-DDEEPLOY_PROFILE", ("rt_fork",))
-        plain = _lines(folder / "project", folder / "together", sample, l2, "-DDEEPLOY_PROFILE -DONE_TEAM", ()) if has_layers else []
+        lines = _lines(folder / "forked", folder / "work", target, sample, l2, "-DDEEPLOY_PROFILE", ("rt_fork",))
+        plain = (
+            _lines(folder / "project", folder / "together", target, sample, l2, "-DDEEPLOY_PROFILE -DONE_TEAM", ()) if has_layers else []
+        )
     forks = [(int(words[2]), int(words[3])) for words in lines if words[:1] == ["fork"]]
     places = [(step, tile) for step in range(len(plan.program.calls)) for tile in range(plan.tiling(step).tiles)]
     teams = tuple(Team(*place, *cycles) for place, cycles in zip(places, forks, strict=True))
     return Swept(plan, teams, tuple(int(words[2]) for words in plain if words[:1] == ["layer"]))
 
 
-def _lines(project: Path, work: Path, sample: bytes, l2: int, flags: str, wrapped: Sequence[str]) -> list[list[str]]:
+def _lines(project: Path, work: Path, target: Target, sample: bytes, l2: int, flags: str, wrapped: Sequence[str]) -> list[list[str]]:
     """What a project with probe.c prints, word by word."""
-    program = build(project, work, flags, l2_bytes=l2, main="probe.c", wrapped=wrapped)
+    program = build(project, work, target, flags, l2_bytes=l2, main="probe.c", wrapped=wrapped)
     (work / "inputs.bin").write_bytes(sample)
     (work / "weights.bin").write_bytes(b"")
-    return [line.split() for line in simulate(program, work)]
+    return [line.split() for line in simulate(program, work, target)]

@@ -212,13 +212,14 @@ def _rate(entry: Document) -> Rate:
 
 
 def load_timing(file: Path, *further: Path) -> Timing:
-    """Read a ``timing.toml``, and further files with nothing but kernels.
+    """Read a ``timing.toml``, and the kernels of further files, those of another machine with the same cores among them.
 
     Raises:
         UsageError: there is no such file.
         TargetError: a file is not what its schema says; file, line and entry are named.
     """
     data = read_document(file, "timing.toml", TargetError)
+    data.setdefault("kernel", {})
     for more in further:
         data["kernel"] |= read_document(more, "timing.toml", TargetError)["kernel"]
     if "machine" not in data:

@@ -116,7 +116,7 @@ class Gvsoc:
             pipe = folders[0].parent / f"link_{message['from']}_{message['to']}"
             if not pipe.exists():
                 os.mkfifo(pipe)
-        printed = self._simulate(simulator, _name(project), entry, folders)
+        printed = self._simulate(simulator, chip_name(project / "runtime" / "bare"), entry, folders)
         outputs = []
         for part, folder in zip(own, folders, strict=True):
             data = (folder / "outputs.bin").read_bytes() if (folder / "outputs.bin").is_file() else b""
@@ -149,13 +149,13 @@ class Gvsoc:
         return lines
 
 
-def _name(project: Path) -> str:
-    """What the simulator calls the chip.
+def chip_name(folder: Path) -> str:
+    """What the simulator calls the chip whose part of the runtime is in ``folder``.
 
     Raises:
-        BuildError: the project does not say.
+        BuildError: the folder does not say.
     """
-    file = project / "runtime" / "bare" / "soc.mk"
+    file = folder / "soc.mk"
     named = _CHIP.search(file.read_text(encoding="utf-8")) if file.is_file() else None
     if named is None:
         said = f"{shorten(str(file), 160)} does not set GVSOC_TARGET, the chip's name in the simulator"

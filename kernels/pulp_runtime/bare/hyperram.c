@@ -3,6 +3,8 @@
 #include "cluster.h"
 #include "pulp.h"
 
+#define HYPER_COMMON (HYPER + 0x100) /* of all transactions */
+
 /* Offsets from HYPER. L2_ADDRESS, BYTES and CONFIGURE are those of a channel, from its own offset. */
 enum {
     READ_CHANNEL = 0x00,

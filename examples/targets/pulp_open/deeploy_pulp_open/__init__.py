@@ -1,0 +1,1 @@
+"""A target of deeploy with two accelerators of different configurations."""
