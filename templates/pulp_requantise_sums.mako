@@ -12,5 +12,6 @@ const struct pulp_requantise_sums call = {
     .extent = {${", ".join(map(str, extents))}}, .sums_step = {${", ".join(map(str, steps(sums, sums_steps)))}},
     .y_step = {${", ".join(map(str, steps(y, [1] * len(y.shape))))}},
     .mul = ${mul.ptr}, .add = ${add.ptr}, .shift = ${attrs["shift"]}, .low = ${attrs["low"]}, .high = ${attrs["high"]},
+    .table = ${epilogue.fields.get("table", 0)},
 };
 ${kernel}(&call);

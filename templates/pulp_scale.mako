@@ -13,5 +13,5 @@ ${kernel}(&(struct pulp_scale){
 % endif
     .y = ${y.ptr}, ${loops(y.extent, **operands, y=y)},
     .a_zero_point = ${attrs.get("a_zero_point", 0)}, .b_zero_point = ${attrs.get("b_zero_point", 0)},
-    .epilogue = ${complete({"low": attrs["low"], "high": attrs["high"]})}, .requantisation = ${requantisation},
+    .epilogue = ${complete({**epilogue.fields, "low": attrs["low"], "high": attrs["high"]})}, .requantisation = ${requantisation},
 });

@@ -119,6 +119,14 @@ def by_one_factor(case: Case) -> Case:
     return replace(case, name=f"{case.name} by one factor", operands=operands)
 
 
+def by_table(case: Case) -> Case:
+    """The case with a table of its results as the last stage."""
+    low, high = case.attrs["low"], case.attrs["high"]
+    table = draw(np.random.default_rng(10), case.y, high - low + 1)
+    attrs = {**case.attrs, "epilogue": (*case.attrs["epilogue"], "lookup")}
+    return replace(case, name=f"{case.name} by a table", operands={**case.operands, "table": table}, attrs=attrs)
+
+
 def requant_shift(*shape: int) -> Case:
     operands = {"x": draw(np.random.default_rng(8), "u8", *shape), "mul": np.array([257], np.int32), "add": np.array([1 << 7], np.int32)}
     return Case(f"requantisation {shape}", "RequantShift", ("x",), operands, "s8", {"shift": 9, "low": -128, "high": 127})

@@ -21,7 +21,7 @@ from deeploy.graph.nest import Map, Window
 from deeploy.graph.types import HALVES, DType
 from deeploy.midend.program import Call, Program
 
-_STAGES = {"bias": "bias", "requantise": "rq", "clamp": "clamp"}
+_STAGES = {"bias": "bias", "requantise": "rq", "lookup": "table", "clamp": "clamp"}
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,9 @@ def initialiser(call: Call) -> Initialiser:
     fields: dict[str, object] = {}
     for name in epilogue.operands(stages):
         if name in call.operands:
-            fields |= {name: Variable(name, 0, 0), f"{name}_step": int(math.prod(call.operands[name].access.shape) > 1)}
+            fields[name] = Variable(name, 0, 0)
+            if name in epilogue.ROWS:
+                fields[f"{name}_step"] = int(math.prod(call.operands[name].access.shape) > 1)
     if "requantise" in stages:
         fields |= {name: attrs[name] for name in ("shift", "low", "high")}
     elif "clamp" in stages:

@@ -78,7 +78,8 @@ def _epilogue(call: Call) -> list[str]:
     if "requantise" in stages:
         ties = "" if attrs.get("even") is None else ", ties to even"
         value = f"({'(acc + bias)' if 'bias' in stages else 'acc'} * mul + add) >> {attrs['shift']}{ties}"
-    return [f"Results: {value}{limited}."] if stages else []
+    looked_up = "; of these, entries of the table" if "lookup" in stages else ""
+    return [f"Results: {value}{limited}{looked_up}."] if stages else []
 
 
 def _listed(words: Iterable[str], last: str = "and") -> str:

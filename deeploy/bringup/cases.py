@@ -268,6 +268,8 @@ def _stages(
         if rng.random() < 0.3:
             low, high = rng.choice(((low, low + 100), (low // 4 + high // 4, high), (low + 1, high - 1)))
         attrs = {"shift": shift, "low": low, "high": high, **({"even": rng.randrange(2)} if rng.random() < 0.3 else {})}
+        if "lookup" in stages:
+            given["table"] = draw(rng, dtype if dtype.bytes == 1 else DType.INT8, (high - low + 1,))
     elif "clamp" in stages:
         ends = (-size / 2, size / 3) if is_float else (int(-size / 2), int(size / 3))
         attrs = {"low": ends[0] if rng.random() < 0.9 else None, "high": ends[1]}

@@ -1,7 +1,7 @@
 """Epilogues: what may be fused behind a kernel's body, defined once for all kernels.
 
 A body leaves an accumulator (int32 or float32). The stages of ``node.epilogue`` then apply in order; each brings its own
-operands, indexed by the *last* axis of the output (an extent of 1 broadcasts):
+operands, most of them indexed by the *last* axis of the output (an extent of 1 broadcasts):
 
 ``bias``
     operand ``bias``: accumulator + bias.
@@ -10,6 +10,8 @@ operands, indexed by the *last* axis of the output (an extent of 1 broadcasts):
     ``clip((accumulator * mul + add) >> shift, low, high)``, in 64 bits, arithmetic shift. Rounding (half up: 2^(shift-1))
     and the output's zero point (zero_point << shift) are part of ``add``. With attribute ``even`` (the parity of the zero
     point) exact ties go to the even multiple of the output's scale instead of up, as onnxruntime rounds.
+``lookup``
+    behind ``requantise``; operand ``table``, of 8 bits: the outputs for results from ``low`` to ``high``, ``table[result - low]``.
 ``clamp``
     attributes ``low``, ``high``: clip(accumulator, low, high).
 """
@@ -23,7 +25,8 @@ from deeploy.graph.nest import Map
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 
-OPERANDS: dict[str, tuple[str, ...]] = {"bias": ("bias",), "requantise": ("mul", "add"), "clamp": ()}
+OPERANDS: dict[str, tuple[str, ...]] = {"bias": ("bias",), "requantise": ("mul", "add"), "lookup": ("table",), "clamp": ()}
+ROWS = ("bias", "mul", "add")  # operands that have a value per channel, or one for all
 
 ATTRIBUTES = ("epilogue", "shift", "low", "high", "even")  # of a node, that its stages bring
 
@@ -31,6 +34,7 @@ TYPES: dict[str, frozenset[DType]] = {
     "bias": frozenset({DType.INT32, DType.FLOAT32}),
     "mul": frozenset({DType.INT32}),
     "add": frozenset({DType.INT32, DType.INT64}),
+    "table": frozenset({DType.INT8, DType.UINT8}),
 }
 
 
@@ -40,9 +44,9 @@ def operands(stages: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def maps(stages: tuple[str, ...], output: Map) -> dict[str, Map]:
-    """Access maps of the stages' operands: the last axis of the output's map."""
+    """Access maps of the stages' operands: the last axis of the output's map; a table is read whole."""
     last = output.axes[-1] if output.axes else Affine((), 0)
-    return {name: Map(last) for name in operands(stages)}
+    return {name: Map(last) for name in operands(stages) if name in ROWS}
 
 
 def shifted(wide: np.ndarray, shift: int, even: int | None) -> np.ndarray:
@@ -68,6 +72,8 @@ def apply(node: Node, accumulator: np.ndarray, arrays: dict[str, np.ndarray]) ->
         elif stage == "requantise":
             attrs = node.attrs
             value = requantise(value, arrays["mul"], arrays["add"], attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"))
+        elif stage == "lookup":
+            value = arrays["table"][value - node.attrs["low"]]
         else:
             low, high = (None if node.attrs[name] is None else np.asarray(node.attrs[name], value.dtype) for name in ("low", "high"))
             value = value if low is None and high is None else np.clip(value, low, high)

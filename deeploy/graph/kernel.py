@@ -184,6 +184,7 @@ class Operator:
         addition: for the sum of two 8-bit tensors: the attributes of the ``ResidualSum`` that adds the operand at a position as the sum
             of partial sums; None where there are none.
         affine: with a constant operand, whether it adds an ``offset`` to every element or multiplies by a ``factor``.
+        is_table: every element becomes the entry of the second operand for its value, the smallest of the first one's type first.
         converts: it changes only how the elements of its first operand are represented: their type, scale or zero point.
     """
 
@@ -197,6 +198,7 @@ class Operator:
     is_product: bool = False
     addition: Addition | None = None
     affine: Literal["", "offset", "factor"] = ""
+    is_table: bool = False
     converts: bool = False
 
     def kernel(self, name: str, source: str, /, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:

@@ -25,6 +25,7 @@ from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
 from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.lifetime import overwrites, united
+from deeploy.midend.lookups import with_lookups
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, Place, by_rows
 
@@ -51,7 +52,7 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequenc
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    nodes = [view_node(node) for node in graph.nodes]
+    nodes = with_lookups([view_node(node) for node in graph.nodes], {t.name for t in graph.outputs}, kernels)
     inputs = [view_tensor(t) for t in graph.inputs]
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
     selected = iter(select(kernels, computed, off))

@@ -101,8 +101,9 @@ class Call:
         extra = epilogue.operands(self.node.epilogue)
         body = {name: operand for name, operand in self.operands.items() if name not in extra}
         first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
-        attrs = {**self.node.attrs, "epilogue": ("requantise",)}
-        rest = replace(self.node, inputs=(None, *self.node.inputs[-2:]), attrs=attrs)
+        stages = tuple(stage for stage in self.node.epilogue if stage != "bias")
+        inputs = self.node.inputs[-len(epilogue.operands(stages)) :]
+        rest = replace(self.node, inputs=(None, *inputs), attrs={**self.node.attrs, "epilogue": stages})
         others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
         return first, replace(self, node=rest, kernel=second.kernel, operands=others, scratch={})
 

@@ -10,7 +10,8 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Kernel
 from deeploy.graph.nodes import Node, Tensor
 
-_ENDS = ((), ("requantise",), ("requantise", "clamp"), ("clamp",))
+_ENDS = ((), ("requantise",), ("requantise", "clamp"), ("requantise", "lookup"), ("clamp",))
+SUM_STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("requantise", "lookup"), ("clamp",))
 INTEGER_STAGES: tuple[tuple[str, ...], ...] = tuple(bias + end for bias, end in product(((), ("bias",)), _ENDS))
 FLOAT_STAGES: tuple[tuple[str, ...], ...] = ((), ("bias",), ("clamp",), ("bias", "clamp"))
 Ends = tuple[np.ndarray, np.ndarray]  # the least and the most value, int64, per channel or one for all

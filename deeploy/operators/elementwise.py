@@ -13,7 +13,7 @@ from deeploy.graph.kernel import ANY, BYTES, FLOAT, INTEGERS, Bounds, Operator, 
 from deeploy.graph.nest import Dim, Map, Nest, parallel
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
-from deeploy.operators.accumulate import Ends, ends, keeps_type, products, values
+from deeploy.operators.accumulate import SUM_STAGES, Ends, ends, keeps_type, products, values
 from deeploy.operators.scaled import RESIDUAL
 
 AXES = 6  # that the C loops have
@@ -265,7 +265,7 @@ _AB = ("a", "b")
 _BINARY: Row = {
     **usual(*_AB, over=_AB),
     "types": {"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
-    "epilogues": ((), ("requantise",), ("clamp",)),
+    "epilogues": SUM_STAGES,
     "strided": {"a": 0, "b": 0, "y": 1},
 }
 _SCALED = usual(*_AB, over=_AB, types={"a": BYTES, "b": BYTES, "y": BYTES})
@@ -299,7 +299,12 @@ COPY = Operator("Copy", ("x",), nest("x"), cast_reference, _CONVERTED, converts=
 CAST = Operator("Cast", ("x",), nest("x"), cast_reference, _CONVERTED, converts=True)
 _MAPPED = usual("x", over=("x",))
 LOOKUP = Operator(
-    "Lookup", ("x", "table"), nest("x"), lookup_reference, {**_MAPPED, "types": {"x": BYTES, "y": ANY}, "constants": ("table",)}
+    "Lookup",
+    ("x", "table"),
+    nest("x"),
+    lookup_reference,
+    {**_MAPPED, "types": {"x": BYTES, "y": ANY}, "constants": ("table",)},
+    is_table=True,
 )
 CLIP = Operator(
     "Clip",

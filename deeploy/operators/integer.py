@@ -7,7 +7,7 @@ import numpy as np
 from deeploy.graph.epilogue import requantise
 from deeploy.graph.kernel import INTEGERS, Operator, types
 from deeploy.graph.nodes import Node
-from deeploy.operators.accumulate import Ends, ends
+from deeploy.operators.accumulate import SUM_STAGES, Ends, ends
 from deeploy.operators.elementwise import nest, usual
 from deeploy.operators.staircase import operand_results
 
@@ -84,7 +84,7 @@ REQUANT_ADD = Operator(
         *_AB,
         over=_AB,
         types={"a": INTEGERS, "b": INTEGERS, "y": types("s8", "u8", "s32")},
-        epilogues=((), ("requantise",), ("clamp",)),
+        epilogues=SUM_STAGES,
         strided={"a": 0, "b": 0, "y": 1},
     ),
     bounds=_bounds,

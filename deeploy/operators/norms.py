@@ -70,7 +70,7 @@ STANDARDISE = Operator(
         **rows.USUAL,
         "types": {"x": BYTES, "y": types("s8", "u8", "s32")},
         "accepts": standardise_accepts,
-        "epilogues": ((), ("requantise",)),
+        "epilogues": ((), ("requantise",), ("requantise", "lookup")),
     },
 )
 _FLOATS = dict.fromkeys(("x", "scale", "offset", "y"), FLOAT)

@@ -4,7 +4,7 @@
  *   KERNEL                 name of the function
  *   ACC_T                  type of the accumulator: int32_t or float
  *   <OPERAND>_T            element type of each operand (X_T, W_T, Y_T, BIAS_T, MUL_T, ADD_T ...)
- *   EPILOGUE_BIAS, EPILOGUE_REQUANTISE, EPILOGUE_CLAMP   defined where the stage is fused
+ *   EPILOGUE_BIAS, EPILOGUE_REQUANTISE, EPILOGUE_LOOKUP, EPILOGUE_CLAMP   defined where the stage is fused
  *   EPILOGUE_EVEN          parity of the zero point, where ties of a requantisation go to the even multiple of the
  * scale
  */
@@ -18,6 +18,7 @@ struct epilogue {
     const void *bias;
     const void *mul;
     const void *add;
+    const void *table; /* of outputs, for requantised values from `low` on */
     int bias_step;
     int mul_step;
     int add_step;
@@ -80,6 +81,9 @@ OUT_OF_LINE void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct e
     for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low_f ? e->low_f : acc[j] > e->high_f ? e->high_f : acc[j];
 #elif defined(EPILOGUE_CLAMP)
     for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
+#endif
+#ifdef EPILOGUE_LOOKUP
+    for (int j = 0; j < count; j++) acc[j] = ((const TABLE_T *)e->table)[acc[j] - e->low];
 #endif
     for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
 }

@@ -27,7 +27,8 @@ struct groups {
     Y_T *y;
     int y_step, shift, form; /* what the form shifts by: left or bits */
     int32_t limit, low, high;
-    int32_t upper; /* of one factor for all */
+    int32_t upper;   /* of one factor for all */
+    uintptr_t table; /* where the result zero would have its entry */
 };
 
 /* The assembly finds them by their offsets. */
@@ -50,6 +51,7 @@ AT(limit, 56);
 AT(low, 60);
 AT(high, 64);
 AT(upper, 68);
+AT(table, 72);
 #undef AT
 #define GET(to, offset) "lw " to ", " #offset "(%[g])\n"
 #define PUT(from, offset) "sw " from ", " #offset "(%[g])\n"
@@ -129,6 +131,12 @@ AT(upper, 68);
 #define FACTOR LOWER_PART SUMMAND
 #endif
 #define FINISHES(j) FACTOR LIMITED(j) SCALED(j)
+#ifdef EPILOGUE_LOOKUP
+#define FIND(acc) ".insn r 0x03, 7, 0x20, %[" acc "], t0, %[" acc "]\n"
+#define FOUND GET("t0", 72) OF_ROWS(FIND, "0") OF_ROWS(FIND, "1") OF_ROWS(FIND, "2") OF_ROWS(FIND, "3")
+#else
+#define FOUND
+#endif
 /* The results of a row as a word, whose address goes to the next row. */
 #define STORE(row)                                                                                             \
     ".insn r 0x57, 1, 0x70, %[" row "0], %[" row "1], %[" row "0]\n.insn r 0x57, 1, 0x6c, %[" row "0], %[" row \
@@ -145,8 +153,8 @@ OUT_OF_LINE void groups_of_4(struct groups *g) {
                              WALK("t3", "x", "back") WALK("t4", "w", "step") WALK("t5", "w", "step") DOTS("0", "t4")
                                  WALK("t4", "w", "step") DOTS("1", "t5") WALK("t5", "w", "back") DOTS("2", "t4")
                                      DOTS("3", "t5") END GET("t2", 48) FIFTH SIXTH GET("t4", 64) FACTORS EACH(FINISHES)
-                                         GET("%[x]", 40) GET("%[step]", 44) STORE("a") STORE("b") STORE("c") STORE("d")
-                                             NEXT_FACTORS NEXT_BIAS GET("t1", 40) GET("t2", 12) GET("t3", 24)
+                                         FOUND GET("%[x]", 40) GET("%[step]", 44) STORE("a") STORE("b") STORE("c")
+                                             STORE("d") NEXT_FACTORS NEXT_BIAS GET("t1", 40) GET("t2", 12) GET("t3", 24)
                                                  GET("t0", 0) "addi t1, t1, 4\nadd t2, t2, t3\naddi t0, t0, -1\n" PUT(
                                                      "t1", 40) PUT("t2", 12) PUT("t0", 0) "bnez t0, 1b\n"
                      : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
@@ -188,6 +196,8 @@ OUT_OF_LINE void groups_of_4(struct groups *g) {
 #undef FACTOR
 #undef NEXT_FACTORS
 #undef FINISHES
+#undef FIND
+#undef FOUND
 #undef STORE
 
 /* A multiple of four rows that lie as far apart as filters; at least four filters. A last group of fewer than four is
@@ -202,6 +212,7 @@ OUT_OF_LINE void rows_by_groups(const struct pulp_product *p, struct rows r, con
 #else
     g.form = p->requantisation.left;
 #endif
+    g.table = (uintptr_t)p->epilogue.table - (uintptr_t)(intptr_t)p->epilogue.low;
     g.limit = p->requantisation.limit, g.low = p->epilogue.low, g.high = p->epilogue.high;
     for (; r.count > 0; r.count -= 4, r.x += 4 * p->w_row, r.y += 4 * r.y_step) {
         g.count = p->filters >> 2, g.x = r.x, g.w = filters, g.y = r.y;

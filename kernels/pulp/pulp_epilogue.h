@@ -1,4 +1,5 @@
-/* Epilogues of the cluster's kernels: bias, requantisation in the form that its constants were prepared for, clamp.
+/* Epilogues of the cluster's kernels: bias, requantisation in the form that its constants were prepared for, a table of
+ * its results, clamp.
  *
  * Beside the macros of docs/kernels.md an instance may have
  *   REQUANT_NARROW   (acc*mul + add) >> shift in 32 bits
@@ -21,6 +22,7 @@ struct pulp_epilogue {
     const void *bias;
     const void *mul;
     const void *add;
+    const void *table; /* of outputs, for requantised values from `low` on */
     int bias_step, mul_step, add_step;
     int shift;
     int32_t low, high;
@@ -174,6 +176,9 @@ static inline int32_t finish_with(int32_t acc, const struct stages *s, const str
 #endif
 #ifdef EPILOGUE_REQUANTISE
     acc = requantise(acc, s, e, r);
+#ifdef EPILOGUE_LOOKUP
+    acc = ((const TABLE_T *)e->table)[acc - e->low];
+#endif
 #elif defined(EPILOGUE_CLAMP)
     acc = xp_max(e->low, xp_min(e->high, acc));
 #endif
@@ -211,7 +216,16 @@ enum { RANGES = 1 };
     ".insn r 0x33, 6, 2, " acc ", " sum ", %[low]\n.insn r 0x33, 4, 2, " acc ", " acc ", %[high]\n"
 enum { RANGES = 2 };
 #endif
-enum { STAGES = 1 + LIMITS + SCALES + RANGES };
+#ifdef EPILOGUE_LOOKUP
+#define XP_FIND(acc) ".insn r 0x03, 7, 0x20, " acc ", %[table], " acc "\n"
+#define XP_TABLE(e) , [table] "r"((uintptr_t)(e)->table - (uintptr_t)(intptr_t)(e)->low)
+enum { FINDS = 1 };
+#else
+#define XP_FIND(acc)
+#define XP_TABLE(e)
+enum { FINDS = 0 };
+#endif
+enum { STAGES = 1 + LIMITS + SCALES + RANGES + FINDS };
 #ifdef REQUANT_SPLIT
 #define XP_LOWER(acc, sum, mul) "mul " sum ", " acc ", " mul "\n"
 #define XP_RIGHT(sum) "sra " sum ", " sum ", %[bits]\n"
@@ -219,7 +233,8 @@ enum { STAGES = 1 + LIMITS + SCALES + RANGES };
 #define XP_LOWERS(a, a_sum, b, b_sum, mul) \
     XP_LOWER(a, a_sum, mul) XP_LOWER(b, b_sum, mul) XP_RIGHT(a_sum) XP_RIGHT(b_sum)
 #define XP_UPPERS(a, a_sum, b, b_sum, upper) XP_UPPER(a, a_sum, upper) XP_UPPER(b, b_sum, upper)
-#define XP_SUMS(a, a_sum, b, b_sum, add) XP_SUM(a_sum, add) XP_SUM(b_sum, add) XP_RANGE(a, a_sum) XP_RANGE(b, b_sum)
+#define XP_SUMS(a, a_sum, b, b_sum, add) \
+    XP_SUM(a_sum, add) XP_SUM(b_sum, add) XP_RANGE(a, a_sum) XP_RANGE(b, b_sum) XP_FIND(a) XP_FIND(b)
 #define XP_OF_2(a, a_sum, b, b_sum, mul, upper) XP_LOWERS(a, a_sum, b, b_sum, mul) XP_UPPERS(a, a_sum, b, b_sum, upper)
 #define XP_STAGES_OF_2(a, x, b, y, mul, upper, add) \
     XP_LIMIT(a) XP_LIMIT(b) XP_OF_2(a, x, b, y, mul, upper) XP_SUMS(a, x, b, y, add)
@@ -228,14 +243,15 @@ enum { STAGES = 1 + LIMITS + SCALES + RANGES };
 #define XP_STAGES(acc, sum)                                                                  \
     XP_LIMIT(acc)                                                                            \
     "mv " sum ", %[add]\n.insn r 0x33, 0, 0x21, " sum ", " acc ", %[mul]\nsra " sum ", " sum \
-    ", %[shift]\n" XP_RANGE(sum, sum)
+    ", %[shift]\n" XP_RANGE(sum, sum) XP_FIND(sum)
 enum { STAGES_OF_1 = STAGES + 1 };
 #else
-#define XP_STAGES(acc, sum) XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc, "%[mul]") XP_SUM(acc, "%[add]") XP_RANGE(sum, acc)
+#define XP_STAGES(acc, sum) \
+    XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc, "%[mul]") XP_SUM(acc, "%[add]") XP_RANGE(sum, acc) XP_FIND(sum)
 enum { STAGES_OF_1 = STAGES };
 #endif
 #define XP_SCALES(a, b, mul) XP_LIMIT(a) XP_LIMIT(b) XP_LEFT(a) XP_LEFT(b) XP_SCALE(a, mul) XP_SCALE(b, mul)
-#define XP_SUMS(a, b, add) XP_SUM(a, add) XP_SUM(b, add) XP_RANGE(a, a) XP_RANGE(b, b)
+#define XP_SUMS(a, b, add) XP_SUM(a, add) XP_SUM(b, add) XP_RANGE(a, a) XP_RANGE(b, b) XP_FIND(a) XP_FIND(b)
 #define XP_STAGES_OF_2(a, x, b, y, mul, upper, add) XP_SCALES(a, b, mul) XP_SUMS(a, b, add)
 #endif
 #ifdef REQUANT_SPLIT
@@ -247,7 +263,7 @@ enum { STAGES_OF_1 = STAGES };
 #endif
 #define XP_ENDS(e, r)                                                                             \
     [shift] "r"((r)->shift), [limit] "r"((r)->limit), [low] "r"((e)->low), [high] "r"((e)->high), \
-        [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
+        [clip] "i"((Y_T) - 1 < 0 ? 5 : 6) XP_TABLE(e)
 #define XP_STAGE_OPERANDS(stages, e, r) XP_FACTORS(stages), [add] "r"((stages).add), XP_FORM(r), XP_ENDS(e, r)
 #endif
 #endif

@@ -62,7 +62,7 @@ OUT_OF_LINE void strided_row(const struct pulp_requant_add *k, const A_T *a, con
     const int a_step = k->a_step[LAST], b_step = k->b_step[LAST], y_step = k->y_step[LAST];
     for (int i = k->extent[LAST]; i > 0; i--, a += a_step, b += b_step, y += y_step) {
         const int32_t sum = scaled(*a, &a_scale) + scaled(*b, &b_scale);
-        *y = (Y_T)requantise(sum, &stages, &k->epilogue, &k->requantisation);
+        *y = (Y_T)finish_with(sum, &stages, &k->epilogue, &k->requantisation);
     }
 }
 

@@ -22,9 +22,18 @@ static inline int32_t within_output(const struct pulp_requantise_sums *k, int32_
 #endif
 }
 
-static inline int32_t requantised(const struct pulp_requantise_sums *k, const struct channel *c, int32_t sum) {
+static inline Y_T output(const struct pulp_requantise_sums *k, int32_t value) {
+#ifdef EPILOGUE_LOOKUP
+    return ((const Y_T *)k->table)[value - k->low];
+#else
+    (void)k;
+    return (Y_T)value;
+#endif
+}
+
+static inline Y_T requantised(const struct pulp_requantise_sums *k, const struct channel *c, int32_t sum) {
     sum = xp_clip(sum + c->centre, c->limit);
-    return within_output(k, xp_add_shift(xp_mac(sum * c->low >> c->bits, sum, c->high), c->add, c->shift));
+    return output(k, within_output(k, xp_add_shift(xp_mac(sum * c->low >> c->bits, sum, c->high), c->add, c->shift)));
 }
 
 /* A channel of neighbouring pixels that needs 64 bits. */
@@ -35,7 +44,7 @@ OUT_OF_LINE void wide_pixels(const struct pulp_requantise_sums *k, const int32_t
         const int64_t sum = (int64_t)*sums * mul + add;
 #ifndef EPILOGUE_EVEN
         if (k->shift >= 32) { /* the upper word is enough */
-            *y = (Y_T)within_output(k, (int32_t)(sum >> 32) >> (k->shift - 32));
+            *y = output(k, within_output(k, (int32_t)(sum >> 32) >> (k->shift - 32)));
             continue;
         }
 #endif
@@ -43,7 +52,7 @@ OUT_OF_LINE void wide_pixels(const struct pulp_requantise_sums *k, const int32_t
 #ifdef EPILOGUE_EVEN
         wide -= wide * ((int64_t)1 << k->shift) == sum && ((wide - EPILOGUE_EVEN) & 1);
 #endif
-        *y = (Y_T)(wide < k->low ? k->low : wide > k->high ? k->high : wide);
+        *y = output(k, (int32_t)(wide < k->low ? k->low : wide > k->high ? k->high : wide));
     }
 }
 
@@ -63,18 +72,27 @@ enum { CLIPS = 2 };
 #define CLIP(of) ".insn r 0x33, 6, 2, " of ", " of ", %[least]\n.insn r 0x33, 4, 2, " of ", " of ", %[most]\n"
 enum { CLIPS = 4 };
 #endif
+#ifdef EPILOGUE_LOOKUP
+#define TABLE(k) , [table] "r"((uintptr_t)(k)->table - (uintptr_t)(intptr_t)(k)->low)
+#define FIND(of) ".insn r 0x03, 7, 0x20, " of ", %[table], " of "\n"
+enum { FINDS = 2 };
+#else
+#define FIND(of)
+#define TABLE(k)
+enum { FINDS = 0 };
+#endif
 /* Pairs of pixels, in turns: a product is there one instruction later. */
-#define PAIRS(limits, count)                                                                                         \
-    __asm__ volatile(".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD("t4") \
-                         limits LOWER("t5", "t3") LOWER("t6", "t4") RIGHT("t5") RIGHT("t6") UPPER("t5", "t3")        \
-                             UPPER("t6", "t4") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6") STORE("t5")             \
-                                 STORE("t6") ".option pop\n"                                                         \
-                     : [sums] "+r"(sums), [y] "+r"(y)                                                                \
-                     : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + (count))), [sums_step] "r"(sums_step),     \
-                       [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits),            \
-                       [add] "r"(c->add), [shift] "r"(c->shift), [limit] "r"(c->limit), [centre] "r"(c->centre),     \
-                       [least] "r"(k->low), [most] "r"(k->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)                   \
-                     : "t3", "t4", "t5", "t6", "memory")
+#define PAIRS(limits, count)                                                                                          \
+    __asm__ volatile(                                                                                                 \
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD("t4") limits LOWER( \
+            "t5", "t3") LOWER("t6", "t4") RIGHT("t5") RIGHT("t6") UPPER("t5", "t3") UPPER("t6", "t4") SCALE("t5")     \
+            SCALE("t6") CLIP("t5") CLIP("t6") FIND("t5") FIND("t6") STORE("t5") STORE("t6") ".option pop\n"           \
+        : [sums] "+r"(sums), [y] "+r"(y)                                                                              \
+        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),           \
+          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),       \
+          [shift] "r"(c->shift), [limit] "r"(c->limit), [centre] "r"(c->centre), [least] "r"(k->low),                 \
+          [most] "r"(k->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6) TABLE(k)                                             \
+        : "t3", "t4", "t5", "t6", "memory")
 #endif
 
 /* A channel of neighbouring pixels. */
@@ -90,9 +108,9 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
     } else {
         PAIRS(CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4"), 4);
     }
-    if (count) *y = (Y_T)requantised(k, c, *sums);
+    if (count) *y = requantised(k, c, *sums);
 #else
-    for (int i = 0; i < count; i++) y[i * y_step] = (Y_T)requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
+    for (int i = 0; i < count; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
 #endif
 }
 

@@ -20,6 +20,7 @@ struct pulp_requantise_sums {
     const int64_t *mul, *add;
     int shift;
     int32_t low, high;
+    const void *table; /* of outputs, for requantised values from `low` on; none without EPILOGUE_LOOKUP */
 };
 
 #endif

@@ -55,7 +55,7 @@ static inline void row(const struct pulp_scale *k, const A_T *a, const B_T *b, Y
 #if OPERANDS == 2
         acc = COMBINED(acc, b[i * b_step] - k->b_zero_point);
 #endif
-        y[i * y_step] = (Y_T)requantise(acc, &stages, &k->epilogue, &k->requantisation);
+        y[i * y_step] = (Y_T)finish_with(acc, &stages, &k->epilogue, &k->requantisation);
     }
 #endif
 }

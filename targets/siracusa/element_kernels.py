@@ -133,7 +133,7 @@ def _of_bytes(name: str, *operands: str) -> Kernel:
         f"pulp_{name}",
         types=dict.fromkeys((*operands, "y"), BYTES),
         strided=dict.fromkeys((*kernel.strided, "y"), 0),
-        epilogues=kernel.epilogues if kernel.epilogues == ((),) else (("requantise",),),
+        epilogues=kernel.epilogues if kernel.epilogues == ((),) else (("requantise",), ("requantise", "lookup")),
         layouts=forms.IN_THE_CALL,
         settings=forms.settings,
     )

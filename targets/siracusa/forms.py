@@ -108,7 +108,7 @@ def residual_macros(node: Node) -> dict[str, str]:
     return result
 
 
-FIELDS = ("bias", "mul", "add", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue
+FIELDS = ("bias", "mul", "add", "table", "bias_step", "mul_step", "add_step", "shift", "low", "high")  # of struct pulp_epilogue
 
 
 def _complete(fields: Mapping[str, object]) -> str:

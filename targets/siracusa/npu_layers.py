@@ -76,13 +76,14 @@ def channels_of(node: Node) -> Channels | str:
     """How cores requantise the sums of a node's body, or what they would need instead."""
     stages, x, y = node.epilogue, node.inputs[0], node.outputs[0]
     assert x is not None
-    if stages not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
+    before, behind = (stages[:-1], 1) if stages[-1:] == ("lookup",) else (stages, 0)
+    if before not in (("requantise",), ("bias", "requantise")) or y.dtype.bytes != 1:
         return "a requantisation to 8 bits, with or without a bias"
     found = _product(node) if node.op == "MatMul" else _windows(node, (0, 2, 3, 1), is_grouped=True)
     if isinstance(found, str):
         return found
     _, weights, offset, _ = found
-    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2:])
+    *biases, mul, add = (_constant(tensor) for tensor in node.inputs[2 : len(node.inputs) - behind])
     bias = biases[0] if biases else offset * 0
     count = weights.shape[0]
     if mul is None or add is None or bias is None or np.abs(add).max() >= 1 << 61 or np.abs(mul).max() >= WORD:

@@ -26,7 +26,10 @@ def kernel(name: str) -> Kernel:
 
 # rows, depth, columns
 PRODUCTS = [(5, 7, 9), (1, 30, 140), (4, 6, 3), (6, 17, 1), (2, 1, 2), (3, 3, 5), (7, 64, 13), (16, 130, 11), (1, 1, 1)]
-STAGES: dict[str, tuple[str, ...]] = {"plain": (), "clamped": ("clamp",), "biased": ("bias",), "requantised": ("bias", "requantise")}
+STAGES: dict[str, tuple[str, ...]] = {
+    **{"plain": (), "clamped": ("clamp",), "biased": ("bias",), "requantised": ("bias", "requantise")},
+    "looked up": ("bias", "requantise", "lookup"),
+}
 
 
 def epilogue(rng: np.random.Generator, stages: tuple[str, ...], channels: int, size: int, y: str, wide: bool) -> tuple[Any, Any]:
@@ -39,6 +42,8 @@ def epilogue(rng: np.random.Generator, stages: tuple[str, ...], channels: int, s
         operands, attrs = requantisation(rng, channels, y, size, wide)
         operands["mul"] = np.maximum(np.abs(operands["mul"]), 1)
         given |= operands
+        if "lookup" in stages:
+            given["table"] = draw(rng, y, attrs["high"] - attrs["low"] + 1)
     elif "clamp" in stages:
         attrs = {"low": -4000, "high": 3000}
     return given, staged({}, *stages, **attrs)
