@@ -35,6 +35,7 @@ from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE = ROOT / "kernels" / "pulp_runtime" / "bare"
+SIMULATED = ROOT / "kernels" / "gvsoc_runtime" / "bare"
 HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
 SECONDS = 300
@@ -157,7 +158,7 @@ def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, target
     Raises:
         SimulationError: the compiler refuses, or is not there.
     """
-    values: dict[str, object] = {"BARE": BARE, "SOC": soc(target), "BUILD": folder}
+    values: dict[str, object] = {"BARE": BARE, "SOC": soc(target), "SIMULATED": SIMULATED, "BUILD": folder}
     values |= {"SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
     values |= {"L1_RESERVED_BYTES": STACKS, **variables}
     command = ["make", "-s", "-j2", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]

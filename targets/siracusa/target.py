@@ -51,7 +51,7 @@ TARGET = Target(
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),
-    runtime=(resource("kernels") / "hal", resource("kernels") / "pulp_runtime", HERE / "runtime"),
+    runtime=(resource("kernels") / "hal", resource("kernels") / "gvsoc_runtime", resource("kernels") / "pulp_runtime", HERE / "runtime"),
     build="siracusa.Makefile.mako",
     topology=load_topology(HERE / "topology.toml"),
 )

@@ -12,6 +12,8 @@ BUILD ?= build
 # The folder of soc.mk and soc.h, which are the chip's own. soc.mk sets GVSOC_TARGET, its name in the simulator; SOC_L1_BYTES and
 # SOC_L2_BYTES; SOC_SOURCES, C files of that folder.
 SOC ?= $(BARE)
+# The folder of what runtimes on this simulator have in common.
+SIMULATED ?= $(BARE)
 include $(SOC)/soc.mk
 # What this runtime was written for; `deeploy run` refuses a simulator that it knows to be another.
 GVSOC_REVISION := edfcd839
@@ -36,11 +38,11 @@ endif
 BARE_LINK := -march=rv32imafc -mabi=ilp32f --specs=picolibc.specs -nostartfiles -Wl,--no-warn-rwx-segments -T$(BARE)/link.ld \
 	-Wl,--defsym=l1_bytes=$(SOC_L1_BYTES) -Wl,--defsym=l2_bytes=$(SOC_L2_BYTES) \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
-BARE_SOURCES := $(addprefix $(BARE)/,start.S console.c cluster.c mchan.c hyperram.c rt.c memory.c $(if $(CHIP),link.c)) $(addprefix $(SOC)/,$(SOC_SOURCES))
+BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c mchan.c hyperram.c rt.c $(if $(CHIP),link.c)) $(addprefix $(SIMULATED)/,console.c memory.c) $(addprefix $(SOC)/,$(SOC_SOURCES))
 
 # No tables of jumps: whether a jump through a register is one or a call is not told by code, and the depth of stacks hangs on it.
 BARE_CFLAGS = -std=c11 $(WARNINGS) $(CFLAGS) -fno-jump-tables -ffunction-sections -fdata-sections \
-	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) -I$(SOC) $(addprefix -I,$(INCLUDES))
+	$(DEFINES) '-DRT_HEADER="inline.h"' $(if $(CHIP),-DCHIP=$(CHIP)) -I$(BARE) -I$(SOC) -I$(SIMULATED) $(addprefix -I,$(INCLUDES))
 
 # An object for each source, wherever it lies.
 object = $(BUILD)/objects/$(patsubst /%,%,$(subst ..,up,$(basename $1))).o
@@ -57,12 +59,12 @@ endef
 $(foreach source,$(BARE_SOURCES) $(SOURCES),$(eval $(call compile,$(source))))
 
 # Who begins on which stack, how many bytes it has, and where calls through pointers lead.
-STACK_CHECK = $(PYTHON) $(BARE)/../stack.py $@ --objdump $(CROSS)objdump --arena __l1_arena_end-__l1_arena \
+STACK_CHECK = $(PYTHON) $(SIMULATED)/../stack.py $@ --objdump $(CROSS)objdump --arena __l1_arena_end-__l1_arena \
 	--core "core 0=cluster_master:__core_0_stack_top-__core_0_stack_bottom" --core "a core=cluster_worker:__core_stack_bytes" \
 	--stack "the controller=controller_main:controller_stack_bytes" \
 	--pointers cluster_master=rt_enter --pointers cluster_worker=rt_fork --callers controller_main=rt_enter
 
-$(BUILD)/application.elf: $(BARE_OBJECTS) $(BARE)/link.ld $(BARE)/../stack.py
+$(BUILD)/application.elf: $(BARE_OBJECTS) $(BARE)/link.ld $(SIMULATED)/../stack.py
 	$(CROSS)gcc $(BARE_LINK) -Wl,--gc-sections -Wl,-Map=$(@:.elf=.map) $(BARE_OBJECTS) $(LIBRARIES) -lm -o $@
 ifneq ($(CHECK_STACKS),0)
 	@$(STACK_CHECK) > $(@:.elf=.stacks) || { $(RM) $@; exit 1; }

@@ -1,6 +1,7 @@
 /* The cluster as a team: power-up, work from the controller, fork, barrier and the cores' stacks. */
 #include "cluster.h"
 
+#include "bare.h"
 #include "console.h"
 
 void cluster_start(void); /* start.S */
@@ -34,15 +35,15 @@ static uint32_t *stack_bottom(int core) {
                 : __core_0_stack_bottom;
 }
 
-uint32_t cluster_stack_bytes(int core) {
+uint32_t bare_stack_bytes(int core) {
     return core ? (uint32_t)__core_stack_bytes : (uint32_t)((char *)__core_0_stack_top - (char *)__core_0_stack_bottom);
 }
 
-uint32_t cluster_stack_used(int core) {
+uint32_t bare_stack_used(int core) {
     const uint32_t *const bottom = stack_bottom(core);
     uint32_t unused = 0;
-    while (unused < cluster_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
-    return cluster_stack_bytes(core) - unused;
+    while (unused < bare_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
+    return bare_stack_bytes(core) - unused;
 }
 
 void cluster_end(int status) {

@@ -20,10 +20,6 @@ static inline void cluster_sleep(uint32_t events) {
     store(EVENT_MASK, EVENT_BARRIER);
 }
 
-/* How much of a core's stack was ever used, and how much there is, in bytes. */
-uint32_t cluster_stack_used(int core);
-uint32_t cluster_stack_bytes(int core);
-
 enum { MOST_ENGINES = 8 };
 
 /* Says that a transfer engine is the cluster DMA, which moves between L1 and anything else. */

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 BARE = ROOT / "kernels" / "pulp_runtime" / "bare"
+SIMULATED = ROOT / "kernels" / "gvsoc_runtime" / "bare"
 SOC = ROOT / "targets" / "siracusa" / "runtime" / "bare"
 SECONDS = 120  # for one simulation
 
@@ -46,7 +47,15 @@ def make(folder: Path, sources: Sequence[Path], **variables: object) -> subproce
     if shutil.which("riscv64-unknown-elf-gcc") is None:
         absent("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
     includes = f"{ROOT / 'kernels' / 'hal'} {variables.pop('INCLUDES', '')}"
-    values = {"BARE": BARE, "SOC": SOC, "BUILD": folder, "SOURCES": " ".join(map(str, sources)), "INCLUDES": includes, **variables}
+    values = {
+        "BARE": BARE,
+        "SOC": SOC,
+        "SIMULATED": SIMULATED,
+        "BUILD": folder,
+        "SOURCES": " ".join(map(str, sources)),
+        "INCLUDES": includes,
+        **variables,
+    }
     command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

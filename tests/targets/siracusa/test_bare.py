@@ -13,11 +13,11 @@ import pytest
 
 from deeploy.target import load
 
-from .conftest import BARE, ROOT, Run, Simulate, absent, build, make
+from .conftest import ROOT, SIMULATED, Run, Simulate, absent, build, make
 
 HERE = Path(__file__).parent
 HAL = sorted((HERE / "hal").glob("*.c"))
-APP = [BARE / "main.c", HERE / "app" / "network.c"]
+APP = [SIMULATED / "main.c", HERE / "app" / "network.c"]
 ELEMENTS = 3000
 
 # Cycles that a call may take at most: a tenth above what was measured on revision edfcd839 with gcc 12, -O3.

@@ -13,7 +13,7 @@ from deeploy.midend.machine import Options
 from deeploy.runners.runner import split, write_samples
 from deeploy.verify import run_project
 
-from .conftest import BARE, Simulate, build
+from .conftest import SIMULATED, Simulate, build
 
 L1_BYTES = 256 * 1024
 STACKS = 16 * 1024  # the portable kernels want 1.7 KiB of stack on every core
@@ -80,7 +80,10 @@ def test_outputs_equal_the_golden_ones(shared_models: Path, simulate: Simulate, 
     project = tmp_path / "project"
     compile_model(model / "network.onnx", "siracusa", inputs=model / "inputs.npz", options=options).write(project)
     manifest = json.loads((project / "deploy.json").read_text())
-    sources = [BARE / "main.c", *(path for folder in ("src", "src/kernels", "runtime") for path in sorted((project / folder).glob("*.c")))]
+    sources = [
+        SIMULATED / "main.c",
+        *(path for folder in ("src", "src/kernels", "runtime") for path in sorted((project / folder).glob("*.c"))),
+    ]
     l2 = manifest["memory"]["L2"]
     application = build(
         tmp_path / "build",

@@ -16,7 +16,7 @@ from targets.siracusa.npu import Layer, Mode
 from tests.targets.siracusa import neureka_model as model
 from tests.targets.siracusa.neureka_model import Tile
 
-from .conftest import BARE, Simulate, build
+from .conftest import SIMULATED, Simulate, build
 from .neureka_jobs import HAL, ROOT, SOURCES, case, headers, split, sweep
 
 REGISTERS = """
@@ -169,7 +169,7 @@ def test_normalisations_that_are_known() -> None:
 def application(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("neureka")
     includes = f"{headers(folder)} {ROOT / 'kernels' / 'neureka'}"
-    return build(folder, [*SOURCES, BARE / "main.c"], INCLUDES=includes)
+    return build(folder, [*SOURCES, SIMULATED / "main.c"], INCLUDES=includes)
 
 
 @pytest.mark.gvsoc

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from deeploy import api
 from deeploy.midend.machine import Options
 
-from .conftest import BARE, ROOT, SOC, absent
+from .conftest import BARE, ROOT, SIMULATED, SOC, absent
 
 GCC, OBJDUMP = "riscv64-unknown-elf-gcc", "riscv64-unknown-elf-objdump"
 FLAGS = ("-march=rv32imfc", "-mabi=ilp32f", "--specs=picolibc.specs", "-std=c11", "-O3", "-mno-relax", f"-I{ROOT / 'kernels' / 'hal'}")
@@ -79,7 +79,7 @@ def before(lines: list[str]) -> list[str]:
 
 def unit(folder: Path, what: str, barrier: str) -> list[str]:
     source, lines, begin = BEGIN[what]
-    for file in (*BARE.glob("*.[ch]"), *SOC.glob("*.[ch]")):
+    for file in (*BARE.glob("*.[ch]"), *SOC.glob("*.[ch]"), *SIMULATED.glob("*.h")):
         text = file.read_text()
         (folder / file.name).write_text(text.replace(BARRIER, barrier))
     (folder / "unit.c").write_text(UNIT.format(source=source, before=lines, begin=begin))

@@ -18,11 +18,11 @@ from deeploy import api
 from deeploy.midend.machine import Options
 from deeploy.target import load
 
-from .conftest import BARE, absent
+from .conftest import SIMULATED, absent
 
 GCC = "riscv64-unknown-elf-gcc"
 OBJDUMP = "riscv64-unknown-elf-objdump"
-STACK = BARE.parent / "stack.py"
+STACK = SIMULATED.parent / "stack.py"
 
 # Frames: begin 16, middle 32, far 4096 + 16, leaf none; table and by_pointer 16; entry 64.
 PROGRAM = """

@@ -29,6 +29,6 @@ TARGET = Target(
     passes=passes(),
     kernel_folders=SIRACUSA.kernel_folders,
     template_folders=(resource("templates"),),
-    runtime=(resource("kernels") / "hal", resource("kernels") / "pulp_runtime", HERE / "runtime"),
+    runtime=(*(resource("kernels") / part for part in ("hal", "gvsoc_runtime", "pulp_runtime")), HERE / "runtime"),
     build="pulp.Makefile.mako",
 )

@@ -1,15 +1,7 @@
 #include "console.h"
 
-#include "pulp.h"
-
-/* Each hart has a line buffer of its own behind this register. */
-static void put(char c) {
-    const uint32_t id = hart();
-    store(STDOUT + ((id & 31) << 3) + ((id >> 5) << 7), (unsigned char)c);
-}
-
 void print_text(const char *text) {
-    while (*text) put(*text++);
+    while (*text) bare_put(*text++);
 }
 
 void print_number(int32_t number) {
@@ -25,11 +17,6 @@ void print_number(int32_t number) {
     print_text(digits + i);
 }
 
-void bare_exit(int status) {
-    store(SOC_CONTROL + 0xA0, 0x80000000u | (uint32_t)(status & 255));
-    for (;;) continue;
-}
-
 void bare_fail(const char *what) {
     print_text("error: ");
     print_text(what);
@@ -38,18 +25,20 @@ void bare_fail(const char *what) {
 }
 
 void bare_trap(uint32_t cause, uint32_t address) {
+    uint32_t hart;
+    __asm__ volatile("csrr %0, mhartid" : "=r"(hart));
     print_text("error: trap ");
     print_number((int32_t)cause);
     print_text(" at ");
     print_number((int32_t)address);
     print_text(" on hart ");
-    print_number((int32_t)hart());
+    print_number((int32_t)hart);
     print_text("\n");
     bare_exit(1);
 }
 
 /* RISC-V semihosting: the three instructions together, none of them compressed, are the call. */
-static int32_t host(int operation, const void *arguments) {
+int32_t bare_host(int operation, const void *arguments) {
     register int32_t a0 __asm__("a0") = operation;
     register const void *a1 __asm__("a1") = arguments;
     __asm__ volatile(
@@ -73,24 +62,24 @@ int file_open(const char *path, int is_output) {
     uint32_t length = 0;
     while (path[length]) length++;
     const uint32_t arguments[3] = {(uint32_t)path, is_output ? MODE_WRITE : MODE_READ, length};
-    return (int)host(HOST_OPEN, arguments);
+    return (int)bare_host(HOST_OPEN, arguments);
 }
 
 /* The simulator takes the handle of these two from the register, not from an array of arguments. */
 void file_close(int file) {
-    (void)host(HOST_CLOSE, (const void *)file);
+    (void)bare_host(HOST_CLOSE, (const void *)file);
 }
 
 int32_t file_bytes(int file) {
-    return host(HOST_LENGTH, (const void *)file);
+    return bare_host(HOST_LENGTH, (const void *)file);
 }
 
 int file_read(int file, void *memory, uint32_t bytes) {
     const uint32_t arguments[3] = {(uint32_t)file, (uint32_t)memory, bytes};
-    return host(HOST_READ, arguments) != 0;
+    return bare_host(HOST_READ, arguments) != 0;
 }
 
 int file_write(int file, const void *memory, uint32_t bytes) {
     const uint32_t arguments[3] = {(uint32_t)file, (uint32_t)memory, bytes};
-    return host(HOST_WRITE, arguments) != 0;
+    return bare_host(HOST_WRITE, arguments) != 0;
 }

@@ -7,7 +7,7 @@
 /* Called by the start-up code on the controller; what it returns is the exit status. */
 int controller_main(void);
 
-/* Checks the machine's table against the memories and starts the cluster; before any call of deeploy_rt.h. */
+/* Checks the machine's table against the memories and starts the cores; before any call of deeploy_rt.h. */
 void bare_set_up(void);
 
 /* Copies the constants of the far levels, one level after the other, from a file to where rt_constants says; before the
@@ -16,5 +16,9 @@ void bare_load_constants(const char *path);
 
 /* Memory in L2 beside the arena, at a multiple of 16 bytes; never given back. */
 void *bare_allocate(uint32_t bytes);
+
+/* How much of a core's stack was ever used, and how much there is, in bytes. */
+uint32_t bare_stack_used(int core);
+uint32_t bare_stack_bytes(int core);
 
 #endif

@@ -13,6 +13,12 @@ _Noreturn void bare_fail(const char *what);
 /* What a trap does, and nothing expects: bare_fail. */
 _Noreturn void bare_trap(uint32_t cause, uint32_t address);
 
+/* Prints a character: of the machine, as bare_exit is. */
+void bare_put(char c);
+
+/* RISC-V semihosting: an operation of the simulator's, by its number. */
+int32_t bare_host(int operation, const void *arguments);
+
 /* Pieces of a line, which appears when it is complete. */
 void print_text(const char *text);
 void print_number(int32_t number);

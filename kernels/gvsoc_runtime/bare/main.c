@@ -4,19 +4,18 @@
  * raw bytes; `outputs.bin` receives the outputs in the same way; `weights.bin` holds the constants of HyperRAM, then
  * those of the weight memory, if there are any. For a chip of several that has no inputs, `inputs.bin` holds a byte for
  * each sample, and how long it waits for messages is not measured. What is measured comes as lines, in cycles of the
- * cluster:
+ * machine:
  *
  *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
  *     total SAMPLE CYCLES
  *     stack CORE USED BYTES              once, at the end
  */
 #include "bare.h"
-#include "cluster.h"
+#include "board.h"
 #include "console.h"
 #include "deeploy_network.h"
-#include "pulp.h"
 
-#define CYCLES() load(CLUSTER_TIMER + 0x08) /* as rt_cycles */
+#define CYCLES() bare_cycles()
 #include "../measure.h"
 
 #ifndef NETWORK
@@ -87,8 +86,8 @@ int controller_main(void) {
         }
     }
     file_close(out);
-    for (int32_t core = 0; core < CLUSTER_CORES; core++) {
-        const int32_t stack[] = {core, (int32_t)cluster_stack_used(core), (int32_t)cluster_stack_bytes(core)};
+    for (int32_t core = 0; core < BARE_CORES; core++) {
+        const int32_t stack[] = {core, (int32_t)bare_stack_used(core), (int32_t)bare_stack_bytes(core)};
         print_line("stack", stack, 3);
     }
     return 0;
