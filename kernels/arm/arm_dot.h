@@ -1,36 +1,68 @@
-/* Inner products of two vectors of bytes with the rows of a matrix of bytes, two rows at a time: 16 products for four
- * loads. Included by kernel sources, once per instance, with the element types VECTOR_T and MATRIX_T. */
+/* Inner products of bytes with rows of a matrix of bytes. Included by kernel sources, once per instance, with the
+ * element types VECTOR_T and MATRIX_T. */
 #ifndef ARM_DOT_H
 #define ARM_DOT_H
 
 #include "arm_simd.h"
 
-enum { DEPTH = 512, BLOCK = 32 }; /* elements of a vector, and rows of the matrix, at a time: 1.25 KB of stack */
+enum { VECTORS = 4 };
 
-/* acc0[j] += a0 . w[j], acc1[j] += a1 . w[j] for `rows` rows that are `pitch` apart. */
-static void dots(int32_t *restrict acc0, int32_t *restrict acc1, const VECTOR_T *a0, const VECTOR_T *a1,
-                 const MATRIX_T *w, int pitch, int depth, int rows) {
-    for (int j = 0; j < rows; j += 2) {
-        const MATRIX_T *const w0 = w + j * pitch, *const w1 = j + 1 < rows ? w0 + pitch : w0;
-        int32_t s00 = 0, s01 = 0, s10 = 0, s11 = 0;
-        int i = 0;
-        for (; i + 4 <= depth; i += 4) {
-            const uint32_t x0 = arm_word(a0 + i), x1 = arm_word(a1 + i), y0 = arm_word(w0 + i), y1 = arm_word(w1 + i);
-            const uint32_t x0e = ARM_EVEN(VECTOR_T, x0), x1e = ARM_EVEN(VECTOR_T, x1), y0e = ARM_EVEN(MATRIX_T, y0),
-                           y1e = ARM_EVEN(MATRIX_T, y1);
-            s00 = arm_multiply_add(s00, x0e, y0e), s01 = arm_multiply_add(s01, x0e, y1e);
-            s10 = arm_multiply_add(s10, x1e, y0e), s11 = arm_multiply_add(s11, x1e, y1e);
-            const uint32_t x0o = ARM_ODD(VECTOR_T, x0), x1o = ARM_ODD(VECTOR_T, x1), y0o = ARM_ODD(MATRIX_T, y0),
-                           y1o = ARM_ODD(MATRIX_T, y1);
-            s00 = arm_multiply_add(s00, x0o, y0o), s01 = arm_multiply_add(s01, x0o, y1o);
-            s10 = arm_multiply_add(s10, x1o, y0o), s11 = arm_multiply_add(s11, x1o, y1o);
-        }
-        for (; i < depth; i++) {
-            s00 += a0[i] * w0[i], s01 += a0[i] * w1[i];
-            s10 += a1[i] * w0[i], s11 += a1[i] * w1[i];
-        }
-        acc0[j] += s00, acc1[j] += s10;
-        if (j + 1 < rows) acc0[j + 1] += s01, acc1[j + 1] += s11;
+/* Four elements of a vector, as pairs among those of all VECTORS. */
+static inline void widen(const VECTOR_T *x, int depth, uint32_t *pairs) {
+    for (const VECTOR_T *const end = x + depth; x != end; x += 4, pairs += 2 * VECTORS) {
+        const uint32_t word = arm_word(x);
+        pairs[0] = ARM_EVEN(VECTOR_T, word), pairs[VECTORS] = ARM_ODD(VECTOR_T, word);
+    }
+}
+
+/* sums[j] = vector j, widened, times w: eight products for each word of w that is loaded and widened. */
+static inline void dots_of_vectors(const uint32_t *pairs, const MATRIX_T *w, int depth, int32_t sums[VECTORS]) {
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    for (const MATRIX_T *const end = w + depth; w != end; w += 4) {
+        const uint32_t word = arm_word(w), even = ARM_EVEN(MATRIX_T, word), odd = ARM_ODD(MATRIX_T, word);
+        uint32_t a, b;
+        pairs = arm_two_words(pairs, &a, &b);
+        s0 = arm_multiply_add(s0, a, even), s1 = arm_multiply_add(s1, b, even);
+        pairs = arm_two_words(pairs, &a, &b);
+        s2 = arm_multiply_add(s2, a, even), s3 = arm_multiply_add(s3, b, even);
+        pairs = arm_two_words(pairs, &a, &b);
+        s0 = arm_multiply_add(s0, a, odd), s1 = arm_multiply_add(s1, b, odd);
+        pairs = arm_two_words(pairs, &a, &b);
+        s2 = arm_multiply_add(s2, a, odd), s3 = arm_multiply_add(s3, b, odd);
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+}
+
+enum { ROWS = 4 };
+
+/* sums[j] = x times row j of w, of ROWS rows that are `pitch` apart. */
+static inline void dots_of_rows(const VECTOR_T *x, const MATRIX_T *w, int pitch, int depth, int32_t sums[ROWS]) {
+    int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+    const VECTOR_T *const end = x + (depth & ~3);
+    const MATRIX_T *w2 = w + 2 * pitch;
+    for (; x != end; x += 4, w += 4, w2 += 4) {
+        const uint32_t word = arm_word(x), even = ARM_EVEN(VECTOR_T, word), odd = ARM_ODD(VECTOR_T, word);
+        s0 = ARM_FOUR(MATRIX_T, s0, even, odd, w), s1 = ARM_FOUR(MATRIX_T, s1, even, odd, w + pitch);
+        s2 = ARM_FOUR(MATRIX_T, s2, even, odd, w2), s3 = ARM_FOUR(MATRIX_T, s3, even, odd, w2 + pitch);
+    }
+    for (int i = 0; i < (depth & 3); i++) {
+        s0 += x[i] * w[i], s1 += x[i] * w[i + pitch];
+        s2 += x[i] * w2[i], s3 += x[i] * w2[i + pitch];
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+}
+
+/* y[j] for all rows of w, the first of which is output channel `channel`. */
+OUT_OF_LINE void multiply_rows(const VECTOR_T *x, const MATRIX_T *w, int pitch, int depth, int rows, Y_T *y,
+                               const struct epilogue *e, int channel) {
+    int32_t sums[ROWS];
+    for (; rows >= ROWS; rows -= ROWS, w += ROWS * pitch, y += ROWS, channel += ROWS) {
+        dots_of_rows(x, w, pitch, depth, sums);
+        for (int i = 0; i < ROWS; i++) y[i] = arm_finish(sums[i], arm_channel(e, channel + i), e);
+    }
+    for (; rows > 0; rows--, w += pitch, channel++) {
+        dots_of_rows(x, w, 0, depth, sums);
+        *y++ = arm_finish(sums[0], arm_channel(e, channel), e);
     }
 }
 

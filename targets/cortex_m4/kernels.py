@@ -1,31 +1,107 @@
-"""Kernels of Arm processors with the DSP extension: products of pairs of 16-bit values, as variants of the portable ones."""
+"""Kernels of Arm processors with the DSP extension: products of pairs of 16-bit values, as variants of the portable ones.
+
+A requantisation of QDQ networks is the upper word of a 64-bit sum, which SMLAL leaves in a register: its constants have one entry per
+channel, and are chosen so that no sum that can occur is a tie.
+"""
 
 from __future__ import annotations
 
-from deeploy.operators import conv
-from deeploy.target import BYTES, Node, Tiling, load, types
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from deeploy.operators import conv, requantise
+from deeploy.target import BYTES, Count, Layout, Map, Node, Scratch, Tiling, encoded, load, types
 
 GENERIC = load("generic")
 RESULTS = types("s8", "u8", "s32")
+VECTORS = 4  # windows that are multiplied by a filter together
+ON_STACK = 1024  # bytes of windows that need no memory of the arena
+WORD = 32
+
+
+@lru_cache(maxsize=512)
+def _upper(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Factor and summand of every channel for the upper word of ``sum * factor + summand``; None where that is not exact."""
+    found = requantise.fused(node)
+    if found is None or node.attrs["shift"] < WORD:
+        return None
+    stairs, factor = found
+    least, most = stairs.adds(factor, node.attrs["shift"])
+    if (least > most).any() or np.abs(np.clip(0, least, most)).max() >= 1 << 62:
+        return None
+    channels = node.outputs[0].shape[-1]
+    return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(np.clip(0, least, most), channels).astype(np.int64)
+
+
+def _constant(position: int) -> Layout:
+    def encode(array: np.ndarray, node: Node) -> np.ndarray:
+        found = _upper(node)
+        return array if found is None else found[position]
+
+    return Layout(encode)
+
+
+_CONSTANTS = {"mul": _constant(0), "add": _constant(1), "bias": Layout(lambda array, node: None if _upper(node) else array)}
+
+
+def _macros(node: Node) -> dict[str, str]:
+    if _upper(node) is None:
+        return {}
+    is_whole = (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
+    return {"REQUANT_UPPER": "upper", **({"CLIP_WHOLE": "whole"} if is_whole else {})}
 
 
 def _has_plain_rows(node: Node) -> bool:
     return not (int(node.attrs["a_zero_point"]) or int(node.attrs["b_zero_point"]) or node.attrs["trans_a"])
 
 
+def _depth(node: Node) -> int:
+    """Elements of a filter, filled up to whole words."""
+    window = conv.window(node)
+    return -(-window.channels * window.height * window.width // 4) * 4
+
+
+def _filters(array: np.ndarray, node: Node) -> np.ndarray:
+    rows = array.transpose(0, 2, 3, 1).reshape(len(array), -1)
+    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, _depth(node) - rows.shape[1]))))
+
+
+def _windows(node: Node, tile: Mapping[str, Count]) -> int:
+    """Bytes of the windows of four positions in 16 bits, and of one in 8, where these are too many for the stack."""
+    needed = (2 * VECTORS + 1) * _depth(node)
+    return needed if needed > ON_STACK else 0
+
+
+def _rows(node: Node, tile: Mapping[str, Count]) -> Count:
+    """Bytes of the rows under a filter, of four channels in 16 bits."""
+    window = conv.window(node)
+    high, wide = ((extent - 1) * step + 1 for extent, step in zip((window.height, window.width), window.dilations, strict=True))
+    return 8 * high * (((tile["ow"] - 1) * window.strides[1] + wide + 1) // 2 * 2)
+
+
 _CONV = GENERIC.kernel("conv2d_dot_grouped").variant(
     "arm_conv2d_grouped",
     accepts=GENERIC.kernel("conv2d_grouped").accepts,
     source="arm/arm_conv2d.c",
-    struct="conv2d_dot",
     types={"x": BYTES, "w": BYTES, "y": RESULTS},
+    nest=conv.nest(lambda k, c, fh, fw: Map(k, *encoded("w_byte", of=[dim for e in (fh, fw, c) for dim in e.affine().dims()]))),
+    layouts={"w": Layout(_filters), **_CONSTANTS},
+    scratch={"windows": Scratch(_windows)},
+    macros=_macros,
 )
 _PACKED = tuple(kernel for kernel in GENERIC.computing if kernel.packs)  # weights of few bits stay so in flash
 
 KERNELS = (
     *_PACKED,
     GENERIC.kernel("depthwise2d").variant(
-        "arm_depthwise", source="arm/arm_depthwise.c", struct="depthwise2d", types={"x": BYTES, "w": BYTES, "y": RESULTS}
+        "arm_depthwise",
+        source="arm/arm_depthwise.c",
+        types={"x": BYTES, "w": BYTES, "y": RESULTS},
+        layouts=_CONSTANTS,
+        scratch={"rows": Scratch(_rows)},
+        macros=_macros,
     ),
     _CONV.variant("arm_conv2d", (conv.is_dense, "one group"), tiling=Tiling(whole=("c", "fh", "fw"))),
     _CONV,
@@ -36,6 +112,8 @@ KERNELS = (
         struct="matmul_dot",
         types={"a": BYTES, "b": BYTES, "y": RESULTS},
         strided={"a": 1, "b": 1, "y": 1},
+        layouts=_CONSTANTS,
+        macros=_macros,
     ),
     *(kernel for kernel in GENERIC.computing if kernel not in _PACKED),
 )
