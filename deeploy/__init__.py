@@ -8,20 +8,27 @@ from deeploy.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from deeploy.api import Compiled as Compiled
+    from deeploy.api import Form as Form
     from deeploy.api import compile as compile
+    from deeploy.api import inspect as inspect
+    from deeploy.api import quantize as quantize
     from deeploy.midend.machine import Options as Options
 
-__all__ = ["Compiled", "Options", "__version__", "compile"]
+__all__ = ["Compiled", "Form", "Options", "__version__", "compile", "inspect", "quantize"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the Python interface at first use, so that importing the package stays cheap."""
-    if name in ("compile", "Compiled"):
-        from deeploy import api
-
-        return getattr(api, name)
+    """Load the Python interface at first use, so that importing the package stays cheap; ``deeploy.api`` has all of it."""
     if name == "Options":
         from deeploy.midend.machine import Options
 
         return Options
+    if name in __all__:
+        from deeploy import api
+
+        return getattr(api, name)
     raise AttributeError(f"module 'deeploy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

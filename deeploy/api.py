@@ -1,27 +1,79 @@
-"""The Python interface: ``deeploy.compile`` and what it returns."""
+"""The Python interface: ``deeploy.compile`` and what it returns, and the other commands as functions.
+
+Every function raises a subclass of ``deeploy.errors.DeeployError``, which says what is wrong and what to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import onnx
+
+from deeploy.backend.project import read_manifest, select_network
+from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks, loaded
 from deeploy.driver.project import Compiled, Network
 from deeploy.driver.request import Dialect, Requantise, Request, Stage
+from deeploy.errors import UnsupportedError, UsageError, shorten
+from deeploy.evaluate import Accuracy
+from deeploy.evaluate import evaluate as measured
+from deeploy.frontend import import_model
+from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
 from deeploy.graph.types import DType
-from deeploy.midend.machine import Options
+from deeploy.midend.machine import Options, bytes_of
+from deeploy.quantization.form import DEFAULT, Form
+from deeploy.report import advice, text
+from deeploy.verify import Verdict
+from deeploy.verify import verify as compared
 
-__all__ = ["Compiled", "Network", "Options", "Request", "compile"]
+__all__ = [
+    "Accuracy",
+    "Compiled",
+    "Form",
+    "Network",
+    "Options",
+    "Request",
+    "Verdict",
+    "compile",
+    "evaluate",
+    "explore",
+    "inspect",
+    "quantize",
+    "report",
+    "verify",
+]
+
+
+class Module(Protocol):
+    """A ``torch.nn.Module``, of which this package knows no more than that it can be told not to train."""
+
+    training: bool
+
+    def train(self, mode: bool = True) -> Any: ...
+
+
+Model: TypeAlias = str | Path | onnx.ModelProto | Module
+Arrays: TypeAlias = str | Path | Mapping[str, np.ndarray]  # an npz file, or what is in one
 
 
 def compile(
-    model: str | Path | Mapping[str, str | Path],
+    model: Model | Mapping[str, str | Path],
     target: str | Path | Target = "generic",
     *,
+    example_inputs: Sequence[object] | None = None,
+    l1: int | str | None = None,
+    l2: int | str | None = None,
+    memory: Mapping[str, int | str] | None = None,
     inputs: str | Path | None = None,
     input_types: Mapping[str, DType | str] | None = None,
     dialect: Dialect | None = None,
@@ -38,43 +90,244 @@ def compile(
     fallback: bool | str = False,
     on_stage: Stage | None = None,
 ) -> Compiled:
-    """Compile an ONNX model, or several into one project (a mapping from C prefix to model).
+    """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
     Args:
         target: name or folder of a target, or the target itself.
+        example_inputs: what a PyTorch module is run with once, to export it.
+        l1, l2, memory: bytes of memories that may be used, as numbers or as ``"64k"`` and ``"1M"``; ``memory`` has names.
         inputs: npz with a sample, which decides the input types of dialect graphs that ``input_types``, by name, do not.
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
-        unroll: nodes that loops may become, whose rounds stand one behind the other.
-        weight_bits: weights that fit into so many bits are stored in them where kernels read them so, whatever the model says.
-        states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
-        context: rows that states hold at most, where the model leaves it open.
-        quantised_io: make the integer tensors at the edges the network's inputs and outputs.
-        requantise: how sums become 8-bit outputs: as the model says, or as an engine can itself, within one step (docs/requantise.md).
-        save_after: name of a pass, and where to save the graph as ONNX after it; with several networks, ``FILE.PREFIX.onnx``.
-        options: how much of the target may be used (``deeploy.Options``).
-        fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
-        on_stage: called with the name of each stage as it begins.
+        options: how much of the target may be used otherwise (``deeploy.Options``).
+        on_stage: called with the name of each stage as it begins, to show progress.
+        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback: see ``deeploy.api.Request``.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
     """
-    models = {"network": model} if isinstance(model, str | Path) else model
-    request = Request(
-        inputs=inputs,
-        input_types=input_types or {},
-        dialect=dialect,
-        dims=dims or {},
-        pins=pins or {},
-        unroll=unroll,
-        weight_bits=weight_bits,
-        states=states or {},
-        context=context,
-        quantised_io=quantised_io,
-        requantise=requantise,
-        save_after=save_after,
-        options=options or Options(),
-        fallback=fallback,
-        on_stage=on_stage,
-        additions=generators,
-    )
-    return compile_networks(models, loaded(target), request)
+    given = {"l1": l1, "l2": l2, **{name.lower(): size for name, size in (memory or {}).items()}}
+    sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
+    limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
+    head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
+    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators)
+    if isinstance(model, Mapping):
+        return compile_networks(model, loaded(target), request)
+    with _file(model, example_inputs) as path:
+        return compile_networks({"network": path}, loaded(target), request)
+
+
+def quantize(
+    model: Model,
+    calibration: Arrays,
+    output: str | Path | None = None,
+    form: Form = DEFAULT,
+    *,
+    example_inputs: Sequence[object] | None = None,
+    dims: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
+) -> onnx.ModelProto:
+    """Quantise a float model with onnxruntime and return it in int8; with ``output``, it is written there as well.
+
+    Args:
+        calibration: representative inputs, by name: samples stacked on the first axis or on a new one before it.
+        form: bits, symmetry and granularity of the scales; nodes that stay in float.
+
+    Raises:
+        UsageError: onnxruntime is missing, or files, samples or names do not fit.
+        ModelError, UnsupportedError: the model cannot be read or quantised.
+    """
+    from deeploy.quantization.static import quantize as quantised
+
+    with _file(model, example_inputs) as source, _npz(calibration) as samples, tempfile.TemporaryDirectory() as scratch:
+        path = Path(output) if output is not None else Path(scratch) / "int8.onnx"
+        quantised(source, samples, path, form, dims, pins)
+        return onnx.load(path)
+
+
+def verify(
+    compiled: Compiled,
+    model: Model,
+    inputs: Arrays | None = None,
+    expect: Arrays | None = None,
+    *,
+    tolerance: float | None = None,
+    sanitize: bool = False,
+    sequence: bool = False,
+) -> Verdict:
+    """Run a compiled network's C on this machine, and compare it with the interpreter, with onnxruntime, and with golden outputs.
+
+    Args:
+        model: that was compiled.
+        inputs: samples by name; random ones where there are none. ``expect`` are their golden outputs.
+        tolerance: largest absolute difference that counts as equal; without it, the rule of each output.
+
+    Raises:
+        UsageError, BuildError: arrays do not fit, or the C cannot be built here.
+    """
+    with _file(model) as path, _npz(inputs or {}) as given, _npz(expect or {}) as golden:
+        wanted = (given if inputs is not None else None), (golden if expect is not None else None)
+        return compared(compiled, path, *wanted, tolerance, False, sanitize, sequence)
+
+
+def evaluate(
+    project: str | Path | Compiled,
+    inputs: Arrays,
+    labels: Arrays | np.ndarray,
+    metric: str = "top1",
+    model: Model | None = None,
+    float_model: Model | None = None,
+) -> Accuracy:
+    """The accuracy of a project's C on labelled samples; of the quantised and the float model as well, where these are given.
+
+    Args:
+        inputs: by name, samples stacked on a new first axis.
+        labels: one for every sample, or a row of them.
+        metric: ``top1``, ``auc``, ``mse``, or ``FILE.py:NAME``.
+
+    Raises:
+        UsageError, UnsupportedError: arrays do not fit, there is no such metric, or onnxruntime cannot run a model.
+    """
+    wanted = {"labels": labels} if isinstance(labels, np.ndarray) else labels
+    with tempfile.TemporaryDirectory() as scratch, _npz(inputs) as given, _npz(wanted) as told:
+        if isinstance(project, Compiled):
+            project.write(Path(scratch) / "project")
+            project = Path(scratch) / "project"
+        with _file(model or "") as quantised, _file(float_model or "") as floats:
+            models = (quantised if model is not None else None), (floats if float_model is not None else None)
+            return measured(Path(project), given, told, metric, *models)
+
+
+def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mapping[str, Value] | None = None) -> Contents:
+    """What a model holds: operators, inputs, outputs, bytes of constants.
+
+    Where dimensions have no extent, it is what the file says, and ``flags`` are the options that ``deeploy compile`` needs.
+
+    Raises:
+        ModelError, UnsupportedError, UsageError: it cannot be read, or does not have what ``dims`` or ``pins`` name.
+    """
+    with _file(model) as path:
+        open_ = _open(read_model(path), dims or {}, pins or {})
+        return text.contents(import_model(path, dims, pins=pins)) if not open_ else _symbolic(read_model(path), open_)
+
+
+def report(project: str | Path | Compiled, network: str | None = None) -> Contents:
+    """What a network costs and where everything lies: its entry of ``deploy.json``, with ``advice`` on what would make it faster.
+
+    Raises:
+        UsageError: the folder is no project, or has no such network.
+    """
+    if isinstance(project, Compiled):
+        with tempfile.TemporaryDirectory() as scratch:
+            project.write(Path(scratch) / "project")
+            return report(Path(scratch) / "project", network)
+    entry = select_network(read_manifest(Path(project)), network)
+    return {**entry, "advice": list(advice.read(Path(project)).get(entry["name"], []))}
+
+
+def explore(
+    models: Sequence[str | Path], hardware: str | Path, configs: int = 2, objective: str = "edp", target: str | Path = "generic"
+) -> Contents:
+    """The spatial unrollings that an accelerator for these networks should support (docs/exploration.md).
+
+    Args:
+        hardware: TOML file of the accelerator; ``objective`` is ``edp``, ``latency`` or ``energy``.
+
+    Raises:
+        UsageError, ModelError, UnsupportedError: files cannot be read, or an argument is unknown.
+    """
+    import json
+
+    from deeploy.explore.command import Options as Study
+    from deeploy.explore.command import run
+
+    wanted = Study(configs, objective, as_json=True)
+    found: Contents = json.loads(run([Path(model) for model in models], Path(hardware), loaded(target), {}, wanted))
+    return found
+
+
+def _open(model: onnx.ModelProto, dims: Mapping[str, int], pins: Mapping[str, Value]) -> dict[str, str]:
+    """The dimensions of inputs without an extent, by what ``--dim`` calls them, with a value to begin with."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    found = {}
+    for value in (value for value in model.graph.input if value.name not in constants and value.name not in pins):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            names = [name for name in (dim.dim_param, f"{value.name}:{axis}") if name]
+            if not dim.HasField("dim_value") and not any(name in dims for name in names):
+                found[names[0]] = "1" if "batch" in names[0].lower() else "VALUE"
+    return found
+
+
+def _symbolic(model: onnx.ModelProto, open_: Mapping[str, str]) -> Contents:
+    """``inspect`` of a model with dimensions that have no extent."""
+    graph, constants = model.graph, {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def port(value: onnx.ValueInfoProto) -> Contents:
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim]
+        return {"name": value.name, "type": onnx.TensorProto.DataType.Name(tensor.elem_type).lower(), "shape": shape}
+
+    operators = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in graph.node)
+    return {
+        "opset": opset_version(model),
+        "nodes": len(graph.node),
+        "operators": dict(sorted(operators.items())),
+        "inputs": [port(value) for value in graph.input if value.name not in constants],
+        "outputs": [port(value) for value in graph.output],
+        "constants": len(constants),
+        "constant_bytes": sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in constants.values()),
+        "flags": [word for name, value in open_.items() for word in ("--dim", f"{name}={value}")],
+    }
+
+
+@contextmanager
+def _file(model: Model, example_inputs: Sequence[object] | None = None) -> Iterator[Path]:
+    """The ONNX file of a model: its own, or one that lasts as long as the context.
+
+    Raises:
+        UsageError: it is no model, or a PyTorch module without example inputs, or PyTorch's exporter is missing.
+        UnsupportedError: PyTorch cannot export it.
+    """
+    if isinstance(model, str | Path):
+        yield Path(model)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "model.onnx"
+        if isinstance(model, onnx.ModelProto):
+            path.write_bytes(model.SerializeToString())
+        else:
+            _export(model, example_inputs, path)
+        yield path
+
+
+def _export(model: Module, example_inputs: Sequence[object] | None, path: Path) -> None:
+    """Write a PyTorch module as ONNX, by PyTorch's default exporter, in the state in which it is used."""
+    if not any((kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(model).__mro__):
+        raise UsageError(f"a {type(model).__name__} is no model", "Give a path, an onnx.ModelProto, or a torch.nn.Module.")
+    if example_inputs is None:
+        raise UsageError("a torch.nn.Module is exported by running it once", "Pass inputs: example_inputs=(torch.zeros(1, 3, 32, 32),)")
+    import torch
+
+    was_training = model.training
+    try:
+        model.train(False)
+        torch.onnx.export(model, tuple(example_inputs), str(path))
+    except ImportError as error:
+        raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install 'deeploy-compiler[torch]'") from error
+    except Exception as error:
+        told = (str(error).strip() or type(error).__name__).splitlines()[0]
+        what = f"PyTorch cannot export {type(model).__name__}: {shorten(told, 200)}"
+        raise UnsupportedError(what, "Export it to ONNX as PyTorch's documentation says, and pass the file.") from error
+    finally:
+        model.train(was_training)
+
+
+@contextmanager
+def _npz(arrays: Arrays) -> Iterator[Path]:
+    """The npz file of arrays: its own, or one that lasts as long as the context."""
+    if isinstance(arrays, str | Path):
+        yield Path(arrays)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "arrays.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        yield path

@@ -147,7 +147,7 @@ def verify(
     network = next(iter(compiled.units.values())).network
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
-        compiled.write(folder)
+        project.write(folder, compiled.sources())
         entry = select_network(project.read_manifest(folder))
         samples, stacked, notes = _load(inputs, entry) if inputs else _random(entry["inputs"])
         if inputs is None and "context" in entry:

@@ -54,18 +54,17 @@ def test_nothing_differs_where_all_agree(model: Path) -> None:
 
 @pytest.mark.parametrize("output", "ab")
 def test_wrong_c_differs_from_every_reference(model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of the written project is changed: only what was built from it may notice."""
-    written = Compiled.write
+    """A file of the project is changed: only what was built from it may notice."""
+    emitted = Compiled.sources
     entry = f"self->outputs[{'ab'.index(output)}]"
 
-    def broken(compiled: Compiled, folder: Path) -> None:
-        written(compiled, folder)
-        source = folder / "src/network.c"
-        text = source.read_text()
+    def broken(compiled: Compiled) -> dict[str, str | bytes]:
+        files = dict(emitted(compiled))
+        text = str(files["src/network.c"])
         assert text.count(f"= {entry};") == 1
-        source.write_text(text.replace(f"= {entry};", f"= (float *){entry} + 1;"))
+        return {**files, "src/network.c": text.replace(f"= {entry};", f"= (float *){entry} + 1;")}
 
-    monkeypatch.setattr(Compiled, "write", broken)
+    monkeypatch.setattr(Compiled, "sources", broken)
     assert differing(model) == [(against, output) for against in REFERENCES]
 
 

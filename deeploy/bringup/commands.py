@@ -16,11 +16,15 @@ app.add_typer(_target, name="target")
 @app.command("new-target")
 def new_target(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; its name is that of the target.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Write the skeleton of a target: one engine, three kernels, a model of the machine, tests; it works at once."""
     from deeploy.bringup import new
 
     files = new.write(folder)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "files": [str(file) for file in files]}))
+        return
     print("\n".join([*(f"  {file}" for file in files), f"written to {folder}; next: deeploy target check {folder}"]))
 
 

@@ -35,7 +35,8 @@ GroupOption = Annotated[
     int | None, typer.Option("--group", metavar="N", help="Elements of a product's weight with one scale; else a whole channel.")
 ]
 WeightBytesOption = Annotated[
-    int | None, typer.Option("--weight-bytes", metavar="N", help="Budget of all weights: those that lose most in 4 bits keep 8 within it.")
+    str | None,
+    typer.Option("--weight-bytes", metavar="SIZE", help="Budget of all weights: those that lose most in 4 bits keep 8."),
 ]
 WeightLossOption = Annotated[
     float | None, typer.Option("--weight-loss", metavar="DB", help="Signal to noise that outputs keep beside those with weights of 8 bits.")
@@ -73,7 +74,7 @@ def quantize(
         ),
     ] = None,
     loss: Annotated[float, typer.Option("--loss", metavar="DB", help="Signal to noise that --for may give up for speed.")] = 3.0,
-    memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of a memory, for --for.")] = None,
+    memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of a memory, for --for.")] = None,
     engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers, for --for.")] = None,
     dim: DimOption = None,
     pin: PinOption = None,
@@ -81,10 +82,13 @@ def quantize(
 ) -> None:
     """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
     if target is None:
+        from deeploy.midend.machine import bytes_of
+
         kinds = _one(activations, ACTIVATIONS, "--activations"), _one(method, METHODS, "--method")
-        _check_weights(weights, {"--group": group, "--weight-bytes": weight_bytes, "--weight-loss": weight_loss})
+        budget = bytes_of(weight_bytes, "--weight-bytes ", 1) if weight_bytes is not None else None
+        _check_weights(weights, {"--group": group, "--weight-bytes": budget, "--weight-loss": weight_loss})
         form = Form(not per_tensor, kinds[0], method=kinds[1], keep=tuple(keep or ()), wide=tuple(int16 or ()))
-        form = replace(form, weights=weights, group=group, weight_bytes=weight_bytes, weight_loss=weight_loss)
+        form = replace(form, weights=weights, group=group, weight_bytes=budget, weight_loss=weight_loss)
         _quantize(model, calibrate, output, form, dims_of(dim), pins_of(pin), as_json)
         return
     for option, is_given in {

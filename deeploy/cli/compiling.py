@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deeploy.cli import build_file
 from deeploy.cli.options import (
     Choices,
     ExpectOption,
@@ -27,7 +27,9 @@ from deeploy.cli.options import (
     tolerance_of,
     words,
 )
+from deeploy.cli.progress import Progress
 from deeploy.errors import UsageError, shorten
+from deeploy.schemas import BUILD
 
 if TYPE_CHECKING:
     from deeploy.devices.compile import Planned
@@ -37,22 +39,6 @@ if TYPE_CHECKING:
     from deeploy.verify import Verdict
 
 app = typer.Typer()
-
-
-class _Progress:
-    """One line on a terminal that names the running stage; silent where stderr is no terminal."""
-
-    def __enter__(self) -> _Progress:
-        self._live = sys.stderr.isatty()
-        return self
-
-    def __call__(self, stage: str) -> None:
-        if self._live:
-            print(f"\r\x1b[K{stage} ...", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _notify(notes: Iterable[str]) -> None:
@@ -74,6 +60,17 @@ def _models(texts: list[str]) -> dict[str, Path]:
             )
         models[name] = Path(path)
     return models
+
+
+def _given(models: list[str] | None, config: Path | None, choices: Choices) -> tuple[dict[str, Path], Choices]:
+    """The models and options of the command line and of a file; what the command line says counts."""
+    if config is None:
+        if not models:
+            raise UsageError("no model is named", "Name an ONNX file, or a file of options with --config.")
+        return _models(models), choices
+    recorded, options, notes = build_file.read(config)
+    _notify(notes)
+    return (_models(models) if models else recorded), choices.over(options)
 
 
 def _compiled(models: dict[str, Path], target: Target, cut: Cut | None, request: Request) -> Compiled | Distributed:
@@ -98,7 +95,7 @@ def _single(models: dict[str, Path], request: Request) -> Path:
 def _made(models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | None) -> Compiled | Distributed | Planned:
     """What is compiled, or planned for a target without code."""
     cut = choices.cut()
-    with _Progress() as progress:
+    with Progress() as progress:
         from deeploy.driver.compile import loaded
 
         request, target = choices.request(saved, progress), loaded(choices.target)
@@ -108,6 +105,11 @@ def _made(models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | N
         from deeploy.driver.request import Cut
 
         return plan_pipeline(_single(models, request), target, cut or Cut(1, "pipeline", "parameters"), request)
+
+
+def _recorded(models: dict[str, Path], choices: Choices, output: Path) -> dict[str, str]:
+    """The file in a project that says how it was compiled."""
+    return {BUILD: build_file.record(models, choices, output)}
 
 
 def _read(models: dict[str, Path], choices: Choices) -> dict[str, str]:
@@ -125,10 +127,15 @@ def _read(models: dict[str, Path], choices: Choices) -> dict[str, str]:
 @takes_choices
 def compile(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL", help="The ONNX file; several as NAME=MODEL.onnx, into one project.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(metavar="MODEL", help="The ONNX file; several as NAME=MODEL.onnx, into one project.", show_default=False),
+    ] = None,
+    *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
     choices: Choices,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="deeploy.toml", help="Models and options from a file, as every project holds one.")
+    ] = None,
     save_after: Annotated[
         str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
     ] = None,
@@ -140,17 +147,17 @@ def compile(
     from deeploy.driver.kept import loaded_modules, place_of, stamps
 
     project.check_destination(output)
-    given = _models(models)
+    given, choices = _given(models, config, choices)
     place = None if no_cache or save_after else place_of(repr((given, choices)), given.values())
     kept = None if place is None else place.find()
     if kept is not None:
         _notify(kept.notes)
-        project.write(output, kept.files)
+        project.write(output, {**kept.files, **_recorded(given, choices, output)})
     else:
         read = {} if place is None else _read(given, choices)
         made = _made(given, choices, (save_after, output.with_name(f"{output.name}.{save_after}.onnx")) if save_after else None)
         _notify(made.notes)
-        made.write(output)
+        made.write(output, _recorded(given, choices, output))
         if place is not None:
             place.keep(output, made.notes, {**read, **stamps(loaded_modules())})
     from deeploy.devices import report as devices
@@ -185,7 +192,7 @@ def verify(
     """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
     tolerance_of(tolerance)
     cut = choices.cut()
-    with _Progress() as progress:
+    with Progress() as progress:
         from deeploy import verify as checks
         from deeploy.driver.compile import loaded
 
@@ -232,7 +239,7 @@ def run(
     seconds_of(time_limit, "--time-limit")
     if save is not None:
         files.check_file(save, "--save")
-    with _Progress() as progress:
+    with Progress() as progress:
         result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile)
     _notify(result.notes)
     if save is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
@@ -16,7 +16,7 @@ from deeploy.errors import UsageError, printable, shorten
 if TYPE_CHECKING:
     from deeploy.driver.request import Cut, Request
 
-MOST_EXTENT, MOST_BYTES, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 2**50, 1024, 366 * 24 * 3600
+MOST_EXTENT, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 1024, 366 * 24 * 3600
 
 
 def words(*choices: str) -> Any:
@@ -97,10 +97,12 @@ class Choices:
             autocompletion=words("exact", "engine"),
         ),
     ] = "exact"
-    l1: Annotated[int | None, typer.Option("--l1", metavar="BYTES", help="Arena of the memory named L1; less than the target has.")] = None
-    l2: Annotated[int | None, typer.Option("--l2", metavar="BYTES", help="Arena of the memory named L2.")] = None
+    l1: Annotated[
+        str | None, typer.Option("--l1", metavar="SIZE", help="Arena of the memory named L1 in bytes, or as 64k or 1M; less than there is.")
+    ] = None
+    l2: Annotated[str | None, typer.Option("--l2", metavar="SIZE", help="Arena of the memory named L2.")] = None
     memory: Annotated[
-        list[str] | None, typer.Option("--memory", metavar="NAME=BYTES", help="Arena of any memory; 0: constants do not live there.")
+        list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of any memory; 0: constants do not live there.")
     ] = None
     cores: Annotated[int | None, typer.Option("--cores", help="Cores of a team.")] = None
     engines: Annotated[
@@ -166,11 +168,12 @@ class Choices:
         """
         from deeploy.driver.request import Request
         from deeploy.generation.generate import generators
-        from deeploy.midend.machine import Options
+        from deeploy.midend.machine import Options, bytes_of
 
         if self.dialect not in (None, "integer", "standard"):
             raise UsageError(f"--dialect {self.dialect} is unknown", "Use --dialect integer or --dialect standard.")
-        named = {level: size for level, size in (("l1", self.l1), ("l2", self.l2)) if size is not None}
+        given = {"l1": self.l1, "l2": self.l2}
+        named = {level: bytes_of(size, f"--{level} ") for level, size in given.items() if size is not None}
         seconds_of(self.seconds, "--seconds")
         engines = None if self.engines is None else tuple(self.engines.split(","))
         machine = {"cores": self.cores, "engines": engines, "buffering": self.buffering, "default_memory": self.default_memory}
@@ -194,6 +197,11 @@ class Choices:
             on_stage=on_stage,
             additions=generators,
         )
+
+    def over(self, recorded: Choices) -> Choices:
+        """These options, where they are not the defaults, in place of those of a file."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return replace(recorded, **own)
 
     def cut(self) -> Cut | None:
         """How the model is to be cut; None where it is not.
@@ -272,10 +280,10 @@ def _number(text: str) -> float:
 
 
 def capacities_of(memory: list[str] | None) -> dict[str, int]:
+    from deeploy.midend.machine import bytes_of
+
     found = pairs(memory, "--memory")
-    return {
-        name.lower(): whole(value, f"--memory {shorten(name, 60)}=", 0, MOST_BYTES, "--memory L1=128000") for name, value in found.items()
-    }
+    return {name.lower(): bytes_of(value, f"--memory {shorten(name, 60)}=") for name, value in found.items()}
 
 
 def chips_of(text: str) -> int | Literal["auto"]:

@@ -1,13 +1,15 @@
-"""The commands that show: ``report``, ``explain``, ``inspect``, ``targets``."""
+"""The commands that show: ``report``, ``explain``, ``compare``, ``inspect``, ``targets``, ``doctor``."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deeploy.cli.options import DimOption, JsonOption, Model, NetworkOption, PinOption, Project, dims_of, pins_of, show, target_names
+from deeploy.version import VERSION
 
 app = typer.Typer()
 
@@ -54,12 +56,49 @@ def explain(
 
 
 @app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A folder that deeploy compile wrote.", show_default=False)],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file for the comparison as a page.")] = None,
+    network: NetworkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what differs between two projects: cycles, memory, and of every layer what changed and why."""
+    from deeploy.backend.project import read_manifest, select_network, write_file
+    from deeploy.report import compare as comparison
+
+    entries = [select_network(read_manifest(folder), network) for folder in (before, after)]
+    found, names = comparison.compare(entries[0], entries[1]), (str(before), str(after))
+    if output is not None:
+        write_file(output, comparison.page(found, names, VERSION).encode(), "--output")
+    show(json.dumps(found, indent=1) if as_json else comparison.describe(found, names))
+    if output is not None and not as_json:
+        show(f"written to {output}")
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """List the compilers, emulators, simulators, boards and packages that are found here, and what each is needed for."""
+    from deeploy.report.text import table
+    from deeploy.runners.doctor import examine
+
+    found = examine()
+    if as_json:
+        show(json.dumps([tool.contents() for tool in found], indent=1))
+        return
+    rows = [
+        (t.kind, t.name, "found" if t.found else "-", t.version or "-", t.enables + (f" ({t.remedy})" if t.remedy else "")) for t in found
+    ]
+    show(table(("", "name", "", "version", "needed for"), rows))
+
+
+@app.command()
 def inspect(model: Model, dim: DimOption = None, pin: PinOption = None, as_json: JsonOption = False) -> None:
     """Show what a model holds: operators, inputs and outputs, quantisation, and what needs to be said to compile it."""
-    from deeploy.frontend import import_model
+    from deeploy.api import inspect as inspected
     from deeploy.report import text
 
-    contents = text.contents(import_model(model, dims_of(dim), pins=pins_of(pin)))
+    contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))
     show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 

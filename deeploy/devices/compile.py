@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +33,9 @@ class Planned:
         why = f"target {self.target} is for planning only: no code is made"
         return {"generator": GENERATOR, "model": self.model, "target": self.target, "planning": why, **self.plan.contents()}
 
-    def write(self, folder: str | Path) -> None:
-        """Write ``plan.json``, in place of an older project of ours; see ``deeploy.backend.project``."""
-        project.write(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n"})
+    def write(self, folder: str | Path, further: Mapping[str, str] | None = None) -> None:
+        """Write ``plan.json`` and ``further`` files, in place of an older project of ours; see ``deeploy.backend.project``."""
+        project.write(Path(folder), {PLAN: json.dumps(self.contents(), indent=1) + "\n", **(further or {})})
 
 
 def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Planned:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -199,12 +200,12 @@ class Project(ABC):
             files["explain.json"] = json.dumps({"networks": reasons}, separators=(",", ":")) + "\n"
         return files
 
-    def write(self, folder: str | Path) -> None:
-        """Write the project, in place of an older one of ours; see ``deeploy.backend.project``."""
+    def write(self, folder: str | Path, further: Mapping[str, str] | None = None) -> None:
+        """Write the project and ``further`` files, in place of an older project of ours; see ``deeploy.backend.project``."""
         folder = Path(folder)
         project.check_destination(folder)
         start = time.perf_counter()
-        files = dict(self.files())
+        files = {**self.files(), **(further or {})}
         seconds = {**self.seconds, "emit": time.perf_counter() - start}
         files["timings.json"] = json.dumps({"total": sum(seconds.values()), **seconds}, indent=1) + "\n"
         project.write(folder, files)
@@ -217,6 +218,18 @@ class Compiled(Project):
     networks: Mapping[str, Network]
     seconds: Mapping[str, float]
     additions: Additions | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(shorten(network.model) for network in self.networks.values())
+        runs = [network.predicted for network in self.networks.values()]
+        cycles = ", ".join(f"{run.cycles:,.0f} cycles".replace(",", " ") for run in runs if run is not None)
+        layers = sum(len(network.program.calls) for network in self.networks.values())
+        return f"<Compiled {names} for {self.plan.target.name}: {layers} layers{f', {cycles}' if cycles else ''}>"
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks: a page of its own inside of a frame."""
+        page = escape(str(self.files()["report.html"]), quote=True)
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 640px; border: 0"></iframe>'
 
     @property
     def network(self) -> Network:

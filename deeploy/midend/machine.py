@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from deeploy.errors import UsageError
+from deeploy.errors import UsageError, shorten
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.midend.plan import UNLIMITED, Buffering, Machine, Objective
 from deeploy.midend.problem import DETERMINISTIC_SECONDS
+
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+MOST_BYTES = 2**50
+
+
+def bytes_of(size: int | str, option: str, least: int = 0) -> int:
+    """A size in bytes: a whole number, or one with k, M or G behind it (``64k`` is 65536).
+
+    Raises:
+        UsageError: it is something else, or less than ``least``.
+    """
+    text = str(size).strip().lower().removesuffix("ib").removesuffix("b")
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in "kmg" else (text, "")
+    is_number = number.isascii() and number.isdigit() and len(number) < 20
+    found = int(number) * _UNITS[unit] if is_number else -1
+    if not least <= found <= MOST_BYTES:
+        raise UsageError(
+            f"{option}{shorten(str(size), 60)}: that is no size from {least} to {MOST_BYTES} bytes", f"For example: {option}64000, or 64k"
+        )
+    return found
 
 
 @dataclass(frozen=True)

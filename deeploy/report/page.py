@@ -17,7 +17,8 @@ from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, sec
 from deeploy.report.memory_map import memory_map
 
 _ASSETS = Path(__file__).parent / "assets"
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+STYLE = (_ASSETS / "report.css").read_text(encoding="utf-8")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _KINDS = {"local": "activations", "window": "windows of tiles", "constant": "constants", "state": "state", "scratch": "scratch"}
 _BUTTONS = (
     ("+", "in", "zoom in"),
@@ -74,8 +75,7 @@ def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[st
     anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
     top = tag("nav", tag("b", "deeploy"), *anchors, tag("span", f"version {text(version)}"), theme)
     script = tag("script", (_ASSETS / "report.js").read_text(encoding="utf-8"))
-    style = (_ASSETS / "report.css").read_text(encoding="utf-8")
-    return markup.page(f"{name(title)} {DASH} deeploy", style, _POLICY, top, tag("main", *articles), script)
+    return markup.page(f"{name(title)} {DASH} deeploy", STYLE, POLICY, top, tag("main", *articles), script)
 
 
 def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:

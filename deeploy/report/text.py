@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,13 +123,15 @@ def contents(graph: gs.Graph) -> Contents:
 
 def describe_model(entry: Document) -> str:
     """``contents`` for people."""
+    state = "as the file has them" if entry.get("flags") else "after folding"
     lines = [
-        f"opset {entry['opset']}, {entry['nodes']} nodes after folding,"
-        f" {entry['constants']} constants ({number(entry['constant_bytes'])} bytes)"
+        f"opset {entry['opset']}, {entry['nodes']} nodes {state}, {entry['constants']} constants ({number(entry['constant_bytes'])} bytes)"
     ]
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
     lines += ["", table(("operator", "nodes"), list(entry["operators"].items()))]
+    if entry.get("flags"):
+        lines += ["", f"dimensions without an extent; compile with: {' '.join(map(shlex.quote, entry['flags']))}"]
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ SCHEMA = 1  # version of what projects say of themselves
 MANIFEST = "deploy.json"
 PLAN = "plan.json"  # of targets for which no code is made
 REASONS = "explain.json"
+BUILD = "deeploy.toml"
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ KINDS: Mapping[str, Kind] = {
     MANIFEST: Kind("project file", _AGAIN),
     PLAN: Kind("plan", _AGAIN),
     REASONS: Kind("file of explanations", _AGAIN),
+    BUILD: Kind("build file", "docs/getting-started.md shows such a file; every project holds its own."),
     "timing.toml": Kind("timing file", "Complete or correct the file; docs/targets.md lists what it holds."),
     "topology.toml": Kind("topology file", "Correct the file; docs/chips.md lists what it holds."),
     "hardware.toml": Kind("hardware file", "docs/exploration.md lists the fields; examples/hardware holds complete files."),

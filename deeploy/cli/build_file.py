@@ -1,0 +1,60 @@
+"""``deeploy.toml``: the models and options of a compilation, which ``deeploy compile --config`` repeats; every project holds its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from deeploy.cli.options import Choices
+from deeploy.documents import read_document
+from deeploy.schemas import BUILD
+from deeploy.version import VERSION
+
+_PATHS = ("inputs", "topology")
+
+
+def record(models: Mapping[str, Path], choices: Choices, folder: Path) -> str:
+    """The file's text, for a project in ``folder``; paths are relative to that."""
+    lines = ["# Written by deeploy compile; deeploy compile --config FILE -o OUT does the same again.", f"version = {json.dumps(VERSION)}"]
+    for f in fields(choices):
+        value = getattr(choices, f.name)
+        if value != f.default:
+            lines.append(f"{f.name} = {json.dumps(_relative(value, folder) if isinstance(value, Path) else value)}")
+    if Path(choices.target).is_dir():
+        lines = [line for line in lines if not line.startswith("target =")]
+        lines.append(f"target = {json.dumps(_relative(Path(choices.target), folder))}")
+    lines += ["", "[models]", *(f"{prefix} = {json.dumps(_relative(path, folder))}" for prefix, path in models.items())]
+    lines += ["", "[sha256]", *(f"{prefix} = {json.dumps(_digest(path))}" for prefix, path in models.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
+    """The models and options of a file, and notes on models that are not what they were.
+
+    Raises:
+        UsageError: it cannot be read, or is not what its schema says.
+    """
+    found = read_document(file, BUILD)
+    models = {prefix: file.parent / path for prefix, path in found["models"].items()}
+    values = {name: value for name, value in found.items() if name not in ("models", "sha256", "version")}
+    values |= {name: file.parent / values[name] for name in _PATHS if name in values}
+    if (file.parent / values.get("target", "")).is_dir() and "/" in values.get("target", ""):
+        values["target"] = str(file.parent / values["target"])
+    notes = [f"{file.name} was written by version {found['version']}, this is {VERSION}"] * (found.get("version", VERSION) != VERSION)
+    for prefix, digest in found.get("sha256", {}).items():
+        if prefix in models and models[prefix].is_file() and _digest(models[prefix]) != digest:
+            notes.append(f"{models[prefix].name} is not the file that {file.name} was written for")
+    return models, Choices(**values), notes

@@ -1,0 +1,102 @@
+"""What this machine has of what projects and commands need: compilers, emulators, simulators, boards, Python packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from deeploy.documents import Contents
+
+_SECONDS = 10  # that a tool may take to tell its version
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
+_BOARDS = "/dev/serial/by-id"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something that may be there.
+
+    Attributes:
+        enables: what it is needed for.
+        found: where it is, empty where it is not there; then ``remedy`` says how to get it.
+    """
+
+    kind: str
+    name: str
+    enables: str
+    found: str
+    version: str
+    remedy: str
+
+    def contents(self) -> Contents:
+        """The tool for scripts."""
+        return asdict(self)
+
+
+# kind, name, what it enables, packages of Debian
+_PROGRAMS = (
+    ("compiler", "gcc", "building and running projects on this machine (deeploy run, deeploy verify)", "gcc libc6-dev"),
+    ("compiler", "make", "building projects with their own Makefile", "make"),
+    ("compiler", "riscv64-unknown-elf-gcc", "programs for Siracusa and other RISC-V chips", "gcc-riscv64-unknown-elf"),
+    ("compiler", "arm-none-eabi-gcc", "programs for Cortex-M", "gcc-arm-none-eabi libnewlib-arm-none-eabi"),
+    ("compiler", "mpicc", "several chips as processes of this machine (deeploy run --on mpi)", "openmpi-bin libopenmpi-dev"),
+    ("emulator", "qemu-system-arm", "Cortex-M boards (deeploy run --on qemu)", "qemu-system-arm"),
+    ("emulator", "qemu-system-riscv32", "RISC-V boards (deeploy run --on qemu)", "qemu-system-misc"),
+    ("simulator", "gvsoc", "cycles of Siracusa (deeploy run --on gvsoc)", ""),
+    ("programmer", "openocd", "loading programs onto boards over JTAG or SWD", "openocd"),
+)
+_PACKAGES = (
+    ("onnxruntime", "deeploy quantize; comparisons of deeploy verify and deeploy evaluate", "quantize"),
+    ("torch", "deeploy.compile of a torch.nn.Module", "torch"),
+    ("onnxscript", "PyTorch's default exporter", "torch"),
+    ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "fallback"),
+)
+
+
+def examine() -> list[Tool]:
+    """Every tool that is known, with where it is."""
+    return [*map(_program, _PROGRAMS), *_boards(), *map(_package, _PACKAGES)]
+
+
+def _program(row: tuple[str, str, str, str]) -> Tool:
+    kind, name, enables, packages = row
+    path = shutil.which((os.environ.get("GVSOC") or name) if name == "gvsoc" else name) or ""
+    remedy = f"apt-get install {packages}" if packages else "build it (docs/targets.md), and let GVSOC name its launcher"
+    return Tool(kind, name, enables, path, _told([path, "--version"]) if path and name != "gvsoc" else "", "" if path else remedy)
+
+
+def _told(command: Sequence[str]) -> str:
+    """The version that a program tells."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    numbers = _VERSION.findall((done.stdout or done.stderr).partition("\n")[0])
+    return numbers[-1] if numbers else ""
+
+
+def _boards() -> list[Tool]:
+    """Boards that are plugged in, by the names that the system gives their serial ports."""
+    enables = "programs on a real chip: load them with your board's tool, and read its serial port"
+    folder = Path(_BOARDS)
+    ports = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [Tool("board", port.name, enables, str(port), "", "") for port in ports]
+    return found or [Tool("board", "serial port", enables, "", "", "plug a board in")]
+
+
+def _package(row: tuple[str, str, str]) -> Tool:
+    module, enables, extra = row
+    spec = importlib.util.find_spec(module)
+    try:
+        own = version(module.replace("_", "-")) if spec is not None else ""
+    except PackageNotFoundError:
+        own = ""
+    place = str(Path(spec.origin).parent) if spec is not None and spec.origin else ""
+    return Tool("package", module, enables, place, own, "" if place else f"pip install 'deeploy-compiler[{extra}]'")
