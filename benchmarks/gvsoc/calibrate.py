@@ -53,7 +53,6 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-PATHS = ("L2_L1", "L3_L2")  # as machine.c numbers them
 FAMILIES = (*PULP, *FAST, *PORTABLE, *ELEMENTS, *RECURRENT)
 ENOUGH = 0.05  # by which a figure may differ in --check
 
@@ -121,7 +120,8 @@ def calibrated(name: str) -> Target:
     target = load(name)
     assert target.timing is not None, "targets for GVSoC have timings"
     kernels = target.timing.kernels
-    return replace(target, timing=replace(target.timing, kernels={ESTIMATE: kernels[GENERATED], **kernels}))
+    estimate = {ESTIMATE: kernels[GENERATED]} if GENERATED in kernels else {}
+    return replace(target, timing=replace(target.timing, kernels={**estimate, **kernels}))
 
 
 def _origin() -> str:
@@ -154,7 +154,7 @@ def measure(target: Target, given: Mapping[str, Any], is_machine: bool) -> tuple
     """The text of the file, and the figures of the machine by name; ``is_machine``: kernels are kept as the file has them."""
     found = machine(target)
     origin = _origin()
-    paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(PATHS)}
+    paths = {name: path(found, number, given["path"][name]) for number, name in enumerate(path.name for path in target.paths)}
     assert target.timing is not None
     timing = replace(target.timing, paths={**target.timing.paths, **paths}, fork={**target.timing.fork, "cluster": found.forks[8]})
     timing = replace(timing, barrier={"cluster": found.barrier})
@@ -230,7 +230,8 @@ def _without(old: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kernels(target: Target, found: Machine, origin: str) -> tuple[dict[str, Rate], list[str]]:
     """Rates of all families, and their entries."""
-    rates, texts = _rates(FAMILIES, target, found.forks, origin)
+    own = {kernel.name for kernel in target.kernels}
+    rates, texts = _rates([f for f in FAMILIES if f.kernel.split()[0] in own], target, found.forks, origin)
     rates[GENERATED] = rates["matmul_any"]
     others = sorted({k.name for k in target.kernels if k.engine == "cluster" and not any(k.name == e.split()[0] for e in rates)})
     print(f"not measured: {', '.join(others) or 'none'}", file=sys.stderr)
@@ -308,8 +309,7 @@ def main(arguments: Sequence[str]) -> int:
         "window": old.loops.window,
     }
     known |= {"first_window": old.loops.first_window}
-    for name in PATHS:
-        one = old.paths[name]
+    for name, one in old.paths.items():
         known |= {f"{name} issue": one.issue, f"{name} latency": one.latency[0], f"{name} byte": one.byte[0]}
     for name, now in figures.items():
         print(f"{name:<20}{known[name]:>10g}{now:>10g}")

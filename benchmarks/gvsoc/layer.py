@@ -34,8 +34,6 @@ from deeploy.runners import gvsoc
 from deeploy.target import Target, load
 
 ROOT = Path(__file__).resolve().parents[2]
-BARE = ROOT / "kernels" / "pulp_runtime" / "bare"
-SIMULATED = ROOT / "kernels" / "gvsoc_runtime" / "bare"
 HAL = ROOT / "kernels" / "hal"
 STACKS = 16 * 1024  # for portable kernels
 SECONDS = 300
@@ -104,15 +102,18 @@ def l1_bytes(target: Target) -> int:
     return target.memory("L1").capacity - STACKS
 
 
-def soc(target: Target) -> Path:
-    """The folder of what of the runtime is the chip's own.
+def runtime(target: Target) -> dict[str, Path]:
+    """The folders of the runtime, by the variables of its bare.mk.
 
     Raises:
         UsageError: the target does not run on the simulator.
     """
-    found = next((entry / "bare" for entry in target.runtime if (entry / "bare" / "soc.mk").is_file()), None)
-    if found is None:
-        raise UsageError(f"target {target.name} does not run on GVSoC", "Name a target whose runtime has bare/soc.mk.")
+    found = {}
+    for variable, file in (("BARE", "bare.mk"), ("SOC", "soc.mk"), ("SIMULATED", "program.mk")):
+        places = [entry / "bare" for entry in target.runtime if (entry / "bare" / file).is_file()]
+        if not places:
+            raise UsageError(f"target {target.name} does not run on GVSoC", f"Name a target whose runtime has bare/{file}.")
+        found[variable] = places[-1]
     return found
 
 
@@ -158,10 +159,10 @@ def make(sources: Sequence[Path], includes: Sequence[Path], folder: Path, target
     Raises:
         SimulationError: the compiler refuses, or is not there.
     """
-    values: dict[str, object] = {"BARE": BARE, "SOC": soc(target), "SIMULATED": SIMULATED, "BUILD": folder}
+    values: dict[str, object] = {**runtime(target), "BUILD": folder}
     values |= {"SOURCES": " ".join(map(str, sources)), "INCLUDES": " ".join(map(str, includes))}
     values |= {"L1_RESERVED_BYTES": STACKS, **variables}
-    command = ["make", "-s", "-j2", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
+    command = ["make", "-s", "-j2", "-f", str(runtime(target)["BARE"] / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SimulationError(done.stderr)
@@ -198,7 +199,8 @@ def simulate(program: Path, folder: Path, target: Target) -> list[str]:
     found = launcher()
     if found is None:
         raise SimulationError("no GVSoC: build github.com/gvsoc/gvsoc for the chip, then set GVSOC to its launcher or add it to PATH")
-    command = [found, f"--target={gvsoc.chip_name(soc(target))}", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
+    chip = gvsoc.chip_name(runtime(target)["SOC"])
+    command = [found, f"--target={chip}", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=SECONDS, check=False)
     if done.returncode:
         raise SimulationError(done.stdout + done.stderr)

@@ -4,21 +4,22 @@
  *     barrier CORES CYCLES                         two barriers of a team
  *     move ENGINE OUT BYTES ROWS ISSUE CYCLES      until the transfer was started, and until it was waited for
  *     many ENGINE OUT BYTES COUNT CYCLES           transfers one behind the other under one ticket
+ *
+ * L1_ARENA is how many bytes there are for it, ENGINES how many transfer engines: L2_L1, and L3_L2 where there are two.
  */
 #include "bare.h"
 #include "console.h"
 #include "deeploy_rt.h"
-#include "pulp.h"
 
 enum { L1, L2, L3 };
 enum { DMA, RAM };
-enum { REPEATS = 3, CORES = 8, STACKS = 16 * 1024 };
+enum { REPEATS = 3, CORES = 8 };
 
 static const struct rt_level levels[] = {
-    {"L1", L1_BYTES - STACKS, 8, 0, 0}, {"L2", 1000000, 8, 0, 0}, {"L3", 2000000, 16, 0, 1}};
+    {"L1", L1_ARENA, 8, 0, 0}, {"L2", 1000000, 8, 0, 0}, {"L3", 2000000, 16, 0, 1}};
 static const struct rt_engine engines[] = {{"L2_L1", L1, L2, 65535, 65535, 131071, 65535, 1, 0, 8, 16},
                                            {"L3_L2", L2, L3, 32768, 512, 65536, 65535, 1, 0, 8, 8}};
-const struct rt_machine rt_machine = {"chip", CORES, 3, 2, levels, engines, 0, 0};
+const struct rt_machine rt_machine = {"chip", CORES, ENGINES + 1, ENGINES, levels, engines, 0, 0};
 
 static void empty(void *argument) {
     (void)argument;
@@ -51,7 +52,8 @@ static void measure(int engine, int is_store, uint32_t bytes, uint32_t rows) {
         rt_wait(engine, 0);
         end = rt_cycles();
     }
-    print("move", (const uint32_t[]){(uint32_t)engine, (uint32_t)is_store, bytes, rows, started - begin, end - begin}, 6);
+    print("move", (const uint32_t[]){(uint32_t)engine, (uint32_t)is_store, bytes, rows, started - begin, end - begin},
+          6);
 }
 
 static void measure_many(int engine, int is_store, uint32_t bytes, int count) {
@@ -93,8 +95,9 @@ static int on_cluster(void *argument) {
     }
     rt_fork(CORES, meet, 0);
     print("barrier", (const uint32_t[]){CORES, meeting}, 2);
-    static const uint16_t sizes[] = {16, 64, 256, 1024, 4096, 8192, 16384, 32768}, lengths[] = {4, 16, 32, 64, 256}, counts[] = {8, 32, 64};
-    for (int engine = DMA; engine <= RAM; engine++) {
+    static const uint16_t sizes[] = {16, 64, 256, 1024, 4096, 8192, 16384, 32768}, lengths[] = {4, 16, 32, 64, 256},
+                          counts[] = {8, 32, 64};
+    for (int engine = DMA; engine < ENGINES; engine++) {
         for (int is_store = 0; is_store < 2; is_store++) {
             for (int i = 0; i < 8; i++) measure(engine, is_store, sizes[i], 1);
             for (int i = 0; i < 5; i++) {

@@ -1,5 +1,6 @@
-/* Runs the project's network on every sample of inputs.bin and prints the cycles that its teams worked: fork, kernels on
- * data in L1, join; transfers are not counted. Linked with --wrap=rt_fork. The last line counts: instructions are cached.
+/* Runs the project's network on every sample of inputs.bin and prints the cycles that its teams worked: fork, kernels
+ * on data in L1, join; transfers are not counted. Linked with --wrap=rt_fork. The last line counts: instructions are
+ * cached.
  *
  *     fork SAMPLE CYCLES
  */
@@ -8,7 +9,6 @@
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
 #include "measure.h"
-#include "pulp.h"
 
 static uint32_t forked;
 

@@ -11,7 +11,7 @@ import cases
 import numpy as np
 from families import Family
 from fit import Array, solve
-from layer import HAL, Case, make, simulate
+from layer import HAL, Case, l1_bytes, make, simulate
 from sweep import Swept, Team, sweep, writers
 
 from deeploy.graph.target import Loops, Rate
@@ -48,7 +48,8 @@ def machine(target: Target) -> Machine:
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder, sources = Path(scratch), [Path(__file__).parent / "machine.c"]
-        lines = [line.split() for line in simulate(make(sources, [HAL], folder, target), folder, target)]
+        defines = f"-DL1_ARENA={l1_bytes(target)} -DENGINES={len(target.paths)}"
+        lines = [line.split() for line in simulate(make(sources, [HAL], folder, target, DEFINES=defines), folder, target)]
     numbers = {word: np.array([list(map(int, w[1:])) for w in lines if w[:1] == [word]]) for word in ("fork", "barrier", "move", "many")}
     return Machine({int(c): int(n) for c, n in numbers["fork"]}, int(numbers["barrier"][0][1]), numbers["move"], numbers["many"])
 

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from layer import BARE, SIMULATED, SimulationError, simulate, soc
+from layer import SimulationError, runtime, simulate
 
 from deeploy.target import load
 from kernels import versions
@@ -97,10 +97,10 @@ LINEAR = tuple(linear(rows, *shape) for shape in ((64, 256), (256, 64)) for rows
 def build(folder: Path) -> Path:
     """The network that runs a job."""
     includes = f"{HAL} {headers(folder)} {ROOT / 'kernels' / 'neureka'}"
-    sources = " ".join(map(str, [*SOURCES, SIMULATED / "main.c"]))
-    values = {"BARE": BARE, "SOC": soc(SIRACUSA), "SIMULATED": SIMULATED, "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
+    sources = " ".join(map(str, [*SOURCES, runtime(SIRACUSA)["SIMULATED"] / "main.c"]))
+    values = {**runtime(SIRACUSA), "BUILD": folder, "SOURCES": sources, "INCLUDES": includes}
     values["DEFINES"] = f"-DJOB_BYTES={BYTES} -DJOB_ROOM={ROOM}"
-    command = ["make", "-s", "-f", str(BARE / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
+    command = ["make", "-s", "-f", str(runtime(SIRACUSA)["BARE"] / "bare.mk"), *(f"{name}={value}" for name, value in values.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SimulationError(done.stderr)

@@ -10,13 +10,13 @@
 #include "console.h"
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
-#include "pulp.h"
 
 enum { FORKS = 4096, LAYERS = 256 };
 
 static uint32_t first[FORKS], second[FORKS], layers[LAYERS];
 static uint32_t forks;
-static IN_L1 uint32_t begun; /* when the layer began that runs; in L1, as what is counted on the way takes time itself */
+static IN_L1 uint32_t
+    begun; /* when the layer began that runs; in L1, as what is counted on the way takes time itself */
 
 #ifndef ONE_TEAM
 void __real_rt_fork(int cores, void (*body)(void *), void *argument);

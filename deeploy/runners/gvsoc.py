@@ -90,7 +90,7 @@ class Gvsoc:
             raise UsageError(
                 f"--on gvsoc: target {entry['target']} does not run there", "Compile for a target of that simulator, or leave --on out."
             )
-        check_revision(check_tools(), project / "runtime" / "bare" / "bare.mk")
+        check_revision(check_tools(), project / "runtime" / "bare" / "program.mk")
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of every chip, with its ``application.elf``."""

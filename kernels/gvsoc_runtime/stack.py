@@ -32,6 +32,7 @@ GUARD = 4  # bytes at the bottom of a stack that have to stay as they are: an ov
 _SYMBOL = re.compile(r"^([0-9a-f]+) .{6}(.) (\S+)\t[0-9a-f]+ (?:\.hidden )?(\S+)$")
 _INSTRUCTION = re.compile(r"^ *([0-9a-f]+):\t(\S+)\s*([^#<]*)(?:<[^>]*>)?\s*(?:# ([0-9a-f]+))?")
 _JUMPS = ("jal", "c.jal", "c.j")
+_ENDS = ("mret", "unimp", "c.unimp")  # what follows is reached from nowhere; gcc fills gaps with the latter two
 
 
 class Unknown(Exception):
@@ -59,7 +60,7 @@ class Instruction:
     @property
     def is_last(self) -> bool:
         """Whether what follows is not reached from here."""
-        return self.name in ("c.j", "c.jr", "mret") or (self.jumps and self.operands[0] == "zero")
+        return self.name in ("c.j", "c.jr", *_ENDS) or (self.jumps and self.operands[0] == "zero")
 
     @property
     def is_return(self) -> bool:
@@ -173,7 +174,7 @@ def _add(f: Function, i: Instruction, begin: int, end: int, starts: Set[int], kn
     elif i.returns_here:
         f.calls.add(i.target or 0)
     elif i.is_last and i.target is None:
-        f.has_table |= not i.is_return and i.name != "mret"
+        f.has_table |= not i.is_return and i.name not in _ENDS
     elif i.target is not None and i.operands and i.target in starts:
         if i.is_last and not begin <= i.target < end:
             f.follows.add(i.target)

@@ -145,7 +145,7 @@ def test_a_simulator_of_another_revision(project: Path, tools: Path, tmp_path: P
     monkeypatch.setenv("GVSOC_SOURCES", str(tmp_path / "nowhere"))
     assert run(project).cycles == (150,)
     monkeypatch.setenv("GVSOC_SOURCES", str(tmp_path / "src"))
-    makefile = project / "project" / "runtime" / "bare" / "bare.mk"
+    makefile = project / "project" / "runtime" / "bare" / "program.mk"
     text = makefile.read_text()
     makefile.write_text(gvsoc._WANTED.sub(f"GVSOC_REVISION := {found[:8]}", text))
     try:

@@ -1,4 +1,4 @@
-<%inherit file="pulp.Makefile.mako"/>\
+<%inherit file="gvsoc.Makefile.mako"/>\
 <%def name="platforms()">\
 ${parent.platforms()}\
 # make PLATFORM=pulp-sdk all run: for the chip, with the PULP SDK and its toolchain in the environment, and run on GVSoC.

@@ -30,5 +30,5 @@ TARGET = Target(
     kernel_folders=SIRACUSA.kernel_folders,
     template_folders=(resource("templates"),),
     runtime=(*(resource("kernels") / part for part in ("hal", "gvsoc_runtime", "pulp_runtime")), HERE / "runtime"),
-    build="pulp.Makefile.mako",
+    build="gvsoc.Makefile.mako",
 )

@@ -1,0 +1,1 @@
+"""A target of deeploy: a Snitch cluster."""

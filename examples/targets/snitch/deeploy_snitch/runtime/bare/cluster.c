@@ -1,0 +1,176 @@
+/* The cluster: eight cores that compute, and a ninth that moves data for core 0.
+ *
+ * Core 0 runs the network. The others wait for a word that it writes for every fork: how many cores take part, and a
+ * number that is new. The ninth looks for commands of core 0 in a ring, gives them to the DMA engine and writes back
+ * how many are complete. */
+#include "cluster.h"
+
+#include "bare.h"
+#include "board.h"
+#include "console.h"
+
+_Noreturn void cluster_worker(void);
+_Noreturn void cluster_mover(void);
+_Noreturn void cluster_end(int status);
+
+extern uint32_t __core_stack_bottom[], __core_0_stack_bottom[], __core_0_stack_top[];
+extern char __core_stack_bytes[]; /* an absolute symbol */
+
+enum { PAINT = 0x5AFEC0DE, PAINTED_TO = 256, RING = 16, TICKETS = 8, CORES_BITS = 8 };
+
+/* ---- stacks */
+
+static uint32_t *stack_bottom(int core) {
+    return core ? __core_stack_bottom + (uint32_t)(core - 1) * ((uint32_t)__core_stack_bytes / 4)
+                : __core_0_stack_bottom;
+}
+
+uint32_t bare_stack_bytes(int core) {
+    return core ? (uint32_t)__core_stack_bytes : (uint32_t)((char *)__core_0_stack_top - (char *)__core_0_stack_bottom);
+}
+
+uint32_t bare_stack_used(int core) {
+    const uint32_t *const bottom = stack_bottom(core);
+    uint32_t unused = 0;
+    while (unused < bare_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
+    return bare_stack_bytes(core) - unused;
+}
+
+/* The cores wait at the top of their stacks already. */
+void cluster_paint(void) {
+    for (int core = 0; core < BARE_CORES; core++) {
+        uint32_t *const bottom = stack_bottom(core);
+        for (uint32_t i = 0; i < (bare_stack_bytes(core) - PAINTED_TO) / 4; i++) bottom[i] = PAINT;
+    }
+}
+
+void cluster_end(int status) {
+    for (int core = 0; core < BARE_CORES; core++) {
+        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: the target must reserve more of L1");
+    }
+    bare_exit(status);
+}
+
+/* ---- the team */
+
+static IN_L1 struct {
+    void (*body)(void *);
+    void *argument;
+    volatile uint32_t word; /* cores of the newest fork, above them its number */
+    volatile uint32_t arrived, generation;
+} team;
+
+void cluster_worker(void) {
+    const uint32_t core = (uint32_t)rt_core();
+    for (uint32_t seen = 0;;) {
+        const uint32_t word = team.word;
+        if (word == seen) continue;
+        seen = word;
+        if (core >= (word & ((1u << CORES_BITS) - 1))) continue;
+        order_memory();
+        team.body(team.argument);
+        rt_barrier();
+    }
+}
+
+void rt_fork(int cores, void (*body)(void *), void *argument) {
+    const uint32_t number = (team.word >> CORES_BITS) + 1;
+    team.body = body;
+    team.argument = argument;
+    order_memory();
+    team.word = number << CORES_BITS | (uint32_t)cores;
+    body(argument);
+    rt_barrier();
+}
+
+void rt_barrier(void) {
+    const uint32_t cores = team.word & ((1u << CORES_BITS) - 1);
+    const uint32_t generation = team.generation;
+    order_memory();
+    if (cores > 1) {
+        uint32_t before;
+        __asm__ volatile("amoadd.w %0, %2, %1" : "=r"(before), "+A"(team.arrived) : "r"(1) : "memory");
+        if (before + 1 == cores) {
+            team.arrived = 0;
+            order_memory();
+            team.generation = generation + 1;
+        } else {
+            while (team.generation == generation) continue;
+        }
+    }
+    order_memory();
+}
+
+int rt_enter(int (*entry)(void *), void *argument) {
+    return entry(argument);
+}
+
+/* ---- transfers */
+
+static IN_L1 struct {
+    struct rt_transfer command[RING];
+    volatile uint32_t asked, complete; /* written by core 0; by the core that moves data */
+    uint32_t newest[TICKETS];          /* the command after the last one of the ticket */
+} ring;
+
+/* Xdma: what the DMA engine is told by instructions. */
+#define DMA(number, first, second) \
+    __asm__ volatile(".insn r 0x2B, 0, %0, zero, %1, %2" ::"i"(number), "r"(first), "r"(second) : "memory")
+
+enum { SOURCE = 0, DESTINATION = 1, COPY = 3, STATUS = 5, STRIDES = 6, REPEAT = 7 };
+enum { HAS_ROWS = 1 << 1, FIRST_NUMBER = 1 };
+
+static void begin(const struct rt_transfer *t) {
+    uint32_t number;
+    DMA(SOURCE, t->from, 0);
+    DMA(DESTINATION, t->to, 0);
+    DMA(STRIDES, t->from_pitch, t->to_pitch);
+    DMA(REPEAT, t->rows, 0);
+    __asm__ volatile(".insn r 0x2B, 0, %1, %0, %2, %3"
+                     : "=r"(number)
+                     : "i"(COPY), "r"(t->bytes), "r"(HAS_ROWS)
+                     : "memory");
+    (void)number;
+}
+
+/* How many transfers are complete. */
+static uint32_t completed(void) {
+    uint32_t number;
+    __asm__ volatile(".insn r 0x2B, 0, %1, %0, zero, zero" : "=r"(number) : "i"(STATUS) : "memory");
+    return number - FIRST_NUMBER;
+}
+
+void cluster_mover(void) {
+    for (uint32_t begun = 0;;) {
+        if (begun != ring.asked) begin(&ring.command[begun++ % RING]);
+        ring.complete = completed();
+    }
+}
+
+void rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
+    (void)engine;
+    while (ring.asked - ring.complete >= RING) continue;
+    ring.command[ring.asked % RING] = *transfer;
+    order_memory();
+    ring.asked++;
+    ring.newest[ticket] = ring.asked;
+}
+
+void rt_wait(int engine, int ticket) {
+    (void)engine;
+    while ((int32_t)(ring.complete - ring.newest[ticket]) < 0) continue;
+    order_memory();
+}
+
+uint32_t rt_cycles(void) {
+    return bare_cycles();
+}
+
+void rt_job(int accelerator, const uint32_t *registers, int count) {
+    (void)accelerator, (void)registers, (void)count;
+    bare_fail("the cluster has no accelerator");
+}
+
+void rt_job_wait(int accelerator) {
+    (void)accelerator;
+}

@@ -1,0 +1,2 @@
+# The cluster, as program.mk wants to know it.
+GVSOC_TARGET := snitch

@@ -1,0 +1,101 @@
+"""A machine whose transfers are begun by another core than the one that runs the loops over tiles, from outside the tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.errors import FitError
+from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
+from deeploy.runners import gvsoc
+from deeploy.target import load
+from deeploy.verify import run_project
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "targets" / "snitch" / "deeploy_snitch"
+
+
+def network(folder: Path) -> Path:
+    """A convolution, products and a softmax of floats; a second file has the same in 8 bits."""
+    numbers = np.random.default_rng(0)
+    shapes = {"w0": (12, 3, 3, 3), "w1": (12 * 64, 24), "w2": (24, 10)}
+    constants = [numpy_helper.from_array(numbers.normal(0, 0.1, shape).astype(np.float32), name) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Flatten", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "w1"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("MatMul", ["e", "w2"], ["f"]),
+        helper.make_node("Softmax", ["f"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(*each) for each in (("x", TensorProto.FLOAT, [1, 3, 16, 16]), ("y", TensorProto.FLOAT, [1, 10]))]
+    model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], constants), opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, folder / "float.onnx")
+    np.savez(folder / "inputs.npz", x=numbers.normal(0, 1, (2, 1, 3, 16, 16)).astype(np.float32))
+    np.savez(folder / "samples.npz", x=numbers.normal(0, 1, (4, 3, 16, 16)).astype(np.float32))
+    quantize(folder / "float.onnx", folder / "samples.npz", folder / "int8.onnx")
+    return folder
+
+
+def check(compiled: deeploy.Compiled, folder: Path, on: str) -> tuple[int, ...]:
+    """Run the project on two samples, compare it with the kernels' references; returns the cycles that were counted."""
+    compiled.write(folder / "out")
+    found = run_project(folder / "out", folder / "inputs.npz", on=on)
+    with np.load(folder / "inputs.npz") as arrays:
+        for got, sample in zip(found.outputs[0], arrays["x"], strict=True):
+            np.testing.assert_allclose(got, compiled.interpret([sample])[0], rtol=1e-5, atol=1e-6)
+    return found.cycles
+
+
+def test_what_it_is() -> None:
+    target = load(FOLDER)
+    (path,) = target.paths
+    assert path.near_pitch and target.engines[0].cores == 8
+    assert "cluster_mover" in (FOLDER / "runtime" / "bare" / "cluster.c").read_text()
+
+
+@pytest.mark.parametrize("l1", [None, 8000])
+@pytest.mark.parametrize("name", ["float", "int8"])
+def test_the_host_model_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
+    options = Options({} if l1 is None else {"l1": l1})
+    check(deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, options=options), tmp_path, "host")
+
+
+def test_what_does_not_fit_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FitError):
+        deeploy.compile(network(tmp_path) / "float.onnx", FOLDER, options=Options({"l1": 100}))
+
+
+def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
+    if shutil.which("riscv64-unknown-elf-gcc") is None:
+        pytest.skip("no riscv64-unknown-elf-gcc: install Debian's gcc-riscv64-unknown-elf and picolibc-riscv64-unknown-elf")
+    deeploy.compile(network(tmp_path) / "float.onnx", FOLDER).write(tmp_path / "out")
+    program = gvsoc.build(tmp_path / "out", "network") / "application.elf"
+    text = subprocess.run(["riscv64-unknown-elf-nm", program], capture_output=True, text=True, check=True).stdout
+    addresses = {words[-1]: int(words[0], 16) for words in map(str.split, text.splitlines()) if len(words) == 3}
+    assert addresses["_start"] == 0x80000000 and addresses["__l1_end"] == 0x10020000
+    stacks = program.with_suffix(".stacks").read_text()
+    assert all(core in stacks for core in ("core 0: ", "a core: ", "the core that moves data: "))
+
+
+@pytest.mark.gvsoc
+@pytest.mark.parametrize("l1", [None, 8000])
+@pytest.mark.parametrize("name", ["float", "int8"])
+def test_the_simulator_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
+    launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
+    if launcher is None or not list(Path(launcher).resolve().parents[1].glob("models/**/*snitch_dma*")):
+        pytest.skip("no GVSoC that was built for snitch: set GVSOC to the launcher of one")
+    options = Options({} if l1 is None else {"l1": l1})
+    cycles = check(deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, options=options), tmp_path, "gvsoc")
+    assert len(cycles) == 2 and min(cycles) > 1000
