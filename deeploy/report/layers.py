@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deeploy.documents import Document
+from deeploy.report.blocks import blocks, labels
 from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
 from deeploy.report.sections import share_class, share_names
 from deeploy.report.text import instance, of_peak
@@ -38,23 +39,35 @@ def layers(entry: Document) -> str:
     is_timed = entry["cycles"] is not None
     timed = {"cycles", "share", "MAC/cycle", "of peak", "bound by", "bytes moved"}
     heads = {head: about for head, about in _HEADS.items() if is_timed or head not in timed}
-    rows = [_row(entry, step, call, is_timed) for step, call in enumerate(entry["calls"])]
+    calls = entry["calls"]
+    told = zip(labels(calls), blocks(calls), strict=True)
+    rows = [_row(entry, step, call, is_timed, *about) for (step, call), about in zip(enumerate(calls), told, strict=True)]
     shown = table([_head(head, about) for head, about in heads.items()], rows, f"layers-{entry['name']}", "layers wide")
-    note = "Click a heading to sort, a row to see why it is so." if is_timed else "Click a heading to sort."
-    return section("Layers", scrolled(shown), note=note)
+    why = " Click a row, or press Enter on it, to see why it is so; arrow keys move." if is_timed else ""
+    note = f"Click a heading to sort.{why}"
+    return section("Layers", _tools(entry), scrolled(shown), note=note)
+
+
+def _tools(entry: Document) -> str:
+    """A filter of the rows, and what they are grouped by; blocks where a network repeats some."""
+    groups = [("", "all layers"), ("op", "by operator"), ("engine", "by engine"), ("kernel", "by kernel")]
+    groups += [("block", "repeated blocks folded")] if any(block is not None for block in blocks(entry["calls"])) else []
+    options = [tag("option", words, value=value) for value, words in groups]
+    filter_ = tag("label", "Filter ", '<input type="search" placeholder="name, operator, kernel">')
+    return tag("div", filter_, tag("label", "Group ", tag("select", *options)), tag("output", ""), class_="tools rows")
 
 
 def _head(head: str, about: str) -> str:
     return tag("th", tag("button", text(head), type="button"), title=about or None, class_="n" if head in _NUMBERS else None)
 
 
-def _row(entry: Document, step: int, call: Document, is_timed: bool) -> str:
+def _row(entry: Document, step: int, call: Document, is_timed: bool, label: str, block: int | None) -> str:
     loops = ", ".join(f"{dim} {trips} x {tile}" for dim, trips, tile in call["loops"])
     about = f"{loops or 'one tile'}{'; two buffers' if call['is_double'] else ''}"
     tiles = tag("td", number(call["tiles"]), tag("small", " ⇄" if call["is_double"] else ""), class_="n", title=about, data_v=call["tiles"])
     cells = [
         tag("td", str(step), class_="n", data_v=step),
-        tag("td", name(call["node"], 48), title=name(call["node"], 200)),
+        tag("td", name(label, 40), title=name(call["node"], 200)),
         tag("td", name(call["op"], 24), tag("small", " fallback") if call.get("generator") else ""),
         tag("td", text(instance(call)), title=_kernel(call), class_="kernel"),
         tag("td", text(call["engine"])),
@@ -63,7 +76,8 @@ def _row(entry: Document, step: int, call: Document, is_timed: bool) -> str:
     ]
     if is_timed:
         cells += _timed(entry, call)
-    return row(cells, data_step=step)
+    groups = {"data_op": call["op"], "data_engine": call["engine"], "data_kernel": instance(call), "data_block": block}
+    return row(cells, data_step=step, data_cycles=call["cycles"], **groups)
 
 
 def _kernel(call: Document) -> str:

@@ -120,7 +120,7 @@ def _rectangle(frame: _Frame, index: int, buffer: Document, calls: Sequence[Docu
         shown = _label(buffer["name"].split("=")[0], letters)
         label = f'<text class="label" x="{x + 5:.1f}" y="{y + height / 2 + 4:.1f}">{shown}</text>'
     colour = f"{text(buffer['kind'])} tint{index % TINTS}"
-    return f'<g class="block"><rect class="{colour}" {shape} rx="1.5"><title>{title}</title></rect>{label}</g>'
+    return f'<g class="block"><rect class="{colour}" {shape}><title>{title}</title></rect>{label}</g>'
 
 
 def _label(full: str, letters: int) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
 from deeploy.report.advice import advice
+from deeploy.report.graph import graph
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
 from deeploy.report.memory_map import memory_map
@@ -82,7 +83,7 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), advice(explanation.get("advice") if explanation is not None else None)]
     parts += [sections.headline(entry), sections.spent(entry)]
-    parts += [_timeline(entry), layers(entry), _memory(entry), sections.arrangements(entry), sections.bounds(entry)]
+    parts += [_timeline(entry), layers(entry), graph(entry), _memory(entry), sections.arrangements(entry), sections.bounds(entry)]
     parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))
@@ -112,5 +113,5 @@ def _memory(entry: Document) -> str:
     kinds = {buffer["kind"] for buffer in entry["buffers"] if buffer["bytes"]} | ({"constant"} if entry["machine"] else set())
     shown = {kind: words for kind, words in _KINDS.items() if kind in kinds}
     colours = legend((f"kind-{kind}", text(words)) for kind, words in shown.items())
-    note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover for name and size."
+    note = "Every rectangle is a buffer: its addresses upwards, the steps in which it is alive to the right. Hover, or move by arrow keys."
     return section("Memory", colours, *maps, note=note)

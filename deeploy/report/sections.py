@@ -95,7 +95,7 @@ def bounds(entry: Document) -> str:
             gap = "equal" if use["peak"] == use["lower_bound"] else f"gap {percent(use['peak'] - use['lower_bound'], use['peak'])}"
             rows.append((f"peak of {text(level)}, bytes", number(use["peak"]), f"lower bound {number(use['lower_bound'])}", gap))
     shown = [row((a, *figures(b), c, *figures(d))) for a, b, c, d in rows]
-    return section("Against the bounds", table(("", "reached", "against", ""), shown, f"bounds-{entry['name']}", "plain bounds"))
+    return section("Against the bounds", scrolled(table(("", "reached", "against", ""), shown, f"bounds-{entry['name']}", "plain bounds")))
 
 
 def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:

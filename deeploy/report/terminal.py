@@ -12,6 +12,7 @@ from deeploy.report.text import instance, number, of_peak, table
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
 _SLOWEST = 20
+_NAMED = 12  # buffers of a memory picture that are named
 
 
 def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
@@ -128,7 +129,7 @@ def _picture(entry: Document) -> list[str]:
         columns, rows = min(steps, _WIDTH), min(12, len(blocks) + 2)
         grid = [["."] * columns for _ in range(rows)]
         for index, block in enumerate(blocks):
-            letter = chr(ord("A") + index % 26) if index % 52 < 26 else chr(ord("a") + index % 26)
+            letter = _letter(index)
             first_row = block["offset"] * rows // height
             last_row = max(first_row, ((block["offset"] + block["bytes"]) * rows - 1) // height)
             first, last = max(0, block["first"]), min(steps - 1, block["last"])
@@ -137,4 +138,19 @@ def _picture(entry: Document) -> list[str]:
                     grid[row][column] = letter
         lines.append(f"{level}, addresses downwards (0 to {number(height)}), steps to the right:")
         lines += ["  " + "".join(row) for row in grid]
+        lines += _letters(blocks)
     return lines
+
+
+def _letter(index: int) -> str:
+    return chr(ord("A") + index % 26) if index % 52 < 26 else chr(ord("a") + index % 26)
+
+
+def _letters(blocks: Sequence[Document]) -> list[str]:
+    """What the letters of a picture mean: the largest buffers, in the order of their letters."""
+    largest = sorted(sorted(range(len(blocks)), key=lambda index: -blocks[index]["bytes"])[:_NAMED])
+    cells = [f"{_letter(index)} {shorten(blocks[index]['name'].split('=')[0], 34)} {number(blocks[index]['bytes'])}" for index in largest]
+    more = len(blocks) - len(largest)
+    width = max(map(len, cells))
+    rows = ["   ".join(cell.ljust(width) for cell in cells[at : at + 2]).rstrip() for at in range(0, len(cells), 2)]
+    return [f"    {row}" for row in rows] + ([f"    and {more} smaller ones"] if more else [])

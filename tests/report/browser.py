@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+MEASURE = Path(__file__).with_name("measure.js")
 _WATCH = "<script>addEventListener('error', (e) => { document.documentElement.dataset.failed = e.message; });</script>"
 
 
@@ -46,6 +49,20 @@ def shown(page: str, folder: Path, script: str = "") -> Document:
     failed = document.find("html", "data-failed")
     assert not failed, failed[0].attributes["data-failed"]
     return document
+
+
+def measured(page: str, folder: Path, width: int, theme: str) -> dict[str, Any]:
+    """What is seen of a page in a window of some width: pixels that it is too wide, texts of poor contrast, labels that are clipped."""
+    (folder / "inner.html").write_text(page)
+    frame = f'<iframe src="inner.html" style="width:{width}px;height:900px;border:0"></iframe>'
+    script = MEASURE.read_text().replace("THEME", theme)
+    (folder / "frame.html").write_text(f"<html><body>{frame}<script>{script}</script></body></html>")
+    flags = ["--allow-file-access-from-files", "--dump-dom", (folder / "frame.html").as_uri()]
+    done = subprocess.run([*command(folder), *flags], capture_output=True, text=True, timeout=120, check=True)
+    (told,) = Document(done.stdout).find("pre")
+    found: dict[str, Any] = json.loads(told.own)
+    assert found["width"] == width
+    return found
 
 
 class Element:

@@ -203,8 +203,8 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
 def test_a_flat_target_has_memory_and_layers_but_no_time(tmp_path: Path) -> None:
     text = str(deeploy.compile(hostile_model(tmp_path / "flat.onnx")).files()["report.html"])
     document = shown(text, tmp_path)
-    assert [h.text for h in document.find("h2")] == ["Layers", "Memory", "Against the bounds"]
-    assert len(document.find("g", "class", "block")) == 1
+    assert [h.text for h in document.find("h2")] == ["Layers", "Graph", "Memory", "Against the bounds"]
+    assert sum(len(figure.all("g", "class", "block")) for figure in document.find("figure")) == 1
     assert [th.text for th in document.find("table", "id", "layers-network")[0].all("th")] == [
         "#",
         "layer",

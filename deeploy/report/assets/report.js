@@ -243,7 +243,7 @@
           return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v);
         };
         const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b));
-        body.querySelectorAll("tr.why").forEach((row) => row.remove());
+        body.querySelectorAll("tr.why, tr.group").forEach((row) => row.remove());
         const rows = [...body.rows].sort((a, b) => (up ? order(value(b), value(a)) : order(value(a), value(b))));
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", up ? "descending" : "ascending");
@@ -271,12 +271,13 @@
     line(cell, "h4", `Ways to run it (${call.considered} were considered)`);
     const ways = line(cell, "table"), head = line(ways, "tr");
     const taken = levels.map((_, hop) => hop).filter((hop) => call.candidates.some((way) => way.bytes[hop]));
-    for (const text of ["tiles", "buffers", "operands in", ...taken.map((hop) => `bytes in ${levels[hop]}`), "cycles", ""]) {
+    const compared = new Set(call.candidates.map((way) => way.kernel)).size > 1;
+    for (const text of [...(compared ? ["kernel"] : []), "tiles", "buffers", "operands in", ...taken.map((hop) => `bytes in ${levels[hop]}`), "cycles", ""]) {
       line(head, "th", text);
     }
     for (const way of call.candidates) {
       const row = line(ways, "tr", undefined, way.chosen ? "chosen" : "");
-      const texts = [way.loops, way.is_double ? "two" : "one", way.sources, ...taken.map((hop) => digits(way.bytes[hop])), digits(way.cycles), way.verdict];
+      const texts = [...(compared ? [`${way.kernel} on ${way.engine}`] : []), way.loops, way.is_double ? "two" : "one", way.sources, ...taken.map((hop) => digits(way.bytes[hop])), digits(way.cycles), way.verdict];
       for (const text of texts) line(row, "td", text);
     }
   }
@@ -291,12 +292,107 @@
     row.after(added);
   }
 
+  /* ---- rows of large networks: a filter, groups that fold, arrow keys */
+
+  function arrange(table, tools) {
+    const body = table.tBodies[0], rows = [...body.rows], field = tools.querySelector("input"), choice = tools.querySelector("select");
+    const columns = table.tHead.rows[0].cells.length, open = new Set();
+    const cyclesOf = (list) => list.reduce((sum, row) => sum + Number(row.dataset.cycles || 0), 0);
+    const whole = cyclesOf(rows);
+    const keyOf = (row) => row.dataset[choice.value];
+    const title = (key, list) => {
+      if (choice.value !== "block") return key;
+      const count = new Set(list.map((row) => row.dataset.block)).size;
+      return `${count} equal blocks of ${list.length / count} layers, steps ${list[0].dataset.step} to ${list[list.length - 1].dataset.step}`;
+    };
+    function header(key, list) {
+      const row = document.createElement("tr");
+      row.className = "group";
+      row.tabIndex = 0;
+      row.setAttribute("aria-expanded", String(open.has(key)));
+      const cell = line(row, "td", `${open.has(key) ? "▾" : "▸"} ${title(key, list)}`);
+      cell.colSpan = columns;
+      const cycles = cyclesOf(list);
+      const share = whole ? `, ${digits(cycles)} cycles, ${((100 * cycles) / whole).toFixed(1)} %` : "";
+      line(cell, "small", ` ${list.length} layers${share}`);
+      row.addEventListener("click", () => {
+        if (!open.delete(key)) open.add(key);
+        draw();
+        [...body.rows].find((other) => other.dataset.key === key).focus();
+      });
+      row.dataset.key = key;
+      return row;
+    }
+    function draw() {
+      const wanted = field.value.trim().toLowerCase();
+      const shown = rows.filter((row) => !wanted || `${row.textContent} ${row.cells[1].title} ${row.cells[1].dataset.tip}`.toLowerCase().includes(wanted));
+      const placed = [];
+      if (!choice.value || wanted) placed.push(...shown);
+      else {
+        const groups = new Map();
+        for (const row of shown) {
+          const key = choice.value === "block" ? (row.dataset.block === undefined ? `step ${row.dataset.step}` : "blocks") : keyOf(row);
+          if (!groups.has(key)) groups.set(key, []);
+          groups.get(key).push(row);
+        }
+        for (const [key, list] of groups) {
+          if (choice.value === "block" && key !== "blocks") placed.push(...list);
+          else placed.push(header(key, list), ...(open.has(key) ? list : choice.value === "block" ? list.filter((row) => row.dataset.block === "0") : []));
+        }
+      }
+      body.replaceChildren(...placed);
+      tools.querySelector("output").textContent = shown.length < rows.length ? `${shown.length} of ${rows.length} layers` : "";
+      roving(body, "tr[data-step], tr.group");
+    }
+    field.addEventListener("input", draw);
+    choice.addEventListener("change", draw);
+    if (rows.length > 40 && choice.querySelector("[value=block]")) choice.value = "block";
+    draw();
+  }
+
+  /* One of several things can be reached by the tabulator, the others from there by arrows; Enter is a click. */
+  function roving(holder, selector) {
+    const items = [...holder.querySelectorAll(selector)];
+    items.forEach((item, number) => item.setAttribute("tabindex", number ? "-1" : "0"));
+    if (holder.dataset.roves) return;
+    holder.dataset.roves = "yes";
+    holder.addEventListener("keydown", (event) => {
+      const item = event.target.closest(selector);
+      if (!item || event.target !== item) return;
+      const now = [...holder.querySelectorAll(selector)], at = now.indexOf(item);
+      const to = { ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: now.length - 1 }[event.key];
+      if (event.key === "Enter" || event.key === " ") item.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+      else if (to === undefined || !now[to]) return;
+      else {
+        item.setAttribute("tabindex", "-1");
+        now[to].setAttribute("tabindex", "0");
+        now[to].focus();
+      }
+      event.preventDefault();
+    });
+  }
+
+  document.addEventListener("focusin", (event) => {
+    const block = event.target instanceof Element && event.target.matches("g.block") ? event.target : null;
+    const text = block && tipText(block.querySelector("rect"));
+    if (!text) return;
+    tip.textContent = text;
+    tip.hidden = false;
+    const box = block.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 8)) + "px";
+    tip.style.top = Math.max(4, box.bottom + tip.offsetHeight + 8 > innerHeight ? box.top - tip.offsetHeight - 6 : box.bottom + 6) + "px";
+  });
+  document.addEventListener("focusout", () => (tip.hidden = true));
+
+  for (const svg of document.querySelectorAll("svg.map, .graph svg")) roving(svg, "g.block");
+
   for (const article of document.querySelectorAll("article[data-network]")) {
     const name = article.dataset.network;
     const events = json(`timeline-data-${name}`), reasons = json(`explain-data-${name}`);
-    if (events) new Timeline(document.getElementById(`timeline-${name}`), article.querySelector(".tools"), events);
+    if (events) new Timeline(document.getElementById(`timeline-${name}`), article.querySelector(".tools:not(.rows)"), events);
     const table = document.getElementById(`layers-${name}`);
     sortable(table);
+    arrange(table, article.querySelector(".tools.rows"));
     if (reasons) {
       table.tBodies[0].addEventListener("click", (event) => {
         const row = event.target.closest("tr[data-step]");

@@ -1,0 +1,38 @@
+"""Layers by name and by block: names without what all of them share, and the blocks that a network repeats."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from deeploy.documents import Document
+from deeploy.midend.repeat import repetition
+
+_PART = re.compile(r"[^/.;_:]+[/.;_:]*")
+_COMMON = 0.6  # of all names: a part that more have says nothing
+_FEW = 4  # names that are left as they are
+
+
+def labels(calls: Sequence[Document]) -> list[str]:
+    """A short name for every layer: that of its node without the parts that most of them have, where it stays its own."""
+    names = [str(call["node"]) for call in calls]
+    parts = [_PART.findall(name) for name in names]
+    counts = Counter(part for found in parts for part in set(found))
+    common = {part for part, count in counts.items() if len(set(names)) > _FEW and count > _COMMON * len(names)}
+    short = ["".join(part for part in found if part not in common).strip("/.;_:") for found in parts]
+    own = Counter(zip(short, names, strict=True))
+    alike = Counter(label for label, _ in own)
+    return [label if label and alike[label] == 1 else name for label, name in zip(short, names, strict=True)]
+
+
+def blocks(calls: Sequence[Document]) -> list[int | None]:
+    """The number of the repeated block that every layer is in, from 0; None outside of blocks.
+
+    Blocks are equal where operators, kernels, engines and multiply-accumulates of their layers are.
+    """
+    found = repetition([(call["op"], call["kernel"], call["engine"], call["macs"]) for call in calls])
+    if found is None:
+        return [None] * len(calls)
+    last = found.first + found.period * found.count
+    return [(step - found.first) // found.period if found.first <= step < last else None for step in range(len(calls))]
