@@ -104,6 +104,9 @@ class Choices:
     memory: Annotated[
         list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of any memory; 0: constants do not live there.")
     ] = None
+    flash: Annotated[int | None, typer.Option("--flash", metavar="BYTES", min=0, help="Code and constants, at most.")] = None
+    ram: Annotated[int | None, typer.Option("--ram", metavar="BYTES", min=0, help="Arena, variables and stack, at most.")] = None
+    stack: Annotated[int | None, typer.Option("--stack", metavar="BYTES", min=0, help="The deepest path of calls, at most.")] = None
     cores: Annotated[int | None, typer.Option("--cores", help="Cores of a team.")] = None
     engines: Annotated[
         str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")
@@ -196,6 +199,7 @@ class Choices:
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
             on_stage=on_stage,
             additions=generators,
+            budgets={n: most for n, most in (("flash", self.flash), ("ram", self.ram), ("stack", self.stack)) if most is not None},
         )
 
     def over(self, recorded: Choices) -> Choices:

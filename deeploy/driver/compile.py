@@ -37,6 +37,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         DeeployError: a subclass says what is wrong and what to do.
     """
     request.check()
+    request = replace(request, options=request.machine_options(target))
     check_prefixes(models)
     machine = resources(target, request.options, len(models))
     if request.requantise == "engine":
@@ -68,7 +69,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         plans, notes = together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
-    return Compiled(result, clock.seconds, request.additions)
+    return Compiled(result, clock.seconds, request.additions, request.budgets)
 
 
 def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:

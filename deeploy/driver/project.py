@@ -10,7 +10,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
-from deeploy.backend.emit import emit
+from deeploy.backend.emit import arenas_of, emit
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
 from deeploy.driver.lower import Lowered
@@ -39,6 +39,7 @@ from deeploy.midend.program import Program
 from deeploy.report.explain import explanations
 from deeploy.report.page import page
 from deeploy.runners.host import Host
+from deeploy.runners.sizes import measure
 from deeploy.simulate import chips as golden
 from deeploy.simulate.interpreter import Rows, outputs
 from deeploy.simulate.joint import strips
@@ -180,8 +181,12 @@ class Project(ABC):
 
     def files(self) -> Mapping[str, str | bytes]:
         """The emitted project: relative paths and contents."""
-        sources = self.sources()
+        sources = self.measured(self.sources())
         return {**sources, **self._reports(json.loads(sources["deploy.json"]))}
+
+    def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
+        """The emitted files with what a cross compiler makes of them in ``deploy.json``, where the target has one."""
+        return sources
 
     def _reports(self, manifest: Document) -> Mapping[str, str]:
         """The files of the project that are made for people."""
@@ -218,6 +223,7 @@ class Compiled(Project):
     networks: Mapping[str, Network]
     seconds: Mapping[str, float]
     additions: Additions | None = None
+    budgets: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())
@@ -259,6 +265,17 @@ class Compiled(Project):
         files = emit(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
         check_files(self.networks, files)
         return files
+
+    def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
+        plans = {name: network.plan for name, network in self.networks.items()}
+        arenas = [size for name, size in arenas_of(plans).items() if not self.plan.target.memory(name).is_far]
+        growths = [(plan, plan.program.growth) for plan in plans.values() if plan.program.growth is not None]
+        states = max((sum(plan.program.buffers[s.buffer].bytes for s in growth.states) for plan, growth in growths), default=0)
+        found = measure(sources, sum(arenas), states, self.budgets)
+        if found is None:
+            return sources
+        manifest = {**json.loads(sources["deploy.json"]), "sizes": found.contents()}
+        return {**sources, "deploy.json": json.dumps(manifest, indent=1) + "\n"}
 
     def run(self, inputs: Arrays, sanitize: bool = False) -> list[np.ndarray]:
         """Build the C for this machine and run one inference; returns the outputs in order."""

@@ -12,6 +12,7 @@ from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
 from deeploy.frontend.walk import MOST_UNROLLED
+from deeploy.graph.target import Target
 from deeploy.graph.types import PACKED, WHOLE, DType
 from deeploy.midend.machine import Options
 
@@ -50,6 +51,7 @@ class Request:
         fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
         on_stage: called with the name of each stage as it begins.
         additions: finds networks to which packages beside the compiler add functions.
+        budgets: bytes of ``flash``, ``ram`` and ``stack`` that the program may take on a microcontroller.
     """
 
     inputs: str | Path | None = None
@@ -68,6 +70,7 @@ class Request:
     fallback: bool | str = False
     on_stage: Stage | None = None
     additions: Additions | None = None
+    budgets: Mapping[str, int] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""
@@ -78,6 +81,19 @@ class Request:
         if self.weight_bits is not None and self.weight_bits not in {dtype.bits for dtype in PACKED}:
             raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 2 or 4 bits", "For example: --weight-bits 4")
         list(self.types)
+
+    def machine_options(self, target: Target) -> Options:
+        """The options of the machine: a budget of RAM also limits the memory of that name.
+
+        Raises:
+            UsageError: the target has no memory of that name.
+        """
+        if "ram" not in self.budgets:
+            return self.options
+        if "RAM" not in (memory.name for memory in target.memories):
+            names = " and ".join(memory.name for memory in target.memories)
+            raise UsageError(f"--ram: target {target.name} has no memory RAM, but {names}", "Limit them by --memory NAME=BYTES.")
+        return replace(self.options, capacities={"ram": self.budgets["ram"], **self.options.capacities})
 
     def check_exact(self, option: str) -> None:
         """Raise UsageError where another requantisation is wanted of what ``option`` makes."""

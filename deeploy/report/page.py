@@ -83,7 +83,8 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), advice(explanation.get("advice") if explanation is not None else None)]
     parts += [sections.headline(entry), sections.spent(entry)]
-    parts += [_timeline(entry), layers(entry), graph(entry), _memory(entry), sections.arrangements(entry), sections.bounds(entry)]
+    parts += [_timeline(entry), layers(entry), graph(entry), _memory(entry), sections.sizes(entry)]
+    parts += [sections.arrangements(entry), sections.bounds(entry)]
     parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
         parts.append(data(f"timeline-data-{entry['name']}", timeline))

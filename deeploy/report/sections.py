@@ -137,6 +137,17 @@ def requantised(entry: Document) -> str:
     return section("Requantised by engines", shown, note=note)
 
 
+def sizes(entry: Document) -> str:
+    """What the program takes of flash and RAM, where a cross compiler told."""
+    found = entry.get("sizes")
+    if found is None:
+        return ""
+    heads = ("flash, bytes", "code", "constants", "RAM, bytes", "arena", "of it states", "variables", "stack")
+    names = ("flash", "code", "constants", "ram", "arena", "states", "static", "stack")
+    shown = table(heads, [row(figures(*(number(found[name]) for name in names)))], f"sizes-{entry['name']}", "plain")
+    return section("Program", scrolled(shown), note=f"Built by {found['compiler']}; the stack without that of the C library's functions.")
+
+
 def arrangements(entry: Document) -> str:
     """What a network with chains would cost within other limits of memory."""
     found = entry.get("arrangements")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
-from deeploy.report.text import instance, number, of_peak, table
+from deeploy.report.text import instance, number, of_peak, sizes, table
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -21,6 +21,7 @@ def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
     lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
     if entry["cycles"] is not None:
         lines += [*_time(entry, macs), "", *advice.lines(advised)]
+    lines += sizes(entry)
     lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
     lines += [*_layers(entry), ""]
     lines += [_arrangements(entry), ""] if "arrangements" in entry else []

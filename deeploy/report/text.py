@@ -58,7 +58,22 @@ def summary(manifest: Document, folder: Path) -> str:
         for name, use in entry["memory"].items():
             lines.append(f"  {name}: {_memory(use)}")
         lines += requantised(entry)
-    return "\n".join([*lines, f"written to {folder}"])
+    return "\n".join([*lines, *(f"  {line}" for line in sizes(manifest)), f"written to {folder}"])
+
+
+def sizes(manifest: Document) -> list[str]:
+    """What the program takes of flash and RAM, where a cross compiler told."""
+    found = manifest.get("sizes")
+    if found is None:
+        return []
+    flash, code, constants, ram, arena, static, stack = (
+        number(found[name]) for name in ("flash", "code", "constants", "ram", "arena", "static", "stack")
+    )
+    states = f" with {number(found['states'])} of states" if found["states"] else ""
+    return [
+        f"flash: {flash} bytes, code {code}, constants {constants} ({found['compiler']})",
+        f"RAM: {ram} bytes, arena {arena}{states}, variables {static}, stack {stack}",
+    ]
 
 
 def requantised(entry: Document) -> list[str]:

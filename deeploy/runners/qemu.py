@@ -18,8 +18,8 @@ from deeploy.runners.processes import MORE_TIME, make, require, together
 from deeploy.runners.runner import Result, Samples, output_bytes, split, write_samples
 
 SECONDS = 600.0  # wall time after which a run is taken to hang
-_OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
-_TOOL = re.compile(r"^(?:QEMU_CC|QEMU_RUN) *:?= *(\S+)", re.MULTILINE)
+OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
+_TOOL = re.compile(r"^(QEMU_CC|QEMU_RUN) *:?= *(\S+)", re.MULTILINE)
 _PACKAGES = {
     "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
     "qemu-system-arm": "qemu-system-arm",
@@ -27,6 +27,16 @@ _PACKAGES = {
     "qemu-system-riscv32": "qemu-system-misc",
 }
 FIT = "Leave more of the memory to inputs and outputs with a smaller arena (--memory), or use a network that needs less."
+
+
+def compiler_of(makefile: str) -> str:
+    """The cross compiler that a Makefile names."""
+    return next(str(tool) for name, tool in _TOOL.findall(makefile) if name == "QEMU_CC")
+
+
+def require_tools(tools: Sequence[str]) -> None:
+    """Raise BuildError unless make and these tools are installed."""
+    require(*((tool, _PACKAGES.get(tool, tool)) for tool in dict.fromkeys(("make", *tools))))
 
 
 @dataclass(frozen=True)
@@ -42,15 +52,14 @@ class Qemu:
         if not (project / "runtime" / "qemu" / "qemu.mk").is_file():
             what = f"--on qemu: target {entry['target']} does not run there"
             raise UsageError(what, "Compile for a target that does, or leave --on out.")
-        tools = dict.fromkeys(("make", *_TOOL.findall((project / "Makefile").read_text(encoding="utf-8"))))
-        require(*((tool, _PACKAGES.get(tool, tool)) for tool in tools))
+        require_tools([tool for _, tool in _TOOL.findall((project / "Makefile").read_text(encoding="utf-8"))])
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of the program."""
         folder, options = self._options(project, entry, sequence)
 
         def failure(text: str, command: Sequence[str]) -> DeeployError:
-            overflow = _OVERFLOW.search(text)
+            overflow = OVERFLOW.search(text)
             if overflow is not None:
                 return FitError(f"the program for the board does not fit: {overflow[1]}", FIT)
             otherwise = text.strip() or "make says nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -14,14 +15,19 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import deeploy
+from deeploy import cli
 from deeploy.backend.project import read_manifest, select_network
+from deeploy.driver.request import Request
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.graph.types import DType
 from deeploy.midend.machine import Options
-from deeploy.runners import qemu
+from deeploy.report import terminal
+from deeploy.report import text as text_report
+from deeploy.runners import qemu, sizes
 from deeploy.target import load, names
 from deeploy.verify import run_project
 
@@ -150,6 +156,42 @@ def test_run_on_qemu_equals_the_host(machine: str, tmp_path: Path) -> None:
             check=True,
         )
         assert listing.stdout.count("smlad") >= 16
+
+
+def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the linker and the compiler say of the program: near what the emulator's program takes, and limited by options."""
+    need("cortex_m4")
+    model = small_model(tmp_path)
+    deeploy.compile(model, "cortex_m4").write(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
+    found = manifest["sizes"]
+    assert found["constants"] == manifest["memory"]["RAM"]["constants"] and found["arena"] == manifest["memory"]["RAM"]["peak"]
+    assert found["flash"] == found["code"] + found["constants"] and found["ram"] == found["arena"] + found["static"] + found["stack"]
+    run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
+    text, data = subprocess.run(
+        ["arm-none-eabi-size", str(tmp_path / "out/build/qemu/network/application.elf")], capture_output=True, text=True, check=True
+    ).stdout.split()[6:8]
+    assert 0 <= int(text) + int(data) - found["flash"] < 6000  # what reads and writes files
+    assert 0 < found["static"] < 100 and 300 < found["stack"] < 2048
+    shown = text_report.sizes(manifest)
+    assert f"stack {text_report.number(found['stack'])}" in shown[1] and "arm-none-eabi-gcc -O2" in shown[0]
+    assert shown[0] in terminal.report(manifest) and ">Program<" in (tmp_path / "out" / "report.html").read_text()
+    options = [f"--{name}={found[name]}" for name in ("flash", "ram", "stack")]
+    command = ["compile", str(model), "-t", "cortex_m4", "-o", str(tmp_path / "fits"), *options]
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert read_manifest(tmp_path / "fits")["sizes"] == found
+    measured = sizes.Sizes(**{name: found[name] for name in ("compiler", "code", "constants", "arena", "states", "static", "stack")})
+    for name in ("flash", "ram", "stack"):
+        with pytest.raises(FitError, match=f"--{name} {found[name] - 1}: the program takes {found[name]} bytes"):
+            measured.check({name: found[name] - 1})
+    done = CliRunner().invoke(cli.app, [*command[:4], "-o", str(tmp_path / "no"), f"--stack={found['stack'] - 1}"])
+    assert isinstance(done.exception, FitError) and not (tmp_path / "no").exists()
+    with pytest.raises(UsageError, match="target siracusa has no memory RAM"):
+        Request(budgets={"ram": 1000}).machine_options(load("siracusa"))
+    with pytest.raises(UsageError, match="--stack: the target has no cross compiler"):
+        sizes.measure({}, 0, 0, {"stack": 1000})
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "sizes" not in json.loads(deeploy.compile(model, "cortex_m4").files()["deploy.json"])
 
 
 def detector(path: Path, samples: Path) -> Path:

@@ -14,7 +14,7 @@ QEMU_FLAGS := -std=c11 -Wall -Wextra -Werror $(QEMU_CFLAGS) -ffunction-sections 
 qemu: $(QEMU_BUILD)/application.elf
 
 $(QEMU_BUILD)/application.elf: $(QEMU_OBJECTS) $(QEMU_BUILD)/link.ld
-	$(QEMU_LINK) -nostartfiles -Wl,--no-warn-rwx-segments -Wl,--gc-sections -T $(QEMU_BUILD)/link.ld $(QEMU_OBJECTS) -lm -o $@
+	$(QEMU_LINK) -nostartfiles -Wl,--no-warn-rwx-segments -Wl,--gc-sections -Wl,-Map=$(@:.elf=.map) -T $(QEMU_BUILD)/link.ld $(QEMU_OBJECTS) -lm -o $@
 
 $(QEMU_BUILD)/link.ld: runtime/qemu/link.ld Makefile
 	@mkdir -p $(@D)
