@@ -14,6 +14,7 @@ import numpy as np
 from layer import Case, node
 
 from deeploy.graph.nodes import NARROW
+from deeploy.graph.types import DType, pack, unpack
 from deeploy.operators import requantise
 
 RNG = np.random.default_rng(17)
@@ -298,6 +299,18 @@ def float_forms(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case]) 
     return {"": plain, "bias": biased, "bias clamp": rectified}
 
 
+def halves(forms: Mapping[str, Sequence[Case]], dtype: DType = DType.FLOAT16) -> dict[str, list[Case]]:
+    """The same with weights, the second operand, in 16 bits."""
+
+    def narrow(case: Case) -> Case:
+        name = list(case.operands)[1]
+        weights = unpack(pack(case.operands[name], dtype), dtype)
+        attrs = {**case.attrs, NARROW: (dtype.value,)}
+        return replace(case, name=f"{case.name} in {dtype.value}", operands={**case.operands, name: weights}, attrs=attrs)
+
+    return {form: [narrow(case) for case in found] for form, found in forms.items()}
+
+
 def _biased(case: Case) -> Case:
     """The case with a bias for each channel of its output."""
     w = list(case.operands.values())[1]
@@ -362,6 +375,7 @@ PULP = (
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
 BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8")  # of filters
+DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
 PORTABLE = (
     Family("matmul_dot", {"requantise": [_matmul(s, "narrow") for s in MATMULS], "": [_matmul(s, "plain") for s in MATMULS]}, BLOCKS),
@@ -374,9 +388,13 @@ PORTABLE = (
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
     Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
     Family("matmul f32", float_forms([*MATMULS, *FEW], _matmul), BLOCKS),
+    Family("matmul f32 f16", halves(float_forms([*MATMULS[::2], *FEW], _matmul)), BLOCKS),
+    Family("matmul f32 bf16", halves(float_forms([*MATMULS[::2], *FEW], _matmul), DType.BFLOAT16), BLOCKS),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
+    Family("conv2d f32 f16", halves(float_forms([*IMAGES[::2], *LARGE_POINTWISE[::2]], _conv)), BY_BLOCK),
+    Family("conv2d f32 bf16", halves(float_forms([*IMAGES[::2], *LARGE_POINTWISE[::2]], _conv), DType.BFLOAT16), BY_BLOCK),
     Family(
         "conv2d_dot_grouped",
         {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
@@ -407,5 +425,6 @@ PORTABLE = (
         {"requantise": [_depthwise(s, "narrow") for s in FEW_COLUMNS], "": [_depthwise(s, "plain") for s in FEW_COLUMNS]},
         ("oh ow", "oh ow fh", "oh ow fh fw", "oh ow k<8", "oh ow fh fw k<8"),
     ),
-    Family("depthwise2d f32", float_forms(LARGE_DEPTHWISE, _depthwise), ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")),
+    Family("depthwise2d f32", float_forms(LARGE_DEPTHWISE, _depthwise), DEPTHWISE_BLOCKS),
+    Family("depthwise2d f32 f16", halves(float_forms(LARGE_DEPTHWISE[::2], _depthwise)), DEPTHWISE_BLOCKS),
 )

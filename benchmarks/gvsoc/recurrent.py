@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from families import RNG, Family, draw
+from families import RNG, Family, draw, halves
 from layer import Case
 
 from deeploy.operators.integer_recurrent import REACH, STEPS, packed
@@ -89,6 +89,7 @@ def scales() -> Sequence[Case]:
 RECURRENT = (
     *(Family(f"pulp_integer_{op.lower()}", {"": integer_layers(op)}, ("t", "t n k g")) for op in GATES),
     *(Family(f"pulp_{op.lower()}", {"": layers(op)}, ("t", "t n k g")) for op in GATES),
+    *(Family(f"pulp_{op.lower()} f16", halves({"": layers(op)}), ("t", "t n k g")) for op in GATES),
     Family("lstm_cell", {"": cells("LSTM")}),
     Family("gru_cell", {"": cells("GRU")}),
     Family("dynamic_scale", {"": scales()}),

@@ -133,6 +133,9 @@ def called(call: Call, stored: Mapping[str, DType], instances: dict[str, Instanc
         return ""
     found = instance(call, stored, project)
     instances.setdefault(found.name, found)
+    for part in call.kernel.parts:
+        name = f"{found.name}_{part.name}"
+        instances.setdefault(name, Instance(name, part.source, part.struct, (("KERNEL", name), *part.macros), part.texts))
     return found.name
 
 

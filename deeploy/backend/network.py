@@ -47,7 +47,7 @@ def network(
     schedule = build(plan)
     check(plan, schedule)
     engine_levels = {engine.name: engine.memory for engine in target.engines}
-    printer = Printer(schedule, program, outside, _places(plan), engine_levels, is_flat, lookup, instances, common.project)
+    printer = Printer(schedule, program, outside, places(plan), engine_levels, is_flat, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
@@ -139,7 +139,7 @@ def _outside(prefix: str, plan: Plan, offsets: Mapping[str, int]) -> dict[str, O
     return result
 
 
-def _places(plan: Plan) -> dict[str, str]:
+def places(plan: Plan) -> dict[str, str]:
     """Where every buffer lies, in words."""
     flat = {Role.CONSTANT: "the constants"} if plan.target.is_flat else {}
     found = {}

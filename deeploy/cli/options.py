@@ -77,7 +77,12 @@ class Choices:
     ] = None
     dim: DimOption = None
     pin: PinOption = None
-    unroll: Annotated[int | None, typer.Option("--unroll", metavar="NODES", min=0, help="Nodes that the model's loops may become.")] = None
+    unroll: Annotated[
+        int | None,
+        typer.Option(
+            "--unroll", metavar="NODES", min=0, help="Nodes that the model's loops may become; those that would be more stay loops."
+        ),
+    ] = None
     weight_bits: Annotated[
         int | None, typer.Option("--weight-bits", metavar="4|2", help="Weights that fit into so many bits are stored in them.")
     ] = None

@@ -51,7 +51,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         if request.fallback is False:
             graph = lowered(clock, path, target, own[prefix], known)
         else:
-            graph, target = filled(clock, path, target, own[prefix], known, machine)
+            graph = filled(clock, path, target, own[prefix], known, machine)
+        target = graph.target
         may_fill = request.fallback is False and not graph.dialect
         plan = bind_and_plan(clock, prefix, graph.graph, target, machine, request.options, may_fill)
         graph.check(plan.program)
@@ -87,6 +88,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     check_count(cut)
     clock = Clock(request.on_stage)
     found = lowered(clock, model, target, request)
+    target = found.target
     if found.shorter is not None:
         machine = machine_of(target, request.options)
         found.check(clock("bind", assemble, "network", found.graph, *kernels_of(target, machine)))

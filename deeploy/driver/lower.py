@@ -13,9 +13,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.backend import project
+from deeploy.driver.loops import with_loops
 from deeploy.driver.request import Request, Stage
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
-from deeploy.frontend import Imported, import_states
+from deeploy.frontend import CustomShapes, Imported, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
@@ -23,6 +24,7 @@ from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.pins import Pinned
 from deeploy.frontend.positions import POSITION
+from deeploy.frontend.rounds import LOOPS, Body
 from deeploy.frontend.states import Known, append, begin, keep
 from deeploy.frontend.wider import note_narrow, packed_types
 from deeploy.graph.target import Target
@@ -63,6 +65,7 @@ class Lowered:
         notes: what the user is told.
         shorter: the same one step of its states before, where that is a check.
         pinned: inputs of the model that are constants.
+        target: with the kernels that are the model's own.
     """
 
     graph: gs.Graph
@@ -71,6 +74,7 @@ class Lowered:
     dialect: bool
     notes: tuple[str, ...]
     shorter: gs.Graph | None
+    target: Target
     pinned: tuple[Pinned, ...] = ()
 
     def check(self, program: Program) -> None:
@@ -94,6 +98,7 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
 
     states = (request.states, request.context, tuple(known))
     source = clock("import", import_states, model, dict(request.dims), shapes, *states, request.pins, request.unroll)
+    target = _with_loops(clock, source, target, request, shapes)
     graph, is_integer, notes = clock("lower", _lower, source.graph, source, target, request)
     kept = {name for pair in source.pairs for name in (pair.past, pair.present) if pair.axis is None}
     stripped = strip_quantisation(graph, kept) if request.quantised_io else {}
@@ -107,7 +112,26 @@ def lowered(clock: Clock, model: Path, target: Target, request: Request, known: 
         keep(shorter, source.pairs)
     inputs = tuple(port for port in sources if port.name != POSITION)
     results = [replace(port, labels=source.labels.get(port.name, ())) for port in results]
-    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, source.pinned)
+    return Lowered(graph, inputs, tuple(results), is_integer, (*source.notes, *notes), shorter, target, source.pinned)
+
+
+def _with_loops(clock: Clock, source: Imported, target: Target, request: Request, shapes: CustomShapes) -> Target:
+    """The target with kernels for the loops of a model that stay loops."""
+    kept = next((node for node in source.graph.nodes if node.domain == LOOPS), None)
+    if kept is not None and (source.shorter is not None or is_dialect(source.graph)):
+        raise UnsupportedError(
+            f"node {shorten(kept.name)} ({kept.op}) has more rounds than --unroll {request.unroll} allows nodes, and cannot stay a loop "
+            f"{'beside states that grow' if source.shorter is not None else 'in the integer dialect'}",
+            f"Allow more: --unroll {10 * request.unroll}",
+        )
+    plain = replace(request, inputs=None, save_after=None, dialect="standard")
+
+    def lower(body: Body, flat: Target) -> tuple[gs.Graph, Target]:
+        graph = import_read(body.model, None, shapes, request.unroll)
+        flat = with_loops(graph, flat, lower)
+        return _lower(graph, Imported(graph, narrow=source.narrow), flat, plain)[0], flat
+
+    return clock("loops", with_loops, source.graph, target, lower) if kept is not None else target
 
 
 def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
@@ -144,8 +168,8 @@ def _save(graph: gs.Graph, path: Path) -> None:
     project.write_file(path, gs.export_onnx(copy, do_type_check=False).SerializeToString(), "--save-after")
 
 
-def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> tuple[Lowered, Target]:
-    """As ``lowered``, with generated kernels for what the target refuses; and the target with these kernels.
+def filled(clock: Clock, model: Path, target: Target, request: Request, known: Sequence[Known], machine: Machine) -> Lowered:
+    """As ``lowered``, with generated kernels for what the target refuses.
 
     Args:
         machine: that plans may use.
@@ -160,14 +184,14 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
     def refusal(path: Path, given: Target, wanted: Request, known: Sequence[Known] = known) -> _Tried:
         try:
             found = lowered(clock, path, given, wanted, known)
-            assemble("probe", found.graph.copy(), *kernels_of(given, machine))
+            assemble("probe", found.graph.copy(), *kernels_of(found.target, machine))
         except (UnsupportedError, ModelError) as error:
             return None, error
         return found, None
 
     found, error = refusal(model, target, request)
     if found is not None:
-        return found, target
+        return found
     with tempfile.TemporaryDirectory() as scratch:
         probe = Path(scratch) / "probe.onnx"
 
@@ -183,7 +207,7 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
     if found is None:
         assert error is not None  # or there would be a graph
         raise type(error)("\n  ".join([error.what, *generated.reasons]), error.remedy) from error
-    return replace(found, notes=(*found.notes, *generated.notes), pinned=generated.pinned), target
+    return replace(found, notes=(*found.notes, *generated.notes), pinned=generated.pinned)
 
 
 def _fallback_engine(target: Target, chosen: bool | str) -> str:

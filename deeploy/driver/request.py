@@ -40,7 +40,7 @@ class Request:
         input_types: element types of inputs by name, for dialect graphs.
         dims: values of symbolic dimensions; of one of several networks as ``PREFIX:NAME``.
         pins: values of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
-        unroll: nodes that loops may become, whose rounds stand one behind the other.
+        unroll: nodes that loops may become, whose rounds stand one behind the other; loops of more stay loops.
         weight_bits: weights that fit into so many bits are stored in them where kernels read them so, whatever the model says.
         states: outputs by input that are one state, as ``past_k=present_k`` (docs/state.md); without it, those that are plain.
         context: rows that states hold at most, where the model leaves it open.

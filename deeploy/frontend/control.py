@@ -1,7 +1,7 @@
 """Control flow without a trace of it: the branch of an ``If`` that is taken, the rounds of a ``Loop`` and a ``Scan`` one behind the other.
 
 Conditions and numbers of rounds have to be constant, in the model or because inputs are pinned; an ``If`` may also become a choice between
-the results of both branches.
+the results of both branches. Where rounds would be more nodes than the budget allows, the loop stays one (``deeploy.frontend.rounds``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from onnx import helper, numpy_helper
 
 from deeploy.errors import DeeployError, ModelError, UnsupportedError, shorten
 from deeploy.frontend.branches import is_heavy, unfolded
+from deeploy.frontend.rounds import Ends, keep
 from deeploy.frontend.shapes import read_type
-from deeploy.frontend.structure import body_of, branches, check_and_sort, describe, scanned
+from deeploy.frontend.structure import Scanned, body_of, branches, check_and_sort, describe, scanned
 from deeploy.frontend.walk import Walk
 
 
@@ -109,10 +110,16 @@ def loop(walk: Walk, node: onnx.NodeProto) -> None:
     body, carried = body_of(node), list(node.input[2:])
     most = _rounds(walk, node, node.input[0])
     going = not node.input[1] or _holds(walk, node, node.input[1])
+    why = ""
+    if going and most is not None and _is_long(walk, body, most):
+        results = [*node.output, *[""] * (len(body.output) - 1 - len(node.output))]
+        why = _keep(walk, node, body, most, Ends(carried, [], [], results, [False] * (len(results) - len(carried))))
+        if not why:
+            return
     collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     number = 0
     while going and (most is None or number < most):
-        walk.spend(node, 1 + len(body.node))
+        walk.spend(node, 1 + len(body.node), why)
         given = [_constant(walk, node, "round", np.int64(number)), _constant(walk, node, "condition", np.bool_(True)), *carried]
         results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
         _into(walk, body, given, results)
@@ -137,9 +144,12 @@ def scan(walk: Walk, node: onnx.NodeProto) -> None:
     if len(lengths) != 1:
         raise ModelError(f"{describe(node)} reads inputs of {sorted(lengths)} parts", "give all of them as many")
     (length,) = lengths
+    why = _keep_scan(walk, node, body, plan, axes) if _is_long(walk, body, length) else ""
+    if _is_long(walk, body, length) and not why:
+        return
     collected: list[list[str]] = [[] for _ in body.output[plan.carried :]]
     for number in range(length):
-        walk.spend(node, 1 + len(body.node))
+        walk.spend(node, 1 + len(body.node), why)
         parts = [_part(walk, node, entry, number, length) for entry in zip(sources, axes, plan.input_reversed, strict=True)]
         results = [walk.known.fresh(f"{value.name}_{number}") for value in body.output]
         _into(walk, body, [*carried, *parts], results)
@@ -151,6 +161,45 @@ def scan(walk: Walk, node: onnx.NodeProto) -> None:
     for value, rows, axis, is_reversed, name in ends:
         if name:
             _stack(walk, node, value, rows[::-1] if is_reversed else rows, axis, name)
+
+
+def _is_long(walk: Walk, body: onnx.GraphProto, rounds: int) -> bool:
+    """Whether so many rounds are more nodes than the budget has left."""
+    return walk.unrolled + rounds * (1 + len(body.node)) > walk.budget
+
+
+def _keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, ends: Ends) -> str:
+    """Let a loop stay one; why that cannot be, or ""."""
+    try:
+        keep(walk, node, body, rounds, ends)
+    except UnsupportedError as error:
+        return error.what
+    return ""
+
+
+def _keep_scan(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, plan: Scanned, axes: Sequence[int]) -> str:
+    """The same of a ``Scan``: parts are read and left along the first axis, which others are brought to."""
+    label, sources = node.name or node.output[0], node.input[plan.carried :]
+    given = [_moved(walk, label, name, axis, 0) for name, axis in zip(sources, axes, strict=True)]
+    results = [*node.output, *[""] * (len(body.output) - len(node.output))]
+    parts = [name and walk.known.fresh(f"{name}_parts") for name in results[plan.carried :]]
+    ends = Ends(node.input[: plan.carried], given, plan.input_reversed, [*results[: plan.carried], *parts], plan.output_reversed)
+    why = _keep(walk, node, body, int(walk.tensors[given[0]].shape[0]), ends)
+    for name, part, axis in zip(results[plan.carried :], parts, plan.output_axes, strict=True):
+        if name and not why:
+            walk.tensors[name] = walk.tensors[_moved(walk, label, part, 0, _axis(node, axis, len(walk.tensors[part].shape)))]
+    return why
+
+
+def _moved(walk: Walk, label: str, name: str, axis: int, to: int) -> str:
+    """A tensor with an axis in another place."""
+    order = [at for at in range(len(walk.tensors[name].shape)) if at != axis]
+    order.insert(to, axis)
+    if order == sorted(order):
+        return name
+    moved = walk.known.fresh(f"{name}_moved")
+    walk.over([helper.make_node("Transpose", [name], [moved], f"{label}_moved", perm=order)])
+    return moved
 
 
 def _check_version(walk: Walk, node: onnx.NodeProto) -> None:

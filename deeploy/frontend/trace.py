@@ -84,9 +84,7 @@ def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto)
     if expand(state, node, domain, attributes, [None if v.static_shape is None else tuple(v.static_shape) for v in values or ()]):
         del state.flat[place]
         return
-    made = gs.Node(
-        node.op_type, _node_name(state, node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain
-    )
+    made = gs.Node(node.op_type, state.name_of(node), attributes, [gs.Variable.empty() if t is None else t for t in inputs], domain=domain)
     if values is None and domain == FALLBACK:
         values = []  # the file declares its outputs
     elif values is None:
@@ -167,15 +165,6 @@ def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> g
         f"{describe(node)} takes its input {position} ('{name}') from run-time values",
         "only constants are supported there; export the model with fixed shapes",
     )
-
-
-def _node_name(state: Walk, node: onnx.NodeProto) -> str:
-    base = node.name or f"{node.op_type}_{next(name for name in node.output if name)}"
-    name, number = base, 2
-    while name in state.names:
-        name, number = f"{base}_{number}", number + 1
-    state.names.add(name)
-    return name
 
 
 def _ask(node: gs.Node, custom_shapes: CustomShapes | None, outputs: int) -> list[Value]:

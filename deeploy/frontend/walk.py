@@ -54,8 +54,20 @@ class Walk:
         for node in nodes:
             self.step(self, node)
 
-    def spend(self, node: onnx.NodeProto, nodes: int) -> None:
+    def name_of(self, node: onnx.NodeProto) -> str:
+        """A name for a node that no other has; it is in use then."""
+        base = node.name or f"{node.op_type}_{next(name for name in node.output if name)}"
+        name, number = base, 2
+        while name in self.names:
+            name, number = f"{base}_{number}", number + 1
+        self.names.add(name)
+        return name
+
+    def spend(self, node: onnx.NodeProto, nodes: int, why: str = "") -> None:
         """Count nodes that a loop becomes.
+
+        Args:
+            why: it cannot stay a loop.
 
         Raises:
             UnsupportedError: they are more than the budget.
@@ -63,6 +75,7 @@ class Walk:
         self.unrolled += nodes
         if self.unrolled > self.budget:
             raise UnsupportedError(
-                f"{describe(node)} takes more than {self.budget} nodes when its rounds stand one behind the other",
+                f"{describe(node)} takes more than {self.budget} nodes when its rounds stand one behind the other"
+                + (f", and cannot stay a loop: {why}" if why else ""),
                 f"allow more: --unroll {10 * self.budget}, or export the model with a shorter loop",
             )

@@ -128,6 +128,20 @@ class Second:
     steps: Callable[[Node], tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class Part:
+    """A function that a kernel of generated C calls, in a file of its own: another kernel's source with its macros.
+
+    In the kernel's text it is ``name``, which a macro makes a name of the instance's own.
+    """
+
+    name: str
+    source: str
+    struct: str
+    macros: tuple[tuple[str, str], ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
 class Stored(TypedDict, total=False):
     """How constants are stored: the part of a row that belongs together."""
 
@@ -161,6 +175,7 @@ class Row(Stored, total=False):
     engine: str
     second: Second | None
     texts: Mapping[str, str]
+    parts: tuple[Part, ...]
     generator: str
     link: Literal["send", "recv"] | None
     samples: tuple[Sample, ...]
@@ -238,6 +253,7 @@ class Kernel:
         second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
+        parts: functions that it calls, in files of their own.
         generator: who wrote its C, where that was a program; reports say so.
         link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
     """
@@ -269,6 +285,7 @@ class Kernel:
     struct: str = ""
     template: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
     generator: str = ""
     link: Literal["send", "recv"] | None = None
     samples: tuple[Sample, ...] = ()

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import deeploy
 from deeploy.errors import DeeployError, ModelError, UnsupportedError
 from deeploy.frontend import import_states, without_branches
+from deeploy.frontend.rounds import BODY, LOOPS
 from tests.frontend.models import Spec, build, f32, read
 
 node = helper.make_node
@@ -122,9 +123,12 @@ def test_a_budget_of_nodes(tmp_path: Path) -> None:
     model = build(looped(COUNTED, ["n", "t", "x"], ["y", "rows"]), {"x": f32(2, 3)}, ["y"], OUTSIDE | {"n": np.int64(4)})
     path.write_bytes(model.SerializeToString())
     assert len(import_states(path, unroll=24).graph.nodes) == 8
-    with pytest.raises(UnsupportedError, match="more than 23 nodes") as caught:
-        import_states(path, unroll=23)
-    assert "--unroll 230" in caught.value.remedy
+    (kept,) = import_states(path, unroll=23).graph.nodes
+    assert (kept.op, kept.domain, kept.attrs[BODY].rounds) == ("Loop", LOOPS, 4)
+    path.write_bytes(model_of("until a condition").SerializeToString())
+    with pytest.raises(UnsupportedError, match="more than 5 nodes") as caught:
+        import_states(path, unroll=5)
+    assert "--unroll 50" in caught.value.remedy
 
 
 COUNT_IN = build(looped(COUNTED, ["m", "t", "x"], ["y", "rows"]), {"x": f32(3), "m": ((), INT64)}, ["y"], OUTSIDE)

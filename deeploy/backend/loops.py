@@ -1,0 +1,75 @@
+"""The rounds of a loop as the text of one kernel: the layers of a round, printed as those of a network on a flat machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mako.lookup import TemplateLookup
+
+from deeploy.backend import calls as c
+from deeploy.backend.instance import SELF
+from deeploy.backend.layers import Outside, Printer, macro
+from deeploy.backend.network import places
+from deeploy.frontend.rounds import Body
+from deeploy.graph.kernel import Part
+from deeploy.midend.plan import Plan
+from deeploy.midend.program import Buffer, Role
+from deeploy.schedule import build
+from deeploy.schedule.check import check
+
+ALIGNMENT = 8  # bytes, of what lies in the working memory of the loop
+_PREFIX = "part"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A kernel's text, what it calls, its constants in the order in which they follow the inputs, and bytes of its working memory."""
+
+    text: str
+    parts: tuple[Part, ...]
+    constants: tuple[Buffer, ...]
+    scratch: int
+
+
+def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
+    """The C of all rounds of a loop.
+
+    Args:
+        plan: of one round, on a flat machine.
+        struct: what the kernel takes: inputs, outputs and scratch memory.
+    """
+    program, schedule = plan.program, build(plan)
+    check(plan, schedule)
+    constants = tuple(buffer for buffer in program.buffers.values() if buffer.role is Role.CONSTANT)
+    inputs, outputs = ([program.buffers[name].bytes for name in names] for names in (program.inputs, program.outputs))
+    outside = {name: Outside((SELF, f"->inputs[{at}]")) for at, name in enumerate((*program.inputs, *(b.name for b in constants)))}
+    outside |= {name: Outside((SELF, f"->outputs[{at}]")) for at, name in enumerate(program.outputs)}
+    instances: dict[str, c.Instance] = {}
+    engines = {engine.name: engine.memory for engine in plan.target.engines}
+    printer = Printer(schedule, program, outside, places(plan), engines, True, lookup, instances, _PREFIX)
+    layers = [printer.layer(layer.step) for layer in schedule.layers]
+    arena = _aligned(plan.memory[plan.target.memories[0].name].peak)
+    carried, end = list[int](), arena
+    for size in inputs[: body.carried]:
+        carried.append(end)
+        end += 2 * _aligned(size)
+    text = lookup.get_template("loop.c.mako").render(
+        body=body,
+        struct=struct,
+        headers=sorted({instance.struct for instance in instances.values()} - {struct}),
+        functions=[(name, instance.struct) for name, instance in sorted(instances.items())],
+        offsets=sorted((offset, macro(name)) for name, offset in plan.offsets.items()),
+        layers=layers,
+        names=[layer.call.name for layer in schedule.layers],
+        inputs=[_aligned(size) if at < body.carried else size for at, size in enumerate(inputs)],
+        outputs=outputs,
+        carried=carried,
+        parts=body.carried + len(body.backwards),
+        constants=len(constants),
+    )
+    parts = (Part(name, i.source, i.struct, i.macros[1:], i.texts) for name, i in sorted(instances.items()))
+    return Text(text, tuple(parts), constants, end)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,119 @@
+"""Loops that stay loops, as kernels: a round is a network of its own on one core and in one memory, the working memory of the kernel.
+
+All its operands are whole, on every target. A nested loop is a kernel of the round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from deeploy.backend.loops import ALIGNMENT, Text, loop
+from deeploy.backend.templates import templates
+from deeploy.fallback.portable import HEADER, STRUCT
+from deeploy.frontend.rounds import BODY, LOOPS, Body
+from deeploy.graph.kernel import Kernel, Operator, Reference, Scratch, Tiling
+from deeploy.graph.nest import Map, Nest, coupled
+from deeploy.graph.nodes import Node
+from deeploy.graph.target import Memory, Rate, Target
+from deeploy.graph.types import DType
+from deeploy.midend import cost
+from deeploy.midend.assemble import assemble
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.planner import make_plan
+from deeploy.midend.program import Program
+from deeploy.simulate.interpreter import outputs
+
+Lower = Callable[[Body, Target], tuple[gs.Graph, Target]]  # a round for a target, and the target with the kernels of loops in it
+
+
+def with_loops(graph: gs.Graph, target: Target, lower: Lower) -> Target:
+    """The target with kernels for the loops of a graph, whose nodes become theirs."""
+    for node in graph.nodes:
+        if node.domain == LOOPS and BODY in node.attrs:
+            target = _with_loop(node, target, lower)
+    return target
+
+
+def _with_loop(node: gs.Node, target: Target, lower: Lower) -> Target:
+    body: Body = node.attrs.pop(BODY)
+    graph, flat = lower(body, _flat(target))
+    machine = machine_of(flat, Options())
+    plan = make_plan(assemble("round", graph, *kernels_of(flat, machine)), replace(flat, timing=None), machine)
+    text = loop(plan, body, templates(tuple(flat.template_folders)), STRUCT)
+    node.inputs.extend(gs.Constant(f"{node.name}_{buffer.name}", np.asarray(buffer.data)) for buffer in text.constants)
+    kernel = _kernel(node, body, text, plan.program, target.engines[0].name)
+    node.op = kernel.op
+    target = replace(target, kernels=(*target.kernels, kernel))
+    if target.timing is None:
+        return target
+    cycles = body.rounds * sum(_cycles(plan.program, step, flat) for step in range(len(plan.program.calls)))
+    rate = Rate(0.0, 0.0, cycles / sum(math.prod(tensor.shape) for tensor in node.outputs), is_estimate=True)
+    return replace(target, timing=replace(target.timing, kernels={**target.timing.kernels, kernel.name: rate}))
+
+
+def _flat(target: Target) -> Target:
+    """One core of a target's first engine with one memory, and the kernels that it runs alone."""
+    kernels = [
+        replace(kernel, scratch={name: replace(each, cores=1) for name, each in kernel.scratch.items()})
+        for kernel in target.computing
+        if kernel.engine == target.engines[0].name and not (kernel.forks or kernel.second or kernel.resident)
+    ]
+    return replace(target, memories=(Memory("arena", alignment=ALIGNMENT),), paths=(), engines=(), kernels=tuple(kernels))
+
+
+def _cycles(program: Program, step: int, target: Target) -> float:
+    """Cycles of a call of a round on one core."""
+    call = program.calls[step]
+    rate, sizes = cost.rate(call, target), call.geometry.extents
+    return rate.call + float(cost.work_of(call, rate).cycles(lambda name, size: cost.steps(sizes[name], size) if size else 1))
+
+
+def _kernel(node: gs.Node, body: Body, text: Text, program: Program, engine: str) -> Kernel:
+    """The kernel of a loop: whole operands, nothing tiled, one core."""
+    inputs, results = (tuple(f"{kind}{at}" for at in range(len(found))) for kind, found in (("x", node.inputs), ("y", node.outputs)))
+    shapes = dict(zip(results, ([int(n) for n in tensor.shape] for tensor in node.outputs), strict=True))
+    dims = {name: coupled(*(f"{name}_{axis}" for axis in range(len(shape)))) for name, shape in shapes.items()}
+    nest = Nest(reads={}, writes={name: Map(*axes) for name, axes in dims.items()})
+    tensors = zip((*inputs, *results), (*node.inputs, *node.outputs), strict=True)
+    digest = hashlib.sha256(f"{text.text}{text.parts}".encode()).hexdigest()[:8]
+    source = f"{STRUCT}/loop_{digest}.c"
+    operator = Operator(f"{node.op}.{digest}", inputs, lambda _: nest, _reference(body, program, len(text.constants)))
+    return operator.kernel(
+        f"loop_{digest}",
+        source,
+        outputs=results,
+        types={name: frozenset({DType.of(tensor.dtype)}) for name, tensor in tensors},
+        struct=STRUCT,
+        settings=lambda _: {"names": inputs, "results": results},
+        scratch={"work": Scratch(lambda _, extents: max(1, text.scratch))},
+        tiling=Tiling(whole=tuple(dim.name for axes in dims.values() for dim in axes)),
+        engine=engine,
+        texts={source: text.text, f"{STRUCT}/{STRUCT}.h": HEADER},
+        parts=text.parts,
+    )
+
+
+def _reference(body: Body, program: Program, constants: int) -> Reference:
+    """All rounds by the references of their kernels."""
+
+    def reference(node: Node, *given: np.ndarray) -> tuple[np.ndarray, ...]:
+        values = given[: len(given) - constants]
+        carried, scanned = list(values[: body.carried]), values[body.carried : body.carried + len(body.backwards)]
+        parts: list[list[np.ndarray]] = [[] for _ in body.results_backwards]
+        for i in range(body.rounds):
+            now = [array[-1 - i if way else i] for array, way in zip(scanned, body.backwards, strict=True)]
+            number = [np.array(i, np.int64)] if body.has_number else []
+            found = outputs(program, [*carried, *now, *values[body.carried + len(scanned) :], *number])
+            carried = found[: body.carried]
+            for rows, row in zip(parts, found[body.carried :], strict=True):
+                rows.append(row)
+        ways = zip(parts, body.results_backwards, strict=True)
+        return (*carried, *(np.stack(rows[::-1] if way else rows) for rows, way in ways))
+
+    return reference
