@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import gathered
 import numpy as np
 from elements import ELEMENTS, FAST
-from families import PORTABLE, PULP, Family
+from families import HALVES, PORTABLE, PULP, Family
 from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
@@ -53,7 +53,7 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-FAMILIES = (*PULP, *FAST, *PORTABLE, *ELEMENTS, *RECURRENT)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT)
 ENOUGH = 0.05  # by which a figure may differ in --check
 
 

@@ -388,13 +388,9 @@ PORTABLE = (
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
     Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
     Family("matmul f32", float_forms([*MATMULS, *FEW], _matmul), BLOCKS),
-    Family("matmul f32 f16", halves(float_forms([*MATMULS[::2], *FEW], _matmul)), BLOCKS),
-    Family("matmul f32 bf16", halves(float_forms([*MATMULS[::2], *FEW], _matmul), DType.BFLOAT16), BLOCKS),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
-    Family("conv2d f32 f16", halves(float_forms([*IMAGES[::2], *LARGE_POINTWISE[::2]], _conv)), BY_BLOCK),
-    Family("conv2d f32 bf16", halves(float_forms([*IMAGES[::2], *LARGE_POINTWISE[::2]], _conv), DType.BFLOAT16), BY_BLOCK),
     Family(
         "conv2d_dot_grouped",
         {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
@@ -426,5 +422,20 @@ PORTABLE = (
         ("oh ow", "oh ow fh", "oh ow fh fw", "oh ow k<8", "oh ow fh fw k<8"),
     ),
     Family("depthwise2d f32", float_forms(LARGE_DEPTHWISE, _depthwise), DEPTHWISE_BLOCKS),
-    Family("depthwise2d f32 f16", halves(float_forms(LARGE_DEPTHWISE[::2], _depthwise)), DEPTHWISE_BLOCKS),
+)
+
+# Weights in 16 bits: every second shape.
+HALVES = tuple(
+    Family(f"{name} f32 {dtype.value}", halves(float_forms(shapes[::2], make), dtype), terms)
+    for dtype in (DType.FLOAT16, DType.BFLOAT16)
+    for name, shapes, make, terms in (
+        ("matmul_any", [*VARYING, *((1, *shape) for shape in FEW)], _varying(False), BLOCKS),
+        ("matmul", [*MATMULS, *FEW], _matmul, BLOCKS),
+        ("conv2d", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
+        ("conv2d_grouped", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
+        ("conv2d_any", THIN, _computed, POSITIONS),
+        ("conv2d_transpose", TRANSPOSED, _transposed, WHOLE),
+        ("depthwise2d_multiplied", SPREAD, _spread, POSITIONS),
+        ("depthwise2d", LARGE_DEPTHWISE, _depthwise, DEPTHWISE_BLOCKS),
+    )
 )

@@ -9,6 +9,7 @@ import numpy as np
 from families import RNG, Family, draw, halves
 from layer import Case
 
+from deeploy.graph.types import DType
 from deeploy.operators.integer_recurrent import REACH, STEPS, packed
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -89,7 +90,11 @@ def scales() -> Sequence[Case]:
 RECURRENT = (
     *(Family(f"pulp_integer_{op.lower()}", {"": integer_layers(op)}, ("t", "t n k g")) for op in GATES),
     *(Family(f"pulp_{op.lower()}", {"": layers(op)}, ("t", "t n k g")) for op in GATES),
-    *(Family(f"pulp_{op.lower()} f16", halves({"": layers(op)}), ("t", "t n k g")) for op in GATES),
+    *(
+        Family(f"pulp_{op.lower()} {dtype.value}", halves({"": layers(op)}, dtype), ("t", "t n k g"))
+        for op in GATES
+        for dtype in (DType.FLOAT16, DType.BFLOAT16)
+    ),
     Family("lstm_cell", {"": cells("LSTM")}),
     Family("gru_cell", {"": cells("GRU")}),
     Family("dynamic_scale", {"": scales()}),
