@@ -69,7 +69,27 @@ def test_what_it_is() -> None:
 @pytest.mark.parametrize("name", ["float", "int8"])
 def test_the_host_model_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
     options = Options({} if l1 is None else {"l1": l1})
-    check(deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, options=options), tmp_path, "host")
+    compiled = deeploy.compile(network(tmp_path) / f"{name}.onnx", FOLDER, options=options)
+    streamed = [call.kernel.name for call in compiled.plan.program.calls if call.kernel.name.startswith("snitch_")]
+    assert streamed == ["snitch_matmul"] * (2 if name == "float" else 0)
+    check(compiled, tmp_path, "host")
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns", "is_streamed"), [(3, 64, 9, True), (5, 63, 8, False), (2, 130, 6, True)])
+def test_products_of_an_even_depth_are_streamed(tmp_path: Path, rows: int, depth: int, columns: int, is_streamed: bool) -> None:
+    """Both operands are inputs; the second one has its rows along the depth."""
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", [2, rows, depth]), ("b", [2, columns, depth]))]
+    nodes = [helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]), helper.make_node("MatMul", ["a", "t"], ["y"])]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, rows, columns])
+    model = helper.make_model(helper.make_graph(nodes, "g", ports, [result]), opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "m.onnx")
+    compiled = deeploy.compile(tmp_path / "m.onnx", FOLDER)
+    kernels = {call.kernel.name for call in compiled.plan.program.calls}
+    assert ("snitch_matmul_rows" in kernels) is is_streamed
+    numbers = np.random.default_rng(depth)
+    sample = [numbers.normal(0, 1, shape).astype(np.float32) for shape in ((2, rows, depth), (2, columns, depth))]
+    np.testing.assert_allclose(compiled.run(sample)[0], compiled.interpret(sample)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_what_does_not_fit_is_an_error(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ moves data by a DMA engine of its own, 128 KiB of L1, and memory behind it.
 
 from pathlib import Path
 
-from deeploy.target import DmaPath, Engine, Memory, Target, load, load_timing, passes, resource
+from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, passes, resource
+
+from .kernels import KERNELS
 
 KIB = 1024
 HERE = Path(__file__).parent
 CORES, STACK = 8, 1536  # bytes of L1 for each core
-GENERIC = load("generic")
 
 L1 = Memory("L1", 128 * KIB, alignment=8, reserved=(CORES + 1) * STACK)
 L2 = Memory("L2", 16 * 1024 * KIB, alignment=8, reserved=1024 * KIB)
@@ -25,7 +26,7 @@ TARGET = Target(
     engines=(Engine("cluster", "L1", cores=CORES),),
     timing=load_timing(HERE / "timing.toml"),
     default_memory="L2",
-    kernels=GENERIC.computing,
+    kernels=KERNELS,
     passes=passes(),
     kernel_folders=(HERE / "kernels", resource("kernels")),
     template_folders=(HERE / "templates", resource("templates")),
