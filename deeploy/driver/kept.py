@@ -111,11 +111,13 @@ def _stamp(path: Path) -> str:
 
 
 def _installation() -> list[str]:
-    """What changes when the compiler, what travels with it, or an installed package is another one."""
+    """What changes when the compiler, what travels with it, an installed package or a cross compiler is another one."""
     package = Path(__file__).resolve().parents[1]
     folders = {package, *(resource(kind) for kind in ("targets", "kernels", "templates"))}
-    packages = [f"{path} {os.stat(path).st_mtime_ns}" for name in ("purelib", "platlib") if os.path.isdir(path := sysconfig.get_path(name))]
-    return [*packages, *(line for folder in sorted(folders) for line in _listing(folder))]
+    packages = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    places = [*packages, *os.environ.get("PATH", "").split(os.pathsep)]
+    changed = [f"{path} {os.stat(path).st_mtime_ns}" for path in places if os.path.isdir(path)]
+    return [*changed, *(line for folder in sorted(folders) for line in _listing(folder))]
 
 
 def _listing(folder: Path) -> list[str]:

@@ -128,6 +128,17 @@ def test_another_installation_compiles(tmp_path: Path, compiles: Callable[..., b
     monkeypatch.undo()
 
 
+def test_another_cross_compiler_compiles(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of programs are part of a project."""
+    network = model(tmp_path / "m.onnx", 2)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert compiles(network)
+    assert not compiles(network)
+    (tmp_path / "bin" / "arm-none-eabi-gcc").write_text("")
+    assert compiles(network)
+
+
 def test_the_cache_can_be_left_out(tmp_path: Path, compiles: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> None:
     network = model(tmp_path / "m.onnx", 2)
     assert not compiles(network, "--no-cache")
