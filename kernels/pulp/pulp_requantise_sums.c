@@ -60,16 +60,17 @@ OUT_OF_LINE void wide_pixels(const struct pulp_requantise_sums *k, const int32_t
 #define LOAD(to) ".insn r 0x0b, 7, 0x10, " to ", %[sums], %[sums_step]\n"
 #define CENTRE(of) "add " of ", " of ", %[centre]\n"
 #define LIMIT(of) ".insn r 0x33, 5, 0x0a, " of ", " of ", %[limit]\n"
-#define LOWER(to, of) "mul " to ", " of ", %[low]\n"
+#define PLUS(to, of, by) ".insn r 0x33, 0, 0x21, " to ", " of ", %[" by "]\n"
 #define RIGHT(of) "sra " of ", " of ", %[bits]\n"
-#define UPPER(to, of) ".insn r 0x33, 0, 0x21, " to ", " of ", %[high]\n"
 #define SCALE(of) ".insn r 0x5b, 2, 0x20, " of ", %[add], %[shift]\n"
 #define STORE(from) ".insn r 0x2b, 4, 0, %[y_step], %[y], " from "\n"
 #ifdef CLIP_WHOLE
 #define CLIP(of) ".insn r 0x33, %[clip], 0x0a, " of ", " of ", %[most]\n"
+#define RANGE(k) [most] "r"((k)->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6)
 enum { CLIPS = 2 };
 #else
 #define CLIP(of) ".insn r 0x33, 6, 2, " of ", " of ", %[least]\n.insn r 0x33, 4, 2, " of ", " of ", %[most]\n"
+#define RANGE(k) [most] "r"((k)->high), [least] "r"((k)->low)
 enum { CLIPS = 4 };
 #endif
 #ifdef EPILOGUE_LOOKUP
@@ -81,17 +82,19 @@ enum { FINDS = 2 };
 #define TABLE(k)
 enum { FINDS = 0 };
 #endif
-/* Pairs of pixels, in turns: a product is there one instruction later. */
-#define PAIRS(limits, count)                                                                                          \
-    __asm__ volatile(                                                                                                 \
-        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") LOAD("t4") limits LOWER( \
-            "t5", "t3") LOWER("t6", "t4") RIGHT("t5") RIGHT("t6") UPPER("t5", "t3") UPPER("t6", "t4") SCALE("t5")     \
-            SCALE("t6") CLIP("t5") CLIP("t6") FIND("t5") FIND("t6") STORE("t5") STORE("t6") ".option pop\n"           \
-        : [sums] "+r"(sums), [y] "+r"(y)                                                                              \
-        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),           \
-          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),       \
-          [shift] "r"(c->shift), [limit] "r"(c->limit), [centre] "r"(c->centre), [least] "r"(k->low),                 \
-          [most] "r"(k->high), [clip] "i"((Y_T) - 1 < 0 ? 5 : 6) TABLE(k)                                             \
+/* Pairs of pixels, in turns. A multiplication takes two cycles, a multiplication and addition one: the products with
+ * the lower part are added to what the registers hold, which is nothing or the results of the pair before. Summands
+ * leave room for that. */
+#define PAIRS(limits, count, ...)                                                                                \
+    __asm__ volatile(                                                                                            \
+        ".option push\n.option norvc\nli t5, 0\nli t6, 0\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") \
+            LOAD("t4") limits PLUS("t5", "t3", "low") PLUS("t6", "t4", "low") RIGHT("t5") RIGHT("t6")            \
+                PLUS("t5", "t3", "high") PLUS("t6", "t4", "high") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6")  \
+                    FIND("t5") FIND("t6") STORE("t5") STORE("t6") ".option pop\n"                                \
+        : [sums] "+r"(sums), [y] "+r"(y)                                                                         \
+        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),      \
+          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),  \
+          [shift] "r"(c->shift), RANGE(k) TABLE(k) __VA_ARGS__                                                   \
         : "t3", "t4", "t5", "t6", "memory")
 #endif
 
@@ -100,63 +103,96 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
                           int count) {
     const int y_step = k->y_step[AXES - 1];
 #ifdef XPULP_INSN
-    const int sums_step = 4 * k->sums_step[AXES - 1], pairs = count >> 1;
-    count &= 1;
+    const int sums_step = 4 * k->sums_step[AXES - 1];
+    int pairs = count >> 1;
     if (!pairs) {
-    } else if (c->limit == INT32_MAX) {
-        PAIRS("", 0);
-    } else {
-        PAIRS(CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4"), 4);
+        *y = requantised(k, c, *sums);
+        return;
     }
-    if (count) *y = requantised(k, c, *sums);
+    for (;;) {
+        if (c->limit == INT32_MAX) {
+            PAIRS("", 0);
+        } else {
+            PAIRS(CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4"), 4,
+                  , [limit] "r"(c->limit), [centre] "r"(c->centre));
+        }
+        if (!(count & 1)) return;
+        /* Of an odd number, the last one is there with the one before, once more. */
+        count = 0, pairs = 1, sums = (const int32_t *)((uintptr_t)sums - (uintptr_t)sums_step), y -= y_step;
+    }
 #else
     for (int i = 0; i < count; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
 #endif
 }
 
-void KERNEL(const struct pulp_requantise_sums *k) {
-    int extent[AXES] = {k->extent[0], k->extent[1], k->extent[2]};
-    /* Rows that follow each other are one. */
-    for (int axis = AXES - 2; axis >= 0; axis--) {
-        const int length = extent[AXES - 1];
-        const int follows =
-            length * k->sums_step[AXES - 1] == k->sums_step[axis] && length * k->y_step[AXES - 1] == k->y_step[axis];
-        if (extent[axis] != 1 && !follows) break;
-        extent[AXES - 1] *= extent[axis], extent[axis] = 1;
+/* The pixels that a core requantises: rows of rows, `length` in each. */
+struct part {
+    const int32_t *sums;
+    Y_T *y;
+    int rows[AXES - 1], length;
+};
+
+/* Of one channel, all of them. */
+OUT_OF_LINE void channel(const struct pulp_requantise_sums *k, const struct part *part, const struct channel *c,
+                         int at) {
+    const int32_t *image = part->sums + at;
+    Y_T *y_image = part->y + at;
+    for (int i = part->rows[0]; i > 0; i--, image += k->sums_step[0], y_image += k->y_step[0]) {
+        const int32_t *row = image;
+        Y_T *y_row = y_image;
+        for (int j = part->rows[1]; j > 0; j--, row += k->sums_step[1], y_row += k->y_step[1]) {
+            if (c->limit == WIDE)
+                wide_pixels(k, row, y_row, part->length, at);
+            else
+                pixels(k, c, row, y_row, part->length);
+        }
     }
-    int share = (k->channels + k->cores - 1) / k->cores, first = k->core * share, length = extent[AXES - 1];
-    const int32_t *sums = k->sums;
-    Y_T *y = (Y_T *)k->y;
-    if (k->channels < k->cores) { /* cores with the same channel divide the pixels */
-        const int parts = k->cores / k->channels, part = k->core / k->channels, each = (length + parts - 1) / parts;
-        if (part >= parts) return;
-        first = k->core - part * k->channels;
-        sums += part * each * k->sums_step[AXES - 1], y += part * each * k->y_step[AXES - 1];
-        length = each < length - part * each ? each : length - part * each;
-    }
-    const int count = k->channels - first < share ? k->channels - first : share;
-    /* Cores begin at channels in different banks of the memory: neighbouring pixels of one are often in the same. */
-    int at = first >> 4;
-    at = first + (at < count ? at : 0);
-    for (int left = length > 0 ? count : 0; left > 0; left--, at = at + 1 < first + count ? at + 1 : first) {
-        const int64_t factor = k->mul[at], summand = k->add[at];
-        const int32_t mul = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
-        const struct channel c = {.low = (int32_t)((uint32_t)mul & (((uint32_t)1 << bits) - 1)),
-                                  .high = mul >> bits,
+}
+
+/* Neighbouring channels. */
+OUT_OF_LINE void channels(const struct pulp_requantise_sums *k, const struct part *part, int at, int end) {
+    const int is_one = (part->rows[0] | part->rows[1]) == 1;
+    const int64_t *mul = k->mul + at, *add = k->add + at;
+    for (; at < end; at++) {
+        const int64_t factor = *mul++, summand = *add++;
+        const int32_t lower = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
+        const int32_t upper = lower >> bits;
+        const struct channel c = {.low = lower - (int32_t)((uint32_t)upper << bits),
+                                  .high = upper,
                                   .bits = bits,
                                   .add = (int32_t)(uint32_t)summand,
                                   .shift = packed >> 5 & 31,
                                   .centre = packed >> 10,
                                   .limit = (int32_t)(factor >> 32)};
-        int sums_image = at, y_image = at;
-        for (int i = 0; i < extent[0]; i++, sums_image += k->sums_step[0], y_image += k->y_step[0]) {
-            int sums_row = sums_image, y_row = y_image;
-            for (int j = 0; j < extent[1]; j++, sums_row += k->sums_step[1], y_row += k->y_step[1]) {
-                if (c.limit == WIDE)
-                    wide_pixels(k, sums + sums_row, y + y_row, length, at);
-                else
-                    pixels(k, &c, sums + sums_row, y + y_row, length);
-            }
-        }
+        if (is_one && c.limit != WIDE)
+            pixels(k, &c, part->sums + at, part->y + at, part->length);
+        else
+            channel(k, part, &c, at);
     }
+}
+
+void KERNEL(const struct pulp_requantise_sums *k) {
+    struct part part = {k->sums, (Y_T *)k->y, {k->extent[0], k->extent[1]}, k->extent[AXES - 1]};
+    /* Rows that follow each other are one. */
+    for (int axis = AXES - 2; axis >= 0; axis--) {
+        const int follows = part.length * k->sums_step[AXES - 1] == k->sums_step[axis] &&
+                            part.length * k->y_step[AXES - 1] == k->y_step[axis];
+        if (part.rows[axis] != 1 && !follows) break;
+        part.length *= part.rows[axis], part.rows[axis] = 1;
+    }
+    int share = (k->channels + k->cores - 1) / k->cores, first = k->core * share;
+    if (k->channels < k->cores) { /* cores with the same channel divide the pixels */
+        const int parts = k->cores / k->channels, number = k->core / k->channels;
+        const int each = (part.length + parts - 1) / parts, left = part.length - number * each;
+        if (number >= parts) return;
+        first = k->core - number * k->channels;
+        part.sums += number * each * k->sums_step[AXES - 1], part.y += number * each * k->y_step[AXES - 1];
+        part.length = each < left ? each : left;
+    }
+    const int end = first + share < k->channels ? first + share : k->channels;
+    if (part.length <= 0 || first >= end) return;
+    /* Cores begin at channels in different banks of the memory: neighbouring pixels of one are often in the same. */
+    const int ahead = first >> 4, begin = first + (ahead < end - first ? ahead : 0);
+    channels(k, &part, begin, end);
+    channels(k, &part, first, begin);
 }

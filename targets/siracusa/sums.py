@@ -1,7 +1,8 @@
 """Requantisations of sums that N-EUREKA leaves as int32, in the form in which ``kernels/pulp/pulp_requantise_sums.c`` computes them.
 
 ``(((acc * mul) >> bits) + add) >> shift`` has products of 32 bits where the factor has a lower part of ``bits`` and an upper one. Every
-channel has its own factor, summand and shifts: any that step at the same sums as the node's, for all sums that can occur, do.
+channel has its own factor, summand and shifts: any that step at the same sums as the node's, for all sums that can occur, do. To the lower
+product the kernel may add an earlier result, whatever it is: the summand leaves room for all of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FREE = WORD - 1  # the limit of a channel whose sums need none
 MOST_CENTRE = 1 << 21
 ROOM = 22  # the most bits of the last shift, which leaves those of the outputs and of what is clipped
 SHORTER = 6  # lengths of factors that are tried
+EARLIER = (-128, 255)  # results, which are added to products below ``bits``
 FAR = np.int64(2**62)
 
 
@@ -80,9 +82,9 @@ def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Arr
         factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step
         bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
         right = shift + more - bits
-        is_new = (factor > 0) & (factor < WORD) & (bits <= 31 - size) & (right >= 0) & (right <= 31)
+        is_new = (factor > 0) & (factor < WORD) & (bits <= 31 - np.maximum(size, 8)) & (right >= 0) & (right <= 31)
         lower, upper = stairs.adds(factor, np.maximum(shift + more, 0))
-        least, most = -(-lower >> bits), upper >> bits
+        least, most = -(EARLIER[0] - lower >> bits), upper - EARLIER[1] >> bits
         summand = np.clip(0, least, most)
         ends = np.stack([stairs.least, stairs.most]) * factor >> bits
         is_new &= (least <= most) & (np.abs(summand) < WORD) & (np.abs(ends + summand) < WORD).all(axis=0)

@@ -28,7 +28,8 @@ def computed(acc: Array, found: Channels, shift: int, mul: Array, add: Array, ev
     bits, right, centre, limit = packed & 31, packed >> 5 & 31, packed >> 10, found.mul >> 32
     factor, summand = found.mul & 0x7FFFFFFF, (found.add & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).astype(np.int64)
     near = np.clip(acc + np.where(limit == FREE, 0, centre), -limit - 1, limit)
-    low, high = near * (factor & ((1 << bits) - 1)), near * (factor >> bits)
+    earlier = np.random.default_rng(0).choice([-128, 0, 255], acc.shape)  # the ends of what the kernel may add, and nothing
+    low, high = near * (factor & ((1 << bits) - 1)) + earlier, near * (factor >> bits)
     total = (low >> bits) + high + summand
     is_wide = limit == WIDE
     for values in (low, high, total, (low >> bits) + high):
