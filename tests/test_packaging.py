@@ -68,7 +68,22 @@ def test_metadata(wheel: Path) -> None:
         scripts = archive.read(f"{folder}/entry_points.txt").decode()
         assert f"{folder}/licenses/LICENSE" in archive.namelist()
     assert (meta["Name"], meta["License-Expression"], meta["Requires-Python"]) == ("deeploy-compiler", "Apache-2.0", ">=3.11")
-    extras = {"quantize", "verify", "demo", "train", "zigzag", "dask", "exporters", "hf", "keras", "docs", "dev", "fallback", "sklearn"}
+    extras = {
+        "quantize",
+        "verify",
+        "demo",
+        "train",
+        "zigzag",
+        "dask",
+        "exporters",
+        "hf",
+        "keras",
+        "docs",
+        "dev",
+        "fallback",
+        "sklearn",
+        "torch",
+    }
     assert extras == set(meta.get_all("Provides-Extra", []))
     assert all("<" in line for line in meta.get_all("Requires-Dist", []))
     assert scripts.split("\n", 1) == ["[console_scripts]", "deeploy = deeploy.cli:main\n"]

@@ -21,10 +21,13 @@ PAGES = (
     "tutorial-target",
     "tutorial-chips",
     "tutorial-report",
+    "tutorial-firmware",
+    "from-pytorch",
+    "slow",
     "firmware",
 )
-BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-SHOWN_ONLY = {"toml"}  # parts of files that are not of the page's own
+BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+SHOWN_ONLY = {"toml", ""}  # parts of files that are not of the page's own
 SECONDS = 400
 
 
@@ -46,8 +49,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    if page == "tutorial-pytorch" and importlib.util.find_spec("torch") is None:
-        pytest.skip("no torch: install the extra train")
+    if page in ("tutorial-pytorch", "from-pytorch") and importlib.util.find_spec("torch") is None:
+        pytest.skip("no torch: install the extra torch")
     work = tmp_path / "work"
     work.mkdir()
     executed = 0
@@ -67,7 +70,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
 
 def test_all_pages_with_commands_are_executed() -> None:
     taught = {path.stem for path in DOCS.glob("*.md") if path.stem.startswith("tutorial-")}
-    assert taught <= set(PAGES) and len(taught) == 5
+    assert taught <= set(PAGES) and len(taught) == 6
 
 
 def test_an_operator_takes_less_than_60_lines() -> None:

@@ -1,0 +1,82 @@
+"""Pages are written in plain English: short sentences, no private words, and terms that lead to the glossary where they come first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = {"coverage.md", "models.md", "layers.md"}  # tables that commands write
+PAGES = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in GENERATED)]
+LONG, MOST = 30, 0.05  # words of a long sentence, and the share that may be so long
+
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`(\d\"'])|\n\s*\n")
+
+
+def prose(text: str) -> list[str]:
+    """The sentences of a page: without code, tables, headings and links."""
+    text = _LINK.sub(r"\1", _CODE.sub("\n\n", text))
+    kept = []
+    for line in text.splitlines():
+        is_other = line.lstrip().startswith(("|", "#", "<", "!", "---"))
+        kept.append("" if is_other else re.sub(r"^\s*([-*]|\d+\.)\s+", "\n", line))
+    sentences = _END.split("\n".join(kept))
+    return [" ".join(found.split()) for found in sentences if len(found.split()) > 2]
+
+
+def words(sentence: str) -> int:
+    return len(_INLINE.sub("code", sentence).split())
+
+
+def test_few_sentences_are_long() -> None:
+    sentences = {path.name: prose(path.read_text()) for path in PAGES}
+    every = [found for page in sentences.values() for found in page]
+    long = [(words(found), page, found[:90]) for page, some in sentences.items() for found in some if words(found) > LONG]
+    assert len(every) > 1000
+    assert len(long) < MOST * len(every), sorted(long, reverse=True)[:20]
+
+
+# ---- the glossary
+
+TERMS = re.findall(r"^## (.+)$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+LINKED = [path for path in PAGES if path.parent.name == "docs" and path.name != "glossary.md"]
+_HIDDEN = re.compile(r"^```.*?^```$|`[^`\n]*`|^ *[|#!<][^\n]*$|\[[^\]]*\]\((?!glossary\.md)[^)]*\)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"\[([^\]]*)\]\(glossary\.md#([\w-]+)\)")
+
+
+def anchor(term: str) -> str:
+    return term.lower().replace(" ", "-")
+
+
+def first_use(text: str, term: str) -> re.Match[str] | None:
+    """Where a page uses a term first: in its prose, and not inside of links to elsewhere."""
+    visible = _HIDDEN.sub(lambda found: re.sub(r"\S", " ", found[0]), text)
+    plain = re.sub(r"\(glossary\.md#[\w-]+\)", lambda found: " " * len(found[0]), visible)
+    wanted = r"\s+".join(re.escape(word) for word in term.removesuffix("y").split())
+    ending = "(?:y|ies)" if term.endswith("y") else "s?"
+    return re.search(rf"(?<![\w-]){wanted}{ending}(?![\w-])", plain, re.IGNORECASE)
+
+
+def test_terms_lead_to_the_glossary_where_they_come_first() -> None:
+    missing = []
+    for path in LINKED:
+        text = path.read_text()
+        linked = [(found.start(1), found.end(1), found[2]) for found in _ENTRY.finditer(text)]
+        for term in TERMS:
+            use = first_use(text, term)
+            if use is not None and not any(
+                start <= use.start() and use.end() <= end and name == anchor(term) for start, end, name in linked
+            ):
+                missing.append((path.name, term, " ".join(text[use.start() - 20 : use.end() + 20].split())))
+    assert len(TERMS) > 15 and sorted(TERMS, key=str.lower) == TERMS
+    assert missing == []
+
+
+def test_private_words_are_gone() -> None:
+    """What readers outside of this project would not understand."""
+    private = re.compile(r"budgets are laws|poisons? what is dead|software manages itself|\bneediest\b|sets out as", re.IGNORECASE)
+    texts = {path.name: path.read_text() for path in [*PAGES, *sorted((ROOT / "docs" / "decisions").glob("*.md"))]}
+    assert {name for name, text in texts.items() if private.search(text)} == set()
