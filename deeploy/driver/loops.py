@@ -68,10 +68,10 @@ def _flat(target: Target) -> Target:
 
 
 def _cycles(program: Program, step: int, target: Target) -> float:
-    """Cycles of a call of a round on one core."""
+    """Cycles of a call of a round on one core, whose instructions are not cached any more since the round before."""
     call = program.calls[step]
     rate, sizes = cost.rate(call, target), call.geometry.extents
-    return rate.call + float(cost.work_of(call, rate).cycles(lambda name, size: cost.steps(sizes[name], size) if size else 1))
+    return rate.call + rate.cold + float(cost.work_of(call, rate).cycles(lambda name, size: cost.steps(sizes[name], size) if size else 1))
 
 
 def _kernel(node: gs.Node, body: Body, text: Text, program: Program, engine: str) -> Kernel:

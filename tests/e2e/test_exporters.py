@@ -14,9 +14,11 @@ import onnx
 import pytest
 
 import deeploy
+from deeploy.graph.types import DType
 from deeploy.verify import verify
 
 pytestmark = [pytest.mark.exporters, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ROOT = Path(__file__).resolve().parents[2]
 SHAPE = (1, 3, 12, 12)
 RANDOM = np.random.default_rng(6)
 
@@ -170,6 +172,15 @@ def sklearn(kind: str) -> Callable[[Path], Path]:
     return made
 
 
+def onnxruntime_halves(folder: Path) -> Path:
+    """By the converter of onnxruntime, from a network of the examples; inputs and outputs are float16, too."""
+    pytest.importorskip("onnxruntime")
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(ROOT / "examples" / "digits" / "digits.onnx")), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
 CASES: dict[str, Callable[[Path], Path]] = {
     "torch float": torch_float,
     "torch recurrent": torch_recurrent,
@@ -177,6 +188,7 @@ CASES: dict[str, Callable[[Path], Path]] = {
     "brevitas qcdq": brevitas_qcdq,
     "brevitas qonnx": brevitas_qonnx,
     **{f"onnxruntime {kind}": onnxruntime_quantised(kind) for kind in ("qdq", "qoperator", "dynamic")},
+    "onnxruntime float16": onnxruntime_halves,
     **{f"sklearn {kind}": sklearn(kind) for kind in ("logistic", "forest", "boosting", "perceptron", "svm")},
 }
 
@@ -188,6 +200,8 @@ def test_what_exporters_write_compiles_and_is_right(case: str, tmp_path: Path) -
     np.savez(tmp_path / "inputs.npz", RANDOM.normal(size=(4, *shape)).astype(np.float32))
     for target in ("generic", "siracusa"):
         compiled = deeploy.compile(model, target, inputs=tmp_path / "inputs.npz")
+        constants = {buffer.dtype for buffer in compiled.network.program.buffers.values() if buffer.data is not None}
+        assert (DType.FLOAT16 in constants) == case.endswith("float16")
         verdict = verify(compiled, model, tmp_path / "inputs.npz")
         assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
         if case != "brevitas qonnx":  # whose operators onnxruntime does not have

@@ -157,6 +157,46 @@ def test_a_loop_that_stays_one(case: str, target: str, tmp_path: Path) -> None:
     assert len(kept.plan.program.calls) <= 2
 
 
+def test_thousands_of_rounds(tmp_path: Path) -> None:
+    """More than the budget that is there without an option."""
+    table = np.arange(12000, dtype=np.float32).reshape(4000, 3) % 7
+    kept = deeploy.compile(counted(tmp_path / "model.onnx", 4000, body(LOOKED_UP, tensors=[constant("table", table)])))
+    y, rows = kept.run([np.zeros(3, np.float32)])
+    assert np.array_equal(y, table.sum(0))
+    assert np.array_equal(rows[1:], np.cumsum(table, 0)[:-1])
+    assert len(kept.plan.program.calls) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_quantised_body(target: str, tmp_path: Path) -> None:
+    """Products of bytes in a loop, whose state is quantised in every round."""
+    numbers = {"s": np.float32(0.05), "z": np.int8(-3), "sw": np.float32(0.008)}
+    w = np.random.default_rng(3).integers(-127, 127, (3, 3), np.int8, endpoint=True)
+    quantised = [
+        node("QuantizeLinear", ["h", "s", "z"], ["hq"]),
+        node("DequantizeLinear", ["hq", "s", "z"], ["hd"]),
+        node("DequantizeLinear", ["w", "sw"], ["wd"]),
+        node("MatMul", ["hd", "wd"], ["p"]),
+        node("QuantizeLinear", ["p", "s", "z"], ["pq"]),
+        node("DequantizeLinear", ["pq", "s", "z"], ["next"]),
+        node("Identity", ["next"], ["row"]),
+    ]
+    inner = body(quantised, tensors=[constant("w", w), *(constant(name, value) for name, value in numbers.items())])
+    inner.input[2].type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=1))
+    ends = [port("x", [1, 3])], [port("y", [1, 3]), port("rows", [9, 1, 3])]
+    tensors = [constant("n", np.int64(9)), constant("go", np.array(True))]
+    model = saved(tmp_path / "model.onnx", [node("Loop", ["n", "go", "x"], ["y", "rows"], "rounds", body=inner)], ends, tensors)
+    unrolled, kept = (deeploy.compile(model, target, unroll=nodes) for nodes in (1000, 1))
+    values = [np.float32([[2.5, -1.5, 3.75]])]
+    wanted = unrolled.run(values)
+    assert len(np.unique(wanted[1])) > 5
+    for one, other, again in zip(wanted, kept.run(values), kept.interpret(values), strict=True):
+        assert np.array_equal(one, other)
+        assert np.array_equal(one, again)
+    (weights,) = [b for b in kept.network.program.buffers.values() if b.data is not None and b.data.size == 9]
+    assert weights.dtype is DType.INT8
+
+
 def test_what_cannot_stay_a_loop(tmp_path: Path) -> None:
     """Rounds that differ in their shapes, or end by a condition; both limits are named, and what to do."""
     until = [node("Less", ["i", "most"], ["on"]), node("Neg", ["h"], ["next"]), node("Identity", ["h"], ["row"])]
