@@ -40,7 +40,7 @@ const struct neureka_tile tile = {
     ${fields(addresses)},
     ${fields(sizes)},
 };
-neureka_job(ACCELERATOR_npu, &layer, &tile);
+neureka_known_job(ACCELERATOR_npu, &layer, &tile);
 % else:
 const struct neureka_conv call = {
     .accelerator = ACCELERATOR_npu,

@@ -35,28 +35,35 @@ struct neureka_tile {
 enum { NEUREKA_PIXELS = 6, NEUREKA_GROUP = 32, NEUREKA_NARROW = 28 };
 enum { NEUREKA_DENSE, NEUREKA_DEPTHWISE, NEUREKA_POINTWISE };
 
-static inline uint32_t neureka_halves(uint32_t high, uint32_t low) {
+/* Where all sizes are constants, compilers compute the registers, if they look into these functions. */
+#ifdef __GNUC__
+#define NEUREKA_INLINE static inline __attribute__((always_inline))
+#else
+#define NEUREKA_INLINE static inline
+#endif
+
+NEUREKA_INLINE uint32_t neureka_halves(uint32_t high, uint32_t low) {
     return high << 16 | low;
 }
 
 /* Quotients, rounded up, of numbers below 2^16 - 32: a multiplication takes a tenth of a division's cycles. */
-static inline uint32_t neureka_groups(uint32_t count, uint32_t size) {
+NEUREKA_INLINE uint32_t neureka_groups(uint32_t count, uint32_t size) {
     const uint32_t quads = (count + NEUREKA_NARROW - 1) >> 2;
     return size == NEUREKA_GROUP ? (count + NEUREKA_GROUP - 1) >> 5 : quads * 37450 >> 18;
 }
 
-static inline uint32_t neureka_subtiles(uint32_t pixels) {
+NEUREKA_INLINE uint32_t neureka_subtiles(uint32_t pixels) {
     return (pixels + NEUREKA_PIXELS - 1) * 43691 >> 18;
 }
 
 /* What the border of the last subtile is, when that has `rest` of its 6 outputs (0: all). */
-static inline uint32_t neureka_far_border(uint32_t padding, uint32_t rest) {
+NEUREKA_INLINE uint32_t neureka_far_border(uint32_t padding, uint32_t rest) {
     return padding && rest ? padding + NEUREKA_PIXELS - rest : padding;
 }
 
 /* The registers of the job for a tile. */
-static inline void neureka_registers(const struct neureka_layer *layer, const struct neureka_tile *t,
-                                     uint32_t *registers) {
+NEUREKA_INLINE void neureka_registers(const struct neureka_layer *layer, const struct neureka_tile *t,
+                                      uint32_t *registers) {
     const uint32_t mode = layer->config >> 5 & 3, bits = (layer->config & 7) + 1;
     const uint32_t inputs = mode == NEUREKA_POINTWISE ? NEUREKA_GROUP : NEUREKA_NARROW,
                    outputs = mode == NEUREKA_DEPTHWISE ? NEUREKA_NARROW : NEUREKA_GROUP;
@@ -99,11 +106,17 @@ static inline void neureka_registers(const struct neureka_layer *layer, const st
     *r = layer->config;
 }
 
-/* Begins the job for a tile. */
-static inline void neureka_job(int accelerator, const struct neureka_layer *layer, const struct neureka_tile *tile) {
+/* Begins the job for a tile whose sizes are constants. */
+NEUREKA_INLINE void neureka_known_job(int accelerator, const struct neureka_layer *layer,
+                                      const struct neureka_tile *tile) {
     uint32_t registers[NEUREKA_REGISTERS];
     neureka_registers(layer, tile, registers);
     rt_job(accelerator, registers, NEUREKA_REGISTERS);
+}
+
+/* Begins the job for any tile. */
+static inline void neureka_job(int accelerator, const struct neureka_layer *layer, const struct neureka_tile *tile) {
+    neureka_known_job(accelerator, layer, tile);
 }
 
 /* Begins the jobs for a 1x1 convolution of `pixels` pixels that lie `x_pixel` and `y_pixel` apart, such as the rows of
