@@ -17,7 +17,7 @@ import deeploy
 from deeploy import api
 from deeploy.cli import app
 from deeploy.cli.options import Choices
-from deeploy.errors import UsageError
+from deeploy.errors import UnsupportedError, UsageError
 from deeploy.midend.machine import Options, bytes_of
 from deeploy.runners.doctor import examine
 from deeploy.schemas import SCHEMAS
@@ -188,3 +188,43 @@ def test_every_command_prints_json() -> None:
     del commands["target"]
     assert len(commands) > 12
     assert [name for name, command in commands.items() if "as_json" not in {p.name for p in command.params}] == []
+
+
+def test_pytorch_modules_are_exported_as_they_are_used(symbolic: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without PyTorch: a module of that name stands for it, whose exporter writes a known model."""
+    import sys
+    import types
+
+    class Module:
+        training = True
+
+        def train(self, mode: bool = True) -> None:
+            self.training = mode
+
+    Module.__module__ = "torch.nn.modules.module"
+    told: list[tuple[bool, tuple[int, ...]]] = []
+
+    def export(model: Module, inputs: tuple[int, ...], path: str) -> None:
+        told.append((model.training, inputs))
+        onnx.save(symbolic, path)
+
+    torch: Any = types.ModuleType("torch")
+    torch.onnx = types.SimpleNamespace(export=export)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    model = Module()
+    with pytest.raises(UsageError, match="exported by running it once"):
+        deeploy.compile(model)
+    compiled = deeploy.compile(model, example_inputs=(1, 2), dims={"batch": 1, "width": 4})
+    assert len(compiled.network.program.calls) == 1
+    assert told == [(False, (1, 2))] and model.training
+
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("no module", name="onnxscript")
+
+    torch.onnx.export = missing
+    with pytest.raises(UsageError, match="exporter needs onnxscript"):
+        deeploy.compile(model, example_inputs=())
+    torch.onnx.export = lambda *_: (_ for _ in ()).throw(RuntimeError("no such operator"))
+    with pytest.raises(UnsupportedError, match="cannot export Module: no such operator"):
+        deeploy.compile(model, example_inputs=())
+    assert model.training

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names, words
+from deeploy.cli.progress import Progress
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import ACTIVATIONS, METHODS, Form
 
@@ -129,10 +129,14 @@ def _quantize(
     from deeploy.quantization.weights import summary
 
     quantiser()
-    source, samples = read(model, calibrate, dims, pins)
-    check_output(output)
-    narrowed = write_quantised(source, model.name, samples, output, form)
-    found = compare(source, model.name, samples, output)
+    with Progress() as progress:
+        progress("read")
+        source, samples = read(model, calibrate, dims, pins)
+        check_output(output)
+        progress("quantise")
+        narrowed = write_quantised(source, model.name, samples, output, form)
+        progress("compare with the float model")
+        found = compare(source, model.name, samples, output)
     if as_json:
         weights = {"weights": [weight.contents() for weight in narrowed]} if narrowed else {}
         show(json.dumps({"output": str(output), "form": str(form), **weights, **found.contents()}))
@@ -145,8 +149,8 @@ def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss:
     from deeploy.quantization.forms import quantize_for, summary
 
     found = registry.load(target)
-    progress = None if as_json or not sys.stderr.isatty() else lambda form: show(f"trying {form}", to_errors=True)
-    trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), progress)
+    with Progress() as progress:
+        trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), lambda form: progress(f"try {form}"))
     if as_json:
         show(json.dumps({"output": str(output), "target": found.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}))
         return
@@ -176,4 +180,7 @@ def explore(
     from deeploy.explore.command import Options, run
 
     options = Options(configs, objective, prune, output, write_engine, tuple(vary or ()), results, workers, dask, as_json)
-    show(run(models, hardware, registry.load(target), dims_of(dim), options))
+    with Progress() as progress:
+        progress("explore")
+        text = run(models, hardware, registry.load(target), dims_of(dim), options)
+    show(text)

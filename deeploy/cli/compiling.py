@@ -271,7 +271,9 @@ def evaluate(
     """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""
     from deeploy.evaluate import evaluate as measured
 
-    found = measured(project, inputs, labels, metric, model, float_model)
+    with Progress() as progress:
+        progress("evaluate")
+        found = measured(project, inputs, labels, metric, model, float_model)
     show(json.dumps(found.contents()) if as_json else str(found))
 
 

@@ -125,9 +125,9 @@ FORMS = ("narrow", "split", "high", "upper", "wide")  # of requantisations, see 
 
 
 def form(call: Call, target: Target) -> str:
-    """The form in which cores requantise in the instance of a kernel that a call needs; empty where they do not."""
-    last = call.parts[-1]
-    found = words(last) if not target.engine(last.kernel.engine).accelerator else frozenset[str]()
+    """The form in which the cores of a call requantise; empty where they do not, or do it to the sums of an accelerator."""
+    is_alone = call.kernel.second is None and not target.engine(call.kernel.engine).accelerator
+    found = words(call) if is_alone else frozenset[str]()
     return next((name for name in FORMS if name in found), "")
 
 

@@ -72,6 +72,13 @@ def memory_lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def engines(report: Mapping[str, Any]) -> str:
+    """How the layers are shared by the engines."""
+    shares = {name: [call for call in report["calls"] if call["engine"] == name] for name in report["machine"]["engines"]}
+    told = [f"{len(calls)} on {name} ({sum(call['macs'] for call in calls)} MAC)" for name, calls in shares.items() if calls]
+    return f"Of {len(report['calls'])} layers, {' and '.join(told)}: what each of them costs is in the report."
+
+
 def show(digits: Digits, predictions: np.ndarray) -> None:
     """Draw the first digits and, if there is one, the first that is taken for another."""
     wrong = np.flatnonzero(predictions != digits.test_labels)[:1]
@@ -87,7 +94,10 @@ def main() -> int:
     digits = load()
     prepare(digits)
     command("quantize", "float.onnx", "--calibrate", "calibration.npz", "-o", "int8.onnx")
-    command("compile", "int8.onnx", "--target", "siracusa", "--l1", "6000", "-o", "out")
+    print(
+        "\nSiracusa has eight RISC-V cores and N-EUREKA, an accelerator for convolutions. The plan may use all of the chip.\n", flush=True
+    )
+    command("compile", "int8.onnx", "--target", "siracusa", "-o", "out")
     command("report", "out")
     command("run", "out", "--inputs", "test.npz", "--save", "got.npz")
 
@@ -101,7 +111,7 @@ def main() -> int:
     }
     accuracy = {name: 100 * float(np.mean(scores.argmax(1) == digits.test_labels)) for name, scores in rows.items()}
 
-    compiled = deeploy.compile(WORK / "int8.onnx", target="siracusa", options=deeploy.Options({"l1": 6000}))
+    compiled = deeploy.compile(WORK / "int8.onnx", target="siracusa")
     again = compiled.run({"image": digits.test_images[:1]})[0]
     if not np.array_equal(np.ravel(again), generated[0]):
         print("the Python interface and the command line computed different scores", file=sys.stderr)
@@ -114,7 +124,9 @@ def main() -> int:
     same_digit = 100 * np.mean(generated.argmax(1) == reference.argmax(1))
     print(f"{'agreement of the two':<22}{same_digit:>8.2f} % in the digit, {100 * np.mean(generated == reference):.2f} % in all scores")
     print(*memory_lines(json.loads((WORK / "out" / "deploy.json").read_text())), sep="\n")
-    print(f"\nthe C is in {WORK / 'out'}")
+    print(f"\n{engines(json.loads((WORK / 'out' / 'deploy.json').read_text()))}")
+    print(f"The C is in {WORK / 'out'}.")
+    print(f"Open {WORK / 'out' / 'report.html'} in a browser: what would make it faster, every layer, every memory over time.")
     return 0 if accuracy["int8, generated C"] >= accuracy["int8, onnxruntime"] - TOLERATED_LOSS else 1
 
 

@@ -268,7 +268,7 @@
       const row = line(operands, "tr");
       for (const text of [operand.name, operand.tensor, operand.where]) line(row, "td", text);
     }
-    line(cell, "h4", `Ways to run it (${call.considered} were considered)`);
+    line(cell, "h4", `Candidates (${call.considered} were considered)`);
     const ways = line(cell, "table"), head = line(ways, "tr");
     const taken = levels.map((_, hop) => hop).filter((hop) => call.candidates.some((way) => way.bytes[hop]));
     const compared = new Set(call.candidates.map((way) => way.kernel)).size > 1;
