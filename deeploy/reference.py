@@ -15,6 +15,7 @@ from typing import Any
 
 import typer.main
 
+from deeploy import api
 from deeploy import target as interface
 from deeploy.cli import app
 from deeploy.graph.target import Target
@@ -32,6 +33,7 @@ def pages(targets: Sequence[Target]) -> Mapping[str, str]:
         "reference-manifest.md": _manifest(),
         "reference-runtime.md": _runtime(),
         "reference-target.md": _interface(),
+        "reference-python.md": _python(),
     }
 
 
@@ -107,6 +109,20 @@ def _interface() -> str:
         if inspect.isclass(item) or inspect.isfunction(item):
             signature = str(inspect.signature(item)) if inspect.isfunction(item) else ""
             parts.append(f"## {name}\n\n```text\n{name}{signature}\n\n{inspect.getdoc(item)}\n```\n")
+    return "\n".join(parts)
+
+
+def _python() -> str:
+    """The functions and results of ``deeploy.api``."""
+    parts = ["# The Python interface", _NOTE, f"{inspect.getdoc(api)}\n"]
+    parts.append(
+        "`import deeploy` offers `compile`, `quantize`, `inspect`, `Compiled`, `Form` and `Options`; `deeploy.api` offers all of these:\n"
+    )
+    for name in api.__all__:
+        item = getattr(api, name)
+        signature = str(inspect.signature(item)) if inspect.isfunction(item) else ""
+        told = f"{name}{signature}".replace(", ", ",\n    ") if len(signature) > 80 else f"{name}{signature}"
+        parts.append(f"## {name}\n\n```text\n{told}\n\n{inspect.getdoc(item)}\n```\n")
     return "\n".join(parts)
 
 

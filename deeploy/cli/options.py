@@ -109,9 +109,9 @@ class Choices:
     memory: Annotated[
         list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of any memory; 0: constants do not live there.")
     ] = None
-    flash: Annotated[int | None, typer.Option("--flash", metavar="BYTES", min=0, help="Code and constants, at most.")] = None
-    ram: Annotated[int | None, typer.Option("--ram", metavar="BYTES", min=0, help="Arena, variables and stack, at most.")] = None
-    stack: Annotated[int | None, typer.Option("--stack", metavar="BYTES", min=0, help="The deepest path of calls, at most.")] = None
+    flash: Annotated[str | None, typer.Option("--flash", metavar="SIZE", help="Code and constants, at most.")] = None
+    ram: Annotated[str | None, typer.Option("--ram", metavar="SIZE", help="Arena, variables and stack, at most.")] = None
+    stack: Annotated[str | None, typer.Option("--stack", metavar="SIZE", help="The deepest path of calls, at most.")] = None
     cores: Annotated[int | None, typer.Option("--cores", help="Cores of a team.")] = None
     engines: Annotated[
         str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")
@@ -180,7 +180,7 @@ class Choices:
 
         if self.dialect not in (None, "integer", "standard"):
             raise UsageError(f"--dialect {self.dialect} is unknown", "Use --dialect integer or --dialect standard.")
-        given = {"l1": self.l1, "l2": self.l2}
+        given, budgets = {"l1": self.l1, "l2": self.l2}, {"flash": self.flash, "ram": self.ram, "stack": self.stack}
         named = {level: bytes_of(size, f"--{level} ") for level, size in given.items() if size is not None}
         seconds_of(self.seconds, "--seconds")
         engines = None if self.engines is None else tuple(self.engines.split(","))
@@ -204,7 +204,7 @@ class Choices:
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
             on_stage=on_stage,
             additions=generators,
-            budgets={n: most for n, most in (("flash", self.flash), ("ram", self.ram), ("stack", self.stack)) if most is not None},
+            budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
         )
 
     def over(self, recorded: Choices) -> Choices:

@@ -52,6 +52,8 @@ def test_the_runtime_is_that_of_the_header(written: dict[str, str]) -> None:
 def test_the_interface_and_the_schemas_are_listed(written: dict[str, str]) -> None:
     for name in ("Kernel", "Memory", "load_timing", "Sample"):
         assert name in interface.__all__ and f"## {name}\n" in written["reference-target.md"]
+    for name in ("compile", "quantize", "report", "Verdict"):
+        assert f"## {name}\n" in written["reference-python.md"]
     for name in ("deploy.json", "timing.toml", "topology.toml", "hardware.toml"):
         assert f"## {name}\n" in written["reference-manifest.md"]
 
