@@ -203,6 +203,14 @@ def forests() -> list[Case]:
     return found
 
 
+def coupled() -> list[Case]:
+    """Probabilities of pairs of classes, in so many rows."""
+    return [
+        _simple("PairwiseCoupling", "f32", {"classes": k}, x=RNG.uniform(0.05, 0.95, (rows, k * (k - 1) // 2)).astype(np.float32))
+        for rows, k in ((1, 2), (1, 3), (4, 3), (8, 5), (16, 2), (2, 10), (24, 4))
+    ]
+
+
 def reduced(op: str, x: str, y: str) -> list[Case]:
     """The last axis is added up."""
     attrs = {"keepdims": True}
@@ -422,6 +430,7 @@ ELEMENTS = (
     Family("pad", {"": padded()}, ("rows",)),
     Family("gather", {"": gathered()}, ("rows",)),
     Family("decision_trees", {"": forests()}, ("n t",)),  # walks of trees; what is deeper takes longer
+    Family("pairwise_coupling", {"": coupled()}, ("n e e",)),
     Family("gather_packed", {"": [few(case) for case in gathered()]}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
     Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),

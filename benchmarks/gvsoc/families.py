@@ -183,21 +183,33 @@ def _form(case: Case) -> str:
     return found.form if found is not None else ""
 
 
-def few(make: Callable[..., Case]) -> Callable[..., Case]:
-    """The same with weights of 4 bits."""
+def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
+    """The same with weights of so many bits."""
 
     def narrow(shape: Any, form: cases.Form) -> Case:
         case = make(shape, form)
         operands = {
-            name: array >> 4 if name not in case.variables and array.dtype == np.int8 else array for name, array in case.operands.items()
+            name: array >> (8 - bits) if name not in case.variables and array.dtype == np.int8 else array
+            for name, array in case.operands.items()
         }
-        return replace(case, name=f"{case.name} of 4 bits", operands=operands, attrs={**case.attrs, NARROW: ("s4",)})
+        return replace(case, name=f"{case.name} of {bits} bits", operands=operands, attrs={**case.attrs, NARROW: (f"s{bits}",)})
 
     return narrow
 
 
 def _matmul(shape: tuple[int, int, int], form: cases.Form) -> Case:
     return cases.matmul(*shape, form)
+
+
+def _blocks(shape: tuple[int, int, int], form: cases.Form = "plain", a: str = "s8") -> Case:
+    """A product with a scale for every 32 elements."""
+    m, k, n = shape
+    operands = {"a": draw(a, m, k), "b": draw("s8", n, k), "scales": RNG.uniform(0.01, 0.1, (n, -(-k // 32))).astype(np.float32)}
+    return Case(f"blocks {m}x{k}x{n} {a}", "BlockMatMul", ("a",), operands, "f32", {"size": 32})
+
+
+def _float_blocks(shape: tuple[int, int, int], form: cases.Form = "plain") -> Case:
+    return _blocks(shape, form, "f32")
 
 
 def _conv(shape: tuple[Any, ...], form: cases.Form) -> Case:
@@ -348,6 +360,25 @@ BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/
 SUMMED = (f"{ALL} m", f"{ALL} m k/4", f"{ALL} n")
 IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns are not turned
 
+
+def _packed(bits: int) -> tuple[Family, ...]:
+    """Products and convolutions with weights of so many bits, in words of 32."""
+    suffix, elements = "_packed" if bits == 4 else f"_packed_{bits}", 32 // bits
+    products = [shape for shape in (*MATMULS, *FEW) if shape[1] % elements == 0]
+    deep = [shape for shape in (*PAIRS, *CONVOLUTIONS) if shape[2] % elements == 0]
+    flat = [shape for shape in POINTWISE if shape[2] % elements == 0]
+    pointwise = ("oh ow/2 k/4 c", "k/4 c", "k/4", "oh ow k<4 c")
+    return (
+        Family(f"pulp_matmul{suffix}", forms(few(_matmul, bits), products), PRODUCT, "m n/4"),
+        Family(
+            f"pulp_block_matmul{suffix}", {"": [few(_blocks, bits)(shape, "plain") for shape in IN_BLOCKS]}, ("m/2 n/4 k", "m/2 n/4", "n/4")
+        ),
+        Family(f"pulp_conv2d_pointwise{suffix}", forms(few(_pointwise, bits), flat), pointwise, "oh ow/2 k/4"),
+        Family(f"pulp_conv2d{suffix}", forms(few(_conv, bits), deep), BY_TWO, "oh ow/2 k/4"),
+    )
+
+
+IN_BLOCKS = tuple(shape for shape in (*MATMULS, *FEW, (3, 64, 28), (1, 32, 40), (5, 96, 9)) if shape[1] % 32 == 0)
 PULP = (
     Family("pulp_matmul", forms(_matmul, [*MATMULS, *FEW]), PRODUCT, "m n/4"),
     Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
@@ -363,11 +394,8 @@ PULP = (
     Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
-    Family("pulp_matmul_packed", forms(few(_matmul), [(m, k, n) for m, k, n in (*MATMULS, *FEW) if k % 8 == 0]), PRODUCT, "m n/4"),
-    Family(
-        "pulp_conv2d_pointwise_packed", forms(few(_pointwise), POINTWISE), ("oh ow/2 k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow/2 k/4"
-    ),
-    Family("pulp_conv2d_packed", forms(few(_conv), [s for s in (*PAIRS, *CONVOLUTIONS) if s[2] % 8 == 0]), BY_TWO, "oh ow/2 k/4"),
+    *_packed(4),
+    *_packed(2),
     Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
 )
@@ -377,6 +405,7 @@ POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c
 BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8")  # of filters
 DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
+BY_TILE = ("m/4 n k", "m n/4 k", "m/4 n/4", "m<2 n/4 k", "m<2 n/4")
 PORTABLE = (
     Family("matmul_dot", {"requantise": [_matmul(s, "narrow") for s in MATMULS], "": [_matmul(s, "plain") for s in MATMULS]}, BLOCKS),
     Family(
@@ -388,6 +417,10 @@ PORTABLE = (
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),
     Family("matmul s32 requantise", {"": widened(MATMULS, _matmul, "int32", "narrow")}, BLOCKS),
     Family("matmul f32", float_forms([*MATMULS, *FEW], _matmul), BLOCKS),
+    Family("block_matmul", {"": [_blocks(shape) for shape in IN_BLOCKS]}, BY_TILE),
+    Family("block_matmul float", {"": [_float_blocks(shape) for shape in IN_BLOCKS]}, BY_TILE),
+    Family("block_matmul_packed", {"": [few(_blocks)(shape, "plain") for shape in IN_BLOCKS]}, BY_TILE),
+    Family("block_matmul_packed float", {"": [few(_float_blocks)(shape, "plain") for shape in IN_BLOCKS]}, BY_TILE),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),

@@ -11,7 +11,6 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import shorten
-from deeploy.frontend.blocks import split_blocks
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
 from deeploy.frontend.ends import bind_outputs, check_tensors, name_dims, read_inputs
 from deeploy.frontend.labels import Labels, number_labels
@@ -112,7 +111,6 @@ def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> 
     labels = number_labels(model)
     check_model(model, opset_version(model))
     narrow = narrow_types(model)
-    split_blocks(model, opset_version(model))
     return _Checked(model, pinned, narrow, labels, widen(model))
 
 

@@ -179,15 +179,16 @@ def concat(node: gs.Node, context: Context) -> Result:
 
 
 def quantisation(node: gs.Node, context: Context) -> Result:
-    """QuantizeLinear, DequantizeLinear: ``axis`` is that of a scale per channel; 0 where there is one scale for all."""
-    if integer(node, "block_size", 0):
-        raise UnsupportedError(f"{describe(node)} has a scale per block", "quantise per tensor or per channel")
+    """QuantizeLinear, DequantizeLinear: ``axis`` is that of a scale per channel or block; 0 where there is one scale for all."""
     shape, scale = node.inputs[0].shape, node.inputs[1].shape
-    axis = integer(node, "axis", 1)
-    if math.prod(scale) == 1:
+    axis, size = integer(node, "axis", 1), integer(node, "block_size", 0)
+    if math.prod(scale) == 1 and not size:
         node.attrs["axis"] = 0
         return None
     node.attrs["axis"] = axis_of(node, axis, len(shape))
-    if list(scale) != [shape[node.attrs["axis"]]]:
+    expected = [shape[node.attrs["axis"]]]
+    if size:
+        expected = [-(-n // size) if i == node.attrs["axis"] else n for i, n in enumerate(shape)]
+    if size < 0 or list(scale) != expected:
         raise broken(node, f"has scales of shape {list(scale)} for axis {axis} of {list(shape)}")
     return None

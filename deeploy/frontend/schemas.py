@@ -48,6 +48,7 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
+        *("BlockMatMul", "PairwiseCoupling"),
     ]
 )  # operators of the integer form that no file has
 
@@ -114,7 +115,15 @@ MICROSOFT_EXPANDED = frozenset(
             "FusedConv",
             "FusedGemm",
         ),
-        *("FusedMatMul", "GroupQueryAttention", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention", "QAttention"),
+        *(
+            "FusedMatMul",
+            "GatherBlockQuantized",
+            "GroupQueryAttention",
+            "MatMulIntegerToFloat",
+            "MatMulNBits",
+            "MultiHeadAttention",
+            "QAttention",
+        ),
         *("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
     ]
 )

@@ -159,6 +159,7 @@ _MICROSOFT_EXPANDED: Mapping[str, Own] = {
         (2, 3), optional={"activation": STRING, **_ALPHAS, "alpha": FLOAT, "beta": FLOAT, "transA": INT, "transB": INT}, rank=2
     ),
     "FusedMatMul": Own((2, 2), optional={"alpha": FLOAT, "transA": INT, "transB": INT, "transBatchA": INT, "transBatchB": INT}, rank=2),
+    "GatherBlockQuantized": Own((3, 4), {}, dict.fromkeys(("bits", "block_size", "gather_axis", "quantize_axis"), INT), rank=1),
     "GroupQueryAttention": Own((1, 14), {**_HEADS, "kv_num_heads": (1, 2**15)}, _GROUPED, rank=3),
     "MatMulIntegerToFloat": Own((4, 7), rank=2),
     "MatMulNBits": Own((3, 6), _BITS, {"accuracy_level": INT}, rank=1),

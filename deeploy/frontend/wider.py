@@ -28,6 +28,8 @@ _INTEGERS = {
     for name in names
     if name in _KNOWN
 }
+_TABLE = "GatherBlockQuantized"  # packs its table where that has bytes without a sign
+_DEQUANTISED = {"DequantizeLinear": (0, 2), _TABLE: (0, 3)}  # positions of inputs of few bits
 _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision"})  # attributes that are element types
 
 
@@ -53,27 +55,31 @@ def widen(model: onnx.ModelProto) -> list[str]:
         for attribute in (attribute for graph in graphs(model.graph) for node in graph.node for attribute in node.attribute):
             if attribute.name in _TYPES and attribute.i in _FLOATS:
                 attribute.i = TensorProto.FLOAT
-    reads: dict[str, list[bool]] = {}
+    reads: dict[str, list[str]] = {}
     for node in (node for graph in graphs(model.graph) for node in graph.node):
         for position, name in enumerate(node.input):
-            reads.setdefault(name, []).append(node.op_type == "DequantizeLinear" and position != 1)
+            reads.setdefault(name, []).append(node.op_type if position in _DEQUANTISED.get(node.op_type, ()) else "")
     for tensor in (tensor for graph in graphs(model.graph) for tensor in graph.initializer):
-        if tensor.data_type in _INTEGERS and all(reads.get(tensor.name, [])):
-            _store(tensor, numpy_helper.to_array(tensor).astype(_INTEGERS[tensor.data_type]))
+        readers = reads.get(tensor.name, [])
+        if tensor.data_type in _INTEGERS and all(readers):
+            dtype = np.int8 if _TABLE in readers else _INTEGERS[tensor.data_type]
+            _store(tensor, numpy_helper.to_array(tensor).astype(dtype))
     return ports
 
 
 def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
     """The narrow types that a model says some of its weights have; those of integers up to the most bits of any of them.
 
-    Types of ONNX say so; of integers up to ``MOST_BITS`` also the bit widths of QONNX, and what bytes are clipped to before they are
-    dequantised.
+    Types of ONNX say so; of integers up to ``MOST_BITS`` also the bit widths of QONNX, those of onnxruntime's products and tables in
+    blocks, and what bytes are clipped to before they are dequantised.
     """
     values: dict[str, TensorProto] = {}
     for graph in graphs(model.graph):
         values |= {tensor.name: tensor for tensor in graph.initializer}
         values |= {node.output[0]: attribute.t for node in graph.node for attribute in node.attribute if attribute.name == "value"}
     found = {_BITS[tensor.data_type] for tensor in values.values() if tensor.data_type in _BITS}
+    packed = (node for graph in graphs(model.graph) for node in graph.node if node.op_type in (_TABLE, "MatMulNBits"))
+    found |= {a.i for node in packed for a in node.attribute if a.name == "bits" and a.i <= MOST_BITS}
     for node in (node for graph in graphs(model.graph) for node in graph.node if node.input and node.input[0] in values):
         limits = [values[name] for name in node.input[1:] if name in values]
         if node.op_type == "BipolarQuant":

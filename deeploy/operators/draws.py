@@ -155,6 +155,16 @@ def _matmul(rng: Random) -> Sample:
     )
 
 
+def _block_matmul(rng: Random) -> Sample:
+    m, n, k = extent(rng), rng.choice((*EXTENTS, 33)), rng.choice((*EXTENTS, 64, 130))
+    batch, size = (shape(rng, 1, 2) if rng.random() < 0.3 else ()), rng.choice((3, 4, 8, 16, 32))
+    while math.prod(batch) > 12:
+        batch = shape(rng, 1, 2)
+    blocks = (n, -(-k // size))
+    arrays = {"scales": _floats(rng, blocks, 0.01, 0.3)} | ({"zeros": _array(rng, blocks, 0, 15, np.uint8)} if rng.random() < 0.5 else {})
+    return Sample({"a": (*batch, m, k), "b": (n, k), "y": (*batch, m, n)}, {"size": size}, arrays)
+
+
 def _pool(rng: Random) -> Sample:
     attrs, kernel, (height, width) = _window(rng)
     x = rng.choice((1, 1, 2)), height, width, rng.choice((*EXTENTS, 33))
@@ -261,6 +271,12 @@ def _decision_trees(rng: Random) -> Sample:
     }
     attributes = {"aggregate": rng.choice(("SUM", "AVERAGE", "MIN", "MAX")), "targets": targets}
     return Sample({"x": (rows, features), "y": (rows, targets)}, attributes, arrays)
+
+
+def _coupling(rng: Random) -> Sample:
+    rows, classes = rng.randint(1, 9), rng.randint(2, 7)
+    pairs = (rows, classes * (classes - 1) // 2)
+    return Sample({"x": pairs, "y": (rows, classes)}, {"classes": classes}, {"x": _floats(rng, pairs, 0.01, 0.99)})
 
 
 _POSITIVE = ("log", "sqrt", "pow", "reciprocal")
@@ -428,6 +444,7 @@ DRAWS: Mapping[str, Draw] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "MatMul": _matmul,
+    "BlockMatMul": _block_matmul,
     "MaxPool": _pool,
     "AveragePool": _pool,
     **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "IntegerMean"), _reduce),
@@ -463,6 +480,7 @@ DRAWS: Mapping[str, Draw] = {
     "Pad": _pad,
     "Gather": _gather,
     "DecisionTrees": _decision_trees,
+    "PairwiseCoupling": _coupling,
     **{op: _integer_recurrent(op) for op in ("IntegerLSTM", "IntegerGRU", "IntegerRNN")},
     **{op: _recurrent(op) for op in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell")},
 }

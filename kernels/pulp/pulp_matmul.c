@@ -2,6 +2,7 @@
 #define W_T B_T
 #ifdef B_BITS
 #define W_BITS B_BITS
+#define W_IS_SIGNED B_IS_SIGNED
 #endif
 #include "pulp_matmul.h"
 

@@ -5,7 +5,7 @@
  * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
  * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one;
  * ZEROS where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias
- * (see pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_packed.h), and w_row counts
+ * (see pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_words.h), and w_row counts
  * their bytes.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
@@ -31,15 +31,7 @@ struct pulp_product {
 
 #include <stddef.h>
 
-#ifdef W_BITS /* signed ones */
-enum { SDOT = (X_T)-1 > 0 ? XP_SDOTUSP : XP_SDOTSP };
-#else
-enum { SDOT = (W_T)-1 > 0 ? XP_SDOTUP : (X_T)-1 > 0 ? XP_SDOTUSP : XP_SDOTSP };
-#endif
-
-static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
-    return SDOT == XP_SDOTUP ? xp_sdotup(x, w, acc) : SDOT == XP_SDOTUSP ? xp_sdotusp(x, w, acc) : xp_sdotsp(x, w, acc);
-}
+#include "pulp_dots.h"
 
 /* Some rows of x: where they begin, how far apart they lie, and with ZEROS what is added to the products of each. */
 struct rows {
@@ -193,13 +185,7 @@ static inline void finish_16(const int32_t *acc, Y_T *y, int step, struct operan
     finish_4(acc[12], acc[13], acc[14], acc[15], y, step, 3, s, p);
 }
 
-#define BEGIN ".option push\n.option norvc\n"
-#define LOOP(count, instructions) ".insn i 0x7b, 4, x0, " count ", " #instructions "*2\n"
-#define LOAD(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
-#define WALK(to, from, step) ".insn r 0x0b, 7, 0x10, " to ", %[" from "], %[" step "]\n"
-#define DOT(acc, x, w) ".insn r 0x57, 1, %[sdot], %[" acc "], " x ", " w "\n"
 #define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
-#define END ".option pop\n"
 
 /* What sixteen accumulators begin with: nothing, or the sums of their rows and filters, whose places are in the
  * registers of two of them. */
@@ -391,13 +377,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 #undef FILTER_SUM
 #undef REST
 #undef ADD_REST
-#undef BEGIN
-#undef LOOP
-#undef LOAD
-#undef WALK
-#undef DOT
 #undef DOTS
-#undef END
 
 /* All filters, four at a time: the body sees `w`, `s` and the first channel's `out`. A last group of fewer than four is
  * completed by filters before it. The product is copied: what lies in memory would be read again after every store to

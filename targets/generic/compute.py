@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeploy.operators import conv, matmul, pool, reduce, residual
+from deeploy.operators import blocks, conv, matmul, pool, reduce, residual
 from deeploy.operators.accumulate import on_floats
 from deeploy.target import BYTES, FEW, Kernel, Need, Node, Operator, Tiling, types
 
@@ -51,6 +51,14 @@ _DEPTHWISE = _MULTIPLIED.variant(
 )
 _MATMUL = matmul.MATMUL.kernel("matmul_any", "portable/matmul.c", cores=("m", "n"))
 
+
+def _sums_of_blocks(node: Node) -> dict[str, str]:
+    a = node.inputs[0]
+    return {"PART_T": "float" if a is not None and a.dtype.is_float else "int32_t"}
+
+
+_BLOCKS = blocks.BLOCK_MATMUL.kernel("block_matmul", "portable/block_matmul.c", macros=_sums_of_blocks)
+
 _ON_BOTH = (
     _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "k")),
     _DEPTHWISE,
@@ -79,6 +87,8 @@ KERNELS: tuple[Kernel, ...] = (
     _PACKED_GROUPED.variant("conv2d_packed", accepts=_GROUPED.accepts, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
     _PACKED_GROUPED,
     _MATMUL.variant("matmul_packed", source="portable/matmul_dot.c", types={"a": BYTES, "b": FEW}, **matmul.PACKED_ROWS),
+    _BLOCKS.variant("block_matmul_packed", blocks.WHOLE_BYTES, types={"b": FEW}, **blocks.PACKED_ROWS),
+    _BLOCKS,
     _DEPTHWISE,
     _DOT_GROUPED.variant("conv2d_dot", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
     _DOT_GROUPED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.operators import dynamic, movement, trees
+from deeploy.operators import coupling, dynamic, movement, trees
 from deeploy.operators import elementwise as ew
 from deeploy.target import BYTES, FEW, FLOAT, Kernel, Node, Operator, packed, types
 
@@ -82,4 +82,5 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     movement.GATHER.kernel("gather", "portable/gather.c"),
     trees.TREES.kernel("decision_trees", "portable/decision_trees.c"),
+    coupling.COUPLING.kernel("pairwise_coupling", "portable/pairwise_coupling.c"),
 )

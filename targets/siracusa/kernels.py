@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, Count, DType, Kernel, Layout, Node, Scratch, Tiling, load, types
+from deeploy.target import BYTES, Count, DType, Kernel, Layout, Need, Node, Scratch, Tiling, load, types
 
 from . import forms
 
@@ -20,7 +20,7 @@ FILLED = 4096  # bytes of all filters that every core copies where they are no w
 SKEW = 4  # bytes between what two cores gather, so that equal places of a window lie in different banks
 SIMD = "without zero points, b signed or both unsigned"
 SIMD_WITH_ZEROS = "zero points, b signed or both unsigned"
-MOST_PACKED = 2**16  # products of a byte and 4 bits, 16 times whose sum fits into 32 bits
+MOST_PACKED = 2**16  # products of a byte and few bits, 2^7 at most when shifted up, whose sum fits into 32 bits
 COLUMNS = 128  # of four channels under four rows of an image, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
@@ -168,29 +168,23 @@ def _varying_macros(node: Node) -> dict[str, str]:
     return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
-def _halves(array: np.ndarray) -> np.ndarray:
-    """Rows in the order in which words of packed elements have them: of eight, the first four are in the lower halves of the bytes."""
-    return np.ascontiguousarray(array.reshape(*array.shape[:-1], -1, 2, 4).swapaxes(-1, -2).reshape(array.shape))
-
-
-def _after(layout: Layout) -> Layout:
-    """A layout, and then the order of ``_halves``."""
+def _in_words(kernel: Kernel, name: str, operand: str, bits: int) -> Kernel:
+    """A kernel on a constant of so many bits, in words that have the first four elements in the lowest bits of their bytes."""
+    before, per = kernel.layouts.get(operand), 8 // bits
 
     def encode(array: np.ndarray, node: Node) -> np.ndarray | None:
-        found = layout.encode(array, node)
-        return None if found is None else _halves(found)
+        found = array if before is None else before.encode(array, node)
+        assert found is not None
+        return np.ascontiguousarray(found.reshape(*found.shape[:-1], -1, per, 4).swapaxes(-1, -2).reshape(found.shape))
 
-    return Layout(encode)
+    def has_whole_words(node: Node) -> bool:
+        """Whether rows end with a word of elements, and what accumulators hold fits into 32 bits."""
+        w = node.inputs[1]
+        depth = 0 if w is None else w.elements // node.outputs[0].shape[-1]
+        return depth % (4 * per) == 0 and depth <= MOST_PACKED
 
-
-def _has_whole_words(node: Node) -> bool:
-    """Whether rows end with a word of eight elements, and 16 times their sums fit into 32 bits."""
-    w = node.inputs[1]
-    depth = 0 if w is None else w.elements // node.outputs[0].shape[-1]
-    return depth % 8 == 0 and depth <= MOST_PACKED
-
-
-WORDS = "rows of whole words"
+    needs: Need = (has_whole_words, f"rows of whole words, of {4 * per} elements each")
+    return kernel.variant(name, needs, types={operand: types(f"s{bits}", f"u{bits}")}, layouts={operand: Layout(encode)})
 
 
 def _sums(dim: str) -> Scratch:
@@ -259,25 +253,49 @@ _MATMUL = GENERIC.kernel("matmul_dot").variant(
     macros=_row_macros,
 )
 
-_CONV_PACKED = _few_windows("pulp_conv2d_packed", 2, "two for every core fit").variant(
-    "pulp_conv2d_packed",
-    (_has_whole_words, WORDS),
-    types={"w": types("s4")},
-    nest=conv.PACKED_FILTERS["nest"],
-    layouts={"w": _after(conv.PACKED_FILTERS["layouts"]["w"])},
-    settings=_gathering(2, per_byte=2),
-    macros=forms.macros,
-)
+
+def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+    """Products and convolutions with weights of so many bits."""
+    suffix = "_packed" if bits == 4 else f"_packed_{bits}"
+    product = _MATMUL.variant(
+        "product", (lambda node: node.inputs[1] is not None and len(node.inputs[1].shape) == 2, "one matrix b"), **matmul.PACKED_ROWS
+    )
+    convolution = _in_words(
+        _few_windows("packed", 2, "two for every core fit").variant(
+            "packed", **conv.PACKED_FILTERS, settings=_gathering(2, per_byte=8 // bits), macros=forms.macros
+        ),
+        f"pulp_conv2d{suffix}",
+        "w",
+        bits,
+    )
+    pointwise = convolution.variant(
+        f"pulp_conv2d_pointwise{suffix}",
+        (_is_pointwise, "a kernel of 1x1 and no padding"),
+        scratch={},
+        settings=_gathering(2, per_byte=8 // bits),
+    )
+    of_blocks = GENERIC.kernel("block_matmul_packed").variant(
+        "blocks",
+        (lambda node: node.attrs["size"] % (32 // bits) == 0, f"blocks of a multiple of {32 // bits} elements"),
+        source="pulp/pulp_block_matmul.c",
+        struct="block_matmul",
+        types={"a": BYTES},
+        tiling=_MATMUL_ROWS.tiling,
+        macros=None,
+    )
+    return (
+        (_in_words(product, f"pulp_matmul{suffix}", "b", bits), _in_words(of_blocks, f"pulp_block_matmul{suffix}", "b", bits)),
+        (pointwise, convolution),
+    )
+
+
+_PRODUCTS_2, _CONVOLUTIONS_2 = _packed(2)
+_PRODUCTS_4, _CONVOLUTIONS_4 = _packed(4)
 
 # Where weights of products have few bits, those come first that read them packed; of convolutions, which are rarely bound by memory, last.
 PRODUCTS: tuple[Kernel, ...] = (
-    _MATMUL.variant(
-        "pulp_matmul_packed",
-        (lambda node: _has_whole_words(node) and node.inputs[1] is not None and len(node.inputs[1].shape) == 2, WORDS),
-        types={"b": types("s4")},
-        nest=matmul.PACKED_ROWS["nest"],
-        layouts={"b": _after(matmul.PACKED_ROWS["layouts"]["b"])},
-    ),
+    *_PRODUCTS_2,
+    *_PRODUCTS_4,
     GENERIC.kernel("depthwise2d").variant(
         "pulp_depthwise",
         (_is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2"),
@@ -309,10 +327,8 @@ PRODUCTS: tuple[Kernel, ...] = (
     _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),
     _few_windows("pulp_conv2d_single", 1, "one for every core fits"),
     _GROUPED,
-    _CONV_PACKED.variant(
-        "pulp_conv2d_pointwise_packed", (_is_pointwise, "a kernel of 1x1 and no padding"), scratch={}, settings=_gathering(2, per_byte=2)
-    ),
-    _CONV_PACKED,
+    *_CONVOLUTIONS_2,
+    *_CONVOLUTIONS_4,
     _MATMUL,
     _MATMUL_ROWS,
     _MATMUL_COLUMNS,

@@ -32,7 +32,7 @@ HYPERRAM = DmaPath("L3_L2", "L2", "L3", max_bytes=32768, max_rows=512, max_total
 NPU_REQUANTISER = Requantiser(word=32, mul=16, add=32, shift=31, has_shifts=True)
 
 # Products and convolutions of packed weights are SIMD ones, or are computed with bytes.
-MULTIPLIED = {kernel.op for kernel in PRODUCTS}
+MULTIPLIED = {kernel.op for kernel in PRODUCTS if not kernel.packs}
 PORTABLE = tuple(kernel for kernel in GENERIC.computing if kernel.name not in REPLACED and not (kernel.packs and kernel.op in MULTIPLIED))
 
 TARGET = Target(

@@ -137,3 +137,84 @@ def test_rows_of_a_table_of_few_bits(target: str, tmp_path: Path) -> None:
     given = np.array([3, 0, 19, 3, 7])
     assert np.array_equal(compiled.run([given])[0], table[given] * np.float32(0.25))
     assert weights(compiled)[DType.INT4] == table.size // 2
+
+
+def blocked(kind: str, depth: int = 64, columns: int = 12) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A product with a scale per block of 32, in one of its spellings, and the numbers that its weights stand for, [depth, columns]."""
+    numbers, size, bits = np.random.default_rng(depth), 32, 2 if kind == "2 bits" else 4
+    blocks = -(-depth // size)
+    steps = numbers.integers(0, 2**bits, (columns, blocks * size), np.uint8)
+    scales = numbers.uniform(0.01, 0.1, (columns, blocks)).astype(np.float32)
+    centre = np.full((columns, blocks), 2 ** (bits - 1))
+    zeros = numbers.integers(0, 2**bits, (columns, blocks), np.uint8) if kind == "zero points" else centre
+    real = ((steps - np.repeat(zeros.astype(np.float32), size, 1)) * np.repeat(scales, size, 1))[:, :depth].T
+    tensors, nodes = [numpy_helper.from_array(scales, "s")], []
+    if kind in ("4 bits", "2 bits", "zero points"):
+        per = 8 // bits
+        packed = steps.reshape(columns, blocks, size // per, per) << np.arange(0, 8, bits, dtype=np.uint8)
+        tensors.append(numpy_helper.from_array(np.bitwise_or.reduce(packed, axis=-1).astype(np.uint8), "w"))
+        if kind == "zero points":
+            zeros = np.pad(zeros, ((0, 0), (0, blocks % 2))).reshape(columns, -1, 2)
+            tensors.append(numpy_helper.from_array((zeros[..., 0] | zeros[..., 1] << 4).astype(np.uint8), "z"))
+        attrs = {"K": depth, "N": columns, "bits": bits, "block_size": size}
+        names = ["x", "w", "s", *(["z"] if kind == "zero points" else [])]
+        nodes.append(helper.make_node("MatMulNBits", names, ["y"], "product", domain="com.microsoft", **attrs))
+    else:
+        values = (steps[:, :depth].astype(np.int64) - 8).ravel()
+        tensors.append(helper.make_tensor("w", TensorProto.INT4, (columns, depth), values))
+        nodes.append(helper.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=1, block_size=size))
+        nodes.append(helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]))
+        last = "x"
+        if kind == "quantised":
+            tensors += [numpy_helper.from_array(np.float32(0.03), "xs"), numpy_helper.from_array(np.int8(3), "xz")]
+            nodes.append(helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]))
+            nodes.append(helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]))
+            last = "d"
+        nodes.append(helper.make_node("MatMul", [last, "t"], ["y"], "product"))
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, extent]) for n, extent in (("x", depth), ("y", columns))]
+    graph = helper.make_graph(nodes, "blocks", ports[:1], ports[1:], tensors)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), real
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize("kind", ["4 bits", "2 bits", "zero points", "transposed", "quantised"])
+def test_weights_with_a_scale_per_block_stay_packed(kind: str, target: str, tmp_path: Path) -> None:
+    depth = 80 if kind == "transposed" else 64
+    model, real = blocked(kind, depth)
+    onnx.save(model, tmp_path / "blocks.onnx")
+    compiled = deeploy.compile(tmp_path / "blocks.onnx", target)
+    x = np.random.default_rng(3).normal(size=(3, depth)).astype(np.float32)
+    (got,) = compiled.run([x])
+    assert np.array_equal(got, compiled.interpret([x])[0])
+    seen = (np.clip(np.rint(x / np.float32(0.03)) + 3, -128, 127) - 3) * np.float32(0.03) if kind == "quantised" else x
+    np.testing.assert_allclose(got, seen @ real, atol=1e-4, rtol=1e-4)
+    packed = DType.INT2 if kind == "2 bits" else DType.UINT4 if kind == "zero points" else DType.INT4
+    assert weights(compiled)[packed] == 12 * depth * packed.bits // 8
+    assert sum(weights(compiled).values()) <= 12 * depth * packed.bits // 8 + 12 * -(-depth // 32) * 5 + 12 * 4 + 8
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_rows_of_a_table_with_a_scale_per_block(is_packed: bool, tmp_path: Path) -> None:
+    """GatherBlockQuantized on bytes that hold two elements, and DequantizeLinear in front of Gather."""
+    numbers = np.random.default_rng(5)
+    steps, scales = numbers.integers(0, 16, (20, 32), np.uint8), numbers.uniform(0.1, 1, (20, 2)).astype(np.float32)
+    tensors = [numpy_helper.from_array(scales, "s")]
+    if is_packed:
+        tensors.append(numpy_helper.from_array(steps[:, ::2] | steps[:, 1::2] << 4, "t"))
+        names, attrs = ["t", "x", "s"], {"bits": 4, "block_size": 16, "quantize_axis": 1}
+        nodes = [helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **attrs)]
+    else:
+        tensors.append(helper.make_tensor("t", TensorProto.INT4, steps.shape, steps.ravel().astype(int) - 8))
+        nodes = [
+            helper.make_node("DequantizeLinear", ["t", "s"], ["f"], axis=1, block_size=16),
+            helper.make_node("Gather", ["f", "x"], ["y"]),
+        ]
+    ports = [helper.make_tensor_value_info("x", TensorProto.INT64, [5]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [5, 32])]
+    graph = helper.make_graph(nodes, "table", ports[:1], ports[1:], tensors)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "table.onnx")
+    compiled = deeploy.compile(tmp_path / "table.onnx")
+    given = np.array([3, 0, 19, 3, 7])
+    assert np.array_equal(compiled.run([given])[0], ((steps - np.float32(8)) * np.repeat(scales, 16, axis=1))[given])
+    assert weights(compiled)[DType.INT4] == steps.size // 2

@@ -198,6 +198,8 @@ def _of_transformers() -> Iterator[onnx.ModelProto]:
     yield sample("EmbedLayerNormalization", [ids, ids, *tables], domain=MS, epsilon=1e-5, mask_index_type=0)
     packed = np.arange(40, dtype=U8).reshape(5, 1, 8)
     yield sample("MatMulNBits", [(2, 16), packed, np.full(5, 0.1, F)], domain=MS, K=16, N=5, bits=4, block_size=16, accuracy_level=0)
+    table = [packed.reshape(5, 8), ((2,), I64), np.full((5, 1), 0.1, F)]
+    yield sample("GatherBlockQuantized", table, domain=MS, bits=4, block_size=16, gather_axis=0, quantize_axis=1)
     yield sample("DynamicQuantizeMatMul", [X, w(3, 4).astype(I8), S], domain=MS)
     yield sample("MatMulIntegerToFloat", [(X, U8), w(3, 4).astype(I8), S, S, np.array(3, U8)], domain=MS)
     weights = [w(1, 2, 8).astype(I8), w(1, 2, 8).astype(I8)]

@@ -95,6 +95,29 @@ CASES: dict[str, tuple[np.ndarray, int, dict[str, Any]]] = {
     ),
     "SVMClassifier": (X, 2, {**THREE, "kernel_type": "RBF"}),
     "SVMClassifier of products": (X, 2, {**THREE, "kernel_type": "LINEAR"}),
+    **{
+        f"SVMClassifier with probabilities of three behind {post}": (
+            X,
+            2,
+            {**THREE, "kernel_type": "RBF", "prob_a": [-2.0, -0.7, -1.1], "prob_b": [0.3, 0.0, -0.8], "post_transform": post},
+        )
+        for post in ("NONE", "SOFTMAX")
+    },
+    "SVMClassifier with probabilities of two": (
+        X,
+        2,
+        {
+            **{
+                **SVM,
+                "kernel_type": "RBF",
+                "classlabels_ints": [0, 1],
+                "vectors_per_class": [3, 2],
+                "coefficients": reals(5),
+                "rho": [0.1],
+            },
+            **{"prob_a": [-1.7], "prob_b": [0.2]},
+        },
+    ),
     "SVMClassifier of two": (
         X,
         2,
@@ -224,7 +247,6 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "no labels": ("LinearClassifier", {"coefficients": reals(4)}, "labels"),
     "texts": ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "texts"),
     "categories of texts": ("OneHotEncoder", {"cats_strings": ["a"]}, "texts"),
-    "iterated probabilities": ("SVMClassifier", {**THREE, "kernel_type": "RBF", "prob_a": [1.0] * 3, "prob_b": [0.0] * 3}, "iteratively"),
     "a mode": ("TreeEnsembleRegressor", forest("target", **two_trees(reals(5), [0] * 5, ("BRANCH", "BRANCH_LT"))), "BRANCH"),
     "a cycle": (
         "TreeEnsembleRegressor",

@@ -306,8 +306,10 @@ def test_quantisation_axes(tmp_path: Path) -> None:
     assert one(tmp_path, "QuantizeLinear", (3, 2), scales, np.zeros(3, np.int8), axis=-2).nodes[0].attrs["axis"] == 0
     with pytest.raises(ModelError, match="scales"):
         one(tmp_path, "QuantizeLinear", (2, 4), scales, np.zeros(3, np.int8))
-    with pytest.raises(UnsupportedError, match="block"):
-        one(tmp_path, "QuantizeLinear", (2, 4), np.ones((2, 2), np.float32), np.zeros((2, 2), np.int8), opset=21, block_size=2)
+    blocks = [np.ones((2, 2), np.float32), np.zeros((2, 2), np.int8)]
+    assert one(tmp_path, "QuantizeLinear", (2, 4), *blocks, opset=21, block_size=2).nodes[0].attrs["axis"] == 1
+    with pytest.raises(ModelError, match="scales"):
+        one(tmp_path, "QuantizeLinear", (2, 8), *blocks, opset=21, block_size=2)
     vendor = one(tmp_path, "QuantizeLinear", (2, 3), np.float32(1), np.uint8(3), domain="com.microsoft")
     assert (vendor.nodes[0].domain, vendor.outputs[0].dtype) == ("", np.uint8)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from deeploy.errors import shorten
 from deeploy.frontend.expand.builder import Builder, Operand
+from deeploy.operators.coupling import COUPLING
 
 
 def floats_of(b: Builder, name: str) -> np.ndarray:
@@ -205,16 +206,20 @@ def _pairs(b: Builder, x: Operand, counts: Sequence[int]) -> Operand:
 
 
 def svm_classifier(b: Builder) -> list[Operand | None]:
-    """SVMClassifier: a decision for every pair of classes, the label with most votes; probabilities of two classes."""
+    """SVMClassifier: a decision for every pair of classes, the label with most votes; decisions, or probabilities of classes."""
     x, labels = rows_of(b), classes_of(b)
     counts = [int(n) for n in b.attributes.get("vectors_per_class", [])]
     if not counts:
         scores = x @ np.ascontiguousarray(floats_of(b, "coefficients").reshape(labels.size, -1).T) + floats_of(b, "rho")[:1]
         return [best(b, scores, labels), transformed(b, scores)]
     scores = _pairs(b, x, counts)
-    if "prob_a" in b.attributes:
-        raise b.refused("computes probabilities iteratively", "export the model with its raw scores (probability=False)")
-    if labels.size == 2:
+    probabilities = None
+    if (slopes := floats_of(b, "prob_a")).size and b.wants(1):  # Platt's, which are kept away from 0 and 1
+        first = 1 - (scores * slopes + floats_of(b, "prob_b")).apply("Sigmoid")
+        clipped = first.larger(1e-7).smaller(1 - 1e-7)
+        shape = (x.shape[0], len(counts))
+        probabilities = transformed(b, b.lowered(COUPLING.name, [clipped], shape, np.float32, classes=len(counts)))
+    if labels.size == 2 and probabilities is None:
         label = chosen(b, scores.greater(0).reshape(scores.shape[0]).cast(np.int64), labels[::-1].copy())
         return [label, b.concat([scores.apply("Neg"), scores], 1) if b.wants(1) else None]
     pairs = [(i, j) for i in range(len(counts)) for j in range(i + 1, len(counts))]
@@ -222,7 +227,7 @@ def svm_classifier(b: Builder) -> list[Operand | None]:
     for_second = np.array([[j == c for c in range(len(counts))] for _, j in pairs], np.float32)
     won = scores.greater(0).cast(np.float32)
     votes = won @ for_first + (1 - won) @ for_second
-    return [best(b, votes, labels), transformed(b, scores)]
+    return [best(b, votes, labels), transformed(b, scores) if probabilities is None else probabilities]
 
 
 CLASSIC: Mapping[str, Callable[[Builder], Operand | list[Operand | None]]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from deeploy.frontend.expand.builder import Builder, Operand
+from deeploy.frontend.lower.quant import repeated
 
 
 def to_float(b: Builder, x: Operand, weights: Operand, scale: Operand, zero: Operand | None, weight_zero: Operand | None) -> Operand:
@@ -45,17 +46,39 @@ def block_matmul(b: Builder) -> Operand:
     if packed is None or scales is None or bits not in (2, 4, 8) or b.input(4) is not None:
         raise b.refused(f"has weights of {bits} bits, or reorders them", "quantise to 2, 4 or 8 bits without g_idx")
     blocks = -(-rows // size)
-    values = unpacked(packed.reshape(columns, blocks, -1), bits, size).astype(np.float32)
+    values = unpacked(packed.reshape(columns, blocks, -1), bits, size).reshape(columns, -1)[:, :rows]
     zeros = b.constant_input(3)
     if zeros is None:
-        centre = np.full((columns, blocks), 2 ** (bits - 1), np.float32)
+        centre = np.full((columns, blocks), 2 ** (bits - 1), np.uint8)
     elif zeros.dtype == np.uint8:
-        centre = unpacked(zeros.reshape(columns, -1), bits, blocks).astype(np.float32)
+        centre = unpacked(zeros.reshape(columns, -1), bits, blocks)
     else:
-        centre = zeros.reshape(columns, blocks).astype(np.float32)
-    real = (values - centre[..., None]) * scales.reshape(columns, blocks, 1).astype(np.float32)
-    weights = np.ascontiguousarray(real.reshape(columns, blocks * size)[:, :rows].T.astype(np.float32))
-    return _biased(b.needed(0) @ weights, b.input(5))
+        centre = zeros.reshape(columns, blocks)
+    return _biased(b.needed(0) @ _blocks(b, values.T, scales.reshape(columns, blocks).T, centre.T, 0, size), b.input(5))
+
+
+def _blocks(b: Builder, values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int, size: int) -> Operand:
+    """The numbers that bytes with a scale and a zero point for every block along an axis stand for; zero points may be no integers."""
+    scales, whole = scales.astype(np.float32), zeros.astype(values.dtype)
+    if not np.array_equal(zeros, whole):
+        centre, steps = (repeated(array.astype(np.float32), size, axis, values.shape) for array in (zeros, scales))
+        return b.operand((values.astype(np.float32) - centre) * steps)
+    return b.op("DequantizeLinear", *map(b.operand, (values, scales, whole)), axis=axis, block_size=size)
+
+
+def block_gather(b: Builder) -> Operand:
+    """GatherBlockQuantized: entries of a table of few bits, with a scale and a zero point for every block along an axis."""
+    table, scales, zeros = (b.constant_input(position) for position in (0, 2, 3))
+    bits, size = b.integer("bits", 4), b.integer("block_size", 128)
+    if table is None or scales is None or bits not in (2, 4, 8) or table.dtype not in (np.int8, np.uint8):
+        raise b.refused("has no table of 2, 4 or 8 bits, or no scales", "correct the model, or quantise it to 2, 4 or 8 bits")
+    axis, along = (b.integer(name, default) % table.ndim for name, default in (("quantize_axis", 1), ("gather_axis", 0)))
+    centre = 0
+    if table.dtype == np.uint8:  # packed; elements of the types of 4 bits come as int8
+        table, centre = unpacked(table, bits, table.shape[-1] * 8 // bits), 2 ** (bits - 1)
+        zeros = None if zeros is None else unpacked(zeros, bits, scales.shape[-1])
+    zeros = np.full(scales.shape, centre, table.dtype) if zeros is None else zeros
+    return _blocks(b, table, scales, zeros, axis, size).take(b.needed(1), along)
 
 
 def fused_matmul(b: Builder) -> Operand:
@@ -146,6 +169,7 @@ PRODUCTS: Mapping[str, Callable[[Builder], Operand | list[Operand | None]]] = {
     "FusedConv": fused_conv,
     "FusedGemm": fused_gemm,
     "FusedMatMul": fused_matmul,
+    "GatherBlockQuantized": block_gather,
     "MatMulIntegerToFloat": matmul_to_float,
     "MatMulNBits": block_matmul,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deeploy.frontend.lower import (
+    blocks,
     chains,
     contractions,
     decompose,
@@ -42,6 +43,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
         *spelling,
         dynamic.PASS,
         operators.QUANTISED,
+        blocks.PASS,
         integer_recurrent.steps(has_near_memory),
         chains.PASS,
         fuse.FOLD,

@@ -24,14 +24,18 @@ def cast(call: Call) -> bool:
 
 
 def gather(call: Call) -> bool:
-    """Indices in a type that the integer form has them in; constants in 32 bits."""
-    indices = call.node.inputs[1]
-    values = constant(indices)
-    if values is not None:
-        call.node.inputs[1] = gs.Constant(indices.name, np.asarray(values.astype(np.int32)))
-    elif np.dtype(indices.dtype) not in (np.int32, np.int64):
-        call.node.inputs[1] = call.create("Cast", indices, dtype=np.int32)
+    """Gather."""
+    call.node.inputs[1] = indices(call)
     return movement(call)
+
+
+def indices(call: Call) -> gs.Tensor:
+    """The indices of a Gather in a type that the integer form has them in; constants in 32 bits."""
+    given = call.node.inputs[1]
+    values = constant(given)
+    if values is not None:
+        return gs.Constant(given.name, np.asarray(values.astype(np.int32)))
+    return given if np.dtype(given.dtype) in (np.int32, np.int64) else call.create("Cast", given, dtype=np.int32)
 
 
 def split(call: Call) -> bool:

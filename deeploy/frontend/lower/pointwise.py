@@ -14,7 +14,7 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower.call import PLAIN, Call
 from deeploy.frontend.lower.lookup import converted, function, real_constant
 from deeploy.frontend.lower.products import biased_product
-from deeploy.frontend.lower.quant import Quantised, byte, half, limits, multiplier, quantise_values, ties
+from deeploy.frontend.lower.quant import Quantised, byte, half, limits, multiplier, quantise_values, repeated, ties
 from deeploy.graph.rewrite import constant
 
 BINARY = {  # functions of the integer form's Binary
@@ -214,14 +214,17 @@ def _quantised(call: Call, y: Quantised, tensor: gs.Tensor) -> gs.Tensor:
 
 
 def quantisation(call: Call) -> bool:
-    """Quantise or dequantise in floats; parameters broadcast to the tensor's axes."""
-    x, is_quantise = call.x, call.op == "QuantizeLinear"
+    """Quantise or dequantise in floats; parameters broadcast to the tensor's axes, those of blocks are repeated."""
+    x, is_quantise, size = call.x, call.op == "QuantizeLinear", call.attrs.get("block_size", 0)
     scale, integer = call.value(1), call.y if is_quantise else x
     zero = call.value(2) if call.input(2) is not None else np.zeros(1, np.int32)
-    if scale is None or zero is None or np.dtype(integer.dtype).kind not in "iu" or call.attrs.get("block_size", 0):
+    if scale is None or zero is None or np.dtype(integer.dtype).kind not in "iu":
         return False
     shape = [1] * len(x.shape)
-    if scale.size > 1 or zero.size > 1:
+    if size:
+        shape = x.shape
+        scale, zero = (repeated(np.broadcast_to(a, scale.shape), size, call.attrs["axis"], x.shape) for a in (scale, zero))
+    elif scale.size > 1 or zero.size > 1:
         shape[call.attrs["axis"]] = -1
     scale, zero = (
         a.astype(dtype).reshape(shape if a.size > 1 else [1] * min(1, len(shape))) for a, dtype in ((scale, np.float32), (zero, np.int32))

@@ -121,10 +121,10 @@ def product(call: Call) -> bool:
         return _quantised_product(call, summand, flags, alpha, beta or 1.0)
     if not is_float(call.y) and (alpha != 1 or (beta != 1 and summand is not None)):
         return False
-    a, b = call.x, _times(call, call.node.inputs[1], alpha)
+    a, b = call.x, times(call, call.node.inputs[1], alpha)
     if summand is None:
         return call.replace("MatMul", a, b, **flags, **PLAIN)
-    summand = _times(call, summand, beta)
+    summand = times(call, summand, beta)
     values, columns = constant(summand), call.y.shape[-1]
     if values is not None and (values.size == 1 or values.size == values.shape[-1] == columns):
         bias = wide(call.constant(values.ravel(), values.dtype, "bias"))
@@ -132,7 +132,7 @@ def product(call: Call) -> bool:
     return call.replace("Add", call.create("MatMul", a, b, shape=call.y.shape, dtype=call.y.dtype, **flags, **PLAIN), summand)
 
 
-def _times(call: Call, x: gs.Tensor, factor: float) -> gs.Tensor:
+def times(call: Call, x: gs.Tensor, factor: float) -> gs.Tensor:
     """A float tensor times a number; a constant is multiplied at once."""
     values = constant(x)
     if factor == 1:

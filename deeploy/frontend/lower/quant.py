@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +111,11 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
     with np.errstate(over="ignore"):
         add = np.where(np.abs(mul) < _PRECISE, real, offsets * mul.astype(np.int64))
     return mul, narrow(add + (zero_point << shift) + half(shift)), shift
+
+
+def repeated(parameters: np.ndarray, size: int, axis: int, shape: Sequence[int]) -> np.ndarray:
+    """What blocks of ``size`` elements along an axis have one of, for each element of a tensor of this shape."""
+    return np.repeat(parameters, size, axis=axis).take(range(shape[axis]), axis)
 
 
 def half(shift: int) -> int:

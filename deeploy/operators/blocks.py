@@ -1,0 +1,63 @@
+"""Products whose second operand has a scale per block of elements that are added up (docs/integer-form.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.kernel import BYTES, FLOAT, Need, Operator, Row, Stored, Tiling, packed
+from deeploy.graph.nest import Map, Nest, parallel, reduction
+from deeploy.graph.nodes import Node
+from deeploy.operators.accumulate import FLOAT_STAGES
+from deeploy.operators.matmul import BATCH_AXES, exact_product
+
+
+def nest(node: Node) -> Nest:
+    """a[...,m,k] b[n,k], whose scales and zero points [n,k // size] belong to blocks of k."""
+    size = node.attrs["size"]
+    batch = parallel(*(f"b{axis}" for axis in range(len(node.outputs[0].shape) - 2)))
+    m, n = parallel("m", "n")
+    (k,) = reduction("k")
+    of_block = Map(n, k // size)
+    reads = {"a": Map(*batch, m, k), "b": Map(n, k), "scales": of_block, "zeros": of_block}
+    return Nest(reads=reads, writes={"y": Map(*batch, m, n)})
+
+
+def reference(node: Node, a: np.ndarray, b: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None) -> np.ndarray:
+    """The sum over blocks of scale * sum of a * (b - zero), in float32; block sums of integers are exact."""
+    size, acc = node.attrs["size"], np.zeros((*a.shape[:-1], b.shape[0]), np.float32)
+    for number, begin in enumerate(range(0, b.shape[1], size)):
+        left, right = a[..., begin : begin + size], b[:, begin : begin + size].astype(np.int64).T
+        right = right if zeros is None else right - zeros[:, number].astype(np.int64)
+        if a.dtype.kind != "f":
+            part = exact_product(left, right).astype(np.float32)
+        else:
+            part = np.zeros_like(acc)
+            for k, row in enumerate(right.astype(np.float32)):
+                part += left[..., k, None] * row
+        acc += part * scales[:, number]
+    return acc
+
+
+def _accepts(node: Node) -> str | None:
+    return None if 2 <= len(node.outputs[0].shape) <= BATCH_AXES + 2 else f"at least two axes, and at most {BATCH_AXES} more"
+
+
+# A kernel may want the rows of a constant b packed: [N,bytes of K].
+PACKED_ROWS = Stored(nest=packed(nest, "b"), constants=("b",))
+WHOLE_BYTES: Need = (lambda node: node.attrs["size"] % 4 == 0, "blocks of a multiple of 4 elements")
+
+BLOCK_MATMUL = Operator(
+    "BlockMatMul",
+    ("a", "b", "scales", "zeros?"),
+    nest,
+    reference,
+    usual=Row(
+        types={"a": BYTES | FLOAT, "b": BYTES, "scales": FLOAT, "zeros": BYTES, "y": FLOAT, "bias": FLOAT},
+        accepts=_accepts,
+        epilogues=FLOAT_STAGES,
+        strided={"a": 1, "b": 1, "scales": 1, "zeros": 1, "y": 1},
+        tiling=Tiling(whole=("k",)),
+        cores=("n", "m"),
+    ),
+    is_product=True,
+)

@@ -1,0 +1,73 @@
+"""Probabilities of classes from those of each of two (docs/integer-form.md), as support vector machines have them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeploy.graph.kernel import FLOAT, Operator, Row, Scratch
+from deeploy.graph.nest import Map, Nest, coupled, encoded, parallel
+from deeploy.graph.nodes import Node
+
+ROUNDS = 100  # at most
+PRECISION = 0.005  # divided by the number of classes: the error at which rounds end
+
+
+def nest(node: Node) -> Nest:
+    """x[n,q] of all pairs of classes, the first class with the second, third, ... first; every result y[n,e] depends on all of them."""
+    (n,), (e,) = parallel("n"), coupled("e")
+    (q,) = encoded("q", of=(e,))
+    return Nest(reads={"x": Map(n, q)}, writes={"y": Map(n, e)})
+
+
+def _matrix(x: np.ndarray, classes: int) -> np.ndarray:
+    """The matrix of the system, [rows, classes, classes]."""
+    r = np.zeros((len(x), classes, classes), np.float32)
+    first, second = np.triu_indices(classes, 1)
+    r[:, first, second], r[:, second, first] = x, np.float32(1) - x
+    matrix = -r * r.swapaxes(1, 2)
+    for i in range(classes):
+        matrix[:, i, i] = 0
+        for j in range(classes):
+            matrix[:, i, i] += r[:, j, i] * r[:, j, i]
+    return matrix
+
+
+def reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """The second method of Wu, Lin and Weng (Journal of Machine Learning Research 5, 2004), algorithm 2, in float32.
+
+    Every row ends its rounds by itself.
+    """
+    classes, one, two = int(node.attrs["classes"]), np.float32(1), np.float32(2)
+    matrix, p = _matrix(x, classes), np.full((len(x), classes), one / np.float32(classes), np.float32)
+    active = np.arange(len(x))
+    with np.errstate(all="ignore"):
+        for _ in range(ROUNDS):
+            q, own = matrix[active], p[active]
+            products, total = np.zeros_like(own), np.zeros(len(active), np.float32)
+            for i in range(classes):
+                for j in range(classes):
+                    products[:, i] += q[:, i, j] * own[:, j]
+                total += own[:, i] * products[:, i]
+            left = ~(np.abs(products - total[:, None]) < np.float32(PRECISION) / np.float32(classes)).all(axis=1)
+            active, q, own, products, total = active[left], q[left], own[left], products[left], total[left]
+            for i in range(classes):
+                step = (total - products[:, i]) / q[:, i, i]
+                own[:, i] += step
+                total = (total + step * (step * q[:, i, i] + two * products[:, i])) / (one + step) / (one + step)
+                products = (products + step[:, None] * q[:, i]) / (one + step[:, None])
+                own = own / (one + step[:, None])
+            p[active] = own
+    return p
+
+
+COUPLING = Operator(
+    "PairwiseCoupling",
+    ("x",),
+    nest,
+    reference,
+    Row(
+        types={"x": FLOAT, "y": FLOAT},
+        strided={"x": 1, "y": 1},
+        scratch={"work": Scratch(lambda node, tile: 4 * node.attrs["classes"] * (node.attrs["classes"] + 1))},
+    ),
+)
