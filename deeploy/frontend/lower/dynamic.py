@@ -86,11 +86,15 @@ def convolution(graph: gs.Graph, node: gs.Node) -> bool:
 
 @rule("MatMulInteger")
 def product(graph: gs.Graph, node: gs.Node) -> bool:
-    """With constant matrices on the right."""
+    """With constant matrices on the right, or of two matrices that are computed."""
     call = Call(graph, node)
     b = node.inputs[1]
+    if min(len(call.x.shape), len(b.shape)) < 2:
+        return False
+    if constant(b) is None:
+        return _of_computed(call)
     weights, zero = centred_weights(call, len(b.shape) - 1), _zero_point(call, producer(call.x, "Quantize"))
-    if zero is None or weights is None or min(len(call.x.shape), len(b.shape)) < 2:
+    if zero is None or weights is None:
         return False
     products = call.create(
         "MatMul", call.x, call.constant(weights, label="weights"), shape=call.y.shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN
@@ -98,9 +102,39 @@ def product(graph: gs.Graph, node: gs.Node) -> bool:
     return call.replace("Sub", products, _correction(call, zero, weights.astype(np.int64).sum(axis=-2, keepdims=weights.ndim > 2)))
 
 
-def _zero_point(call: Call, source: gs.Node | None) -> gs.Tensor | None:
+def _of_computed(call: Call) -> bool:
+    """A product of two matrices that are computed, with one zero point each, at least one of which is computed, too.
+
+    The sum of (a - za) * (b - zb) over a depth is that of a * b, less za times the sum of b, less zb times the sum of a - za.
+    """
+    a, b = call.node.inputs[:2]
+    given = [call.input(position) for position in (2, 3)]
+    known = [np.zeros(1) if tensor is None else constant(tensor) for tensor in given]
+    if all(value is not None for value in known) or any(tensor is not None and math.prod(tensor.shape) != 1 for tensor in given):
+        return False
+    zeros = [
+        _zero_point(call, producer(x, "Quantize"), position) if value is None else call.constant(value.ravel(), np.int32, "zero point")
+        for x, value, position in zip((a, b), known, (2, 3), strict=True)
+    ]
+    if zeros[0] is None or zeros[1] is None:
+        return False
+    rows, columns = (
+        call.create("ReduceSum", x, dtype=np.int32, axes=(len(x.shape) - back,), keepdims=True, label=label)
+        for x, back, label in ((a, 1, "sums of rows"), (b, 2, "sums of columns"))
+    )
+    products = call.create("MatMul", a, b, shape=call.y.shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN)
+    depth = call.constant([a.shape[-1]], np.int32, "depth")
+    centred = call.create("Sub", rows, call.create("Mul", depth, zeros[0], label="zero points of a row", **PLAIN))
+    first, second = (
+        call.create("Mul", sums, zero, label=f"correction of {side}", **PLAIN)
+        for sums, zero, side in ((columns, zeros[0], "a"), (centred, zeros[1], "b"))
+    )
+    return call.replace("Sub", call.create("Sub", products, first, label="products"), second)
+
+
+def _zero_point(call: Call, source: gs.Node | None, position: int = 2) -> gs.Tensor | None:
     """The zero point of the data as int32[1], where it is one that is computed at run time; else None."""
-    given = call.input(2)
+    given = call.input(position)
     if given is None or constant(given) is not None or math.prod(given.shape) != 1:
         return None
     if source is not None and source.inputs[2] is _behind(given):

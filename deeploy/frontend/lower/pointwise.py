@@ -231,7 +231,11 @@ def quantisation(call: Call) -> bool:
     )
     values = constant(x)
     if values is not None:
-        real = call.constant((values.astype(np.int64) - zero).astype(np.float32) * scale)
+        real = (
+            call.constant((values.astype(np.int64) - zero).astype(np.float32) * scale)
+            if not is_quantise
+            else call.constant(quantise_values(values, scale, zero, *limits(call.y)), call.y.dtype)
+        )
         for reader in list(call.y.outputs):
             reader.inputs = [real if t is call.y else t for t in reader.inputs]
         is_output = any(call.y is out for out in call.graph.outputs)

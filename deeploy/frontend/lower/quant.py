@@ -161,7 +161,7 @@ def centred(weights: Quantised) -> np.ndarray | None:
     return np.asarray(wide.astype(np.int8 if wide.size == 0 or (wide.min() >= -128 and wide.max() <= 127) else np.int16))
 
 
-def quantise_values(real: np.ndarray, scale: float, zero_point: int, low: int, high: int) -> np.ndarray:
+def quantise_values(real: np.ndarray, scale: np.ndarray | float, zero_point: np.ndarray | int, low: int, high: int) -> np.ndarray:
     """QuantizeLinear in float32: round half to even, saturate."""
     with np.errstate(all="ignore"):
         steps = np.rint(real.astype(np.float32) / np.float32(scale))
