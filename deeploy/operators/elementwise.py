@@ -303,7 +303,7 @@ LOOKUP = Operator(
     ("x", "table"),
     nest("x"),
     lookup_reference,
-    {**_MAPPED, "types": {"x": BYTES, "y": ANY}, "constants": ("table",)},
+    {**_MAPPED, "types": {"x": BYTES, "table": ANY, "y": ANY}, "constants": ("table",)},
     is_table=True,
 )
 CLIP = Operator(

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
 
 from deeploy.graph.nodes import Node
+from deeploy.operators.memo import by_content
 
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
@@ -79,12 +80,23 @@ class Staircase:
 
         ``shift`` is one for all channels, or one for each.
         """
-        t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
         target, factor = self.steps << np.reshape(shift, (-1, 1)), mul[:, None]
-        far = np.int64(2**62)
-        lower = np.where(t <= most, target - np.maximum(t, least) * factor, -far).max(axis=1, initial=-far)
-        upper = np.where(t > least, target - 1 - np.minimum(t - 1, most) * factor, far).min(axis=1, initial=far)
+        (is_reached, first), (is_missed, last), far = *self._sides, np.int64(2**62)
+        lower = np.where(is_reached, target - first * factor, -far).max(axis=1, initial=-far)
+        upper = np.where(is_missed, target - 1 - last * factor, far).min(axis=1, initial=far)
         return lower, upper
+
+    @cached_property
+    def _sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """Whether accumulators of a channel reach a step, and the least that do; whether some miss it, and the greatest that do."""
+        t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
+        return (t <= most, np.maximum(t, least)), (t > least, np.minimum(t - 1, most))
+
+    def of(self, channels: np.ndarray) -> Staircase:
+        """Some of the channels, by their numbers in order."""
+        if len(channels) == len(self.least):
+            return self
+        return Staircase(self.steps, self.thresholds[channels], self.least[channels], self.most[channels])
 
 
 def staircase(
@@ -97,6 +109,7 @@ def staircase(
     return Staircase(steps, -((-rest) // mul[:, None]), least, most)
 
 
+@by_content
 def cheapest(
     mul: np.ndarray,
     add: np.ndarray,
@@ -180,7 +193,7 @@ def _split(stairs: Staircase, mul: np.ndarray, add: np.ndarray, shift: int) -> I
         factors, summands, rest = wide.copy(), np.zeros_like(wide), np.arange(len(wide))
         for step in NEIGHBOURS:
             factor = ((wide[rest] + ((1 << less) >> 1)) >> less) + step
-            some = Staircase(stairs.steps, stairs.thresholds[rest], stairs.least[rest], stairs.most[rest])
+            some = stairs.of(rest)
             lower, upper = some.adds(factor, shift - less)
             least, most = -(-lower >> bits), upper >> bits
             summand, ends = np.clip(0, least, most), np.stack([some.least, some.most]) * factor >> bits

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from deeploy.operators.memo import by_content
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 PIXELS = 6  # outputs of a subtile, in height and in width
@@ -176,6 +178,7 @@ def sums(weights: Array, x_type: str) -> tuple[Array, Array]:
     return np.minimum(w * low, w * high).sum(axis=1), np.maximum(w * low, w * high).sum(axis=1)
 
 
+@by_content
 def normalisation(
     mul: Array, add: Array, shift: int, limits: tuple[int, int], least: Array, most: Array, y_type: str
 ) -> Normalisation | None:

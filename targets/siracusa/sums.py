@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deeploy.operators.memo import by_content
 from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
 from .npu import Array
@@ -32,6 +33,7 @@ class Channels:
     add: Array
 
 
+@by_content
 def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array) -> Channels | None:
     """The parameters for sums in [least, most]; all arrays are int64 [K]. A channel for which none are found is computed in 64 bits.
 
@@ -76,7 +78,7 @@ def _split(stairs: Staircase, mul: Array, shift: int) -> tuple[Array, Array, Arr
         if not len(rest):
             break
         mul, size = every[rest], width[rest]
-        stairs = Staircase(body.steps, body.thresholds[rest], body.least[rest], body.most[rest])
+        stairs = body.of(rest)
         more = np.minimum(room[rest] - fewer, LONGEST - shift)  # bits that the factor has and the node's has not
         less = np.maximum(-more, 0)
         factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
+from deeploy.midend.bind import mismatch
 from deeploy.midend.lookups import with_lookups
 from deeploy.target import load
 
@@ -59,3 +61,13 @@ def test_tables_of_other_types_stay_apart() -> None:
     front, lookup = network()
     wide = replace(lookup, inputs=(lookup.inputs[0], constant("wide", TABLE.astype(np.int32))), outputs=(Tensor("y", (2, 3), DType.INT32),))
     assert with_lookups([front, wide], ["y"], GENERIC) == [front, wide]
+    assert all(
+        any(not mismatch(kernel, wide) for kernel in kernels if kernel.op == "Lookup") for kernels in (GENERIC, load("siracusa").kernels)
+    )
+
+
+def test_operands_of_operators_state_their_types_where_a_stage_has_one_of_that_name() -> None:
+    """Else those of the stage would be taken for theirs."""
+    kernels = {kernel for name in ("generic", "siracusa", "cortex_m4") for kernel in load(name).computing}
+    taken = {(k.name, name) for k in kernels for name in k.inputs if name in epilogue.TYPES and name not in k.types}
+    assert {name for _, name in taken} <= {"mul", "add", "bias"}, "these have the types of the stages"
