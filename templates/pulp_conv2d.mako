@@ -9,8 +9,14 @@ ${kernel}(&(struct pulp_conv2d){
     ${window.steps(attrs)}
     .top = ${x.before[1]}, .left = ${x.before[2]}, .zero_point = ${int(attrs["zero_point"])},
     ${window.images(x, y)}
-% if "windows" in scratch:
-    .windows = ${scratch["windows"]}, .room = ${room}, .pitch = ${pitch}, .is_filled = ${is_filled},
+% if "strip" in scratch:
+    .strip = ${scratch["strip"]}, .room = ${scratch["strip"].bytes - 4},
+% endif
+% if "windows" in scratch and scratch["windows"].bytes:
+    .windows = ${scratch["windows"]}, .slots = ${slots}, .pitch = ${pitch},
+% endif
+% if "filled" in scratch and scratch["filled"].bytes:
+    .filled = ${scratch["filled"]},
 % endif
     .product = {
         .depth = ${row}, .filters = (${y.extent[3]}) / ${groups}, .w_row = ${w_row},

@@ -112,7 +112,7 @@ RAGGED = (
     (16, 9, 20, 3, 3, 1),
     *((30, 20, 1, 16, (6, 4), 2), (16, 24, 2, 32, (4, 2), 1), (36, 12, 1, 48, (8, 4), 2), (20, 40, 4, 16, (1, 4), 1)),
 )
-# Windows of every length, as most layers of networks have them; half of them are no whole words.
+# Windows of every length, as most layers of networks have them: read in runs of whole words, or gathered.
 WINDOWS = (
     *(
         (16, 16, 16, 16, 3, 1),
@@ -124,7 +124,7 @@ WINDOWS = (
     ),
     *((16, 16, 8, 24, 1, 1), (14, 14, 48, 12, (1, 3), 1), (20, 11, 4, 32, 5, 1), (10, 10, 64, 8, 3, 1)),
 )
-WINDOWS_WITH_REST = (
+WINDOWS_GATHERED = (
     *(
         (32, 32, 3, 16, 3, 1),
         (24, 24, 1, 32, 3, 2),
@@ -132,14 +132,28 @@ WINDOWS_WITH_REST = (
         (12, 12, 7, 20, 5, 1),
         (20, 20, 1, 64, (5, 3), 2),
         (9, 17, 10, 12, 3, 1),
+        (16, 24, 2, 32, (4, 2), 1),
+        (40, 12, 1, 48, (8, 4), 2),
+        (4, 4, 3, 32, 3, 1),
     ),
     *((16, 16, 6, 16, 1, 1), (8, 8, 27, 32, 3, 1), (14, 14, 13, 8, (1, 3), 1), (28, 28, 3, 8, 5, 2)),
 )
 SMALL = (
-    *((4, 4, 32, 64, 3, 1), (4, 4, 64, 64, 3, 1), (3, 3, 16, 64, 3, 1), (2, 2, 64, 128, 3, 1), (5, 5, 16, 32, 3, 1), (8, 8, 3, 32, 3, 2)),
+    *((4, 4, 32, 64, 3, 1), (4, 4, 64, 64, 3, 1), (3, 3, 16, 64, 3, 1), (2, 2, 64, 128, 3, 1), (5, 5, 16, 32, 3, 1), (8, 8, 4, 32, 3, 2)),
     *((3, 3, 208, 64, 3, 1), (3, 3, 180, 40, 3, 1), (3, 3, 224, 16, 3, 1), (2, 2, 320, 32, 3, 1), (2, 2, 128, 24, 3, 1)),
     *((4, 4, 48, 8, 3, 1), (4, 4, 168, 32, 3, 1), (6, 6, 24, 16, 3, 1), (3, 3, 96, 12, 3, 1)),
 )
+
+
+def _whole(shapes: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Those whose rows of taps are whole words."""
+    return [shape for shape in shapes if shape[2] % 4 == 0]
+
+
+def _gathered(shapes: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [shape for shape in shapes if shape[2] % 4]
+
+
 PAIRS = (
     *((7, 7, 192, 32, 3, 1), (4, 4, 320, 32, 3, 1), (5, 5, 256, 16, 3, 1), (10, 6, 176, 16, 3, 1), (8, 8, 80, 24, 5, 1)),
     *((9, 9, 240, 8, 3, 2), (6, 6, 192, 12, 3, 1), (7, 7, 200, 24, 3, 2)),
@@ -348,9 +362,11 @@ def widened(shapes: Sequence[Any], make: Callable[[Any, cases.Form], Case], dtyp
 
 
 PRODUCT = ("m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4", "m n<4 k", "m n<4")
-GATHERING = (
-    *("oh ow/4 k/4 c fh fw", "oh ow/4 k c fh fw", "oh ow fh fw c", "oh ow fh"),
-    *("oh ow", "oh", "oh ow/4 k/4", "k fh fw c", "oh ow/2 k<4 fh fw c"),
+# Windows that are gathered follow each other over rows of the output; runs are of one row.
+GATHERING = ("oh ow k/4 c fh fw", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "k fh fw c", "oh ow/2 k<4 fh fw c")
+RUNNING = (
+    *("oh ow/4 k/4 c fh fw", "oh ow k/4 c fh fw", "oh ow/4 k/4 fh", "oh ow/4 k/4"),
+    *("oh ow fh c", "oh ow", "oh", "oh k/4", "oh ow/2 k<4 fh fw c"),
 )
 BY_TWO = ("oh ow/2 k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow/2 k/4", "oh ow/2 k<4 fh fw c")
 BY_ONE = ("oh ow k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow k<4 fh fw c")
@@ -383,16 +399,20 @@ PULP = (
     Family("pulp_matmul", forms(_matmul, [*MATMULS, *FEW]), PRODUCT, "m n/4"),
     Family("pulp_matmul rest", forms(_matmul, [(m, k + 1 + m % 3, n) for m, k, n in MATMULS]), PRODUCT, "m n/4"),
     Family("pulp_matmul_rows", forms(_varying(True), VARYING), BATCHED, f"{ALL} m n/4"),
-    Family("pulp_matmul_columns", forms(_varying(False), VARYING), (*BATCHED, *IN_PLACE), divided=("m", "n")),
+    Family("pulp_matmul_columns", forms(_varying(False), VARYING), (*BATCHED, *IN_PLACE), f"{ALL} m n/4", ("m", "n")),
     Family("pulp_matmul_rows_zeros", forms(_varying(True, (3, -7)), VARYING), (*BATCHED, *SUMMED), f"{ALL} m n/4", ("m", "n")),
-    Family("pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), divided=("m", "n")),
+    Family(
+        "pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), f"{ALL} m n/4", ("m", "n")
+    ),
     Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
-    Family("pulp_conv2d", forms(_conv, [*CONVOLUTIONS, *RAGGED]), GATHERING, "oh ow k/4"),
-    Family("pulp_conv2d_small", forms(_conv, [*SMALL, *WINDOWS, *WINDOWS_WITH_REST]), (*GATHERING, "oh ow/2 k/4 fh fw c"), "oh ow k/4"),
-    Family("pulp_conv2d_pairs", forms(_conv, [*PAIRS, *WINDOWS]), BY_TWO, "oh ow k/4"),
-    Family("pulp_conv2d_pairs rest", forms(_conv, WINDOWS_WITH_REST), BY_TWO, "oh ow k/4"),
-    Family("pulp_conv2d_single", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
-    Family("pulp_conv2d_single rest", forms(_conv, WINDOWS_WITH_REST), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d runs", forms(_conv, [*CONVOLUTIONS, *_whole(RAGGED)]), RUNNING, "oh ow k/4"),
+    Family("pulp_conv2d gathered", forms(_conv, _gathered(RAGGED)), GATHERING, "oh ow k/4"),
+    Family("pulp_conv2d_small runs", forms(_conv, [*SMALL, *WINDOWS]), RUNNING, "oh ow k/4"),
+    Family("pulp_conv2d_small gathered", forms(_conv, WINDOWS_GATHERED), GATHERING, "oh ow k/4"),
+    Family("pulp_conv2d_pairs runs", forms(_conv, [*PAIRS, *WINDOWS]), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_pairs gathered", forms(_conv, WINDOWS_GATHERED), BY_TWO, "oh ow k/4"),
+    Family("pulp_conv2d_single runs", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
+    Family("pulp_conv2d_single gathered", forms(_conv, WINDOWS_GATHERED), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
     *_packed(4),
     *_packed(2),

@@ -1,5 +1,9 @@
 /* Convolution of a channels-last image, in groups, on bytes. Weights are stored [groups * filters, kernel_h, kernel_w,
- * channels]. */
+ * channels].
+ *
+ * Without further macros, every window is one pixel of x, in its place. With RUNS and GATHERED, a part of x is copied,
+ * with what is around it. RUNS: windows are read there, rows of taps that are dense and of whole words. GATHERED:
+ * windows are copied once more; FILLED: so are the filters of one group, to end with whole words. */
 #ifndef DEEPLOY_PULP_CONV2D_H
 #define DEEPLOY_PULP_CONV2D_H
 
@@ -17,10 +21,11 @@ struct pulp_conv2d {
     int zero_point;               /* what is read outside x */
     int x_batch, x_row, x_column; /* strides in elements; channels are dense */
     int y_batch, y_row, y_column;
-    void *windows; /* the calling core's own: room for that many windows, or as many as a row of y has, `pitch` bytes
-                      apart; 0 where every window is one pixel of x */
-    int room, pitch;
-    int is_filled; /* 1: behind the windows there is room for the filters, filled up to `pitch` bytes; one group */
+    void *strip;   /* the calling core's own: `room` bytes for a part of x with what is around it, which one position of
+                      y sees at least, and three bytes more */
+    void *windows; /* its own, too: room for `slots` windows, `pitch` bytes apart, and three bytes more */
+    void *filled;  /* the same for the filters */
+    int room, slots, pitch;
     struct pulp_product product;
 };
 

@@ -27,14 +27,12 @@ struct walk {
     int step;
 };
 
-static inline struct walk row_at(const struct pulp_depthwise *k, const X_T *x, int ih, const uint32_t *zero_points) {
-    if ((unsigned)ih >= (unsigned)k->height) return (struct walk){(const uint8_t *)zero_points, 0};
-    return (struct walk){(const uint8_t *)(x + ih * k->x_row), k->x_column};
+static inline struct walk row_at(const X_T *at, int is_inside, int x_column, const uint32_t *zero_points) {
+    return is_inside ? (struct walk){(const uint8_t *)at, x_column} : (struct walk){(const uint8_t *)zero_points, 0};
 }
 
-static inline uint32_t *fill_columns(uint32_t *to, int count, uint32_t word) {
+static inline void fill_columns(uint32_t *to, int count, uint32_t word) {
     for (count *= STRIDE_H; count > 0; count--, to += 4) to[0] = to[1] = to[2] = to[3] = word;
-    return to;
 }
 
 #ifdef XPULP_INSN
@@ -98,17 +96,33 @@ static inline uint32_t *turn_columns(struct walk a, struct walk b, struct walk c
     return to;
 }
 
-/* columns[WORDS * i + channel] for the columns under a pair of rows, for one pair after the other. */
-OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const struct box *box, const X_T *x, uint32_t *to) {
+/* columns[WORDS * i + channel] for the columns under a pair of rows, for one pair after the other; those outside x are
+ * the same for all channels, and filled for the first ones. */
+OUT_OF_LINE void load_columns(const struct pulp_depthwise *k, const struct box *given, const X_T *x, uint32_t *to,
+                              int is_first) {
     const uint32_t zero_points = (uint8_t)k->zero_point * 0x01010101u;
-    for (int row = 0; row < box->rows; row += 2) {
-        const int last = box->rows > 1 ? box->rows - 2 : 0, ih = box->ih + (row < last ? row : last) * STRIDE_H;
-        const struct walk a = row_at(k, x, ih, &zero_points), b = row_at(k, x, ih + 1, &zero_points);
-        const struct walk c = row_at(k, x, ih + 2, &zero_points), d = row_at(k, x, ih + 3, &zero_points);
-        const struct walk e = STRIDE_H == 2 ? row_at(k, x, ih + 4, &zero_points) : d;
-        to = fill_columns(to, box->before, zero_points);
-        to = turn_columns(a, b, c, d, e, box->inside, to);
-        to = fill_columns(to, box->after, zero_points);
+    const struct box box = *given;
+    const int height = k->height, x_row = k->x_row, x_column = k->x_column;
+    const int last = box.rows > 1 ? box.rows - 2 : 0, before = box.before * WORDS, after = box.after * WORDS;
+    for (int row = 0; row < box.rows; row += 2) {
+        const int ih = box.ih + (row < last ? row : last) * STRIDE_H, rest = height - ih;
+        const X_T *const at = x + ih * x_row;
+        if (is_first) fill_columns(to, box.before, zero_points);
+        to += before;
+        if (ih >= 0 && rest >= ROWS) {
+            const struct walk a = {(const uint8_t *)at, x_column}, b = {a.at + x_row, x_column};
+            const struct walk c = {b.at + x_row, x_column}, d = {c.at + x_row, x_column};
+            to = turn_columns(a, b, c, d, STRIDE_H == 2 ? (struct walk){d.at + x_row, x_column} : d, box.inside, to);
+        } else {
+            const struct walk a = row_at(at, ih >= 0 && rest > 0, x_column, &zero_points);
+            const struct walk b = row_at(at + x_row, ih >= -1 && rest > 1, x_column, &zero_points);
+            const struct walk c = row_at(at + 2 * x_row, ih >= -2 && rest > 2, x_column, &zero_points);
+            const struct walk d = row_at(at + 3 * x_row, ih >= -3 && rest > 3, x_column, &zero_points);
+            const struct walk e = row_at(at + 4 * x_row, ih >= -4 && rest > 4, x_column, &zero_points);
+            to = turn_columns(a, b, c, d, e, box.inside, to);
+        }
+        if (is_first) fill_columns(to, box.after, zero_points);
+        to += after;
     }
 }
 
@@ -163,22 +177,23 @@ AT(row, 16);
 AT(last, 20);
 #undef AT
 
-/* A hardware loop over the positions of a pair of rows, pair by pair. */
+/* A hardware loop over the positions of a pair of rows, in one over pairs. */
+enum { POSITION = 2 + LOADS + 2 * (2 + FIRSTS + STAGES) };
 static inline void positions(struct channel *c, struct stages stages, const struct pulp_epilogue *e,
                              const struct pulp_requantisation *r) {
     const uint32_t *column = c->column;
     Y_T *y = c->y, *second = y + c->row;
     __asm__ volatile(
-        ".option push\n.option norvc\n1:lw t0, 4(%[c])\n.insn i 0x7b, 4, x0, t0, %[length]\n" PRODUCTS XP_STAGES_OF_2("t3", "t0", "t4", "t1", "%[mul]", "%[upper]", "%[add]") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
-        "lw t0, 0(%[c])\nlw t1, 8(%[c])\nlw t2, 12(%[c])\nlw t3, 20(%[c])\nlw t4, 16(%[c])\n"
-        "addi t0, t0, -1\nadd %[column], %[column], t1\nadd %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\n"
-        "add %[second], %[y], t4\nsw t0, 0(%[c])\nbnez t0, 1b\n.option pop\n"
+        ".option push\n.option norvc\nlw t0, 0(%[c])\nlw t5, 4(%[c])\nlw t6, 8(%[c])\n"
+        ".insn i 0x7b, 4, x1, t0, %[all]\n.insn i 0x7b, 4, x0, t5, %[length]\n" PRODUCTS XP_STAGES_OF_2("t3", "t0", "t4", "t1", "%[mul]", "%[upper]", "%[add]") ".insn r 0x2b, 4, 0, %[step], %[second], t4\n.insn r 0x2b, 4, 0, %[step], %[y], t3\n"
+        "lw t2, 12(%[c])\nlw t3, 20(%[c])\nlw t4, 16(%[c])\nadd %[column], %[column], t6\n"
+        "add %[y], %[y], t2\n.insn r 0x33, 5, 2, %[y], %[y], t3\nadd %[second], %[y], t4\n.option pop\n"
         : [column] "+r"(column), [y] "+r"(y), [second] "+r"(second)
-        : [c] "r"(c), [length] "i"(2 * (2 + LOADS + 2 * (2 + FIRSTS + STAGES))), [bias] "r"(stages.bias),
+        : [c] "r"(c), [length] "i"(2 * POSITION), [all] "i"(2 * (POSITION + 8)), [bias] "r"(stages.bias),
           [w0] "r"(c->w[0]), [w1] "r"(c->w[1]), [w2] "r"(c->w[2]), SECOND_FILTER,
           [sdot] "i"(SDOT_UNSIGNED ? XP_SDOTUSP : XP_SDOTSP), [dot] "i"(SDOT_UNSIGNED ? 0x44 : 0x4c),
           XP_STAGE_OPERANDS(stages, e, r), [step] "r"(c->step)
-        : "t0", "t1", "t2", "t3", "t4", "memory");
+        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
 }
 #endif
 
@@ -219,7 +234,7 @@ OUT_OF_LINE void channels(const struct pulp_depthwise *k, const struct box *box,
     const int last = box->rows > 1 ? (box->rows - 2) * k->y_row : 0;
     for (int next = 0; next < k->channels; next += 4) {
         const int first = next + 4 <= k->channels ? next : k->channels - 4;
-        load_columns(k, box, box->x + first, k->columns);
+        load_columns(k, box, box->x + first, k->columns, next == 0);
         const struct operands operands = operands_at(&k->epilogue, &k->requantisation, first);
         const W_T *filter = w + 9 * first;
         c.y = y + first;

@@ -20,7 +20,7 @@ static inline int32_t dot4(uint32_t x, uint32_t w, int32_t acc) {
 #define BEGIN ".option push\n.option norvc\n"
 #define LOOP(count, instructions) ".insn i 0x7b, 4, x0, " count ", " #instructions "*2\n"
 #define LOAD(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
-#define WALK(to, from, step) ".insn r 0x0b, 7, 0x10, " to ", %[" from "], %[" step "]\n"
+#define WALK(to, from, step) ".insn r 0x0b, 7, 0x10, " to ", %[" from "], " step "\n"
 #define DOT(acc, x, w) ".insn r 0x57, 1, %[sdot], %[" acc "], " x ", " w "\n"
 #define END ".option pop\n"
 

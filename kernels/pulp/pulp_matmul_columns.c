@@ -15,7 +15,9 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
     const int row = k->b_row, rest = k->product.depth & 3;
 #ifdef ZEROS
     int32_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    const int32_t of_row = -k->zeros->w * sum_of_x(a, k->product.depth);
+    int32_t sums_of_row[4];
+    sum_4_of_x(a, 0, k->product.depth, sums_of_row);
+    const int32_t of_row = -k->zeros->w * sums_of_row[0];
 #define SUM_COLUMNS(a, b, c, d) \
     (s0 = dot4(ONES, a, s0), s1 = dot4(ONES, b, s1), s2 = dot4(ONES, c, s2), s3 = dot4(ONES, d, s3))
 #else
@@ -25,7 +27,6 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
 #define GET(to) ".insn r 0x0b, 7, 0x10, " to ", %[b], %[row]\n"
 #define SHUFFLE(to, other, mask) ".insn r 0x57, 1, 0x64, " to ", " other ", %[" mask "]\n"
 #define PACK(to, high, low) ".insn r 0x57, 0, 0x68, " to ", " high ", " low "\n"
-#define DOT(acc, w) ".insn r 0x57, 1, %[sdot], %[" acc "], t6, " w "\n"
     if (i) {
         __asm__ volatile(
             ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], 38\n"
@@ -33,7 +34,7 @@ static inline void one_by_4(const struct pulp_matmul_columns *k, const A_T *a, c
             "mv t4, t0\n" SHUFFLE("t4", "t1", "lower") SHUFFLE("t0", "t1", "upper")
             "mv t5, t2\n" SHUFFLE("t5", "t3", "lower") SHUFFLE("t2", "t3", "upper")
             PACK("t1", "t5", "t4") SHUFFLE("t4", "t5", "ends") PACK("t3", "t2", "t0") SHUFFLE("t0", "t2", "ends")
-            DOT("c0", "t1") DOT("c1", "t4") DOT("c2", "t3") DOT("c3", "t0") ".option pop\n"
+            DOT("c0", "t6", "t1") DOT("c1", "t6", "t4") DOT("c2", "t6", "t3") DOT("c3", "t6", "t0") ".option pop\n"
             : [a] "+r"(a), [b] "+r"(b), [c0] "+r"(c0), [c1] "+r"(c1), [c2] "+r"(c2), [c3] "+r"(c3)
             : [n] "r"(i), [row] "r"(row), [lower] "r"(LOWER), [upper] "r"(UPPER), [ends] "r"(ENDS), [sdot] "i"(SDOT)
             : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
@@ -97,6 +98,7 @@ OUT_OF_LINE void turn(const struct pulp_matmul_columns *k, const B_T *b, B_T *to
     for (; i > 0; i--, b += row, to++) {
         to[0] = b[0], to[pitch] = b[1], to[2 * pitch] = b[2], to[3 * pitch] = b[3];
     }
+    for (i = pitch - depth; i > 0; i--, to++) to[0] = to[pitch] = to[2 * pitch] = to[3 * pitch] = 0;
 }
 
 /* The same for fewer than four. */
@@ -118,6 +120,15 @@ OUT_OF_LINE void by_turned(const struct pulp_matmul_columns *k, const A_T *a, Y_
     struct pulp_product p = k->product;
 #endif
     p.filters = count;
+    /* Zeros follow the columns, so that all rows but the last one may be read in whole words: three bytes of the next
+     * row, at most. */
+    if (count >= 4 && r.count > 4 && p.depth > 3 && p.depth < p.w_row) {
+        const int depth = p.depth;
+        r.count--, p.depth = p.w_row;
+        product(&p, r, turned, first);
+        SKIP(SUMS(r), r.count);
+        r.x += r.count * r.x_step, r.y += r.count * r.y_step, r.count = 1, p.depth = depth;
+    }
     product(&p, r, turned, first);
 }
 

@@ -7,9 +7,10 @@ static inline struct places places_of(const X_T *x, int x_step, const W_T *w, in
 }
 
 /* Two rows of x at any distance by four of w. */
-static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, Y_T *y, int y_step,
+static inline void block_2x4(const struct pulp_product *p, const struct rows *r, const X_T *x0, const W_T *w0, Y_T *y,
                              const int32_t *sums, struct operands s) {
-    struct places at = places_of(x0, x_step, w0, p->w_row, 2 * p->w_row, 3 * p->w_row);
+    const int y_step = r->y_step;
+    struct places at = places_of(x0, r->x_step, w0, p->w_row, 2 * p->w_row, 3 * p->w_row);
     int32_t acc[8] = {0};
     (void)sums;
     dots(&at, p->depth / PER_WORD, 2, acc);
@@ -20,20 +21,21 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
 }
 
 /* One row of x. */
-static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W_T *w0, Y_T *y, const int32_t *sums,
-                             struct operands s) {
+static inline void block_1x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w0, Y_T *y,
+                             const int32_t *sums, struct operands s) {
     struct places at = places_of(x, 0, w0, p->w_row, 2 * p->w_row, 3 * p->w_row);
     int32_t acc[4] = {0};
-    (void)sums;
+    (void)sums, (void)r;
     dots(&at, p->depth / PER_WORD, 1, acc);
     y[0] = (Y_T)finish(WHOLE(acc[0]), 0, s, p), y[1] = (Y_T)finish(WHOLE(acc[1]), 1, s, p);
     y[2] = (Y_T)finish(WHOLE(acc[2]), 2, s, p), y[3] = (Y_T)finish(WHOLE(acc[3]), 3, s, p);
 }
 
 /* Two rows of x by two filters, the same twice where there is but one. */
-static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, int w_step, Y_T *y,
-                             int y_step, const int32_t *sums, int channel) {
-    struct places at = places_of(x0, x_step, w0, w_step, 0, 0);
+static inline void block_2x2(const struct pulp_product *p, const struct rows *r, const X_T *x0, int is_two,
+                             const W_T *w0, int w_step, Y_T *y, const int32_t *sums, int channel) {
+    const int y_step = is_two ? r->y_step : 0;
+    struct places at = places_of(x0, is_two ? r->x_step : 0, w0, w_step, 0, 0);
     const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
     int32_t acc[8] = {0};
     (void)sums;

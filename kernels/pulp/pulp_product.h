@@ -1,12 +1,12 @@
 /* Products of rows of x with rows of w, both dense along the depth: what matrix products and convolutions have in
  * common.
  *
- * Four rows of x and four of w at a time where both lie equally far apart, in a hardware loop of 24 instructions for 64
- * multiply-accumulates; else two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned
- * and w signed. DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one;
- * ZEROS where x and w have zero points: then every row of x has a summand, and every filter one in place of its bias
- * (see pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_words.h), and w_row counts
- * their bytes.
+ * Four rows of x and four of w at a time, in a hardware loop of 24 instructions for 64 multiply-accumulates; what is
+ * left by two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned and w signed.
+ * DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one; ZEROS where x
+ * and w have zero points: then every row of x has a summand, and every filter one in place of its bias (see
+ * pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_words.h), and w_row counts their
+ * bytes.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
 #define DEEPLOY_PULP_PRODUCT_H
@@ -33,15 +33,29 @@ struct pulp_product {
 
 #include "pulp_dots.h"
 
-/* Some rows of x: where they begin, how far apart they lie, and with ZEROS what is added to the products of each. */
+/* Some rows of x: where they begin, how far apart they lie, with RUNS of how many runs of as many words each row
+ * consists, and how far it is from the end of one to the next, and with ZEROS what is added to the products of each. */
 struct rows {
     const X_T *x;
     Y_T *y;
     int x_step, y_step, count;
+#ifdef RUNS
+    int runs, words, skip;
+#endif
 #ifdef ZEROS
     const int32_t *sums;
 #endif
 };
+
+#ifdef RUNS
+#define RUNS_OF(r) (r).runs
+#define SKIP_OF(r) (r).skip
+#define WORDS_OF_RUN(p, r) (r).words
+#else
+#define RUNS_OF(r) 1
+#define SKIP_OF(r) 0
+#define WORDS_OF_RUN(p, r) ((p)->depth >> 2)
+#endif
 
 #ifdef ZEROS
 #define SUMS(r) (r).sums
@@ -102,90 +116,26 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
     y[i] = (Y_T)first, y[step + i] = (Y_T)second, y[2 * step + i] = (Y_T)third, y[3 * step + i] = (Y_T)fourth;
 }
 
-/* The epilogues of four accumulators of each of four channels, which come as `acc`, in a loop: a core holds 512 bytes
- * of instructions. The shortest epilogue is faster four times over. */
-#if defined(XP_STAGES_OF_2) && (defined(ZEROS) || !defined(REQUANT_NARROW))
-#define HAS_LOOP (sizeof(Y_T) == 1)
-#define OF_4(action) action("t0") action("t1") action("t2") action("t3")
-#define NEXT(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
-#define GET(acc) NEXT(acc, "acc")
-#define PUT(acc, next) ".insn r 0x2b, 4, 0, %[" next "], %[y], " acc "\n"
-#ifdef REQUANT_ONE
-#define FACTORS
-#define MUL "%[mul]"
-#define ADD "%[add]"
-enum { FACTOR_LOADS = 0 };
-#else
-#ifdef REQUANT_SPLIT
-#define FACTORS NEXT("t4", "mul") NEXT("%[upper]", "mul") NEXT("t5", "add")
-enum { FACTOR_LOADS = 3 };
-#else
-#define FACTORS NEXT("t4", "mul") NEXT("t5", "add")
-enum { FACTOR_LOADS = 2 };
-#endif
-#define MUL "t4"
-#define ADD "t5"
-#endif
-#if defined(EPILOGUE_BIAS) && !defined(ZEROS)
-#define PLUS(acc) "add " acc ", " acc ", t6\n"
-#define BIASED NEXT("t6", "bias") OF_4(PLUS)
-enum { BIASES = 5 };
-#else
-#define BIASED
-enum { BIASES = 0 };
-#endif
-#define FINISH(a, b) XP_STAGES_OF_2(a, "%[first]", b, "%[second]", MUL, "%[upper]", ADD)
-static inline void finish_16_bytes(const int32_t *acc, Y_T *y, int step, struct operands s,
-                                   const struct pulp_product *p) {
-    const struct pulp_epilogue *const e = &p->epilogue;
-    const struct pulp_requantisation *const r = &p->requantisation;
-    const int32_t *bias = s.bias;
-    int32_t first, second, upper;
-#ifdef REQUANT_ONE
-    int32_t mul = (int32_t)s.mul;
-    upper = (int32_t)((int64_t)s.mul >> 32);
-#else
-    factors mul = s.mul;
-    upper = 0;
-#endif
-    summands add = s.add;
-    __asm__ volatile(
-        ".option push\n.option norvc\nli t0, 4\n.insn i 0x7b, 4, x0, t0, %[length]\n" FACTORS OF_4(GET)
-            BIASED FINISH("t0", "t1") FINISH("t2", "t3") PUT("t0", "step") PUT("t1", "step") PUT("t2", "step")
-                PUT("t3", "back") ".option pop\n"
-        : [acc] "+r"(acc), [y] "+r"(y), [bias] "+r"(bias), [mul] "+r"(mul), [add] "+r"(add), [upper] "+r"(upper),
-          [first] "=&r"(first), [second] "=&r"(second)
-        : [length] "i"(2 * (8 + FACTOR_LOADS + BIASES + 4 * STAGES)), [step] "r"(step), [back] "r"(1 - 3 * step),
-          XP_FORM(r), XP_ENDS(e, r)
-        : "t0", "t1", "t2", "t3", "t4", "t5", "t6", "memory");
-}
-#undef OF_4
-#undef NEXT
-#undef GET
-#undef PUT
-#undef FACTORS
-#undef MUL
-#undef ADD
-#undef PLUS
-#undef BIASED
-#undef FINISH
-#else
-#define HAS_LOOP 0
-#define finish_16_bytes(acc, y, step, s, p) (void)0
-#endif
-
-static inline void finish_16(const int32_t *acc, Y_T *y, int step, struct operands s, const struct pulp_product *p) {
-    if (HAS_LOOP) {
-        finish_16_bytes(acc, y, step, s, p);
-        return;
-    }
-    finish_4(acc[0], acc[1], acc[2], acc[3], y, step, 0, s, p);
-    finish_4(acc[4], acc[5], acc[6], acc[7], y, step, 1, s, p);
-    finish_4(acc[8], acc[9], acc[10], acc[11], y, step, 2, s, p);
-    finish_4(acc[12], acc[13], acc[14], acc[15], y, step, 3, s, p);
-}
-
 #define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
+
+/* Words of four rows of x and of w, which the given registers lead to: as many as the first place holds; with RUNS,
+ * runs of them, whose number and distance lie in further places. */
+#define FOUR_WORDS(x_back, w_back)                                                                       \
+    WALK("t0", "x", "%[x_step]")                                                                         \
+    WALK("t1", "x", "%[x_step]")                                                                         \
+    WALK("t2", "x", "%[x_step]")                                                                         \
+    WALK("t3", "x", x_back)                                                                              \
+    WALK("t4", "w", "%[w_step]")                                                                         \
+    WALK("t5", "w", "%[w_step]")                                                                         \
+    DOTS("0", "t4") WALK("t4", "w", "%[w_step]") DOTS("1", "t5") WALK("t5", "w", w_back) DOTS("2", "t4") \
+        DOTS("3", "t5")
+#ifdef RUNS
+#define ROWS_OF_WORDS(words, runs, skip, x_back, w_back)                                \
+    "lw t1, " runs "\n.insn i 0x7b, 4, x1, t1, 2*28\nlw t0, " words "\n" LOOP("t0", 24) \
+        FOUR_WORDS(x_back, w_back) "lw t0, " skip "\nadd %[x], %[x], t0\n"
+#else
+#define ROWS_OF_WORDS(words, runs, skip, x_back, w_back) "lw t0, " words "\n" LOOP("t0", 24) FOUR_WORDS(x_back, w_back)
+#endif
 
 /* What sixteen accumulators begin with: nothing, or the sums of their rows and filters, whose places are in the
  * registers of two of them. */
@@ -208,22 +158,21 @@ static inline void finish_16(const int32_t *acc, Y_T *y, int step, struct operan
 #ifdef W_BITS
 #include "pulp_packed.h"
 #else
-/* Four rows of x and of w, all p->w_row apart; `s` are the operands of the first of four channels. */
-static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W_T *w, Y_T *y, int y_step,
+/* Four rows of x and of w; `s` are the operands of the first of four channels. */
+static inline void block_4x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w, Y_T *y,
                              const int32_t *sums, struct operands s) {
-    const int words = p->depth >> 2;
+    const int words = WORDS_OF_RUN(p, *r), runs = RUNS_OF(*r), skip = SKIP_OF(*r), x_step = r->x_step;
 #ifdef XPULP_INSN
     int32_t a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3;
     START_PLACES(c3, d3, s, sums);
-    __asm__ volatile(BEGIN STARTS "lw t0, %[n]\n" LOOP("t0", 24) WALK("t0", "x", "step") WALK("t1", "x", "step")
-                         WALK("t2", "x", "step") WALK("t3", "x", "back") WALK("t4", "w", "step") WALK("t5", "w", "step")
-                             DOTS("0", "t4") WALK("t4", "w", "step") DOTS("1", "t5") WALK("t5", "w", "back")
-                                 DOTS("2", "t4") DOTS("3", "t5") END
-                     : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
-                       [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "+r"(c3),
-                       [d0] "=&r"(d0), [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "+r"(d3), [x] "+r"(x), [w] "+r"(w)
-                     : [n] "m"(words), [step] "r"(p->w_row), [back] "r"(4 - 3 * p->w_row), [sdot] "i"(SDOT)
-                     : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+    __asm__ volatile(
+        BEGIN STARTS ROWS_OF_WORDS("%[words]", "%[runs]", "%[skip]", "%[x_back]", "%[w_back]") END
+        : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
+          [b2] "=&r"(b2), [b3] "=&r"(b3), [c0] "=&r"(c0), [c1] "=&r"(c1), [c2] "=&r"(c2), [c3] "+r"(c3), [d0] "=&r"(d0),
+          [d1] "=&r"(d1), [d2] "=&r"(d2), [d3] "+r"(d3), [x] "+r"(x), [w] "+r"(w)
+        : [words] "m"(words), [runs] "m"(runs), [skip] "m"(skip), [x_step] "r"(x_step), [x_back] "r"(4 - 3 * x_step),
+          [w_step] "r"(p->w_row), [w_back] "r"(4 - 3 * p->w_row), [sdot] "i"(SDOT)
+        : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
 #else
     const int32_t of_a = ROW_SUM(sums, 0), of_b = ROW_SUM(sums, 1), of_c = ROW_SUM(sums, 2), of_d = ROW_SUM(sums, 3);
     const int32_t of_0 = FILTER_SUM(s, 0), of_1 = FILTER_SUM(s, 1), of_2 = FILTER_SUM(s, 2), of_3 = FILTER_SUM(s, 3);
@@ -231,9 +180,10 @@ static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W
     int32_t b0 = of_b + of_0, b1 = of_b + of_1, b2 = of_b + of_2, b3 = of_b + of_3;
     int32_t c0 = of_c + of_0, c1 = of_c + of_1, c2 = of_c + of_2, c3 = of_c + of_3;
     int32_t d0 = of_d + of_0, d1 = of_d + of_1, d2 = of_d + of_2, d3 = of_d + of_3;
-    for (int i = 0; i < words; i++, x += 4, w += 4) {
-        const uint32_t p0 = xp_load(x), p1 = xp_load(x + p->w_row), p2 = xp_load(x + 2 * p->w_row),
-                       p3 = xp_load(x + 3 * p->w_row);
+    for (int i = 0; i < runs * words; i++, x += 4, w += 4) {
+        if (i && i % words == 0) x += skip;
+        const uint32_t p0 = xp_load(x), p1 = xp_load(x + x_step), p2 = xp_load(x + 2 * x_step),
+                       p3 = xp_load(x + 3 * x_step);
         const uint32_t v0 = xp_load(w), v1 = xp_load(w + p->w_row), v2 = xp_load(w + 2 * p->w_row),
                        v3 = xp_load(w + 3 * p->w_row);
         a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), a2 = dot4(p0, v2, a2), a3 = dot4(p0, v3, a3);
@@ -242,16 +192,16 @@ static inline void block_4x4(const struct pulp_product *p, const X_T *x, const W
         d0 = dot4(p3, v0, d0), d1 = dot4(p3, v1, d1), d2 = dot4(p3, v2, d2), d3 = dot4(p3, v3, d3);
     }
 #endif
-    const int32_t acc[16] = {a0, b0, c0, d0, a1, b1, c1, d1, a2, b2, c2, d2, a3, b3, c3, d3};
-    finish_16(acc, y, y_step, s, p);
+    finish_4(a0, b0, c0, d0, y, r->y_step, 0, s, p), finish_4(a1, b1, c1, d1, y, r->y_step, 1, s, p);
+    finish_4(a2, b2, c2, d2, y, r->y_step, 2, s, p), finish_4(a3, b3, c3, d3, y, r->y_step, 3, s, p);
 }
 
-/* Two rows of x at any distance. */
-static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, Y_T *y, int y_step,
+/* Two rows of x. */
+static inline void block_2x4(const struct pulp_product *p, const struct rows *r, const X_T *x0, const W_T *w0, Y_T *y,
                              const int32_t *sums, struct operands s) {
-    const X_T *x1 = x0 + x_step;
+    const X_T *x1 = x0 + r->x_step;
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
-    const int words = p->depth >> 2;
+    const int words = WORDS_OF_RUN(p, *r), y_step = r->y_step;
     int32_t a0 = ROW_SUM(sums, 0), a1 = a0, a2 = a0, a3 = a0, b0 = ROW_SUM(sums, 1), b1 = b0, b2 = b0, b3 = b0;
     if (HAS_REST(p)) {
         REST(x0, p);
@@ -260,7 +210,7 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
         ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1), ADD_REST(b2, x1, p, w2), ADD_REST(b3, x1, p, w3);
     }
 #ifdef XPULP_INSN
-    if (WHOLE_WORDS(words)) {
+    for (int run = RUNS_OF(*r); run > 0 && WHOLE_WORDS(words); run--, x0 += SKIP_OF(*r), x1 += SKIP_OF(*r)) {
         __asm__ volatile(
             BEGIN LOOP("%[n]", 14) LOAD("t0", "x0") LOAD("t1", "x1") LOAD("t2", "w0") LOAD("t3", "w1") LOAD("t4", "w2")
                 LOAD("t5", "w3") DOT("a0", "t0", "t2") DOT("b0", "t1", "t2") DOT("a1", "t0", "t3") DOT("b1", "t1", "t3")
@@ -271,7 +221,8 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
             : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
     }
 #else
-    for (int i = 0; i < words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
+    for (int i = 0; i < RUNS_OF(*r) * words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
+        if (i && i % words == 0) x0 += SKIP_OF(*r), x1 += SKIP_OF(*r);
         const uint32_t p0 = xp_load(x0), p1 = xp_load(x1);
         const uint32_t v0 = xp_load(w0), v1 = xp_load(w1), v2 = xp_load(w2), v3 = xp_load(w3);
         a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), a2 = dot4(p0, v2, a2), a3 = dot4(p0, v3, a3);
@@ -283,17 +234,18 @@ static inline void block_2x4(const struct pulp_product *p, const X_T *x0, int x_
 }
 
 /* One row of x. */
-static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W_T *w0, Y_T *y, const int32_t *sums,
-                             struct operands s) {
+static inline void block_1x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w0, Y_T *y,
+                             const int32_t *sums, struct operands s) {
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
-    const int words = p->depth >> 2;
+    const int words = WORDS_OF_RUN(p, *r);
+    (void)r;
     int32_t a0 = ROW_SUM(sums, 0), a1 = a0, a2 = a0, a3 = a0;
     if (HAS_REST(p)) {
         REST(x, p);
         ADD_REST(a0, x, p, w0), ADD_REST(a1, x, p, w1), ADD_REST(a2, x, p, w2), ADD_REST(a3, x, p, w3);
     }
 #ifdef XPULP_INSN
-    if (WHOLE_WORDS(words)) {
+    for (int run = RUNS_OF(*r); run > 0 && WHOLE_WORDS(words); run--, x += SKIP_OF(*r)) {
         __asm__ volatile(BEGIN LOOP("%[n]", 9) LOAD("t0", "x") LOAD("t1", "w0") LOAD("t2", "w1") LOAD("t3", "w2")
                              LOAD("t4", "w3") DOT("a0", "t0", "t1") DOT("a1", "t0", "t2") DOT("a2", "t0", "t3")
                                  DOT("a3", "t0", "t4") END
@@ -303,7 +255,8 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
                          : "t0", "t1", "t2", "t3", "t4", "memory");
     }
 #else
-    for (int i = 0; i < words; i++, x += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
+    for (int i = 0; i < RUNS_OF(*r) * words; i++, x += 4, w0 += 4, w1 += 4, w2 += 4, w3 += 4) {
+        if (i && i % words == 0) x += SKIP_OF(*r);
         const uint32_t p0 = xp_load(x);
         a0 = dot4(p0, xp_load(w0), a0), a1 = dot4(p0, xp_load(w1), a1), a2 = dot4(p0, xp_load(w2), a2),
         a3 = dot4(p0, xp_load(w3), a3);
@@ -314,20 +267,21 @@ static inline void block_1x4(const struct pulp_product *p, const X_T *x, const W
 }
 
 /* Two rows of x by two filters, the same twice where there is but one: 8 instructions for 16 multiply-accumulates. */
-static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_step, const W_T *w0, int w_step, Y_T *y,
-                             int y_step, const int32_t *sums, int channel) {
+static inline void block_2x2(const struct pulp_product *p, const struct rows *r, const X_T *x0, int is_two,
+                             const W_T *w0, int w_step, Y_T *y, const int32_t *sums, int channel) {
+    const int x_step = is_two ? r->x_step : 0, y_step = is_two ? r->y_step : 0;
     const X_T *x1 = x0 + x_step;
     const W_T *w1 = w0 + w_step;
-    const int words = p->depth >> 2, next = w_step != 0;
+    const int words = WORDS_OF_RUN(p, *r), next = w_step != 0;
     const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
-    int32_t a0 = ROW_SUM(sums, 0), a1 = a0, b0 = ROW_SUM(sums, x_step != 0), b1 = b0;
+    int32_t a0 = ROW_SUM(sums, 0), a1 = a0, b0 = ROW_SUM(sums, is_two), b1 = b0;
     if (HAS_REST(p)) {
         REST(x0, p);
         REST(x1, p);
         ADD_REST(a0, x0, p, w0), ADD_REST(a1, x0, p, w1), ADD_REST(b0, x1, p, w0), ADD_REST(b1, x1, p, w1);
     }
 #ifdef XPULP_INSN
-    if (WHOLE_WORDS(words)) {
+    for (int run = RUNS_OF(*r); run > 0 && WHOLE_WORDS(words); run--, x0 += SKIP_OF(*r), x1 += SKIP_OF(*r)) {
         __asm__ volatile(BEGIN LOOP("%[n]", 8) LOAD("t0", "x0") LOAD("t1", "x1") LOAD("t2", "w0") LOAD("t3", "w1")
                              DOT("a0", "t0", "t2") DOT("b0", "t1", "t2") DOT("a1", "t0", "t3") DOT("b1", "t1", "t3") END
                          : [a0] "+r"(a0), [a1] "+r"(a1), [b0] "+r"(b0), [b1] "+r"(b1), [x0] "+r"(x0), [x1] "+r"(x1),
@@ -336,7 +290,8 @@ static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_
                          : "t0", "t1", "t2", "t3", "memory");
     }
 #else
-    for (int i = 0; i < words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4) {
+    for (int i = 0; i < RUNS_OF(*r) * words; i++, x0 += 4, x1 += 4, w0 += 4, w1 += 4) {
+        if (i && i % words == 0) x0 += SKIP_OF(*r), x1 += SKIP_OF(*r);
         const uint32_t p0 = xp_load(x0), p1 = xp_load(x1), v0 = xp_load(w0), v1 = xp_load(w1);
         a0 = dot4(p0, v0, a0), a1 = dot4(p0, v1, a1), b0 = dot4(p1, v0, b0), b1 = dot4(p1, v1, b1);
     }
@@ -347,29 +302,27 @@ static inline void block_2x2(const struct pulp_product *p, const X_T *x0, int x_
 #endif
 
 /* All rows, fewer than four filters. */
-OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
+OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_rows, const W_T *filters, int channel) {
     const struct pulp_product p = *given;
+    const struct rows r = *given_rows;
     for (int j = 0; j < p.filters; j += 2) {
         const int w_step = j + 1 < p.filters ? p.w_row : 0;
         const X_T *x = r.x;
         Y_T *y = r.y + j;
         const int32_t *sums = SUMS(r);
         for (int i = 0; i < r.count; i += 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2)) {
-            const int is_two = i + 1 < r.count;
-            block_2x2(&p, x, is_two ? r.x_step : 0, filters + j * p.w_row, w_step, y, is_two ? r.y_step : 0, sums,
-                      channel + j);
+            block_2x2(&p, &r, x, i + 1 < r.count, filters + j * p.w_row, w_step, y, sums, channel + j);
         }
     }
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES_OF_2) && !defined(ZEROS) && !defined(W_BITS) && \
-    (defined(CLIP_WHOLE) || defined(REQUANT_NARROW) || !defined(REQUANT_CLIPPED))
+#if defined(XP_STAGES_OF_2) && !defined(W_BITS)
 #include "pulp_block.h"
-#define HAS_GROUPS (sizeof(Y_T) == 1)
+#define HAS_BLOCKS (sizeof(Y_T) == 1)
 #else
-#define HAS_GROUPS 0
-#define rows_by_groups rows_by_4 /* never called */
+#define HAS_BLOCKS 0
+#define rows_in_blocks rows_by_4 /* never called */
 #endif
 #undef START_PLACES
 #undef START_OF
@@ -378,15 +331,18 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
 #undef REST
 #undef ADD_REST
 #undef DOTS
+#undef FOUR_WORDS
+#undef ROWS_OF_WORDS
 
 /* All filters, four at a time: the body sees `w`, `s` and the first channel's `out`. A last group of fewer than four is
  * completed by filters before it. The product is copied: what lies in memory would be read again after every store to
  * y. */
-#define EACH_GROUP(given, rows, filters_, channel, ...)                       \
+#define EACH_GROUP(given, given_rows, filters_, channel, ...)                 \
     const struct pulp_product p = *(given);                                   \
+    const struct rows r = *(given_rows);                                      \
     struct operands s = operands_at(&p.epilogue, &p.requantisation, channel); \
     const W_T *w = (filters_);                                                \
-    Y_T *out = (rows).y;                                                      \
+    Y_T *out = r.y;                                                           \
     for (int left = p.filters;;) {                                            \
         __VA_ARGS__                                                           \
         left -= 4;                                                            \
@@ -397,57 +353,56 @@ OUT_OF_LINE void few(const struct pulp_product *given, struct rows r, const W_T 
     }
 
 #ifndef W_BITS
-OUT_OF_LINE void rows_by_4(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
-    EACH_GROUP(given, r, filters, channel,
+OUT_OF_LINE void rows_by_4(const struct pulp_product *given, const struct rows *all, const W_T *filters, int channel){
+    EACH_GROUP(given, all, filters, channel,
                {
                    const X_T *x = r.x;
                    Y_T *y = out;
                    const int32_t *sums = SUMS(r);
-                   for (int i = r.count; i > 0; i -= 4, x += 4 * p.w_row, y += 4 * r.y_step, SKIP(sums, 4))
-                       block_4x4(&p, x, w, y, r.y_step, sums, s);
+                   for (int i = r.count; i > 0; i -= 4, x += 4 * r.x_step, y += 4 * r.y_step, SKIP(sums, 4))
+                       block_4x4(&p, &r, x, w, y, sums, s);
                })}
 #endif
 
-OUT_OF_LINE void rows_by_2(const struct pulp_product *given, struct rows r, const W_T *filters, int channel){
-    EACH_GROUP(given, r, filters, channel,
+OUT_OF_LINE void rows_by_2(const struct pulp_product *given, const struct rows *all, const W_T *filters, int channel){
+    EACH_GROUP(given, all, filters, channel,
                {
                    const X_T *x = r.x;
                    Y_T *y = out;
                    const int32_t *sums = SUMS(r);
                    for (int i = r.count; i > 0; i -= 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2))
-                       block_2x4(&p, x, r.x_step, w, y, r.y_step, sums, s);
+                       block_2x4(&p, &r, x, w, y, sums, s);
                })}
 
-OUT_OF_LINE void one_row(const struct pulp_product *given, struct rows r, const W_T *filters, int channel) {
-    EACH_GROUP(given, r, filters, channel, { block_1x4(&p, r.x, w, out, SUMS(r), s); })
+OUT_OF_LINE void one_row(const struct pulp_product *given, const struct rows *all, const W_T *filters, int channel) {
+    EACH_GROUP(given, all, filters, channel, { block_1x4(&p, &r, r.x, w, out, SUMS(r), s); })
 }
 #undef EACH_GROUP
 
 /* Rows of y, whose first channel is `channel`. */
 static inline void product(const struct pulp_product *p, struct rows r, const W_T *w, int channel) {
     if (p->filters < 4) {
-        few(p, r, w, channel);
+        few(p, &r, w, channel);
         return;
     }
     int rest = r.count;
 #ifndef W_BITS
-    if (HAS_NO_REST(p) && r.x_step == p->w_row && rest >= 4) {
+    if (HAS_NO_REST(p) && rest >= 4) {
         r.count = rest & ~3;
-        if (r.count == 4 &&
-            HAS_GROUPS) /* gathered windows; where there are more rows, a group's operands serve all of them */
-            rows_by_groups(p, r, w, channel);
+        if (HAS_BLOCKS)
+            rows_in_blocks(p, &r, w, channel);
         else
-            rows_by_4(p, r, w, channel);
+            rows_by_4(p, &r, w, channel);
         SKIP(SUMS(r), r.count);
         r.x += r.count * r.x_step, r.y += r.count * r.y_step, rest &= 3;
     }
 #endif
     r.count = rest & ~1;
-    if (r.count) rows_by_2(p, r, w, channel);
+    if (r.count) rows_by_2(p, &r, w, channel);
     if (rest & 1) {
         SKIP(SUMS(r), r.count);
         r.x += r.count * r.x_step, r.y += r.count * r.y_step, r.count = 1;
-        one_row(p, r, w, channel);
+        one_row(p, &r, w, channel);
     }
 }
 #endif

@@ -15,7 +15,8 @@
  * powers of two, X and S of 24 bits, that is |X * 2^t - M * S| <= 8 with a t from 23 on. M is odd, and next to a
  * multiple of 2^15 where |h| < 2^9. So S is next to a multiple of 2^15, too, by 1 to 8; 0 it cannot be, since M * S = X
  * * 2^t has no solution. For such scales, and for those with rests that are no normal numbers, it is divided. */
-/* What all elements share: x is limited to one step beyond the results, which are limited after rounding. */
+/* What all elements share: x is limited to what the first and the last result stand for. As a float that is off by
+ * 2^-24 of itself at most, so that its quotient is rounded to that result, too. */
 struct steps {
     float scale, inverse, least, most;
     int32_t zero_point, low, high;
@@ -47,7 +48,7 @@ static inline float corrected(float product, float x, const struct steps *s) {
 }
 
 static inline Y_T result(float quotient, const struct steps *s) {
-    return (Y_T)xp_max(s->low, xp_min(s->high, nearest(quotient) + s->zero_point));
+    return (Y_T)(nearest(quotient) + s->zero_point);
 }
 
 OUT_OF_LINE void divide(const struct steps *s, const X_T *x, int x_step, Y_T *y, int y_step, int count) {
@@ -128,9 +129,8 @@ void KERNEL(const struct pulp_quantize *k) {
 OUT_OF_LINE void in_rows(const struct pulp_quantize *k) {
     const int32_t zero = *k->zero_point;
     const float scale = *k->scale;
-    const struct steps s = {
-        scale,  1.0f / scale, (float)(k->low - zero - 1) * scale, (float)(k->high - zero + 1) * scale, zero,
-        k->low, k->high};
+    const struct steps s = {scale,  1.0f / scale, (float)(k->low - zero) * scale, (float)(k->high - zero) * scale, zero,
+                            k->low, k->high};
     const float least = (float)(zero - k->low), most = (float)(k->high - zero);
     const int is_exact = has_inverse(scale, 1 + (least > most ? least : most));
     const int x_step = k->x_step[LAST], y_step = k->y_step[LAST];

@@ -24,6 +24,8 @@ MOST_PACKED = 2**16  # products of a byte and few bits, 2^7 at most when shifted
 COLUMNS = 128  # of four channels under four rows of an image, which a core keeps at most
 TURNED = 1024  # bytes of the columns that a core turns together, where these are more than four
 GATHERED = 48 * 1024  # bytes of the windows that eight cores gather, at most
+STRIP = 2048  # bytes of an image, with what is around it, that a core copies together where it may copy more than a few positions see
+WINDOWS = 1536  # bytes of windows that a core gathers together where it may gather more than a few
 
 
 def _has_zero_points(node: Node) -> bool:
@@ -60,30 +62,61 @@ def _pitch(node: Node) -> int:
 
 
 def _is_filled(node: Node) -> bool:
-    """Whether every core copies the filters, filled up to whole words."""
+    """Whether every core copies the filters of gathered windows, filled up to whole words."""
     return _pitch(node) != _depth(node) and _pitch(node) * node.outputs[0].shape[-1] <= FILLED
 
 
-def _windows(room: int) -> Scratch:
-    """What every core gathers the windows of at most ``room`` positions in."""
-    return Scratch(lambda node, tile: np.minimum(room, tile["ow"]) * _pitch(node) + SKEW, CORES)
+def _runs(node: Node) -> bool:
+    """Whether rows of taps are dense runs of whole words, which products read in an image."""
+    window = conv.window(node)
+    return window.channels % 4 == 0 and window.dilations[1] == 1
 
 
-def _windows_and_weights(node: Node, tile: Mapping[str, Count]) -> Count:
-    """The same of four positions, and room for filters that are filled up to whole words."""
-    return _pitch(node) * (ROWS + tile["k"]) + SKEW if _is_filled(node) else _windows(ROWS).bytes(node, tile)
+def _whole_words(count: Count) -> Count:
+    return (count + 3) // 4 * 4 + SKEW
+
+
+def _strip(room: int) -> Scratch:
+    """Where every core copies a part of an image: what ``room`` positions side by side see, or more where it is short."""
+
+    def size(node: Node, tile: Mapping[str, Count]) -> Count:
+        w = conv.window(node)
+        tall, broad = ((taps - 1) * step + 1 for taps, step in zip((w.height, w.width), w.dilations, strict=True))
+
+        def seen(oh: Count, ow: Count) -> Count:
+            return ((oh - 1) * w.strides[0] + tall) * ((ow - 1) * w.strides[1] + broad) * w.channels
+
+        few = seen(1, np.minimum(room, tile["ow"]))
+        return _whole_words(np.minimum(seen(tile["oh"], tile["ow"]), np.maximum(few, STRIP if room == ROWS else 0)))
+
+    return Scratch(size, CORES)
+
+
+def _slots(node: Node, room: int) -> int:
+    """Windows that a core gathers together."""
+    return max(room, WINDOWS // _pitch(node) // ROWS * ROWS) if room == ROWS else room
+
+
+def _windows(room: int, is_used: Callable[[Node], bool] = lambda node: not _runs(node)) -> Scratch:
+    """What every core gathers windows in."""
+
+    def size(node: Node, tile: Mapping[str, Count]) -> Count:
+        return np.minimum(_slots(node, room), tile["oh"] * tile["ow"]) * _pitch(node) + SKEW if is_used(node) else 0
+
+    return Scratch(size, CORES)
+
+
+FILLED_UP = Scratch(lambda node, tile: _pitch(node) * tile["k"] + SKEW if _is_filled(node) else 0, CORES)
 
 
 def _gathering(room: int, fills: bool = False, per_byte: int = 1) -> Callable[[Node], dict[str, Any]]:
-    """What the template is told of windows: how many are computed together, how long they are, whether filters are filled up, and how
-    many elements of these a byte has.
+    """What the template is told of windows: how many are gathered together, how long they are, and how many elements of the filters a
+    byte has.
     """
 
     def settings(node: Node) -> dict[str, Any]:
-        is_filled = fills and _is_filled(node)
-        row = _pitch(node) if is_filled else _depth(node)
-        windows = {"room": room, "pitch": _pitch(node), "is_filled": int(is_filled), "row": row, "w_row": row // per_byte}
-        return {**forms.settings(node), **windows}
+        row = _pitch(node) if fills and _is_filled(node) else _depth(node)
+        return {**forms.settings(node), "slots": _slots(node, room), "pitch": _pitch(node), "row": row, "w_row": row // per_byte}
 
     return settings
 
@@ -93,13 +126,18 @@ def _rest(depth: int, node: Node) -> dict[str, str]:
     return {**({"DEPTH_REST": "rest"} if depth % 4 else {}), **forms.macros(node)}
 
 
-def _window_macros(node: Node) -> dict[str, str]:
+def _pixel_macros(node: Node) -> dict[str, str]:
     return _rest(_depth(node), node)
+
+
+def _window_macros(node: Node) -> dict[str, str]:
+    """How windows are read, whose rows may end within a word."""
+    return {"RUNS": "runs", **forms.macros(node)} if _runs(node) else {"GATHERED": "gathered", **_pixel_macros(node)}
 
 
 def _filling_macros(node: Node) -> dict[str, str]:
     """The same where a copy of the filters is filled up."""
-    return forms.macros(node) if _pitch(node) * node.outputs[0].shape[-1] <= FILLED else _window_macros(node)
+    return {"GATHERED": "gathered", "FILLED": "filled", **forms.macros(node)} if _is_filled(node) else _window_macros(node)
 
 
 def _row_macros(node: Node) -> dict[str, str]:
@@ -122,7 +160,7 @@ _GROUPED = GENERIC.kernel("conv2d_dot_grouped").variant(
     types={"x": BYTES, "w": types("s8"), "y": INTEGERS},
     layouts=forms.PER_CHANNEL,
     macros=_window_macros,
-    scratch={"windows": _windows(ROWS)},
+    scratch={"strip": _strip(ROWS), "windows": _windows(ROWS)},
     settings=_gathering(ROWS),
 )
 _SHARED = _GROUPED.variant("pulp_conv2d_dense", accepts=_ACCEPTS, tiling=_FOUR, cores=("oh", "ow", "k"))
@@ -130,7 +168,7 @@ _SMALL = _SHARED.variant(
     "pulp_conv2d_small",
     (lambda node: conv.is_dense(node) and _gathers_row(node), "one group, short windows"),
     tiling=Tiling(whole=_FOUR.whole, multiple={"k": 4 * CORES}),
-    scratch={"windows": Scratch(_windows_and_weights, CORES)},
+    scratch={**_SHARED.scratch, "filled": FILLED_UP},
     macros=_filling_macros,
     settings=_gathering(ROWS, fills=True),
 )
@@ -141,7 +179,7 @@ def _few_windows(name: str, room: int, words: str) -> Kernel:
     return _SHARED.variant(
         name,
         (lambda node: conv.is_dense(node) and _gathers(node, room), f"one group, windows of which {words}"),
-        scratch={"windows": _windows(room)},
+        scratch={"strip": _strip(room), "windows": _windows(room)},
         settings=_gathering(room),
     )
 
@@ -262,7 +300,11 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     )
     convolution = _in_words(
         _few_windows("packed", 2, "two for every core fit").variant(
-            "packed", **conv.PACKED_FILTERS, settings=_gathering(2, per_byte=8 // bits), macros=forms.macros
+            "packed",
+            **conv.PACKED_FILTERS,
+            settings=_gathering(2, per_byte=8 // bits),
+            scratch={"strip": _strip(2), "windows": _windows(2, lambda node: True)},
+            macros=lambda node: {"GATHERED": "gathered", **forms.macros(node)},
         ),
         f"pulp_conv2d{suffix}",
         "w",
@@ -273,6 +315,7 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
         (_is_pointwise, "a kernel of 1x1 and no padding"),
         scratch={},
         settings=_gathering(2, per_byte=8 // bits),
+        macros=forms.macros,
     )
     of_blocks = GENERIC.kernel("block_matmul_packed").variant(
         "blocks",
@@ -314,7 +357,7 @@ PRODUCTS: tuple[Kernel, ...] = (
         needs=(_is_pointwise, "one group, a kernel of 1x1 and no padding"),
         scratch={},
         settings=_gathering(ROWS),
-        macros=_window_macros,
+        macros=_pixel_macros,
         tiling=_FOUR,
     ),
     _SMALL.variant(

@@ -74,7 +74,7 @@ def hardmax(rw: Rewriter) -> bool:
 NORMS = '@standard("LpNormalization", kind="f")'
 PAIRS = '    _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),'
 THREES = '    _few_windows("pulp_conv2d_threes", 3, "three for every core fit"),\n'
-TIMED = '[kernel."pulp_conv2d_pairs narrow"]'
+TIMED = '[kernel."pulp_conv2d_pairs runs narrow"]'
 TIMING = '[kernel."pulp_conv2d_threes"]\ncall = 983\nmac = 0.4\noutput = 0\nprovenance = "a guess"\n\n'
 TOO_SHORT = """    if (t->rows > 1 && t->bytes < e->min_row)
         host_violation("Rows are long enough.", "%s: %" PRIu32 " bytes", e->name, t->bytes);
