@@ -61,36 +61,42 @@ static inline void gather(const struct conv2d_dot *k, const X_T *image, int ih, 
     }
 }
 
-/* All output channels of one group at one position. */
-static inline void position(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int group, Y_T *y) {
+/* All output channels of one group at `count` neighbouring positions of a row, at most VECTORS. */
+static inline void positions(const struct conv2d_dot *k, const X_T *image, int ih, int iw, int count, int group,
+                             Y_T *y) {
     const int depth = k->kernel_h * k->kernel_w * k->channels;
-    int16_t vector[DEPTH];
+    int16_t vectors[VECTORS][DEPTH];
     for (int first = 0; first < k->filters; first += BLOCK) {
         const int filters = k->filters - first < BLOCK ? k->filters - first : BLOCK;
         const int channel = group * k->filters + first;
-        int32_t acc[BLOCK] = {0};
-        struct place from = {0, 0, 0};
+        int32_t acc[VECTORS][BLOCK] = {{0}};
+        struct place from[VECTORS] = {{0, 0, 0}};
         for (int begin = 0; begin < depth; begin += DEPTH) {
             const int end = depth - begin < DEPTH ? depth : begin + DEPTH;
-            if (depth > DEPTH)
-                gather(k, image, ih, iw, &from, end - begin, vector);
-            else if (first == 0)
-                gather_window(k, image, ih, iw, vector);
-            dots(acc, vector, (const W_T *)k->w + channel * units(depth) + begin / PER_UNIT, units(depth), end - begin,
-                 filters);
+            for (int i = 0; i < count; i++) {
+                if (depth > DEPTH)
+                    gather(k, image, ih, iw + i * k->stride_w, &from[i], end - begin, vectors[i]);
+                else if (first == 0)
+                    gather_window(k, image, ih, iw + i * k->stride_w, vectors[i]);
+            }
+            dots_of_vectors(acc, (const int16_t (*)[DEPTH])vectors, count,
+                            (const W_T *)k->w + channel * units(depth) + begin / PER_UNIT, units(depth), end - begin,
+                            filters);
         }
-        finish_row(acc, y + channel, &k->epilogue, channel, filters);
+        for (int i = 0; i < count; i++)
+            finish_row(acc[i], y + i * k->y_column + channel, &k->epilogue, channel, filters);
     }
 }
 
 void KERNEL(const struct conv2d_dot *k) {
     for (int n = 0; n < k->batch; n++) {
         for (int oh = 0; oh < k->out_height; oh++) {
-            for (int ow = 0; ow < k->out_width; ow++) {
+            for (int ow = 0; ow < k->out_width; ow += VECTORS) {
+                const int count = k->out_width - ow < VECTORS ? k->out_width - ow : VECTORS;
                 Y_T *const y = (Y_T *)k->y + n * k->y_batch + oh * k->y_row + ow * k->y_column;
                 for (int group = 0; group < k->groups; group++) {
                     const X_T *const image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
-                    position(k, image, oh * k->stride_h - k->top, ow * k->stride_w - k->left, group, y);
+                    positions(k, image, oh * k->stride_h - k->top, ow * k->stride_w - k->left, count, group, y);
                 }
             }
         }

@@ -11,11 +11,22 @@
 
 #include "packed.h"
 
-/* Elements of a vector at a time, and rows: local arrays. Stacks are short where no vector registers are. */
+/* Elements of a vector at a time, rows, and vectors that are multiplied together: local arrays. Stacks are short where
+ * no vector registers are. */
 #if defined(__riscv) && !defined(__riscv_vector)
-enum { DEPTH = 64, BLOCK = 16 };
+enum { DEPTH = 64, BLOCK = 16, VECTORS = 1 };
+#elif defined(__SSE2__) || defined(__ARM_NEON) || defined(__riscv_vector)
+enum { DEPTH = 512, BLOCK = 64, VECTORS = 4 };
 #else
-enum { DEPTH = 512, BLOCK = 64 };
+enum { DEPTH = 512, BLOCK = 64, VECTORS = 1 };
+#endif
+
+/* gcc vectorises such loops from -O3 on, and otherwise keeps sums in memory; clang does so from -O2 on. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    (defined(__SSE2__) || defined(__ARM_NEON) || defined(__riscv_vector))
+#define VECTORISED static __attribute__((noinline, unused, optimize("O3")))
+#else
+#define VECTORISED OUT_OF_LINE
 #endif
 
 #ifdef DOT_BITS
@@ -37,9 +48,10 @@ static inline int units(int elements) {
     return (elements + PER_UNIT - 1) / PER_UNIT;
 }
 
-/* acc[j] += sum over i of vector[i] * w[j][i], for `rows` rows of w, so many units apart. */
-static inline void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row,
-                        int depth, int rows) {
+/* acc[j] += sum over i of vector[i] * w[j][i], for `rows` rows of w, so many units apart. A function of its own:
+ * inlined, its sums would leave their registers. */
+VECTORISED void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row,
+                     int depth, int rows) {
     const int whole = depth / PER_UNIT, rest = depth % PER_UNIT;
     int j = 0;
     for (; j + 4 <= rows; j += 4) {
@@ -68,6 +80,62 @@ static inline void dots(int32_t *restrict acc, const int16_t *restrict vector, c
         for (int i = 0; i < depth; i++) s += vector[i] * element(w[j * w_row + i / PER_UNIT], i % PER_UNIT);
         acc[j] += s;
     }
+}
+
+/* The same of four vectors and four rows, which share all loads. Runs whose lengths are whole vector registers need no
+ * loop for what is left. */
+#ifndef DOT_BITS
+#define PRODUCTS(row)                      \
+    const int16_t y##row = w##row[at + i]; \
+    s0##row += x0 * y##row, s1##row += x1 * y##row, s2##row += x2 * y##row, s3##row += x3 * y##row;
+#define RUN_OF(count)                                                                     \
+    for (int i = 0; i < (count); i++) {                                                   \
+        const int16_t x0 = v0[at + i], x1 = v1[at + i], x2 = v2[at + i], x3 = v3[at + i]; \
+        PRODUCTS(0)                                                                       \
+        PRODUCTS(1)                                                                       \
+        PRODUCTS(2)                                                                       \
+        PRODUCTS(3)                                                                       \
+    }                                                                                     \
+    at += (count);
+#define ADD_TO(v)                                   \
+    acc[v][j] += s##v##0, acc[v][j + 1] += s##v##1; \
+    acc[v][j + 2] += s##v##2, acc[v][j + 3] += s##v##3;
+VECTORISED void dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH],
+                          const DOT_T *restrict w, int w_row, int depth, int rows) {
+    const int16_t *const v0 = vectors[0], *const v1 = vectors[1], *const v2 = vectors[2], *const v3 = vectors[3];
+    for (int j = 0; j < rows; j += 4) {
+        const DOT_T *const w0 = w + j * w_row, *const w1 = w0 + w_row, *const w2 = w1 + w_row, *const w3 = w2 + w_row;
+        int32_t s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
+        int32_t s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
+        int at = 0;
+        RUN_OF(depth & ~31)
+        if (depth & 16) {
+            RUN_OF(16)
+        }
+        if (depth & 8) {
+            RUN_OF(8)
+        }
+        RUN_OF(depth & 7)
+        ADD_TO(0)
+        ADD_TO(1)
+        ADD_TO(2)
+        ADD_TO(3)
+    }
+}
+#endif
+
+/* The same of `count` vectors, at most VECTORS. */
+static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH], int count,
+                                   const DOT_T *restrict w, int w_row, int depth, int rows) {
+    int done = 0;
+#ifndef DOT_BITS
+    if (VECTORS == 4 && count == VECTORS) {
+        done = rows & ~3;
+        dots_of_4(acc, vectors, w, w_row, depth, done);
+    }
+#endif
+    for (int i = 0; i < count && done < rows; i++)
+        dots(acc[i] + done, vectors[i], w + done * w_row, w_row, depth, rows - done);
 }
 
 #endif

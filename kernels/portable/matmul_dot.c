@@ -7,27 +7,35 @@
 #endif
 #include "dot.h"
 
-/* One row of y. The zero point of b is taken off at the end, as b_zero_point * sum(a - a_zero_point). */
-static inline void row(const struct matmul_dot *k, const A_T *a, const B_T *b, Y_T *y) {
-    int16_t vector[DEPTH];
+/* `count` rows of y, at most VECTORS. The zero point of b is taken off at the end, as b_zero_point * sum(a -
+ * a_zero_point). */
+static inline void rows(const struct matmul_dot *k, const A_T *a, int count, const B_T *b, Y_T *y) {
+    int16_t vectors[VECTORS][DEPTH];
     for (int first = 0; first < k->columns; first += BLOCK) {
         const int columns = k->columns - first < BLOCK ? k->columns - first : BLOCK;
-        int32_t acc[BLOCK] = {0};
-        int32_t sum = 0;
+        int32_t acc[VECTORS][BLOCK] = {{0}};
+        int32_t sums[VECTORS] = {0};
         for (int begin = 0; begin < k->depth; begin += DEPTH) {
             const int depth = k->depth - begin < DEPTH ? k->depth - begin : DEPTH;
-            if (first == 0 || k->depth > DEPTH) {
-                for (int i = 0; i < depth; i++) vector[i] = (int16_t)(a[(begin + i) * k->a_depth] - k->a_zero_point);
+            for (int m = 0; m < count; m++) {
+                const A_T *const from = a + m * k->a_row + begin * k->a_depth;
+                int16_t *const vector = vectors[m];
+                if (first == 0 || k->depth > DEPTH) {
+                    for (int i = 0; i < depth; i++) vector[i] = (int16_t)(from[i * k->a_depth] - k->a_zero_point);
+                }
+                if (k->b_zero_point != 0) {
+                    for (int i = 0; i < depth; i++) sums[m] += vector[i];
+                }
             }
+            dots_of_vectors(acc, (const int16_t (*)[DEPTH])vectors, count, b + first * k->b_column + begin / PER_UNIT,
+                            k->b_column, depth, columns);
+        }
+        for (int m = 0; m < count; m++) {
             if (k->b_zero_point != 0) {
-                for (int i = 0; i < depth; i++) sum += vector[i];
+                for (int j = 0; j < columns; j++) acc[m][j] -= sums[m] * k->b_zero_point;
             }
-            dots(acc, vector, b + first * k->b_column + begin / PER_UNIT, k->b_column, depth, columns);
+            finish_row(acc[m], y + m * k->y_row + first, &k->epilogue, first, columns);
         }
-        if (k->b_zero_point != 0) {
-            for (int j = 0; j < columns; j++) acc[j] -= sum * k->b_zero_point;
-        }
-        finish_row(acc, y + first, &k->epilogue, first, columns);
     }
 }
 
@@ -44,6 +52,7 @@ void KERNEL(const struct matmul_dot *k) {
             b += at[axis] * k->b_batch[axis];
             y += at[axis] * k->y_batch[axis];
         }
-        for (int m = 0; m < k->rows; m++) row(k, a + m * k->a_row, b, y + m * k->y_row);
+        for (int m = 0; m < k->rows; m += VECTORS)
+            rows(k, a + m * k->a_row, k->rows - m < VECTORS ? k->rows - m : VECTORS, b, y + m * k->y_row);
     }
 }

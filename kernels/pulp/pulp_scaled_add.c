@@ -1,10 +1,10 @@
-#include "pulp_scaled_add.h"
+#include "../portable/scaled_sum.h"
 
 #include "pulp_rows.h"
 #include "xpulp.h"
 
-OUT_OF_LINE void strided_row(const struct pulp_scaled_add *given, const A_T *a, const B_T *b, Y_T *y) {
-    const struct pulp_scaled_add k = *given;
+OUT_OF_LINE void strided_row(const struct scaled_sum *given, const A_T *a, const B_T *b, Y_T *y) {
+    const struct scaled_sum k = *given;
     const int a_step = k.a_step[LAST], b_step = k.b_step[LAST], y_step = k.y_step[LAST];
     for (int i = k.extent[LAST]; i > 0; i--, a += a_step, b += b_step, y += y_step) {
         int32_t sum = k.add;
@@ -34,7 +34,7 @@ enum { RANGES = 1 };
 enum { RANGES = 2 };
 #endif
 
-OUT_OF_LINE void dense_row(const struct pulp_scaled_add *k, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void dense_row(const struct scaled_sum *k, const A_T *a, const B_T *b, Y_T *y) {
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, %[a_load], t3, %[a], 1\n.insn i 0x0b, %[b_load], t5, %[b], 1\n" BEGIN MAC("t4", "t3", "a_mul")
@@ -50,7 +50,7 @@ OUT_OF_LINE void dense_row(const struct pulp_scaled_add *k, const A_T *a, const 
 #define dense_row strided_row
 #endif
 
-void KERNEL(const struct pulp_scaled_add *k) {
+void KERNEL(const struct scaled_sum *k) {
     const int is_dense = k->a_step[LAST] == 1 && k->b_step[LAST] == 1 && k->y_step[LAST] == 1;
     int index[AXES] = {0}, a_at = 0, b_at = 0, y_at = 0;
     do {

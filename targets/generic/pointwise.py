@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeploy.operators import coupling, dynamic, movement, trees
+from deeploy.operators import coupling, dynamic, movement, scaled, trees
 from deeploy.operators import elementwise as ew
 from deeploy.target import BYTES, FEW, FLOAT, Kernel, Node, Operator, packed, types
 
@@ -55,11 +55,24 @@ def _binary(operator: Operator) -> Kernel:
     return operator.kernel(name, "portable/binary.c", settings=lambda node: {"operation": f"BINARY_{name.upper()}"})
 
 
+def _sum_form(node: Node) -> dict[str, str]:
+    """The macro of ``scaled_sum.c``."""
+    found = scaled.of_node(node)
+    assert found is not None
+    return {f"SUM_{found.form.upper()}": found.form}
+
+
 _BINARY = tuple(map(_binary, (ew.ADD, ew.SUB, ew.MUL, ew.DIV)))
 
 KERNELS: tuple[Kernel, ...] = (
     *_BINARY[:3],
     *map(_floats, _BINARY),
+    ew.SCALED_ADD.kernel(
+        "scaled_sum",
+        "portable/scaled_sum.c",
+        (lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
+        macros=_sum_form,
+    ),
     ew.SCALED_ADD.kernel("scaled_add", "portable/scaled_add.c"),
     ew.SCALED_DIV.kernel("scaled_div", "portable/scaled_div.c"),
     ew.REQUANT_SHIFT.kernel("requant_shift", "portable/requant_shift.c"),

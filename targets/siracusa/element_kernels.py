@@ -164,12 +164,7 @@ KERNELS: tuple[Kernel, ...] = (
         source="pulp/pulp_requant_add.c",
         macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
     ),
-    GENERIC.kernel("scaled_add").variant(
-        "pulp_scaled_add",
-        (lambda node: scaled.of_node(node) is not None, "a sum that has a form in 32 bits"),
-        source="pulp/pulp_scaled_add.c",
-        macros=forms.sum_macros,
-    ),
+    GENERIC.kernel("scaled_sum").variant("pulp_scaled_add", source="pulp/pulp_scaled_add.c", struct="scaled_sum", macros=forms.sum_macros),
     GENERIC.kernel("quantize").variant("pulp_quantize", ONE_SCALE, source="pulp/pulp_quantize.c", types={"y": BYTES}),
     GENERIC.kernel("dequantize").variant("pulp_dequantize", ONE_SCALE, source="pulp/pulp_dequantize.c", types={"x": BYTES}),
     GENERIC.kernel("maxpool2d").variant(

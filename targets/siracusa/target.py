@@ -33,7 +33,8 @@ NPU_REQUANTISER = Requantiser(word=32, mul=16, add=32, shift=31, has_shifts=True
 
 # Products and convolutions of packed weights are SIMD ones, or are computed with bytes.
 MULTIPLIED = {kernel.op for kernel in PRODUCTS if not kernel.packs}
-PORTABLE = tuple(kernel for kernel in GENERIC.computing if kernel.name not in REPLACED and not (kernel.packs and kernel.op in MULTIPLIED))
+ALWAYS_REPLACED = {*REPLACED, "scaled_sum"}  # by kernels that take all that these take
+PORTABLE = tuple(k for k in GENERIC.computing if k.name not in ALWAYS_REPLACED and not (k.packs and k.op in MULTIPLIED))
 
 TARGET = Target(
     name="siracusa",

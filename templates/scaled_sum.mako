@@ -8,7 +8,7 @@ values = {"a": found.mul_a, "b": found.mul_b, "add": found.add}
 names = {"a": "a_mul", "b": "b_mul", "add": "add"}
 cut = 16 if found.form == "halves" else 0
 %>\
-${kernel}(&(struct pulp_scaled_add){
+${kernel}(&(struct scaled_sum){
     .a = ${a.ptr}, .b = ${b.ptr}, .y = ${y.ptr},
     ${loops(y.extent, a=a, b=b, y=y)},
 % for name, value in values.items():

@@ -2,12 +2,12 @@
  *
  * An instance defines SUM_NARROW where no value is larger, and SUM_HALVES where factors and add are cut into halves of
  * 16 bits, lower ones unsigned: the sum of the lower products is carried into that of the upper ones, and both fit. */
-#ifndef DEEPLOY_PULP_SCALED_ADD_H
-#define DEEPLOY_PULP_SCALED_ADD_H
+#ifndef DEEPLOY_SCALED_SUM_H
+#define DEEPLOY_SCALED_SUM_H
 
 #include <stdint.h>
 
-struct pulp_scaled_add {
+struct scaled_sum {
     const void *a;
     const void *b;
     void *y;

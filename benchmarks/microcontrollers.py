@@ -1,0 +1,149 @@
+"""MLPerf Tiny's networks on microcontrollers (docs/microcontrollers.md): instructions under QEMU, flash, RAM, by target.
+
+    python benchmarks/microcontrollers.py [TARGET ...] [--kernels] [--write]
+
+Instructions are those of one inference at -O3, conversions from and to floats included, counted by the plugin in ``benchmarks/qemu``.
+Outputs have to equal the interpreter's. ``--kernels`` lists the functions that take most; ``--write`` puts the tables into the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from common import MODELS, ROOT, print_machine
+
+import deeploy
+from deeploy.backend.project import read_manifest
+from deeploy.frontend.arrays import Expected, load_arrays
+from deeploy.graph.types import DType
+from deeploy.midend.machine import Options
+from deeploy.quantization.static import quantize
+from deeploy.runners.runner import write_samples
+
+PAGE = ROOT / "docs" / "microcontrollers.md"
+TINY = MODELS / "mlperf_tiny"
+NETWORKS = {"ic": "ic_int8_qdq_pc", "kws": "kws_int8_qdq_pc", "vww": "vww_fp32", "ad": "ad_int8_qdq_pc"}
+TARGETS = ("cortex_m4", "rv32imc")
+# Instructions of CMSIS-NN on a Cortex-M4 at -O3, its functions called by hand with the networks' shapes, without conversions from floats.
+CMSIS_NN = {"ic": 29.86e6, "kws": 7.84e6, "vww": 24.71e6, "ad": 0.58e6}
+MOST_SHOWN = 12  # functions of a network
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a network takes on a target; ``chains`` is the arena with the least memory, functions are the costliest ones."""
+
+    network: str
+    target: str
+    instructions: int
+    code: int
+    constants: int
+    arena: int
+    chains: int
+    stack: int
+    functions: tuple[tuple[int, str], ...]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        reference = CMSIS_NN[self.network] if self.target == "cortex_m4" else None
+        share = f"{self.instructions / reference:.2f}" if reference else "-"
+        sizes = (self.code, self.constants, self.arena, self.chains, self.stack)
+        return self.target, self.network, f"{self.instructions / 1e6:.2f} M", share, *(f"{size:,}".replace(",", " ") for size in sizes)
+
+
+HEADS = ("target", "network", "instructions", "of CMSIS-NN's", "code", "constants", "arena", "with chains", "stack")
+
+
+def model_of(network: str, folder: Path) -> Path:
+    """The int8 network: MLPerf Tiny's, or the float one quantised with its samples."""
+    source = TINY / NETWORKS[network]
+    if not NETWORKS[network].endswith("fp32"):
+        return source / "network.onnx"
+    quantize(source / "network.onnx", source / "inputs.npz", folder / f"{network}.onnx")
+    return folder / f"{network}.onnx"
+
+
+def counted(project: Path, plugin: Path) -> list[tuple[int, str]]:
+    """Instructions of the inference in ``build/count``, by function, the most first."""
+    options = ["QEMU_BUILD=build/count", "QEMU_CFLAGS=-O3"]
+    subprocess.run(["make", "-s", "-C", str(project), *options, "qemu"], check=True)
+    (board,) = re.findall(r"^QEMU_RUN := (.*)$", (project / "Makefile").read_text(), re.MULTILINE)
+    quiet = ["-display", "none", "-monitor", "none", "-serial", "none", "-semihosting-config", "enable=on,target=native"]
+    count = ["-plugin", f"{plugin},from=network_run,to=main", "-d", "plugin", "-D", "counts"]
+    command = [*shlex.split(board), *quiet, "-kernel", "application.elf", *count]
+    subprocess.run(command, cwd=project / "build" / "count", check=True)
+    lines = (project / "build" / "count" / "counts").read_text().splitlines()
+    return sorted(((int(line.split()[0]), line.split()[1]) for line in lines), reverse=True)
+
+
+def measured(network: str, model: Path, target: str, folder: Path, plugin: Path) -> Row:
+    """One sample on a target.
+
+    Raises:
+        AssertionError: its outputs differ from the interpreter's.
+    """
+    compiled = deeploy.compile(model, target)
+    compiled.write(folder)
+    manifest = read_manifest(folder)
+    wanted = [Expected.of(port) for port in manifest["inputs"]]
+    samples = load_arrays(TINY / NETWORKS[network] / "inputs.npz", wanted, "input").samples[:1]
+    (folder / "build" / "count").mkdir(parents=True)
+    write_samples(folder / "build" / "count" / "inputs.bin", manifest, samples)
+    functions = counted(folder, plugin)
+    results = zip(compiled.interpret(samples[0]), manifest["outputs"], strict=True)
+    expected = b"".join(np.asarray(y, DType(port["type"]).numpy).tobytes() for y, port in results)
+    assert (folder / "build" / "count" / "outputs.bin").read_bytes() == expected, f"{network} on {target}"
+    chained = deeploy.compile(model, target, options=Options(objective="ram"))
+    sizes = manifest["sizes"]
+    instructions, chains = sum(count for count, _ in functions), chained.plan.memory["RAM"].peak
+    figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"]
+    return Row(network, target, instructions, *figures, tuple(functions[:MOST_SHOWN]))
+
+
+def write(rows: list[Row]) -> None:
+    """Put the table into the page, between its marks."""
+    lines = ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS), *("| " + " | ".join(row.cells) + " |" for row in rows)]
+    before, _, rest = PAGE.read_text().partition("<!-- table -->\n")
+    PAGE.write_text(before + "<!-- table -->\n" + "\n".join(lines) + "\n<!-- end -->\n" + rest.partition("<!-- end -->\n")[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--kernels", action="store_true", help="the functions that take most")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/microcontrollers.md")
+    arguments = parser.parse_args()
+    if shutil.which("qemu-system-arm") is None:
+        sys.exit("qemu-system-arm is not installed")
+    print_machine()
+    layout = "{:<12}{:<9}{:>13}{:>16}{:>9}{:>11}{:>9}{:>13}{:>7}"
+    print(layout.format(*HEADS))
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        plugin = Path(scratch) / "count.so"
+        source = Path(__file__).parent / "qemu" / "count.c"
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", str(source), "-o", str(plugin)], check=True)
+        models = {network: model_of(network, Path(scratch)) for network in NETWORKS}
+        for target in arguments.targets or TARGETS:
+            for network, model in models.items():
+                rows.append(measured(network, model, target, Path(scratch) / f"{target}_{network}", plugin))
+                print(layout.format(*rows[-1].cells), flush=True)
+                for count, name in rows[-1].functions if arguments.kernels else ():
+                    print(f"    {count:>12,} {name}")
+    if arguments.write:
+        write(rows)
+
+
+if __name__ == "__main__":
+    main()
