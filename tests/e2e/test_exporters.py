@@ -158,11 +158,12 @@ def sklearn(kind: str) -> Callable[[Path], Path]:
             "boosting": lambda: ensemble.GradientBoostingRegressor(n_estimators=6, random_state=0),
             "perceptron": lambda: neural_network.MLPClassifier((9,), max_iter=40, random_state=0),
             "svm": lambda: svm.SVR(),
+            "svm probabilities": lambda: svm.SVC(probability=True, random_state=0),
         }
         x = RANDOM.normal(size=(120, 6)).astype(np.float32)
         model = pipeline.make_pipeline(preprocessing.StandardScaler(), estimators[kind]())
         model.fit(x, (x[:, 0] + x[:, 1] ** 2 > 1).astype(np.int64))
-        options = {"zipmap": False} if kind in ("logistic", "forest", "perceptron") else {}
+        options = {"zipmap": False} if kind in ("logistic", "forest", "perceptron", "svm probabilities") else {}
         converted = skl2onnx.to_onnx(model, x[:1], options={id(model): options} if options else None)
         for value in (*converted.graph.input, *converted.graph.output):
             value.type.tensor_type.shape.dim[0].dim_value = 1
@@ -189,7 +190,7 @@ CASES: dict[str, Callable[[Path], Path]] = {
     "brevitas qonnx": brevitas_qonnx,
     **{f"onnxruntime {kind}": onnxruntime_quantised(kind) for kind in ("qdq", "qoperator", "dynamic")},
     "onnxruntime float16": onnxruntime_halves,
-    **{f"sklearn {kind}": sklearn(kind) for kind in ("logistic", "forest", "boosting", "perceptron", "svm")},
+    **{f"sklearn {kind}": sklearn(kind) for kind in ("logistic", "forest", "boosting", "perceptron", "svm", "svm probabilities")},
 }
 
 
@@ -206,3 +207,71 @@ def test_what_exporters_write_compiles_and_is_right(case: str, tmp_path: Path) -
         assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
         if case != "brevitas qonnx":  # whose operators onnxruntime does not have
             assert "onnxruntime" in {against for against, _ in verdict.comparisons}, verdict.notes
+
+
+def tokens(seed: int) -> dict[str, np.ndarray]:
+    """Inputs of a text encoder: the last two of eight tokens are none."""
+    ids, none = np.random.default_rng(seed).integers(0, 50, (1, 8)), np.zeros((1, 8), np.int64)
+    return {"input_ids": ids, "attention_mask": np.array([[1] * 6 + [0] * 2]), "token_type_ids": none}
+
+
+def step(seed: int) -> dict[str, np.ndarray]:
+    """Inputs of a decoder at its eighth token, with what it remembers of seven."""
+    numbers = np.random.default_rng(seed)
+    past = {f"past_key_values.0.{what}": numbers.normal(size=(1, 2, 7, 8)).astype(np.float32) for what in ("key", "value")}
+    return {
+        "input_ids": numbers.integers(0, 50, (1, 1)),
+        "attention_mask": np.ones((1, 8), np.int64),
+        "position_ids": np.array([[7]]),
+        **past,
+    }
+
+
+def hugging_face(name: str, folder: Path) -> Path:
+    """A small model with random weights, exported by optimum."""
+    transformers, onnx_export = pytest.importorskip("transformers"), pytest.importorskip("optimum.exporters.onnx")
+    pytest.importorskip("torch").manual_seed(0)
+    if name == "bert":
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        config = transformers.BertConfig(vocab_size=50, max_position_embeddings=16, **sizes)
+        model, task = transformers.BertForSequenceClassification(config), "text-classification"
+    else:
+        config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2)
+        model, task = transformers.GPT2LMHeadModel(config), "text-generation-with-past"
+    onnx_export.onnx_export_from_model(model.eval(), folder, task=task, opset=18, do_validation=False)
+    return folder / "model.onnx"
+
+
+def optimum_quantised(model: Path, kind: str, processor: str) -> Path:
+    """By optimum's quantiser, in the way that suits a kind of processor."""
+    pytest.importorskip("optimum.onnxruntime")
+    from optimum.onnxruntime import ORTQuantizer
+    from optimum.onnxruntime.configuration import AutoCalibrationConfig, AutoQuantizationConfig
+
+    quantiser = ORTQuantizer.from_pretrained(model.parent, file_name=model.name)
+    form = getattr(AutoQuantizationConfig, processor)(is_static=kind == "static", per_channel=processor == "avx512_vnni")
+    ranges = None
+    if kind == "static":
+        samples = [{name: values[0].tolist() for name, values in tokens(seed).items()} for seed in range(4)]
+        data = pytest.importorskip("datasets").Dataset.from_list(samples)
+        seen = {"calibration_config": AutoCalibrationConfig.minmax(data), "operators_to_quantize": form.operators_to_quantize}
+        ranges = quantiser.fit(dataset=data, **seen)
+    quantiser.quantize(save_dir=model.parent / "quantised", quantization_config=form, calibration_tensors_range=ranges)
+    return model.parent / "quantised" / "model_quantized.onnx"
+
+
+@pytest.mark.parametrize("case", ["bert float", "bert dynamic avx512_vnni", "bert static arm64", "gpt2 float", "gpt2 dynamic arm64"])
+def test_hugging_face_models_compile_as_optimum_writes_them(case: str, tmp_path: Path) -> None:
+    name, kind, *processor = case.split()
+    model = hugging_face(name, tmp_path)
+    if processor:
+        model = optimum_quantised(model, kind, processor[0])
+    dims = {"batch_size": 1, "sequence_length": 8}
+    if name == "gpt2":
+        dims = {"batch_size": 1, "sequence_length": 1, "past_sequence_length": 7, "past_sequence_length + sequence_length": 8}
+    np.savez(tmp_path / "inputs.npz", **(tokens(9) if name == "bert" else step(9)))
+    for target in ("generic", "siracusa"):
+        compiled = deeploy.compile(model, target, inputs=tmp_path / "inputs.npz", dims=dims)
+        verdict = verify(compiled, model, tmp_path / "inputs.npz")
+        assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
+        assert "onnxruntime" in {against for against, _ in verdict.comparisons}, verdict.notes

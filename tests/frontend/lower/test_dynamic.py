@@ -114,3 +114,33 @@ def test_what_the_quantiser_writes(tmp_path: Path, target: str) -> None:
     found = {n.op_type for n in onnx.load(path).graph.node}
     assert {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"} <= found
     agrees(path, tmp_path, {"x": np.random.default_rng(1).normal(size=(4, 1, 3, 16, 16)).astype(np.float32)}, target)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_product_of_two_matrices_that_are_computed(both: bool, tmp_path: Path) -> None:
+    """Attention's: both have zero points that are computed, or the second a constant one."""
+    constants = {} if both else {"bs": np.float32(0.035), "bz": np.uint8(131)}
+    quantised = node("DynamicQuantizeLinear", ["b"], ["bq", "bs", "bz"]) if both else node("QuantizeLinear", ["b", "bs", "bz"], ["bq"])
+    nodes = [
+        *(node("DynamicQuantizeLinear", ["a"], ["aq", "as", "az"]), quantised),
+        *(node("MatMulInteger", ["aq", "bq", "az", "bz"], ["sums"]), node("Cast", ["sums"], ["floats"], to=TensorProto.FLOAT)),
+        *(node("Mul", ["as", "bs"], ["scale"]), node("Mul", ["floats", "scale"], ["y"])),
+    ]
+    model = build(nodes, {"a": f32(1, 2, 5, 8), "b": f32(1, 2, 8, 6)}, ["y"], constants)
+    numbers = np.random.default_rng(4)
+    samples = {name: numbers.normal(size=(3, 1, 2, *shape)).astype(np.float32) for name, shape in (("a", (5, 8)), ("b", (8, 6)))}
+    (y,) = agrees(saved(tmp_path, model), tmp_path, samples)
+    assert np.abs(y - samples["a"] @ samples["b"]).max() < 0.2
+
+
+def test_a_constant_that_is_quantised_again(tmp_path: Path) -> None:
+    """A weight in int8 that readers want in uint8, as quantisers write it of tensors with several names."""
+    weight = np.array([-100, 3, 90, 7], np.int8)
+    constants = {"w": weight, "s": np.float32(0.01), "z": np.int8(0), "t": np.float32(0.008), "u": np.uint8(128)}
+    nodes = [
+        *(node("DequantizeLinear", ["w", "s", "z"], ["d"]), node("QuantizeLinear", ["d", "t", "u"], ["q"])),
+        *(node("DequantizeLinear", ["q", "t", "u"], ["again"]), node("Mul", ["x", "again"], ["y"])),
+    ]
+    (y,) = agrees(saved(tmp_path, build(nodes, {"x": f32(3, 4)}, ["y"], constants)), tmp_path, {"x": np.ones((2, 3, 4), np.float32)})
+    steps = np.clip(np.rint(weight * np.float32(0.01) / np.float32(0.008)), -128, 127)
+    np.testing.assert_allclose(y, np.broadcast_to(steps * np.float32(0.008), y.shape), rtol=1e-6)
