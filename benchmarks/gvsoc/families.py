@@ -482,11 +482,9 @@ HALVES = tuple(
     Family(f"{name} f32 {dtype.value}", halves(float_forms(shapes[::2], make), dtype), terms)
     for dtype in (DType.FLOAT16, DType.BFLOAT16)
     for name, shapes, make, terms in (
-        ("matmul_any", [*VARYING, *((1, *shape) for shape in FEW)], _varying(False), BLOCKS),
         ("matmul", [*MATMULS, *FEW], _matmul, BLOCKS),
         ("conv2d", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
         ("conv2d_grouped", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
-        ("conv2d_any", THIN, _computed, POSITIONS),
         ("conv2d_transpose", TRANSPOSED, _transposed, WHOLE),
         ("depthwise2d_multiplied", SPREAD, _spread, POSITIONS),
         ("depthwise2d", LARGE_DEPTHWISE, _depthwise, DEPTHWISE_BLOCKS),

@@ -31,8 +31,8 @@ def keeps_type(node: Node) -> str | None:
 
 
 def on_floats(kernel: Kernel) -> Kernel:
-    """The same kernel on float32; it reads weights, which are its second operand, in 16 bits, too."""
-    accepted = {name: FLOAT_OR_HALF if name in kernel.inputs[1:] else FLOAT for name in (*kernel.types, "bias")}
+    """The same kernel on float32; it reads constants that it wants as such in 16 bits, too."""
+    accepted = {name: FLOAT_OR_HALF if name in kernel.constants else FLOAT for name in (*kernel.types, "bias")}
     return replace(kernel, types=accepted, epilogues=FLOAT_STAGES)
 
 

@@ -1,7 +1,5 @@
 #include "conv2d_any.h"
 
-#include "weights.h"
-
 static ACC_T pixel(const struct conv2d_any *k, const X_T *image, const W_T *w, int oh, int ow) {
     const struct conv2d *c = &k->conv;
     ACC_T acc = 0;
@@ -13,7 +11,7 @@ static ACC_T pixel(const struct conv2d_any *k, const X_T *image, const W_T *w, i
             const X_T outside = (X_T)c->zero_point;
             const X_T *x = inside ? image + ih * c->x_row + iw * c->x_column : &outside;
             const W_T *tap = w + fh * k->w_row + fw * k->w_column;
-            for (int i = 0; i < c->channels; i++) acc += (ACC_T)x[inside * i] * WEIGHT(tap[i * k->w_channel]);
+            for (int i = 0; i < c->channels; i++) acc += (ACC_T)x[inside * i] * (ACC_T)tap[i * k->w_channel];
         }
     }
     return acc;

@@ -4,7 +4,20 @@ from pathlib import Path
 
 from deeploy.frontend.lower import passes
 from deeploy.operators import link
-from deeploy.target import DmaPath, Engine, Memory, Requantiser, Target, load_timing, load_topology, resource
+from deeploy.target import (
+    FLOAT,
+    FLOAT_OR_HALF,
+    DmaPath,
+    Engine,
+    Kernel,
+    Memory,
+    Node,
+    Requantiser,
+    Target,
+    load_timing,
+    load_topology,
+    resource,
+)
 
 from .element_kernels import KERNELS as ELEMENTS
 from .kernels import CORES, GENERIC, PRODUCTS
@@ -36,6 +49,19 @@ MULTIPLIED = {kernel.op for kernel in PRODUCTS if not kernel.packs}
 ALWAYS_REPLACED = {*REPLACED, "scaled_sum"}  # by kernels that take all that these take
 PORTABLE = tuple(k for k in GENERIC.computing if k.name not in ALWAYS_REPLACED and not (k.packs and k.op in MULTIPLIED))
 
+
+def _is_narrow(node: Node) -> bool:
+    return any(tensor is not None and tensor.narrow for tensor in node.inputs)
+
+
+def _in_floats(kernel: Kernel) -> Kernel:
+    """A kernel of weights in 16 bits with those in 32, which take less to compute and more to move."""
+    wide = {name: FLOAT for name, accepted in kernel.types.items() if accepted == FLOAT_OR_HALF}
+    return kernel.variant(kernel.name, (_is_narrow, "weights in 16 bits"), types=wide)
+
+
+IN_FLOATS = tuple(_in_floats(kernel) for kernel in (*RECURRENT, *PORTABLE) if any(t == FLOAT_OR_HALF for t in kernel.types.values()))
+
 TARGET = Target(
     name="siracusa",
     summary="8 RISC-V cores with SIMD extensions, 256 KiB L1, 2 MiB L2, HyperRAM",
@@ -48,7 +74,7 @@ TARGET = Target(
     ),
     timing=load_timing(*(HERE / f"{part}timing.toml" for part in ("", "npu_", "gathered_", "link_"))),
     default_memory="L2",
-    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *PORTABLE, *NPU, *link.kernels("link")),
+    kernels=(*PRODUCTS, *ELEMENTS, *RECURRENT, *PORTABLE, *IN_FLOATS, *NPU, *link.kernels("link")),
     passes=passes(has_near_memory=True),
     kernel_folders=(resource("kernels"),),
     template_folders=(HERE / "templates", resource("templates")),

@@ -128,9 +128,10 @@ def test_halves_compute_what_floats_compute(dtype: DType, target: str, tmp_path:
     assert np.array_equal(half.run(given())[0], wanted)
     assert np.array_equal(half.interpret(given())[0], whole.interpret(given())[0])
     read_so = 8 * 45 + 8 * 36 + 8 * 9 + 16 + 16 * 16 + 4 * UNITS * (32 + UNITS) + 24 * UNITS + 20 * 24
-    assert weights_of(half)[dtype] == 2 * read_so
+    narrow = weights_of(half)[dtype]
+    assert narrow == 2 * read_so if target == "generic" else 0 < narrow <= 2 * read_so  # where that is faster
     assert not any(t.is_narrow for t in weights_of(whole))
-    assert sum(weights_of(half).values()) == sum(weights_of(whole).values()) - 2 * read_so
+    assert sum(weights_of(half).values()) == sum(weights_of(whole).values()) - narrow
 
 
 def test_ports_are_float32_and_said_to_be(tmp_path: Path) -> None:
