@@ -132,7 +132,7 @@ ${"        " if is_alone else "    TEAM_"}LAYER(${index}, ${name});
 % for index, name, runs in calls:
 % if runs == "chain":
     layer_${name}(self);
-% elif runs:
+% else:
     LAYER(${index}, ${name});
 % endif
 % endfor

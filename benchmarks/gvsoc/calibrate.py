@@ -199,6 +199,7 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
     old = given["machine"]["clock"]
     clock = old["provenance"].split(";")[0]
     figures = {"mhz": old["mhz"], "tile": tile, "layer": around.layer, "first_window": around.first_window, "window": around.window}
+    figures |= {"move": old["move"]}
     return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
 
 

@@ -150,7 +150,7 @@ class Printer:
         lines: list[str] = []
         alone, statements = list[Node](), list(begun)
         for node in [*nodes, None]:
-            if node is not None and not is_shared(node, layer):
+            if node is not None and not is_shared(node, self.schedule.layers):
                 alone.append(node)
                 continue
             statements += self._statements(layer, alone)
@@ -196,14 +196,14 @@ class Printer:
             if isinstance(node, Move):
                 self._move(node, node.owner)
             elif isinstance(node, Slide):
-                self._slide(node)
+                self._slide(node, 1)
         return {part.name: str(part.value) for part in noted.parts()}
 
     def _statement(self, layer: Layer | None, node: Node, declared: Mapping[str, str]) -> list[str]:
         if isinstance(node, Move):
             return [self._move(node, None if layer is None else node.owner)]
         if isinstance(node, Slide):
-            return [self._slide(node)]
+            return [self._slide(node, layer.cores if layer is not None else 1)]
         if isinstance(node, Wait):
             return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, None if layer is None else layer.step)});"]
         if isinstance(node, Do):
@@ -222,7 +222,8 @@ class Printer:
             return [f"rt_job_wait(ACCELERATOR_{node.accelerator});"]
         if isinstance(node, Barrier):
             return ["rt_barrier();"]
-        assert isinstance(node, Compute | Second) and layer is not None
+        assert isinstance(node, Compute | Second)
+        layer = self.schedule.layers[node.step]
         if isinstance(node, Compute) and not _is_function(layer):
             return self._body(layer, 0)
         what = "second" if isinstance(node, Second) else "body"
@@ -271,9 +272,11 @@ class Printer:
         fields += [f".{name} = {{{', '.join(_unsigned(getattr(axis, name)) for axis in box.axes)}}}" for name in ("count", "pitch")]
         return f"{verb}({ticketed}, &(struct rt_box){{{', '.join(fields)}}});"
 
-    def _slide(self, node: Slide) -> str:
-        """The move of what stays in a ring."""
+    def _slide(self, node: Slide, cores: int) -> str:
+        """The move of what stays in a ring; each of several cores moves a part."""
         ring = self._address(node.ring)
+        if cores > 1:
+            return f"slide_part((unsigned char *)({ring}), {_factor(node.begin)}, {_unsigned(node.bytes)}, {CORE}, {cores});"
         return f"memmove((void *)({ring}), (const void *)({ring} + {_factor(node.begin)}), {_unsigned(node.bytes)});"
 
     # ---- what a core computes
@@ -291,7 +294,7 @@ class Printer:
         scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
-        is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), layer))
+        is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), self.schedule.layers))
         with mentions() as first:
             empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * is_team + ["return;"])]
         with mentions() as noted:

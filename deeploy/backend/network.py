@@ -51,7 +51,7 @@ def network(
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
-        "has_chains": bool(plan.chains),
+        "has_chains": bool(plan.chains) and is_flat,
         "has_rings": any(chain.rings for chain in plan.chains),
         "is_far": is_far,
         "is_flat": is_flat,
@@ -80,13 +80,16 @@ def network(
 
 
 def _runs(layer: Layer) -> str:
-    """What the function of a layer runs: the layer, a chain that ends with it, or nothing, where it has none."""
-    return ("chain" if "tile" in layer.procedures else "layer") if layer.body else ""
+    """What the function of a layer runs: the layer, or a chain that ends with it and measures its calls tile by tile."""
+    return "chain" if "tile" in layer.procedures else "layer"
 
 
 def _groups(layers: Sequence[Layer]) -> list[tuple[bool, list[tuple[int, str, str]]]]:
-    """Neighbouring calls that the first core runs alone, or all cores of a team: numbers, names and what their functions run."""
-    groups = groupby(layers, key=lambda layer: layer.cores == 1)
+    """Neighbouring calls that the first core runs alone, or all cores of a team: numbers, names and what their functions run.
+
+    Calls of a chain, but the last one, have no function.
+    """
+    groups = groupby((layer for layer in layers if layer.body), key=lambda layer: layer.cores == 1)
     return [(is_alone, [(layer.step, layer.call.name, _runs(layer)) for layer in group]) for is_alone, group in groups]
 
 

@@ -132,11 +132,12 @@ class Choices:
         str,
         typer.Option(
             "--objective",
-            metavar="cycles|ram",
-            help="The fewest cycles within the memory given, or the least memory, where the machine has only one (docs/chains.md).",
-            autocompletion=words("cycles", "ram"),
+            metavar="cycles|ram|traffic",
+            help="The fewest cycles; the least memory, where there is only one; or chains that move the fewest bytes (docs/chains.md).",
+            autocompletion=words("cycles", "ram", "traffic"),
         ),
     ] = "cycles"
+    no_chains: Annotated[bool, typer.Option("--no-chains", help="Compute layers one after the other (docs/chains.md).")] = False
     seconds: Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")] = (
         None
     )
@@ -186,6 +187,7 @@ class Choices:
         engines = None if self.engines is None else tuple(self.engines.split(","))
         machine = {"cores": self.cores, "engines": engines, "buffering": self.buffering, "default_memory": self.default_memory}
         machine["objective"] = self.objective
+        machine["chains"] = not self.no_chains
         options: Any = {name: value for name, value in {**machine, "seconds": self.seconds}.items() if value is not None}
         return Request(
             inputs=self.inputs,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.system import System, with_queues
+from deeploy.driver.chains import with_chains
 from deeploy.driver.lower import Clock
 from deeploy.errors import FitError, NoKernelError
 from deeploy.graph.target import Target
@@ -57,7 +58,7 @@ def bind_and_plan(
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     """The plan of one program on the part of a target that it may use."""
-    plan = make_plan(program, target, machine, options.seconds)
+    plan = with_chains(make_plan(program, target, machine, options.seconds))
     peak = max(use.peak for use in plan.memory.values())
     if target.is_flat and peak > MOST_BYTES:
         raise FitError(

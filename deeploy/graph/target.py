@@ -150,11 +150,18 @@ class Rate:
 
 @dataclass(frozen=True)
 class Loops:
-    """Cycles of an engine's first core around the kernels: once a layer; to work out a window that moves, at first and again."""
+    """Cycles of an engine's first core around the kernels.
+
+    Attributes:
+        layer: once a layer.
+        first_window, window: to work out a window that moves, at first and again.
+        move: for each byte that it moves in a ring.
+    """
 
     layer: float = 0.0
     first_window: float = 0.0
     window: float = 0.0
+    move: float = 0.0
 
 
 ESTIMATE = "default"  # the entry of kernels that have none of their own
@@ -233,7 +240,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         {name: e["core_mw"] for name, e in engines.items()},
         {n: PathTiming(e["issue"], tuple(e["latency"]), e["row"], tuple(e["byte"]), e["pj_per_byte"]) for n, e in paths.items()},
         {n: _rate(e) for n, e in data["kernel"].items()},
-        Loops(**{name: clock[name] for name in ("layer", "first_window", "window") if name in clock}),
+        Loops(**{name: clock[name] for name in ("layer", "first_window", "window", "move") if name in clock}),
         {name: e["barrier"] for name, e in engines.items() if "barrier" in e},
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import le
 from typing import NamedTuple
@@ -39,6 +40,15 @@ class Cut(NamedTuple):
     cell: Cell
     loops: tuple[Loop, ...]
     outer: int
+
+
+class Strip(NamedTuple):
+    """A call cut along one dimension: cycles of an accelerator and of cores, and bytes that move."""
+
+    candidate: Candidate
+    job: int
+    cores: int
+    traffic: int
 
 
 class Tiler:
@@ -267,6 +277,23 @@ class Tiler:
         if max(distances.values(), default=0) > 1:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
+
+    def along(self, dim: str, size: int, distances: Distances) -> Strip:
+        """The call in tiles of one size along one dimension, as a call of a chain has them: two slots for each window that moves."""
+        extents = self.call.geometry.extents
+        loops = (Loop(dim, -(-extents[dim] // size), size),)
+        sizes = {name: np.array([size if name == dim else extents[name]]) for name in self.dims}
+        computed, which = self._compute(sizes, np.array([loops[0].trips]))
+        second = int(np.max(self._joined(sizes, np.array([loops[0].trips]))))
+        moving = (self._stream(name, 0, loops, 1, 2, False) for name in self.moving if distances[name])
+        tiling = Tiling(
+            loops, tuple(replace(stream, is_early=False) for stream in moving), self.core_dims[which[0]] if which[0] >= 0 else None
+        )
+        used = int(np.max(self._scratch(sizes))) + sum(stream.bytes * stream.depth for stream in tiling.streams)
+        cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
+        candidate = Candidate(tiling, around, (used, *(0 for _ in self.levels[1:])), cycles, 0, 0, cycles // loops[0].trips, 0, False)
+        job = int(computed[0]) if self.engine.accelerator else 0
+        return Strip(candidate, job, cycles - job, sum(self._traffic(tiling, stream)[0] for stream in tiling.streams))
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""

@@ -66,10 +66,15 @@ class Ring:
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls of consecutive steps, and the rings between them by buffer."""
+    """Calls of consecutive steps, and the rings between them by buffer.
+
+    Attributes:
+        is_ahead: an accelerator begins with the first call's tile of the next clock while cores compute the last call's of this one.
+    """
 
     members: tuple[Member, ...]
     rings: Mapping[str, Ring]
+    is_ahead: bool = False
 
     @property
     def first(self) -> int:
@@ -143,7 +148,7 @@ class Cut:
 def cut(program: Program, call: Call, rows: int) -> Cut | None:
     """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
     kernel, nest = call.kernel, call.geometry.nest
-    if kernel.link is not None or kernel.second is not None or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
+    if kernel.link is not None or kernel.forks or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
         return None
     output = call.operands[call.writes[0]]
     if program.buffers[output.buffer].role is Role.STATE:
@@ -205,15 +210,19 @@ class Sweep:
         self.start: list[Fraction] = []
         self.makers: dict[str, list[int]] = {}  # positions of the calls that write a buffer
 
-    def add(self, one: Cut) -> None:
-        """The next call."""
+    def add(self, one: Cut, is_beside: bool = False) -> None:
+        """The next call.
+
+        Args:
+            is_beside: it is computed at the same time as the one before it, and finds what that has computed up to the clock before.
+        """
         needs = [(maker, read) for read in one.reads for maker in self.makers.get(read.buffer, ())]
         every = max((self._rate(maker, read, one) for maker, read in needs), default=None)
         if every is None:
             every = self.every[0] * Fraction(self.cuts[0].trips, one.trips) if self.cuts else Fraction(1)
         start = Fraction(0)
         for maker, read in needs:
-            start = max(start, self._ready(maker, read, every))
+            start = max(start, self._ready(maker, read, every) + (is_beside and maker == len(self.cuts) - 1))
         self.makers.setdefault(one.written, []).append(len(self.cuts))
         self.cuts.append(one)
         self.every.append(every)

@@ -43,7 +43,9 @@ class Options:
         buffering: ``auto`` lets the plan choose per call.
         default_memory: where constants lie.
         engines: that may run calls; all of them by default.
-        objective: the fewest cycles within the memory that there is, or the least memory (machines with one memory).
+        objective: the fewest cycles within the memory that there is; the least memory (machines with one memory); or chains that save the
+            most traffic between memories (machines with several).
+        chains: layers may be computed together, tile by tile (docs/chains.md).
         seconds: deterministic time that the solver may spend on one problem (some work that takes about a second).
     """
 
@@ -54,6 +56,7 @@ class Options:
     seconds: float = DETERMINISTIC_SECONDS
     engines: tuple[str, ...] | None = None
     objective: Objective = "cycles"
+    chains: bool = True
 
 
 def own_options(options: Options, topology: Topology, chip: int) -> Options:
@@ -94,8 +97,13 @@ def machine_of(target: Target, options: Options) -> Machine:
     given = (options.cores is not None, options.default_memory, options.buffering != "auto", options.engines)
     if target.is_flat and any(given):
         raise UsageError(f"target {target.name} has one flat memory and one core", "Leave out --cores, --engines, --buffering.")
-    if options.objective not in ("cycles", "ram"):
-        raise UsageError(f"--objective {options.objective} is unknown", "Use --objective cycles or --objective ram.")
+    if options.objective not in ("cycles", "ram", "traffic"):
+        raise UsageError(f"--objective {options.objective} is unknown", "Use --objective cycles, ram or traffic.")
+    if target.is_flat and (options.objective == "traffic" or not options.chains):
+        given_as = "--objective traffic" if options.objective == "traffic" else "--no-chains"
+        raise UsageError(
+            f"{given_as}: target {target.name} has one flat memory", "Leave it out: there, only --memory and --objective ram make chains."
+        )
     if options.objective == "ram" and not target.is_flat:
         name = target.engines[0].memory
         raise UsageError(
@@ -126,7 +134,7 @@ def machine_of(target: Target, options: Options) -> Machine:
     if outer and default.upper() not in outer:
         raise UsageError(f"--default-memory {default}: constants of target {target.name} lie in {' or '.join(outer)}", f"Use {outer[0]}.")
     engines = _engines(target, options)
-    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective)
+    return Machine(capacities, cores, options.buffering, default.upper(), engines, objective=options.objective, chains=options.chains)
 
 
 def _option(memory: str) -> str:

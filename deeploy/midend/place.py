@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from deeploy.graph.target import Target
 from deeploy.midend.candidate import Candidate
+from deeploy.midend.chain import Chain
 from deeploy.midend.lifetime import Lifetime
 from deeploy.midend.pack import Block, PackError, Packing, pack
 from deeploy.midend.program import Program, ahead, content
@@ -57,6 +58,7 @@ def tenants(
     residences: Mapping[str, str],
     blocks: Sequence[Lifetime],
     kept: Mapping[str, tuple[int, int]],
+    chains: Sequence[Chain] = (),
 ) -> list[Tenant]:
     """Everything that needs an address.
 
@@ -64,6 +66,7 @@ def tenants(
         residences: the level of every lifetime's first buffer.
         blocks: lifetimes of local buffers.
         kept: first and last step of the copies of far constants.
+        chains: calls that run side by side, so that what each of them has is there during all of them.
     """
     result = [Tenant(residences[b.buffers[0]], b.size, b.first, b.last, b.buffers) for b in blocks if b.buffers[0] in residences]
     copies: dict[object, list[str]] = {}
@@ -74,15 +77,16 @@ def tenants(
     for step, (call, candidate) in enumerate(zip(program.calls, candidates, strict=True)):
         tiling = candidate.tiling
         inner = target.engine(call.kernel.engine).memory
+        first, last = next(((c.first, c.last) for c in chains if c.first <= step <= c.last), (step, step))
         for stream in tiling.streams:
             level = next(path.near for path in target.paths if path.name == stream.path)
             name = window_name(call.name, stream.operand, level, inner)
-            first = step - ahead(program.calls, step) if stream.is_early else step
-            result.append(Tenant(level, stream.bytes * stream.depth, first, step, (name,)))
+            begin = step - ahead(program.calls, step) if stream.is_early else first
+            result.append(Tenant(level, stream.bytes * stream.depth, begin, last, (name,)))
         tile = {**call.geometry.extents, **tiling.sizes} if call.scratch else {}
         for key, name in call.scratch.items():
             size = int(call.kernel.scratch[key].total(call.node, tile)) * call.kernel.slots(key, candidate.is_double and tiling.tiles > 1)
-            result.append(Tenant(inner, size, step, step, (name,)))
+            result.append(Tenant(inner, size, first, last, (name,)))
     return result
 
 

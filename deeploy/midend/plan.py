@@ -20,7 +20,7 @@ from deeploy.midend.program import Call, Program, ahead
 from deeploy.midend.tiling import Tiling
 
 Buffering = Literal["auto", "double", "single"]
-Objective = Literal["cycles", "ram"]
+Objective = Literal["cycles", "ram", "traffic"]
 UNLIMITED = 2**40  # bytes of a memory whose target does not say how many there are
 
 
@@ -34,7 +34,8 @@ class Machine:
         default_memory: where constants lie; empty on a flat machine, where they are part of the program.
         engines: that may run calls; all of the target's where none are named.
         residences: levels of states by buffer, where another network of the project says so.
-        objective: the fewest cycles within the capacities, or the least memory of a flat machine.
+        objective: the fewest cycles within the capacities, the least memory of a flat machine, or chains that move the fewest bytes.
+        chains: calls may be computed together; on a flat machine always.
     """
 
     capacities: Mapping[str, int]
@@ -44,6 +45,7 @@ class Machine:
     engines: tuple[str, ...] = ()
     residences: Mapping[str, str] = field(default_factory=dict)
     objective: Objective = "cycles"
+    chains: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Plan:
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
         variants: the calls that their numbers of variants mean.
-        chains: calls that are computed together, a few rows at a time; on a flat machine only.
+        chains: calls that are computed together, a few rows at a time.
         arrangements: where there are chains, what other limits would give: from the least memory to none of them.
     """
 

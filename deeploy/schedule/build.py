@@ -23,9 +23,10 @@ from deeploy.midend.place import window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tiling import Footprints, Stream
-from deeploy.schedule.chained import clocks, slides
+from deeploy.schedule.chained import slides, together
 from deeploy.schedule.ir import (
     CORE,
+    TICKETS,
     TILE,
     Address,
     Axis,
@@ -51,7 +52,6 @@ from deeploy.schedule.ir import (
 from deeploy.schedule.team import joined, sections
 
 PAST, LIVE = "past_rows", "live_rows"  # rows of the states before an inference, and with its own
-TICKETS: Mapping[Purpose, int] = {"in": 0, "out": 1, "early": 2}  # of a call's own transfers
 ONCE = 2  # ticket of constants that are fetched before the first inference
 
 
@@ -96,6 +96,8 @@ def build(plan: Plan) -> Schedule:
     tokens = list(dict.fromkeys(Token(_path_to(plan, name), "constants", ONCE) for name in copies))
     initialise: list[Node] = [_whole(plan, name, ONCE, 0) for name in copies]
     layers = [_Builder(plan, step).layer() for step in range(len(plan.program.calls))]
+    for chain in plan.chains:
+        layers[chain.last] = together(plan, chain, layers)
     found = sections(layers)
     return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found), found)
 
@@ -146,7 +148,7 @@ class _Builder:
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
         procedures = {
-            "tile": self._tile(self.chain) if self.chain is not None else [],
+            "tile": self._tile(self.chain) if self.chain is not None and self.plan.target.is_flat else [],
             "early": self._moves(0, False, "early"),
             "fetch": self._moves(0, False, "in"),
             "supply": self._moves(0, False, "in", is_late=True),
@@ -166,19 +168,12 @@ class _Builder:
             {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
             self.procedures,
             self._work(),
-            (*self._constants(), *self._tiles()) if self.chain is None else self._clocks(self.chain),
+            (*self._constants(), *self._tiles()) if self.chain is None else (),
         )
 
     def _tile(self, chain: Chain) -> list[Node]:
         """A tile of a call of a chain; before it, rows that stay in the ring that it writes make room."""
-        (name,) = self.call.writes
-        buffer = self.call.operands[name].buffer
-        slide = slides(chain, buffer, replace(self._buffer(name), offset=0), self._dtype(name).bytes, self.tiling.index)
-        return [*slide, Compute(self.step, self.tiling.index)]
-
-    def _clocks(self, chain: Chain) -> tuple[Node, ...]:
-        """The last call of a chain runs all of them."""
-        return (clocks(chain),) if self.step == chain.last else ()
+        return [*slides(self.plan, chain, self.step, self.tiling.index), Compute(self.step, self.tiling.index)]
 
     # ---- windows
 
@@ -339,7 +334,12 @@ class _Builder:
         """The kernel on a tile; an accelerator works while what comes ``ahead`` is begun, and before cores are forked it has begun."""
         others = [*ahead, *self._followed(tile)]
         if self.engine.accelerator:
-            return [Compute(self.step, tile), *others, Finish(self.engine.name, tile), *[Second(tile)] * bool(self.team)]
+            return [
+                Compute(self.step, tile),
+                *others,
+                Finish(self.step, self.engine.name, tile),
+                *[Second(self.step, tile)] * bool(self.team),
+            ]
         return [*others, Compute(self.step, tile)]
 
     def _followed(self, tile: Value) -> list[Node]:
@@ -384,12 +384,12 @@ class _Builder:
         more, further = Condition(tile, "<", tiles - 1), Condition(tile, "<", tiles - 2)
         loop = [
             *(arrived if "supply" in self.procedures else guarded([more], arrived)),
-            Finish(self.engine.name, tile),
+            Finish(self.step, self.engine.name, tile),
             *guarded([more], [Compute(self.step, tile + 1)]),
             *guarded([further], self._do("fetch", tile + 2)),
             *guarded([more], self._do("supply", tile + 1)),
             *self._followed(tile),
-            Second(tile),
+            Second(self.step, tile),
             *self._waited("store", 0, "out"),
             *self._do("store", tile),
         ]

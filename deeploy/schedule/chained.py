@@ -1,35 +1,198 @@
-"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.midend.chain``)."""
+"""The order of a chain: its calls clock by clock, and the rows that move in its rings (``deeploy.midend.chain``).
+
+Where there are several memories, what comes in for the next tile of a call, and what goes out of the last one, moves while the chain
+computes. An accelerator starts on its tile of a clock before cores compute the call in front of it in the program, so both work at once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from deeploy.graph.expr import Value, Variable, plain, quotient, remainder
-from deeploy.midend.chain import CLOCK, Chain
-from deeploy.schedule.ir import Address, Condition, Do, Loop, Node, Slide, guarded
+from deeploy.midend.chain import CLOCK, Chain, Member
+from deeploy.midend.plan import Plan
+from deeploy.schedule.ir import (
+    TICKETS,
+    Address,
+    Compute,
+    Condition,
+    Do,
+    Finish,
+    Guard,
+    Layer,
+    Loop,
+    Node,
+    Purpose,
+    Second,
+    Slide,
+    Token,
+    Wait,
+    guarded,
+)
 
 
-def clocks(chain: Chain) -> Loop:
-    """All calls of a chain: in every clock a tile of those that have one then, in the order of the program."""
+def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
+    """The last call of a chain, which runs all of them."""
+    last = layers[chain.last]
     clock = Variable(CLOCK, 0, chain.clocks - 1)
-    body: list[Node] = []
-    for member in chain.members:
-        waits, turn = divmod(member.start, member.every)
-        conditions = [
-            Condition(clock, ">=", member.start),
-            Condition(clock, "<", member.start + member.every * member.trips),
-            Condition(remainder(clock, member.every), "==", turn),
-        ]
-        body += guarded(conditions, [Do(member.step, "tile", plain(quotient(clock, member.every) - waits))])
-    return Loop(clock, chain.clocks, tuple(body))
+    if plan.target.is_flat:
+        body = [node for member in chain.members for node in guarded(_runs(member, clock), [Do(member.step, "tile", _tile(member, clock))])]
+        return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
+    members = [_Member(plan, chain, member, layers[member.step]) for member in chain.members]
+    found = _Chain(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
+    return replace(last, body=tuple(found.body()), others=max(member.layer.cores for member in members))
 
 
-def slides(chain: Chain, buffer: str, ring: Address, unit: int, tile: Value) -> list[Node]:
-    """What makes room for a tile in a ring of elements of ``unit`` bytes: nothing where it holds one tile, or all rows."""
+def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
+    """What makes room for a tile of a call in the ring that it writes: nothing where there is none, or it holds one tile, or all rows."""
+    call = plan.program.calls[step]
+    buffer = call.operands[call.writes[0]].buffer
     if buffer not in chain.rings:
         return []
-    one = chain.rings[buffer]
-    rows = chain.member(one.producer).rows
+    one, rows = chain.rings[buffer], chain.member(step).rows
     if one.rows == rows:
         return []
-    full, moved, row = one.rows // rows, one.tiles * rows, one.pitch * unit
+    full, moved, row = one.rows // rows, one.tiles * rows, one.pitch * plan.program.buffers[buffer].dtype.bytes
     conditions = [Condition(tile, ">=", full), Condition(remainder(tile, one.tiles), "==", full % one.tiles)]
-    return guarded(conditions, [Slide(ring, moved * row, (one.rows - moved) * row)])
+    return guarded(conditions, [Slide(Address(buffer, 0, plan.residences[buffer]), moved * row, (one.rows - moved) * row)])
+
+
+def _runs(member: Member, clock: Value) -> list[Condition]:
+    """Whether a call computes a tile in a clock."""
+    return [
+        Condition(clock, ">=", member.start),
+        Condition(clock, "<", member.start + member.every * member.trips),
+        Condition(remainder(clock, member.every), "==", member.start % member.every),
+    ]
+
+
+def _tile(member: Member, clock: Value) -> Value:
+    """The tile that a call computes in a clock."""
+    return plain(quotient(clock, member.every) - member.start // member.every)
+
+
+def _merged(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with neighbouring guards of the same conditions as one."""
+    found: list[Node] = []
+    for node in nodes:
+        last = found[-1] if found else None
+        if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
+            found[-1] = Guard(node.conditions, (*last.body, *node.body))
+        else:
+            found.append(node)
+    return found
+
+
+class _Member:
+    """What a call of a chain does for a tile, on a machine with several memories."""
+
+    def __init__(self, plan: Plan, chain: Chain, member: Member, layer: Layer) -> None:
+        self.plan = plan
+        self.chain = chain
+        self.member = member
+        self.layer = layer
+        self.step = member.step
+        self.path = plan.target.outward(plan.target.engine(layer.call.kernel.engine).memory)[0].name
+        self.fetches = [name for name in ("fetch", "supply") if name in layer.procedures]
+        self.is_fetched_again = any(stream.moves > 1 and not stream.is_output for stream in layer.tiling.streams)
+        self.covered = 0  # the clock up to which a call before it waits in every clock for what it needs as well
+
+    def fetched(self, tile: Value) -> list[Node]:
+        """Begins to move what a tile needs."""
+        return [Do(self.step, name, tile) for name in self.fetches]
+
+    def slid(self, tile: Value) -> list[Node]:
+        """Makes room in the ring that the call writes."""
+        return slides(self.plan, self.chain, self.step, tile)
+
+    def begun(self, clock: Value) -> list[Node]:
+        """Starts the accelerator, or computes, on what has arrived, while what the next tile needs begins to move."""
+        tile = _tile(self.member, clock)
+        arrived: list[Node] = [Wait(self._token("in"))] if self.fetches else []
+        if not self.is_fetched_again:
+            arrived = guarded([Condition(tile, "==", 0)], arrived) if self.member.start >= self.covered else []
+        elif self.covered:
+            arrived = guarded([Condition(clock, ">=", self.covered)], arrived)
+        ahead = guarded([Condition(tile, "<", self.member.trips - 1)], self.fetched(tile + 1)) if self.is_fetched_again else []
+        compute: list[Node] = [Compute(self.step, tile)]
+        return [*arrived, *compute, *ahead] if self.layer.accelerator else [*arrived, *ahead, *compute]
+
+    def finished(self, tile: Value) -> list[Node]:
+        """Goes on when the accelerator is through."""
+        return [Finish(self.step, self.layer.accelerator, tile)] if self.layer.accelerator else []
+
+    def ended(self, clock: Value) -> list[Node]:
+        """What cores do of a tile, and what then leaves."""
+        tile = _tile(self.member, clock)
+        found: list[Node] = [] if self.layer.accelerator else self.begun(clock)
+        found += [Second(self.step, tile)] * bool(self.layer.team)
+        return found + ([Wait(self._token("out")), Do(self.step, "store", tile)] if "store" in self.layer.procedures else [])
+
+    def waited(self) -> list[Node]:
+        """Goes on when all that left is where it belongs."""
+        return [Wait(self._token("out"))] if "store" in self.layer.procedures else []
+
+    def early(self) -> list[Node]:
+        """Goes on when what was fetched during the call before has arrived."""
+        return [Wait(self._token("early"))] if "early" in self.layer.procedures else []
+
+    def _token(self, purpose: Purpose) -> Token:
+        return Token(self.path, purpose, TICKETS[purpose])
+
+
+class _Chain:
+    """All calls of a chain on a machine with several memories.
+
+    Args:
+        is_ahead: the accelerator begins with the first call's tile of the next clock before cores compute the last call's of this one.
+        follower: the call whose early windows set out in the last clock.
+    """
+
+    def __init__(self, members: Sequence[_Member], clock: Variable, clocks: int, is_ahead: bool, follower: int | None) -> None:
+        self.members = members
+        self.clock = clock
+        self.clocks = clocks
+        self.is_ahead = is_ahead
+        self.follower = follower
+        for number, member in enumerate(members):
+            member.covered = max((self._covered(before, member) for before in members[int(is_ahead) : number]), default=0)
+
+    def _covered(self, before: _Member, member: _Member) -> int:
+        """The clock up to which one call waits for what a later one needs as well: that is begun in the clock before."""
+        one = before.member
+        if before.is_fetched_again and one.every == 1 and one.start <= member.member.start:
+            return one.start + one.trips
+        return one.start + 1 if before.fetches and one.start == member.member.start else 0
+
+    def body(self) -> list[Node]:
+        """What comes before the first clock, the clocks, and what is waited for behind them."""
+        first, clock = self.members[0], self.clock
+        found = [node for member in self.members for node in member.early()]
+        found += [node for member in self.members if not member.member.start for node in member.fetched(0)]
+        found += [*first.slid(0), *first.begun(0)] if self.is_ahead else []
+        inner: list[Node] = []
+        for member in self.members:
+            start = member.member.start
+            inner += guarded([Condition(clock, "==", start - 1)], member.fetched(0)) if start else []
+        if self.follower is not None:
+            inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+        for number in range(len(self.members)):
+            inner += self._turn(number)
+        left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
+        return [*found, Loop(clock, self.clocks, tuple(_merged(inner))), *left]
+
+    def _turn(self, number: int) -> list[Node]:
+        """A call in a clock: cores compute, while the accelerator begins with the call behind it."""
+        one, clock = self.members[number], self.clock
+        runs, tile = _runs(one.member, clock), _tile(one.member, clock)
+        found: list[Node] = []
+        if not one.layer.accelerator:
+            found += guarded(runs, one.slid(tile))
+        elif number == 0 and not self.is_ahead:
+            found += guarded(runs, [*one.slid(tile), *one.begun(clock)])
+        found += guarded(runs, one.finished(tile))
+        behind, then = (self.members[number + 1], clock) if number + 1 < len(self.members) else (self.members[0], clock + 1)
+        if behind.layer.accelerator and (number + 1 < len(self.members) or self.is_ahead):
+            found += guarded(_runs(behind.member, then), [*behind.slid(_tile(behind.member, then)), *behind.begun(then)])
+        return found + guarded(runs, one.ended(clock))

@@ -4,8 +4,9 @@ One inference is gone through, tile by tile, as deep as memories and tokens show
 
 * a kernel reads a window only after the wait for its transfer, and the window is the one that its tile needs;
 * nothing is moved into, or computed into, what a transfer or an accelerator still reads or writes;
+* what is computed into a window leaves before another one is computed there;
 * every transfer stays within the block that it reads or writes, and the block is alive in that step;
-* a tile of a chain reads the rows that it needs, and these are in the ring;
+* a tile of a chain reads the rows that it needs, and these are in the ring, in which nothing moves while an accelerator uses it;
 * while cores may still compute, that is until the next barrier, the first core moves nothing that they use, and computes nothing;
 * no more tickets of a path are open at once than its engine has, and none is left open at the end.
 
@@ -59,6 +60,7 @@ class _Window:
     content: Content | None = None
     arriving: Token | str | None = None
     leaving: dict[Token | str, None] = field(default_factory=dict)
+    result: str = ""  # the operand that a kernel computed into it, until that leaves
 
 
 class _Check:
@@ -106,12 +108,16 @@ class _Check:
                 elif isinstance(node, Slide):
                     self.rings.slide(node, tile, table)
                 elif isinstance(node, Finish):
+                    self.rings.finish(node.accelerator)
                     self.complete(node.accelerator)
                 else:
                     self.complete(node.token)
             left = [token for token in self.open if not isinstance(token, Token) or token.purpose in ("in", "out")]
             if left:
                 raise self.error(f"nobody waits for {left[0]} in this call")
+            lost = next((window.result for window in self.slots.values() if window.result), "")
+            if lost:
+                raise self.error(f"{lost} never leaves")
         self.event = None
         if self.open:
             raise self.error(f"nobody waits for {next(iter(self.open))}")
@@ -161,6 +167,7 @@ class _Check:
         for window, is_read, content in ends:
             if is_read:
                 self.read(window, content, move.token)
+                window.result = ""
             else:
                 self.written(window, move.label)
                 window.content, window.arriving = content, move.token
@@ -191,6 +198,8 @@ class _Check:
 
     def written(self, window: _Window, label: str) -> None:
         """Something begins to write a window."""
+        if window.result:
+            raise self.error(f"{window.result} is overwritten before it leaves")
         if window.leaving or window.arriving is not None:
             raise self.error(f"{label} is overwritten before the wait for {window.arriving or next(iter(window.leaving))}")
 
@@ -210,7 +219,7 @@ class _Check:
             raise self.error(f"cores may still compute {self.computing.call.name}")
         self.computing = layer if is_team else None
         name = layer.accelerator or "cores"
-        self.rings.compute(layer, tile, table)
+        self.rings.compute(layer, layer.call.parts[0], tile, table)
         self.touch(layer, layer.call.parts[0], name, tile, table)
         if layer.sums is not None:
             sums = self.slot(layer.sums, tile, table)
@@ -226,6 +235,7 @@ class _Check:
         self.computing = layer if layer.cores > 1 else None
         self.read(self.slot(layer.sums, tile, table), (tile,), "cores")
         self.slot(layer.sums, tile, table).leaving.clear()
+        self.rings.compute(layer, layer.call.parts[-1], tile, table)
         self.touch(layer, layer.call.parts[-1], "cores", tile, table)
         self.complete("cores")
 
@@ -241,8 +251,10 @@ class _Check:
                 continue
             window, content = self.slot(region.near, tile, table), _content(region, tile, table)
             if operand in layer.call.writes:
+                if window.content == content:
+                    window.result = ""  # several tiles compute it together
                 self.written(window, operand)
-                window.content, window.arriving = content, name
+                window.content, window.arriving, window.result = content, name, operand
             else:
                 self.read(window, content, name)
             self.open.setdefault(name, []).append(window)

@@ -20,6 +20,7 @@ TILE = "t"  # the variable that counts tiles
 CORE = "rt_core()"  # the number of the calling core
 
 Purpose = Literal["in", "out", "early", "constants"]
+TICKETS: Mapping[Purpose, int] = {"in": 0, "out": 1, "early": 2}  # of a call's own transfers
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,10 @@ class Region:
 
 @dataclass(frozen=True)
 class Slide:
-    """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on."""
+    """Moves what stays in a ring to its beginning, and makes room behind it: ``bytes`` from the offset ``begin`` on.
+
+    Every core of a team moves a part: what is moved does not overlap with where it goes.
+    """
 
     ring: Address
     begin: Value
@@ -201,6 +205,7 @@ class Second:
     Where a kernel forks teams itself, so does this.
     """
 
+    step: int
     tile: Value
 
     def __str__(self) -> str:
@@ -211,6 +216,7 @@ class Second:
 class Finish:
     """Goes on when the job of an accelerator is done."""
 
+    step: int
     accelerator: str
     tile: Value
 
@@ -271,6 +277,7 @@ class Layer:
         regions: what the slots of all windows hold in a tile, by the block of the window.
         procedures: by name, over the variable ``TILE``.
         body: what runs the call; that of the last call of a chain runs all of them, and the others have none.
+        others: the largest team of the calls that the body runs besides its own.
     """
 
     step: int
@@ -285,11 +292,12 @@ class Layer:
     work: Work
     body: tuple[Node, ...]
     begins_at_barrier: bool = False
+    others: int = 1
 
     @property
     def cores(self) -> int:
         """The team that runs the call; 1 where the first core alone does, or forks teams itself."""
-        return 1 if self.call.kernel.forks else max(self.work.cores if self.accelerator is None else 1, self.team)
+        return 1 if self.call.kernel.forks else max(self.work.cores if self.accelerator is None else 1, self.team, self.others)
 
     def __str__(self) -> str:
         loops = ", ".join(f"{loop.trips} x {loop.tile} of {loop.dim}" for loop in self.tiling.loops) or "one tile"
@@ -298,8 +306,8 @@ class Layer:
         lines: list[str] = []
         with mentions() as noted:
             for name, body in self.procedures.items():
-                lines += [f"  {name}({TILE if self.tiling.tiles > 1 and name != 'early' else ''}):", *_text(body, 4)]
-            lines += _text(self.body, 2)
+                lines += [f"  {name}({TILE if self.tiling.tiles > 1 and name != 'early' else ''}):", *_text(body, 4, self.step)]
+            lines += _text(self.body, 2, self.step)
         parts = dict.fromkeys(f"    {part.name} = {part.value}" for part in noted.parts())
         head = f"call {self.step} {self.call.name}: {self.call.kernel.name}, {loops}, {engine}"
         return "\n".join([head, *lines, *(["  where"] if parts else []), *parts])
@@ -336,20 +344,22 @@ class Schedule:
     sections: tuple[Section, ...]
 
     def __str__(self) -> str:
-        lines = [f"schedule {self.name}", *(["before the first inference:", *_text(self.initialise, 2)] if self.initialise else [])]
+        lines = [f"schedule {self.name}", *(["before the first inference:", *_text(self.initialise, 2, 0)] if self.initialise else [])]
         for section in self.sections:
             lines += [f"{section}:", *map(str, self.layers[section.first : section.last + 1])]
         return "\n".join(lines)
 
 
-def _text(nodes: Sequence[Node], indent: int) -> Iterator[str]:
+def _text(nodes: Sequence[Node], indent: int, step: int) -> Iterator[str]:
+    """Nodes as text, in a call of the given step: what is computed of another one says of which."""
     blank = " " * indent
     for node in nodes:
         if isinstance(node, Guard):
             yield f"{blank}if {' and '.join(map(str, node.conditions))}:"
-            yield from _text(node.body, indent + 2)
+            yield from _text(node.body, indent + 2, step)
         elif isinstance(node, Loop):
             yield f"{blank}for {node.variable} in 0..{node.trips - 1}:"
-            yield from _text(node.body, indent + 2)
+            yield from _text(node.body, indent + 2, step)
         else:
-            yield f"{blank}{node}"
+            own = node.step if isinstance(node, Compute | Finish | Second) else step
+            yield f"{blank}{node}" + f" of call {own}" * (own != step)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from deeploy.midend.place import Placement
 from deeploy.midend.plan import Plan
-from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, Second, Section, Wait
+from deeploy.schedule.ir import Address, Barrier, Compute, Do, Finish, Guard, Layer, Loop, Move, Node, Second, Section, Slide, Wait
 
 
 def sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
@@ -28,13 +28,13 @@ def sections(layers: Sequence[Layer]) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def is_shared(node: Node, layer: Layer) -> bool:
-    """Whether all cores of a team do a node of a layer, or something in it; else the first core alone."""
+def is_shared(node: Node, layers: Sequence[Layer]) -> bool:
+    """Whether all cores of a team do a node, or something in it; else the first core alone."""
     if isinstance(node, Guard | Loop):
-        return any(is_shared(inner, layer) for inner in node.body)
+        return any(is_shared(inner, layers) for inner in node.body)
     if isinstance(node, Compute):
-        return layer.accelerator is None and layer.work.cores > 1
-    return isinstance(node, Second | Barrier)
+        return layers[node.step].accelerator is None and layers[node.step].work.cores > 1
+    return isinstance(node, Second | Slide | Barrier)
 
 
 def joined(plan: Plan, layers: Sequence[Layer], found: Sequence[Section]) -> tuple[Layer, ...]:
@@ -43,36 +43,36 @@ def joined(plan: Plan, layers: Sequence[Layer], found: Sequence[Section]) -> tup
     for section in found:
         for step in range(section.first, section.last + 1):
             layer = layers[step]
-            if layer.cores > 1:
+            if layer.cores > 1 and layer.body:
                 following = layers[step + 1 : section.last + 1]
                 last = layer.body[-1]
-                is_open = isinstance(last, Compute | Second) and is_shared(last, layer) and _is_free(plan, layer, following)
-                body = _with_barriers(layer.body[:-1] if is_open else layer.body, layer)
+                is_open = isinstance(last, Compute | Second) and is_shared(last, layers) and _is_free(plan, layer, layers, following)
+                body = _with_barriers(layer.body[:-1] if is_open else layer.body, layers)
                 result[step] = replace(result[step], body=(*body, last) if is_open else body)
                 if is_open and following:
                     result[step + 1] = replace(result[step + 1], begins_at_barrier=True)
     return tuple(result)
 
 
-def _with_barriers(nodes: Sequence[Node], layer: Layer) -> tuple[Node, ...]:
-    return tuple(node for inner in nodes for node in _joined(inner, layer))
+def _with_barriers(nodes: Sequence[Node], layers: Sequence[Layer]) -> tuple[Node, ...]:
+    return tuple(node for inner in nodes for node in _joined(inner, layers))
 
 
-def _joined(node: Node, layer: Layer) -> Iterator[Node]:
+def _joined(node: Node, layers: Sequence[Layer]) -> Iterator[Node]:
     if isinstance(node, Guard | Loop):
-        yield replace(node, body=_with_barriers(node.body, layer))
+        yield replace(node, body=_with_barriers(node.body, layers))
         return
     yield node
-    if is_shared(node, layer):
+    if is_shared(node, layers):
         yield Barrier()
 
 
-def _is_free(plan: Plan, layer: Layer, following: Sequence[Layer]) -> bool:
+def _is_free(plan: Plan, layer: Layer, layers: Sequence[Layer], following: Sequence[Layer]) -> bool:
     """Whether the first core may go on to the next kernel's barrier while others still compute the last tile of a layer."""
     if not following:
         return True  # the team is joined
     for node in following[0].body:
-        if is_shared(node, following[0]):
+        if is_shared(node, layers):
             return not isinstance(node, Guard | Loop)
         moves = _moves(node, following)
         if moves is None or not all(_is_apart(plan, layer, address) for move in moves for address in (move.near, move.far)):

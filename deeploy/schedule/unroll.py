@@ -99,6 +99,6 @@ class Unrolled:
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
             elif isinstance(node, Compute | Finish | Second):
-                yield Event(node, table.at(node.tile, tile), table)
+                yield Event(node, table.at(node.tile, tile), self.table(node.step))
             else:
                 yield Event(node, tile, table)

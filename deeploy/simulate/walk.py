@@ -8,7 +8,7 @@ are those of the target's timing. Nothing else is modelled: no contention for ba
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from deeploy.midend import cost
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.plan import Plan
 from deeploy.schedule.build import build, rows
-from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Token, Wait, Work
-from deeploy.schedule.unroll import Table, Unrolled
+from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Slide, Token, Wait, Work
+from deeploy.schedule.unroll import Event, Table, Unrolled
 from deeploy.simulate.boxes import Batch, batches
 from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
 
@@ -90,7 +90,7 @@ class Walk:
         self.timing = plan.target.timing
         self.paths = {path.name: _Path(path, self.timing.paths[path.name]) for path in plan.target.paths}
         self.now = now
-        self.step = 0
+        self.step = 0  # of the call that cycles are counted for
         self.intervals: list[Interval] = []
         self.timings: list[CallTiming] = []
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
@@ -127,12 +127,50 @@ class Walk:
         """One call, from now on."""
         self.step = step
         self.timings.append(CallTiming(self.calls[step].name, self.now))
-        layer = _LayerWalk(self, self.unrolled.schedule.layers[step])
+        chain = next((chain for chain in self.plan.chains if chain.first <= step <= chain.last), None)
+        steps = range(step if chain is None else chain.first, step + 1)
+        layers = {one: _LayerWalk(self, self.unrolled.schedule.layers[one], chain is not None) for one in steps}
         if step in self.forked:
             self.forks += 1
-            layer.overheads(cost.fork(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
-        layer.run()
-        self.timings[-1].end = self.now
+            layers[step].overheads(cost.fork(self.calls[step].parts[-1], self.plan.target), "fork and join", -1)
+        for event in self.unrolled.events(step):
+            self.event(event, layers)
+        self.step = step
+        if chain is not None and step == chain.last:
+            self.share(steps)
+        self.current.end = self.now
+
+    def event(self, event: Event, layers: Mapping[int, _LayerWalk]) -> None:
+        """What happens next in a call, or in the calls of a chain."""
+        node, tile, table = event
+        if isinstance(node, Compute | Finish | Second):
+            self.step = node.step
+        if isinstance(node, Move):
+            self.step = node.owner if node.owner in layers else self.step
+            self.move(node, table, tile)
+        elif isinstance(node, Wait):
+            self.wait(node.token, tile)
+        elif isinstance(node, Slide):
+            cores = max(one.layer.cores for one in layers.values())
+            part = table.at(node.bytes, tile) * self.timing.loops.move / cores
+            cycles = part + cost.barrier(self.calls[self.step].parts[-1], self.plan.target)
+            self.note("overhead", cycles, f"rows of {node.ring.block}", tile)
+            self.current.overhead += cycles
+        elif isinstance(node, Compute):
+            layers[node.step].compute(tile, self.compute(table)[tile])
+        elif isinstance(node, Finish):
+            layers[node.step].finish(tile)
+        elif isinstance(node, Second):
+            layers[node.step].joined(tile, table)
+
+    def share(self, steps: range) -> None:
+        """The cycles of a chain, call by call, each with what it took: they follow each other, though they ran side by side."""
+        moment = self.timings[steps[0]].start
+        for step in steps:
+            timing = self.timings[step]
+            timing.start = moment
+            moment += timing.compute + timing.overhead + timing.issue + timing.stalled
+            timing.end = moment
 
     def wait_for(self, moment: float, path: str, reason: str) -> None:
         """What the last call waits for besides transfers, which ends at a moment."""
@@ -156,7 +194,7 @@ class Walk:
 
     @property
     def current(self) -> CallTiming:
-        return self.timings[-1]
+        return self.timings[self.step]
 
     def note(self, kind: str, cycles: float, label: str, tile: int) -> None:
         """The first core is busy, or waits, for some cycles."""
@@ -236,37 +274,28 @@ def _largest(rate: cost.Work, sizes: dict[str, int], work: Work) -> float:
 class _LayerWalk:
     """Executes the layer of one call."""
 
-    def __init__(self, walk: Walk, layer: Layer) -> None:
+    def __init__(self, walk: Walk, layer: Layer, is_chained: bool) -> None:
         self.walk = walk
         self.layer = layer
         target = walk.plan.target
         self.overhead, self.once = cost.overhead(layer.call, target), cost.once(layer.call, is_cached(walk.codes, layer.step), target)
         self.second = cost.second(layer.call, target, layer.team)
+        # of a chain, other kernels ran since the last tile
+        self.again = cost.once(layer.call, False, target) - cost.once(layer.call, True, target) if is_chained and not self.second else 0.0
         self.ends = 0.0
 
-    def run(self) -> None:
-        """From the begin to the end of the call."""
-        walk = self.walk
-        for node, tile, table in walk.unrolled.events(self.layer.step):
-            if isinstance(node, Move):
-                walk.move(node, table, tile)
-            elif isinstance(node, Wait):
-                walk.wait(node.token, tile)
-            elif isinstance(node, Compute):
-                self.compute(tile, walk.compute(table)[tile])
-            elif isinstance(node, Finish):
-                self.finish(tile)
-            elif isinstance(node, Second):
-                assert self.second is not None
-                walk.forks += self.layer.call.kernel.forks
-                self.overheads(self.second.overhead + self.second.again * (tile > 0), "barriers", tile)
-                self.computed(walk.second(table, self.second)[tile], tile)
+    def joined(self, tile: int, table: Table) -> None:
+        """The second part of a tile."""
+        assert self.second is not None
+        self.walk.forks += self.layer.call.kernel.forks
+        self.overheads(self.second.overhead + self.second.again * (tile > 0), "barriers", tile)
+        self.computed(self.walk.second(table, self.second)[tile], tile)
 
     def compute(self, tile: int, cycles: float) -> None:
         """Set a tile up; then compute it, all cores behind a barrier, or leave it to an accelerator."""
         walk, is_team = self.walk, self.layer.work.cores > 1 and self.layer.accelerator is None
         barrier = cost.barrier(self.layer.call, walk.plan.target) if is_team else 0.0
-        self.overheads(self.overhead + barrier + (self.once if tile == 0 else 0.0), "set-up, barriers", tile)
+        self.overheads(self.overhead + barrier + (self.once if tile == 0 else self.again), "set-up, barriers", tile)
         if self.layer.accelerator is None:
             self.computed(cycles, tile)
             return

@@ -227,7 +227,12 @@ def _layer_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[
     if plan.target.is_flat:
         return _flat_outputs(project, entry, plan, sample)
     memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
-    return [{name: _cut(plan, snapshot, call, name) for name in call.writes} for call, snapshot in zip(program.calls, memory, strict=True)]
+    ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
+    rings = {name for chain in plan.chains for name in chain.rings}  # of these, some rows are left
+    return [
+        {name: _cut(plan, memory[ends.get(step, step)], call, name) for name in call.writes if call.operands[name].buffer not in rings}
+        for step, call in enumerate(program.calls)
+    ]
 
 
 def _flat_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -264,8 +269,8 @@ def _flat_snapshots(project: Path, entry: Document, plan: Plan, count: int, samp
 
 def _managed_snapshots(
     project: Path, network: Document, levels: Sequence[str], sample: Sequence[np.ndarray]
-) -> list[dict[str, np.ndarray]]:
-    """Memory at the end of every step: bytes by level, and ``outputs``."""
+) -> dict[int, dict[str, np.ndarray]]:
+    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a chain are the step of its last one."""
     application = host.build(project)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
@@ -276,7 +281,7 @@ def _managed_snapshots(
     record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
     steps = np.frombuffer(data, record, offset=4 * (count + 2))
     names = steps.dtype.names[1:] if steps.dtype.names else ()
-    return [{name: step[name] for name in names} for step in steps if 0 <= step["step"] < len(network["calls"])]
+    return {int(step["step"]): {name: step[name] for name in names} for step in steps if 0 <= step["step"] < len(network["calls"])}
 
 
 def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:

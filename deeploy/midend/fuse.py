@@ -1,0 +1,258 @@
+"""Chains on a machine with several memories (``deeploy.midend.chain``): which there could be, and a plan with some of them.
+
+What is between the calls of a chain stays in the memory of the engines, a few rows of it at a time. What comes from outside, and what goes
+there, moves tile by tile as it does for single calls; weights are fetched once, and stay while the chain runs. Where calls run on an
+accelerator, it works on a tile of one call while cores compute another one.
+
+A chain is an interval of the calls of a plan without chains, and a number of tiles into which all of its calls are cut. Where buffers
+outside of it lie, and all other calls, stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deeploy.midend.candidate import Candidate, with_early
+from deeploy.midend.candidates import Strip, Tiler
+from deeploy.midend.chain import Chain, Cut, Ring, Sweep, cut
+from deeploy.midend.lifetime import FOR_EVER, lifetimes, spans
+from deeploy.midend.place import place, tenants
+from deeploy.midend.plan import UNLIMITED, Plan
+from deeploy.midend.program import Call, Role
+
+TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
+ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
+LONGEST = 8  # calls of a chain
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A chain, with the candidates of its calls; cycles are an estimate.
+
+    Attributes:
+        bytes: in the memory of the engines.
+        cycles: of computing, as far as it does not happen at the same time.
+        traffic: bytes that move for it.
+    """
+
+    chain: Chain
+    calls: tuple[Candidate, ...]
+    bytes: int
+    cycles: int
+    traffic: int
+
+
+class Fuser:
+    """The chains that a plan could have."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.program = plan.program
+        self.near = plan.target.memory(plan.target.engines[0].memory)
+        use = plan.memory[self.near.name]
+        self.room = (UNLIMITED if use.capacity is None else use.capacity) - use.constants
+        self.spans = spans(self.program)
+        self.engines = [plan.target.engine(call.kernel.engine) for call in self.program.calls]
+        self.tilers: dict[int, Tiler] = {}
+        self.cuts: dict[tuple[int, int], Cut | None] = {}
+        self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
+
+    def found(self) -> Iterator[Fused]:
+        """All chains for which there is room."""
+        if self.program.growth is not None:
+            return
+        for trips in TRIPS:
+            for first in range(len(self.program.calls) - 1):
+                yield from self._from(first, trips)
+
+    def _from(self, first: int, trips: int) -> Iterator[Fused]:
+        """Chains that begin with a call, one longer than the other."""
+        sweep = Sweep()
+        for step in range(first, min(first + LONGEST, len(self.program.calls))):
+            one = self._cut(step, trips)
+            if one is None:
+                return
+            sweep.add(one, step > first and self._is_beside(step))
+            if step > first and (fused := self._fused(sweep, range(first, step + 1), trips)) is not None:
+                yield fused
+
+    # ---- calls
+
+    def _is_beside(self, step: int) -> bool:
+        """Whether a call begins while cores compute the one before it."""
+        before = self.program.calls[step - 1]
+        return bool(self.engines[step].accelerator) and (not self.engines[step - 1].accelerator or before.kernel.second is not None)
+
+    def _cut(self, step: int, trips: int) -> Cut | None:
+        """A call in so many tiles, or about as many, where it can be part of a chain."""
+        if (step, trips) not in self.cuts:
+            self.cuts[step, trips] = self._new_cut(self.program.calls[step], trips) if self._may(step) else None
+        return self.cuts[step, trips]
+
+    def _may(self, step: int) -> bool:
+        """Whether a call works in the memory of the engines, on what is there or in the next one, and fetches no constants as a whole."""
+        call = self.program.calls[step]
+        names = [operand.buffer for operand in call.operands.values()]
+        far = [name for name in names if self.plan.fetched.get(name, FOR_EVER) != FOR_EVER or self._distance(name) is None]
+        return self.engines[step].memory == self.near.name and not far and not self.plan.loads(step)
+
+    def _new_cut(self, call: Call, trips: int) -> Cut | None:
+        whole = cut(self.program, call, 1)
+        one = cut(self.program, call, -(-whole.extent // trips)) if whole is not None else None
+        return one if one is not None and one.trips > 1 else None
+
+    def _distance(self, name: str) -> int | None:
+        """Where a buffer lies: 0 for the memory of the engines and what they read in place, 1 for the one around it, else None."""
+        buffer = self.program.buffers[name]
+        level = self.plan.residences.get(name, buffer.memory)
+        if level == self.near.name or buffer.memory:
+            return 0
+        around = self.plan.target.outward(self.near.name)[0].far
+        return 1 if (level or around) == around else None
+
+    def _strip(self, step: int, trips: int, inside: Mapping[str, bool]) -> Strip:
+        """A call in tiles, where some buffers are in the memory of the engines."""
+        call = self.program.calls[step]
+        distances = {n: 0 if inside.get(o.buffer) else self._distance(o.buffer) or 0 for n, o in call.operands.items()}
+        key = step, trips, tuple(distances.values())
+        if key not in self.strips:
+            if step not in self.tilers:
+                target, cores = self.plan.target, self.plan.machine.cores
+                self.tilers[step] = Tiler(call, self.program.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+            one = self._cut(step, trips)
+            assert one is not None
+            self.strips[key] = self.tilers[step].along(one.dim, one.rows, distances)
+        return self.strips[key]
+
+    # ---- chains
+
+    def _fused(self, sweep: Sweep, steps: range, trips: int) -> Fused | None:
+        """The calls of some steps as a chain, where there is room for it."""
+        inside = self._inside(sweep, steps)
+        if inside is None:
+            return None
+        strips = [self._strip(step, trips, inside) for step in steps]
+        free = self.room - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
+        members = sweep.members(steps[0])
+        rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
+        for tiles in ROOM:
+            rings, size = self._rings(sweep, steps, inside, rows, tiles)
+            if size <= free:
+                break
+        else:
+            return None
+        is_ahead = self._is_ahead(steps, rings)
+        jobs, cores = [strip.job for strip in strips], [strip.cores for strip in strips]
+        behind = [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
+        chain = Chain(members, rings, is_ahead)
+        return Fused(chain, tuple(s.candidate for s in strips), self.room - free + size, cycles, sum(s.traffic for s in strips))
+
+    def _inside(self, sweep: Sweep, steps: range) -> dict[str, bool] | None:
+        """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""
+        found = {}
+        for name in sweep.makers:
+            ends = self.spans.get(name)
+            is_inner = ends is not None and ends[0] >= steps[0] and ends[1] <= steps[-1]
+            is_read = any(read.buffer == name for one in sweep.cuts for read in one.reads)
+            if is_read and not is_inner and self._distance(name):
+                return None
+            found[name] = is_inner
+        return found
+
+    def _rings(
+        self, sweep: Sweep, steps: range, inside: Mapping[str, bool], rows: Mapping[str, int], tiles: int
+    ) -> tuple[dict[str, Ring], int]:
+        """What holds the buffers that are in the chain alone, and bytes of all of them; ``rows`` are those that are needed of each."""
+        rings, size = {}, 0
+        for name in (name for name, is_inner in inside.items() if is_inner):
+            buffer, makers = self.program.buffers[name], sweep.makers[name]
+            made = sweep.cuts[makers[0]]
+            needed = rows[name] if len(makers) == 1 and made.is_all else made.extent
+            room = tiles if needed > made.rows else 1
+            held = needed + made.rows * (room - 1)
+            if held < made.extent and needed - made.rows <= room * made.rows:
+                rings[name] = Ring(steps[0] + makers[0], held, made.pitch, room)
+                size += self._aligned(held * made.pitch * buffer.dtype.bytes)
+            else:
+                size += self._aligned(buffer.bytes)
+        return rings, size
+
+    def _is_ahead(self, steps: range, rings: Mapping[str, Ring]) -> bool:
+        """Whether the first call may begin with its next tile while cores compute the last call: that one reads nothing that it writes."""
+        first, last = self.program.calls[steps[0]], self.program.calls[steps[-1]]
+        written = first.operands[first.writes[0]].buffer
+        has_cores = not self.engines[steps[-1]].accelerator or last.kernel.second is not None
+        is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
+        return bool(self.engines[steps[0]].accelerator) and has_cores and not is_read
+
+    def _beside(self, steps: range, inside: Mapping[str, bool]) -> int:
+        """Bytes of what lies in the memory of the engines while a chain runs, and is not the chain's own."""
+        own = {name for name, is_inner in inside.items() if is_inner}
+        own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}
+        windows = {self.program.calls[step].name for step in steps}
+        found = 0
+        for p in self.plan.placements:
+            is_there = p.level == self.near.name and p.first <= steps[-1] and p.last >= steps[0]
+            is_own = p.buffers[0].partition(".")[0] in windows if p.buffers[0] not in self.program.buffers else own.issuperset(p.buffers)
+            found += self._aligned(p.size) if is_there and not is_own else 0
+        return found
+
+    def _aligned(self, size: int) -> int:
+        return -(-size // self.near.alignment) * self.near.alignment
+
+
+def chained(plan: Plan, chains: Sequence[Fused]) -> Plan:
+    """The plan with some chains, in the order of their calls; addresses are those without them."""
+    calls, offered = list(plan.calls), list(plan.offered)
+    residences = dict(plan.residences)
+    near = plan.target.engines[0].memory
+    users = spans(plan.program)
+    for one in chains:
+        for member, candidate in zip(one.chain.members, one.calls, strict=True):
+            variant = calls[member.step].variant
+            own = replace(candidate, variant=variant, own=calls[member.step].own)
+            own = replace(own, bytes=(*own.bytes, *(0 for _ in calls[member.step].bytes))[: len(calls[member.step].bytes)])
+            calls[member.step] = own
+            offered[member.step] = (*offered[member.step], own)
+            call = plan.program.calls[member.step]
+            ends = users.get(call.operands[call.writes[0]].buffer)
+            if ends is not None and one.chain.first <= ends[0] and ends[1] <= one.chain.last:
+                residences[call.operands[call.writes[0]].buffer] = near
+    return replace(plan, calls=tuple(calls), offered=tuple(offered), residences=residences, chains=tuple(one.chain for one in chains))
+
+
+def placed(plan: Plan) -> Plan:
+    """The plan with addresses for its chains.
+
+    Raises:
+        Overfull: there is no room.
+    """
+    program = plan.program
+    kept = {name: (p.first, p.last) for p in plan.placements for name in p.buffers if name in plan.fetched}
+    blocks = [b for b in lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
+    everything = tenants(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
+    room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
+    placements, packings = place(everything, plan.target, room)
+    memory = {
+        name: replace(use, peak=packings[name].peak + use.constants, lower_bound=packings[name].lower_bound + use.constants)
+        for name, use in plan.memory.items()
+    }
+    return replace(plan, placements=placements, memory=memory)
+
+
+def part(plan: Plan, steps: range) -> Plan:
+    """Some calls of a plan alone, with chains that are among them."""
+    program = replace(plan.program, calls=plan.program.calls[steps[0] : steps[-1] + 1], further=())
+    calls = plan.calls[steps[0] : steps[-1] + 1]
+    chains = [
+        replace(
+            chain,
+            members=tuple(replace(member, step=member.step - steps[0]) for member in chain.members),
+            rings={name: replace(ring, producer=ring.producer - steps[0]) for name, ring in chain.rings.items()},
+        )
+        for chain in plan.chains
+        if chain.first in steps
+    ]
+    return replace(plan, program=program, calls=(with_early(calls[0], False), *calls[1:]), chains=tuple(chains), offered=(), variants=())

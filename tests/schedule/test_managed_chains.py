@@ -1,0 +1,220 @@
+"""Chains on a machine with several memories: what they save, that they are safe, and that whatever makes one unsafe is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+from deeploy.backend import project
+from deeploy.errors import UsageError
+from deeploy.midend.chain import Chain
+from deeploy.midend.machine import Options
+from deeploy.runners import host
+from deeploy.schedule import build
+from deeploy.schedule.check import ScheduleError, check
+from deeploy.schedule.ir import Compute, Do, Finish, Loop, Node, Schedule, Second, Slide, Wait
+from deeploy.schedule.unroll import Unrolled
+from deeploy.simulate.walk import walk
+from tests.schedule.test_chains import changed
+
+L1 = 24000
+ENGINES = {"cores": ("cluster",), "both engines": ("cluster", "npu")}
+
+
+class Quantised:
+    """An int8 network, layer by layer."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.random = np.random.default_rng(20)
+
+    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, value: object, dtype: object = np.float32) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def read(self, x: str) -> str:
+        return self.node("DequantizeLinear", x, self.constant(0.05), self.constant(-128, np.int8))
+
+    def stored(self, x: str) -> str:
+        return self.node("QuantizeLinear", x, self.constant(0.05), self.constant(-128, np.int8))
+
+    def conv(self, x: str, channels: int, outputs: int, size: int, stride: int = 1, group: int = 1) -> str:
+        shape = outputs, channels // group, size, size
+        scale = self.constant(np.full(outputs, 0.01 / np.sqrt(np.prod(shape[1:]))))
+        zero = self.constant(np.zeros(outputs), np.int8)
+        weights = self.constant(self.random.integers(-127, 128, shape), np.int8)
+        w = self.node("DequantizeLinear", weights, scale, zero, axis=0)
+        sizes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4}
+        y = self.node("Conv", self.read(x), w, group=group, **sizes)
+        return self.stored(self.node("Relu", y))
+
+    def block(self, x: str, channels: int, stride: int = 1) -> str:
+        """An inverted residual: wider, each channel alone, narrower; added to what it began with where sizes agree."""
+        y = self.conv(self.conv(x, channels, 6 * channels, 1), 6 * channels, 6 * channels, 3, stride, 6 * channels)
+        y = self.conv(y, 6 * channels, channels, 1)
+        return y if stride > 1 else self.stored(self.node("Add", self.read(x), self.read(y)))
+
+    def save(self, path: Path, y: str, inputs: list[int], outputs: list[int]) -> Path:
+        self.nodes.append(helper.make_node("Identity", [y], ["y"]))
+        ends = [helper.make_tensor_value_info(n, TensorProto.INT8, s) for n, s in (("x", inputs), ("y", outputs))]
+        graph = helper.make_graph(self.nodes, "network", ends[:1], ends[1:], self.constants)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    one = Quantised()
+    y = one.block(one.block(one.conv("x", 3, 8, 3, 2), 8), 8, 2)
+    return one.save(tmp_path_factory.mktemp("model") / "model.onnx", y, [1, 3, 56, 40], [1, 8, 14, 10])
+
+
+def compiled(model: Path, name: str, objective: str = "traffic", chains: bool = True) -> deeploy.Compiled:
+    options = Options({"l1": L1}, engines=ENGINES[name], objective=objective, chains=chains)  # type: ignore[arg-type]
+    return deeploy.compile(model, target="siracusa", options=options)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def fused(model: Path, request: pytest.FixtureRequest) -> tuple[str, deeploy.Compiled]:
+    return request.param, compiled(model, request.param)
+
+
+def moved(one: deeploy.Compiled) -> int:
+    return sum(traffic.bytes for traffic in walk(one.plan).traffic.values())
+
+
+def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.Compiled], model: Path, tmp_path: Path) -> None:
+    name, one = fused
+    assert one.plan.chains and any(chain.rings for chain in one.plan.chains)
+    assert moved(one) < 0.95 * moved(compiled(model, name, chains=False))
+    one.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    assert [(c["first"], c["last"]) for c in entry["chains"]] == [(c.first, c.last) for c in one.plan.chains]
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
+
+
+def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> None:
+    """The calls of a chain run side by side; their cycles follow each other, and are those of the chain together."""
+    run = walk(fused[1].plan)
+    assert run.calls[0].start == 0 and abs(run.calls[-1].end - run.cycles) < 1e-6
+    for before, after in zip(run.calls[:-1], run.calls[1:], strict=True):
+        assert abs(before.end - after.start) < 1e-6
+    for call in run.calls:
+        assert abs(call.cycles - (call.compute + call.overhead + call.issue + call.stalled)) < 1e-6
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
+    alone, one = compiled(model, name, "cycles", chains=False), compiled(model, name, "cycles")
+    assert not alone.plan.chains
+    assert walk(one.plan).cycles <= walk(alone.plan).cycles
+
+
+def test_jobs_run_while_cores_compute(model: Path) -> None:
+    """Between the start of a job and the wait for it, cores compute another call."""
+    plan = compiled(model, "both engines").plan
+    unrolled, beside = Unrolled(build(plan), {}), 0
+    for chain in plan.chains:
+        running: int | None = None
+        for event in unrolled.events(chain.last):
+            node = event.node
+            if isinstance(node, Compute) and event.table.layer.accelerator:
+                assert running is None, "there is one accelerator"
+                running = node.step
+            elif isinstance(node, Finish):
+                running = None
+            elif isinstance(node, Compute | Second) and running is not None:
+                beside += node.step != running
+    assert beside > 10
+
+
+def later(one: Node) -> Node | None:
+    """What computes, or moves, the next tile instead."""
+    if isinstance(one, Compute | Second):
+        return replace(one, tile=one.tile + 1)
+    return replace(one, tile=one.tile + 1) if isinstance(one, Do) and not isinstance(one.tile, int) else None
+
+
+CHANGES: dict[str, Callable[[Node], Node | None]] = {
+    "a move of rows is left out": lambda n: n if isinstance(n, Slide) else None,
+    "a move of rows begins early": lambda n: replace(n, begin=n.begin - 8) if isinstance(n, Slide) else None,
+    "a move of rows is too short": lambda n: replace(n, bytes=n.bytes - 8) if isinstance(n, Slide) else None,
+    "transfers or a tile are left out": lambda n: n if isinstance(n, Do | Compute | Second) else None,
+    "another tile is moved or computed": later,
+    "nobody waits for a job": lambda n: n if isinstance(n, Finish) else None,
+    "nobody waits for transfers": lambda n: n if isinstance(n, Wait) else None,
+}
+
+
+def of_chains(schedule: Schedule, chains: tuple[Chain, ...], change: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
+    """The change, to nodes that only programs of chains have."""
+    found = set[int]()
+
+    def collect(nodes: tuple[Node, ...]) -> None:
+        for one in nodes:
+            found.add(id(one))
+            collect(getattr(one, "body", ()))
+
+    for chain in chains:
+        collect(schedule.layers[chain.last].body)
+    return lambda one: change(one) if id(one) in found else None
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_makes_a_chain_unsafe_is_found(what: str, fused: tuple[str, deeploy.Compiled]) -> None:
+    plan = fused[1].plan
+    schedule = build(plan)
+    check(plan, schedule)
+    change, number = of_chains(schedule, plan.chains, CHANGES[what]), 0
+    while (mutant := changed(schedule, change, number)) is not None:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(plan, mutant)
+        number += 1
+    assert number or fused[0] == "cores"
+
+
+def test_no_call_could_begin_earlier_and_no_ring_be_smaller(fused: tuple[str, deeploy.Compiled]) -> None:
+    plan = fused[1].plan
+    for position, chain in enumerate(plan.chains):
+        others = [
+            replace(chain, members=tuple(replace(m, start=m.start - 1) if m is member else m for m in chain.members))
+            for member in chain.members
+            if member.start
+        ]
+        for name, ring in chain.rings.items():
+            rows = chain.member(ring.producer).rows
+            if ring.rows > rows and ring.tiles == 1:
+                others.append(replace(chain, rings={**chain.rings, name: replace(ring, rows=ring.rows - rows)}))
+        for other in others:
+            with pytest.raises((ScheduleError, IndexError)):
+                check(replace(plan, chains=(*plan.chains[:position], other, *plan.chains[position + 1 :])))
+
+
+def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -> None:
+    plan = fused[1].plan
+    layers = build(plan).layers
+    for chain in plan.chains:
+        assert sum(isinstance(node, Loop) for node in layers[chain.last].body) == 1
+        assert not any(layers[step].body for step in range(chain.first, chain.last))
+
+
+@pytest.mark.parametrize(("given", "message"), [({"objective": "traffic"}, "--objective traffic"), ({"chains": False}, "--no-chains")])
+def test_options_of_machines_with_several_memories(given: dict[str, object], message: str, model: Path) -> None:
+    with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
+        deeploy.compile(model, target="generic", options=Options(**given))  # type: ignore[arg-type]
