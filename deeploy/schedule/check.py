@@ -251,10 +251,10 @@ class _Check:
                 continue
             window, content = self.slot(region.near, tile, table), _content(region, tile, table)
             if operand in layer.call.writes:
-                if window.content == content:
-                    window.result = ""  # several tiles compute it together
+                is_again = window.content == content  # several tiles compute it together, or the same of it
+                window.result = "" if is_again else window.result
                 self.written(window, operand)
-                window.content, window.arriving, window.result = content, name, operand
+                window.content, window.arriving, window.result = content, name, "" if is_again else operand
             else:
                 self.read(window, content, name)
             self.open.setdefault(name, []).append(window)
