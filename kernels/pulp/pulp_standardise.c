@@ -10,10 +10,9 @@
 #define WITH_TOTAL
 #include "pulp_squares.h"
 
-/* y = (upper word of (x*scale - centre) * factor + half) >> shift, in 32 bits. */
+/* y = ((x*scale - centre) * factor + 2^(shift-1)) >> shift; the factor has 31 bits. */
 struct row {
     uint32_t scale, centre, factor;
-    int32_t half;
     int shift;
 };
 
@@ -43,35 +42,106 @@ OUT_OF_LINE struct row row_of(const struct pulp_standardise *k, const X_T *x) {
     const uint32_t scale = 1, centre = (uint32_t)k->zero_point;
     const uint64_t spread = squares + centre * (columns * centre - 2 * total);
 #endif
-    if (!spread) return (struct row){0, 0, 0, 0, 0};
+    if (!spread) return (struct row){0, 0, 0, 38};
     const uint64_t value = (spread << 16) + (uint64_t)k->epsilon;
     const int exponent = (length(value) + 1) / 2 - 16; /* such that 31 or 32 bits are left */
     const uint32_t factor = (uint32_t)(((uint64_t)1 << 62) /
                                        root((uint32_t)(exponent < 0 ? value << -2 * exponent : value >> 2 * exponent)));
-    /* A factor of 32 bits; only 2^31 itself has them already. */
-    const int shift = 38 + exponent - k->fraction, doubled = factor >> 31 ? 0 : 1;
-    const int left = shift < 31 + doubled ? 32 - shift : 1 - doubled, right = shift + left + doubled - 32;
-    return (struct row){scale << left, centre << left, factor << doubled, (1 << right) >> 1, right};
+    return (struct row){scale, centre, factor, 38 + exponent - k->fraction};
 }
 
-static inline int32_t standardised(X_T x, const struct row *row) {
+/* The same as the upper word of a product: y = (upper word of (x*scale - centre) * factor + half) >> shift, in 32 bits.
+ */
+struct words {
+    uint32_t scale, centre, factor;
+    int32_t half;
+    int shift;
+};
+
+static inline struct words words_of(struct row row) {
+    /* A factor of 32 bits; only 2^31 itself has them already. */
+    const int doubled = row.factor >> 31 ? 0 : 1;
+    const int left = row.shift < 31 + doubled ? 32 - row.shift : 1 - doubled, right = row.shift + left + doubled - 32;
+    return (struct words){row.scale << left, row.centre << left, row.factor << doubled, (1 << right) >> 1, right};
+}
+
+static inline int32_t standardised(X_T x, const struct words *row) {
     const int32_t distance = (int32_t)((uint32_t)x * row->scale - row->centre);
     return xp_add_shift((int32_t)((int64_t)distance * row->factor >> 32), row->half, row->shift);
 }
 
+/* Pairs of elements in a loop, where distances have 15 bits and a sign: products with two parts of the factor take
+ * fewer cycles than an upper word. Returns how many elements are done. */
+static inline int pairs(const struct pulp_standardise *k, const X_T *x, Y_T *y, const struct row *row) {
+#ifdef XP_STAGES
+    const struct pulp_epilogue *const e = &k->epilogue;
+    const struct pulp_requantisation *const r = &k->requantisation;
+    const int count = k->extent[LAST] >> 1, size = 1 + xp_last_bit(255 * row->scale + 1);
+    /* The upper part leaves a result with one bit behind the point, or has at most 15 bits. */
+    const int bits = row->shift - 1 < 31 - size ? row->shift - 1 : 31 - size, right = row->shift - bits;
+    if (sizeof(Y_T) != 1 || !count || size > 15 || row->factor >> 31 || bits < 1 || right > 30) return 0;
+#define NEXT(to, from) ".insn i 0x0b, 2, " to ", %[" from "], 4\n"
+#ifdef REQUANT_ONE
+#define MUL "%[mul]"
+#define ADD "%[add]"
+#define NEXT_MUL
+#define NEXT_ADD
+    enum { LOADS = 0 };
+#else
+#define MUL "t4"
+#define ADD "t5"
+#define NEXT_MUL NEXT("t4", "mul")
+#define NEXT_ADD NEXT("t5", "add")
+    enum { LOADS = 4 };
+#endif
+#define BOTH(of) of("t0", "t2") of("t1", "t3")
+#define LOAD(to, distance) ".insn i 0x0b, %[load], " to ", %[x], 1\n"
+#define FROM(x, distance) "mv " distance ", %[centre]\n"
+#define DISTANCE(x, distance) ".insn r 0x33, 0, 0x21, " distance ", " x ", %[scale]\n"
+#define LOWER(to, distance) "mul " to ", " distance ", %[lower]\n"
+#define BITS_OFF(to, distance) "sra " to ", " to ", %[bits]\n"
+#define UPPER(to, distance) ".insn r 0x33, 0, 0x21, " to ", " distance ", %[upper]\n"
+#define ROUND(to, distance) ".insn r 0x5b, 2, 0x20, " to ", %[half], %[right]\n"
+#define SCALED(acc, distance) NEXT_MUL XP_LIMIT(acc) XP_LEFT(acc) XP_SCALE(acc, MUL)
+#define ENDED(acc, distance) NEXT_ADD XP_SUM(acc, ADD) XP_RANGE(acc, acc)
+#define FOUND(acc, distance) XP_FIND(acc)
+#define STORE(acc, distance) ".insn s 0x2b, 0, " acc ", 1(%[y])\n"
+    const struct operands s = operands_at(e, r, 0);
+    factors mul = s.mul;
+    summands add = s.add;
+    __asm__ volatile(
+        ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n" BOTH(LOAD) BOTH(FROM) BOTH(DISTANCE)
+            BOTH(LOWER) BOTH(BITS_OFF) BOTH(UPPER) BOTH(ROUND) BOTH(SCALED) BOTH(ENDED) BOTH(FOUND)
+                BOTH(STORE) ".option pop\n"
+        : [x] "+r"(x), [y] "+r"(y), [mul] "+r"(mul), [add] "+r"(add)
+        : [n] "r"(count), [length] "i"(2 * (16 + LOADS + 2 * STAGES)), [load] "i"((X_T)-1 < 0 ? 0 : 4),
+          [scale] "r"(row->scale), [centre] "r"(-row->centre), [lower] "r"(row->factor & (((uint32_t)1 << bits) - 1)),
+          [upper] "r"(row->factor >> bits), [half] "r"(1 << right >> 1), [bits] "r"(bits), [right] "r"(right),
+          XP_FORM(r), XP_ENDS(e, r)
+        : "t0", "t1", "t2", "t3", "t4", "t5", "memory");
+    return 2 * count;
+#else
+    (void)k, (void)x, (void)y, (void)row;
+    return 0;
+#endif
+}
+
 OUT_OF_LINE void scale(const struct pulp_standardise *k, const X_T *x, Y_T *y, struct row row) {
+    const int done = pairs(k, x, y, &row), count = k->extent[LAST];
+    if (done == count) return;
     const struct pulp_epilogue e = k->epilogue;
     const struct pulp_requantisation r = k->requantisation;
-    struct operands s = operands_at(&e, &r, 0);
-    int left = k->extent[LAST];
-    for (; left > 1; left -= 2, x += 2, y += 2, s = operands_after(s, 2)) {
+    const struct words words = words_of(row);
+    struct operands s = operands_at(&e, &r, done);
+    int left = count - done;
+    for (x += done, y += done; left > 1; left -= 2, x += 2, y += 2, s = operands_after(s, 2)) {
         const struct stages first = stages_of(s, 0), second = stages_of(s, 1);
-        const int32_t a = standardised(x[0], &row), b = standardised(x[1], &row);
+        const int32_t a = standardised(x[0], &words), b = standardised(x[1], &words);
         y[0] = (Y_T)finish_with(a, &first, &e, &r), y[1] = (Y_T)finish_with(b, &second, &e, &r);
     }
     if (left) {
         const struct stages last = stages_of(s, 0);
-        *y = (Y_T)finish_with(standardised(*x, &row), &last, &e, &r);
+        *y = (Y_T)finish_with(standardised(*x, &words), &last, &e, &r);
     }
 }
 

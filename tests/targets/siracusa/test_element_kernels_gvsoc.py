@@ -70,6 +70,15 @@ CASES = {
         table=_draw("i1", 2, 256),
     ),
     "standardised rows": _case("Standardise", "s32", {**STANDARD, "centred": True}, x=_draw("u1", 9, 13)),
+    "standardised rows, by factors of channels and a table": _case(
+        "Standardise",
+        "s8",
+        {**STANDARD, "centred": True, "epilogue": ("requantise", "lookup"), "shift": 48, "low": -128, "high": 127},
+        x=_draw("u1", 9, 13),
+        mul=_draw("i4", 13) % 2**29 + 2**29,
+        add=np.full(13, 1 << 47),
+        table=_draw("i1", 256),
+    ),
     "standardised few rows": _case(
         "Standardise",
         "s8",
