@@ -9,6 +9,8 @@ import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from deeploy.operators.table import OPERATORS
 from deeploy.operators.views import VIEWS
 
@@ -245,3 +247,22 @@ def test_every_page_is_in_the_index_and_every_page_that_is_named_exists() -> Non
     named = {name for path in (*SOURCES, *PAGES) for name in re.findall(r"docs/[\w-]+\.md", path.read_text())}
     assert len(named) > 5
     assert {name for name in named if not (ROOT / name).is_file()} == set()
+
+
+def test_only_what_is_meant_to_lies_at_the_top() -> None:
+    """Programs that write into the folder where they are started leave files there."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    files = {
+        ".clang-format",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "mkdocs.yml",
+        "pyproject.toml",
+    }
+    assert {name.partition("/")[0] for name in listed} == {*files, ".ci", "docs", "requirements", *FOLDERS}

@@ -8,6 +8,7 @@ attention are spelled as torch's exporter spells them: LayerNormalization, Erf, 
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -143,11 +144,11 @@ NETWORKS: dict[str, Callable[[Path], None]] = {"vit_int8": vit, "mobilevit_int8"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where each network gets a folder")
+    folder = parser.parse_args(arguments).folder
     for name, write in NETWORKS.items():
-        write(Path(arguments[0]) / name)
+        write(folder / name)
     return 0
 
 
