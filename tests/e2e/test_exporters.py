@@ -255,6 +255,7 @@ def optimum_quantised(model: Path, kind: str, processor: str) -> Path:
         samples = [{name: values[0].tolist() for name, values in tokens(seed).items()} for seed in range(4)]
         data = pytest.importorskip("datasets").Dataset.from_list(samples)
         seen = {"calibration_config": AutoCalibrationConfig.minmax(data), "operators_to_quantize": form.operators_to_quantize}
+        seen["onnx_augmented_model_name"] = model.parent / "augmented.onnx"  # else it lies where the tests are started
         ranges = quantiser.fit(dataset=data, **seen)
     quantiser.quantize(save_dir=model.parent / "quantised", quantization_config=form, calibration_tensors_range=ranges)
     return model.parent / "quantised" / "model_quantized.onnx"
