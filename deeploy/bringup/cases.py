@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,7 +166,9 @@ def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2
     if dtype.is_float:
         values = np.asarray(numbers.standard_normal(shape), np.float32)
         small = np.where(numbers.random(shape) < _RANDOM / 2, np.float32(2**-16), np.float32(1))  # less than binary16 has in full
-        return unpack(pack(values * small, dtype), dtype) if dtype in HALVES else values
+        is_short = dtype is DType.FLOAT32 and rng.random() < _RANDOM  # what a half holds, too
+        short = DType.BFLOAT16 if is_short else dtype
+        return unpack(pack(values * small, short), short) if short in HALVES else values
     low, high = max(dtype.range[0], -most - 1), min(dtype.range[1], most)
     kind = rng.randrange(6)
     if kind == 0:
@@ -235,9 +237,14 @@ def _largest(values: np.ndarray) -> int:
 
 
 def _node(kernel: Kernel, inputs: Mapping[str, np.ndarray], outputs: tuple[Tensor, ...], attrs: Attributes, constants: set[str]) -> Node:
-    narrow = {n: tuple(t for t in NARROW if t in kernel.types.get(n, ()) and t.stores(a)) for n, a in inputs.items() if n in constants}
+    narrow = {n: _narrow(kernel.types.get(n, ()), a) for n, a in inputs.items() if n in constants}
     tensors = (Tensor(n, a.shape, DType.of(a.dtype), a if n in constants else None, narrow.get(n, ())) for n, a in inputs.items())
     return Node("node", kernel.op, tuple(tensors), outputs, attrs)
+
+
+def _narrow(accepted: Collection[DType], array: np.ndarray) -> tuple[DType, ...]:
+    """The narrow types that hold a constant: those that the kernel reads, and of floats those that another kernel may read."""
+    return tuple(t for t in NARROW if (t in accepted or (t in HALVES and array.dtype.kind == "f")) and t.stores(array))
 
 
 def _stages(

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import NoKernelError, UnsupportedError, shorten
+from deeploy.frontend.lower.build import DOMAIN
 from deeploy.frontend.lower.operators import LOWERED
 from deeploy.frontend.schemas import MICROSOFT
 from deeploy.graph import epilogue
@@ -45,7 +46,8 @@ def _tensor(tensor: gs.Tensor, node: gs.Node) -> Tensor:
             "Convert it to float32, int8, uint8, int16, int32 or int64.",
         ) from error
     shape = data.shape if data is not None else tensor.shape
-    narrow = tuple(t for t in map(DType, node.attrs.get(NARROW, ())) if data is not None and t.stores(data))
+    noted = node.attrs.get(NARROW, ()) if node.domain == DOMAIN else ()  # elsewhere it is what a model says
+    narrow = tuple(t for t in map(DType, noted) if data is not None and t.stores(data))
     return Tensor(tensor.name, tuple(int(n) for n in shape), element, data, narrow)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from deeploy.graph.kernel import Kept, Operator
 from deeploy.graph.nodes import Attributes, Node
 from deeploy.operators import (
+    blocks,
     conv,
+    coupling,
     dynamic,
     elementwise,
     integer,
@@ -31,7 +33,7 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for module in (
         *(conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link),
-        *(dynamic, recurrent, integer_recurrent, trees),
+        *(dynamic, recurrent, integer_recurrent, trees, blocks, coupling),
     )
     for operator in vars(module).values()
     if isinstance(operator, Operator)

@@ -6,11 +6,12 @@
 
 #include "xpulp.h"
 
-enum { AXES = REQUANTISE_SUMS_AXES, WIDE = -1 };
+enum { AXES = REQUANTISE_SUMS_AXES, WIDE = -1, FREE = INT32_MAX - 1 };
 
 struct channel {
     int32_t low, high, bits; /* both parts of the factor, and the bits of the lower one */
     int32_t add, shift, centre, limit;
+    int is_alone; /* the summand leaves no room for what is added to the lower product */
 };
 
 static inline int32_t within_output(const struct pulp_requantise_sums *k, int32_t value) {
@@ -82,20 +83,25 @@ enum { FINDS = 2 };
 #define TABLE(k)
 enum { FINDS = 0 };
 #endif
-/* Pairs of pixels, in turns. A multiplication takes two cycles, a multiplication and addition one: the products with
- * the lower part are added to what the registers hold, which is nothing or the results of the pair before. Summands
- * leave room for that. */
-#define PAIRS(limits, count, ...)                                                                                \
-    __asm__ volatile(                                                                                            \
-        ".option push\n.option norvc\nli t5, 0\nli t6, 0\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3") \
-            LOAD("t4") limits PLUS("t5", "t3", "low") PLUS("t6", "t4", "low") RIGHT("t5") RIGHT("t6")            \
-                PLUS("t5", "t3", "high") PLUS("t6", "t4", "high") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6")  \
-                    FIND("t5") FIND("t6") STORE("t5") STORE("t6") ".option pop\n"                                \
-        : [sums] "+r"(sums), [y] "+r"(y)                                                                         \
-        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),      \
-          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),  \
-          [shift] "r"(c->shift), RANGE(k) TABLE(k) __VA_ARGS__                                                   \
+/* Products with the lower part of the factor: a multiplication takes two cycles, a multiplication and addition one.
+ * Where the summand leaves room for it, they are added to what the registers hold, which is nothing or the results of
+ * the pair before. */
+#define ADDED(to, of) PLUS(to, of, "low")
+#define ALONE(to, of) "mul " to ", " of ", %[low]\n"
+/* Pairs of pixels, in turns. */
+#define PAIRS(lower, limits, count, ...)                                                                           \
+    __asm__ volatile(                                                                                              \
+        ".option push\n.option norvc\nli t5, 0\nli t6, 0\n.insn i 0x7b, 4, x0, %[pairs], %[length]\n" LOAD("t3")   \
+            LOAD("t4") limits lower("t5", "t3") lower("t6", "t4") RIGHT("t5") RIGHT("t6") PLUS("t5", "t3", "high") \
+                PLUS("t6", "t4", "high") SCALE("t5") SCALE("t6") CLIP("t5") CLIP("t6") FIND("t5") FIND("t6")       \
+                    STORE("t5") STORE("t6") ".option pop\n"                                                        \
+        : [sums] "+r"(sums), [y] "+r"(y)                                                                           \
+        : [pairs] "r"(pairs), [length] "i"(2 * (12 + CLIPS + FINDS + (count))), [sums_step] "r"(sums_step),        \
+          [y_step] "r"(y_step), [low] "r"(c->low), [high] "r"(c->high), [bits] "r"(c->bits), [add] "r"(c->add),    \
+          [shift] "r"(c->shift), RANGE(k) TABLE(k) __VA_ARGS__                                                     \
         : "t3", "t4", "t5", "t6", "memory")
+#define NEAR CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4")
+#define LIMITS , [limit] "r"(c->limit), [centre] "r"(c->centre)
 #endif
 
 /* A channel of neighbouring pixels. */
@@ -110,11 +116,16 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
         return;
     }
     for (;;) {
-        if (c->limit == INT32_MAX) {
-            PAIRS("", 0);
+        if (c->limit == FREE) {
+            if (c->is_alone)
+                PAIRS(ALONE, "", 0);
+            else
+                PAIRS(ADDED, "", 0);
         } else {
-            PAIRS(CENTRE("t3") CENTRE("t4") LIMIT("t3") LIMIT("t4"), 4,
-                  , [limit] "r"(c->limit), [centre] "r"(c->centre));
+            if (c->is_alone)
+                PAIRS(ALONE, NEAR, 4, LIMITS);
+            else
+                PAIRS(ADDED, NEAR, 4, LIMITS);
         }
         if (!(count & 1)) return;
         /* Of an odd number, the last one is there with the one before, once more. */
@@ -156,14 +167,15 @@ OUT_OF_LINE void channels(const struct pulp_requantise_sums *k, const struct par
     for (; at < end; at++) {
         const int64_t factor = *mul++, summand = *add++;
         const int32_t lower = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
-        const int32_t upper = lower >> bits;
+        const int32_t upper = lower >> bits, limit = (int32_t)(factor >> 32);
         const struct channel c = {.low = lower - (int32_t)((uint32_t)upper << bits),
                                   .high = upper,
                                   .bits = bits,
                                   .add = (int32_t)(uint32_t)summand,
                                   .shift = packed >> 5 & 31,
                                   .centre = packed >> 10,
-                                  .limit = (int32_t)(factor >> 32)};
+                                  .limit = limit < WIDE ? WIDE - 1 - limit : limit,
+                                  .is_alone = limit < WIDE};
         if (is_one && c.limit != WIDE)
             pixels(k, &c, part->sums + at, part->y + at, part->length);
         else

@@ -14,9 +14,9 @@ struct pulp_requantise_sums {
     int channels, extent[REQUANTISE_SUMS_AXES];
     int sums_step[REQUANTISE_SUMS_AXES], y_step[REQUANTISE_SUMS_AXES]; /* in elements */
     /* Of every channel the factor and, above it, a limit; the summand and, above it, the bits of the factor's lower
-     * part (5), the shift (5), and a centre (22), which is added to sums before they are limited. The largest limit:
+     * part (5), the shift (5), and a centre (22), which is added to sums before they are limited. A limit of 2^31 - 2:
      * neither is needed. A limit of -1: the channel needs 64 bits, of which its summand is a number, and `shift` its
-     * shift. */
+     * shift. Below that it is -2 less the limit: the summand leaves no room for what else may be in a register. */
     const int64_t *mul, *add;
     int shift;
     int32_t low, high;

@@ -25,10 +25,12 @@ WIDE = -1
 def computed(acc: Array, found: Channels, shift: int, mul: Array, add: Array, even: int | None) -> Array:
     """What ``pulp_requantise_sums.c`` makes of sums [N, K], before it clips: in 32 bits but for channels that need 64."""
     packed = found.add >> 32
-    bits, right, centre, limit = packed & 31, packed >> 5 & 31, packed >> 10, found.mul >> 32
+    bits, right, centre, said = packed & 31, packed >> 5 & 31, packed >> 10, found.mul >> 32
+    limit = np.where(said < WIDE, -2 - said, said)
     factor, summand = found.mul & 0x7FFFFFFF, (found.add & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).astype(np.int64)
     near = np.clip(acc + np.where(limit == FREE, 0, centre), -limit - 1, limit)
     earlier = np.random.default_rng(0).choice([-128, 0, 255], acc.shape)  # the ends of what the kernel may add, and nothing
+    earlier[:, said < WIDE] = 0
     low, high = near * (factor & ((1 << bits) - 1)) + earlier, near * (factor >> bits)
     total = (low >> bits) + high + summand
     is_wide = limit == WIDE
