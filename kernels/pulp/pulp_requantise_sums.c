@@ -11,7 +11,6 @@ enum { AXES = REQUANTISE_SUMS_AXES, WIDE = -1, FREE = INT32_MAX - 1 };
 struct channel {
     int32_t low, high, bits; /* both parts of the factor, and the bits of the lower one */
     int32_t add, shift, centre, limit;
-    int is_alone; /* the summand leaves no room for what is added to the lower product */
 };
 
 static inline int32_t within_output(const struct pulp_requantise_sums *k, int32_t value) {
@@ -104,9 +103,10 @@ enum { FINDS = 0 };
 #define LIMITS , [limit] "r"(c->limit), [centre] "r"(c->centre)
 #endif
 
-/* A channel of neighbouring pixels. */
+/* A channel of neighbouring pixels; is_alone: its summand leaves no room for what is added to the lower product. */
 static inline void pixels(const struct pulp_requantise_sums *k, const struct channel *c, const int32_t *sums, Y_T *y,
-                          int count) {
+                          int count, int is_alone) {
+    (void)is_alone;
     const int y_step = k->y_step[AXES - 1];
 #ifdef XPULP_INSN
     const int sums_step = 4 * k->sums_step[AXES - 1];
@@ -117,12 +117,12 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
     }
     for (;;) {
         if (c->limit == FREE) {
-            if (c->is_alone)
+            if (is_alone)
                 PAIRS(ALONE, "", 0);
             else
                 PAIRS(ADDED, "", 0);
         } else {
-            if (c->is_alone)
+            if (is_alone)
                 PAIRS(ALONE, NEAR, 4, LIMITS);
             else
                 PAIRS(ADDED, NEAR, 4, LIMITS);
@@ -134,6 +134,13 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
 #else
     for (int i = 0; i < count; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
 #endif
+}
+
+OUT_OF_LINE void pixels_alone(const struct pulp_requantise_sums *k, const struct channel *c, const int32_t *sums,
+                              Y_T *y, int count) {
+    struct channel near = *c;
+    near.limit = WIDE - 1 - c->limit;
+    pixels(k, &near, sums, y, count, 1);
 }
 
 /* The pixels that a core requantises: rows of rows, `length` in each. */
@@ -154,8 +161,10 @@ OUT_OF_LINE void channel(const struct pulp_requantise_sums *k, const struct part
         for (int j = part->rows[1]; j > 0; j--, row += k->sums_step[1], y_row += k->y_step[1]) {
             if (c->limit == WIDE)
                 wide_pixels(k, row, y_row, part->length, at);
+            else if (c->limit < WIDE)
+                pixels_alone(k, c, row, y_row, part->length);
             else
-                pixels(k, c, row, y_row, part->length);
+                pixels(k, c, row, y_row, part->length, 0);
         }
     }
 }
@@ -167,17 +176,18 @@ OUT_OF_LINE void channels(const struct pulp_requantise_sums *k, const struct par
     for (; at < end; at++) {
         const int64_t factor = *mul++, summand = *add++;
         const int32_t lower = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
-        const int32_t upper = lower >> bits, limit = (int32_t)(factor >> 32);
+        const int32_t upper = lower >> bits;
         const struct channel c = {.low = lower - (int32_t)((uint32_t)upper << bits),
                                   .high = upper,
                                   .bits = bits,
                                   .add = (int32_t)(uint32_t)summand,
                                   .shift = packed >> 5 & 31,
                                   .centre = packed >> 10,
-                                  .limit = limit < WIDE ? WIDE - 1 - limit : limit,
-                                  .is_alone = limit < WIDE};
-        if (is_one && c.limit != WIDE)
-            pixels(k, &c, part->sums + at, part->y + at, part->length);
+                                  .limit = (int32_t)(factor >> 32)};
+        if (is_one && c.limit > WIDE)
+            pixels(k, &c, part->sums + at, part->y + at, part->length, 0);
+        else if (is_one && c.limit != WIDE)
+            pixels_alone(k, &c, part->sums + at, part->y + at, part->length);
         else
             channel(k, part, &c, at);
     }
