@@ -26,7 +26,7 @@ from .recurrent_kernels import KERNELS as RECURRENT
 from .recurrent_kernels import REPLACED
 
 KIB = 1024
-STACK = 832  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
+STACK = 1024  # bytes of L1 for each core: its stack, and its part of what the runtime shares there; checked when a program is linked
 HERE = Path(__file__).parent
 
 # Multipliers and biases of 64 bits want their own alignment.

@@ -82,7 +82,7 @@ def test_the_host_model_agrees(tmp_path: Path, memory: str) -> None:
 
 def test_its_memory_is_a_limit(tmp_path: Path) -> None:
     model = network(tmp_path)
-    assert deeploy.compile(model, FOLDER).plan.memory["L1"].peak <= 64 * KIB - 8 * 832
+    assert deeploy.compile(model, FOLDER).plan.memory["L1"].peak <= 64 * KIB - 8 * KIB
     with pytest.raises(UsageError, match="l1"):
         deeploy.compile(model, FOLDER, options=Options({"l1": 65536}))
     with pytest.raises(FitError):
