@@ -424,6 +424,7 @@ BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
 BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8")  # of filters
 DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
+BY_TAP = ("oh ow fh fw", "oh ow fh fw k/8", "oh ow k<8")  # all windows that are measured are 3x3
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
 BY_TILE = ("m/4 n k", "m n/4 k", "m/4 n/4", "m<2 n/4 k", "m<2 n/4")
 PORTABLE = (
@@ -486,7 +487,7 @@ HALVES = tuple(
         ("conv2d", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
         ("conv2d_grouped", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
         ("conv2d_transpose", TRANSPOSED, _transposed, WHOLE),
-        ("depthwise2d_multiplied", SPREAD, _spread, POSITIONS),
-        ("depthwise2d", LARGE_DEPTHWISE, _depthwise, DEPTHWISE_BLOCKS),
+        ("depthwise2d_multiplied", SPREAD, _spread, BY_TAP),
+        ("depthwise2d", LARGE_DEPTHWISE, _depthwise, BY_TAP),
     )
 )

@@ -51,7 +51,7 @@ def describe(found: Document) -> str:
     lines = [f"{shorten(found['node'])} ({shorten(found['op'])}), step {found['step']} of {found['steps']}, in C {found['name']}", ""]
     lines += [f"  {shorten(reason, 400)}" for reason in found["reasons"]]
     rows = [(o["name"], shorten(o["tensor"], 40), o["where"]) for o in found["operands"]]
-    lines += [*advice.layer_lines(found["advice"]), "", _indented(table(("operand", "tensor", "where"), rows))]
+    lines += [*advice.layer_lines(found.get("advice", ())), "", _indented(table(("operand", "tensor", "where"), rows))]
     if not found["candidates"]:
         return "\n".join(lines)
     levels = [(place, level) for place, level in enumerate(found["levels"]) if any(c["bytes"][place] for c in found["candidates"])]

@@ -39,7 +39,7 @@ def alone(has_sums: bool) -> Target:
 def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_path: Path) -> None:
     limited = [f"layer{number}" for number, layer in enumerate(SUMS) if layer.attrs["low"] not in (-128, 0)]
     assert len(limited) == 1 and requantise(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits
-    layers = [layer for layer in SUMS if layer.attrs["low"] in (-128, 0)]
+    layers = [layer for layer in SUMS if layer.attrs["low"] in (-128, 0) and layer.attrs["epilogue"][-1] != "lookup"]
     exact, graph = compiled(layers, alone(True), Options({"l1": 240_000})), graph_of(layers)
     changes, kept = requantise(graph, ENGINES, KERNELS)
     assert (len(changes), kept) == (len(layers), [])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, passes, resource
 
-from .kernels import KERNELS
+from .streamed import KERNELS
 
 KIB = 1024
 HERE = Path(__file__).parent
