@@ -120,15 +120,14 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
 
 /* Words of four rows of x and of w, which the given registers lead to: as many as the first place holds; with RUNS,
  * runs of them, whose number and distance lie in further places. */
-#define FOUR_WORDS(x_back, w_back)                                                                                     \
-    WALK("t0", "x", "%[x_step]")                                                                                       \
-    WALK("t1", "x", "%[x_step]")                                                                                       \
-    WALK("t2", "x", "%[x_step]")                                                                                       \
-    WALK("t3", "x", x_back)                                                                                            \
-    WALK("t4", "w", "%[w_step]")                                                                                       \
-    WALK("t5", "w", "%[w_step]")                                                                                       \
-    DOTS("0", "t4") WALK("t4", "w", "%[w_step]") DOTS("1", "t5") WALK("t5", "w", w_back) DOTS("2", "t4") DOTS("3", "t" \
-                                                                                                                   "5")
+#define ROW_WORDS(x_back) \
+    WALK("t0", "x", "%[x_step]") WALK("t1", "x", "%[x_step]") WALK("t2", "x", "%[x_step]") WALK("t3", "x", x_back)
+#define FILTER_WORD(register) WALK(register, "w", "%[w_step]")
+#define FOUR_WORDS(x_back, w_back) \
+    ROW_WORDS(x_back)              \
+    FILTER_WORD("t4")              \
+    FILTER_WORD("t5")              \
+    DOTS("0", "t4") FILTER_WORD("t4") DOTS("1", "t5") WALK("t5", "w", w_back) DOTS("2", "t4") DOTS("3", "t5")
 #ifdef RUNS
 #define ROWS_OF_WORDS(words, runs, skip, x_back, w_back)                                \
     "lw t1, " runs "\n.insn i 0x7b, 4, x1, t1, 2*28\nlw t0, " words "\n" LOOP("t0", 24) \
