@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,7 +29,7 @@ from kernels import versions
 
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
-CHOICES = {"none": {"chains": False}, "fewer cycles": {}, "fewer bytes": {"objective": "traffic"}}
+CHOICES = {"none": Options(chains=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
 COLUMNS = "| {} | {} | {} | {} | {} | {} | {} |"
 
 
@@ -50,7 +51,7 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="deeploy-chains-") as scratch:
         paths = model_of(name, Path(scratch))
         for kind, choice in CHOICES.items():
-            options, begin = Options(capacities, **choice), time.process_time()  # type: ignore[arg-type]
+            options, begin = replace(choice, capacities=capacities), time.process_time()
             compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options)
             seconds, run = time.process_time() - begin, compiled.network.predicted
             assert run is not None, "siracusa has a timing"
@@ -70,7 +71,7 @@ def main() -> int:
     parser.add_argument("--l1", type=int, help="Bytes of the arena of L1.")
     parser.add_argument("--no-gvsoc", action="store_true", help="Predictions only.")
     given = parser.parse_args()
-    print(*(["predictions only"] if given.no_gvsoc else versions()), sep="\n")
+    print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
     print(COLUMNS.format("network", "chains", "layers in chains", "bytes", "cycles predicted", "measured", "CPU seconds"))
     print("|---" * 7 + "|")
     wanted = [name for name in (*IMAGES, *NAMES) if not given.names or any(word in name for word in given.names)]

@@ -40,6 +40,7 @@ from deeploy.schedule.ir import (
     Slide,
     Token,
     Wait,
+    merged,
 )
 from deeploy.schedule.team import is_shared
 
@@ -174,7 +175,7 @@ class Printer:
         """
         lines: list[str] = []
         known = dict(declared or {})
-        together = _together(nodes)
+        together = merged(nodes)
         needed = [self._parts(node) for node in together]
         for number, (node, parts) in enumerate(zip(together, needed, strict=True)):
             is_block = isinstance(node, Guard | Loop)
@@ -375,18 +376,6 @@ def _conditions(node: Guard) -> str:
 def _printed(noted: Mentions, operands: Iterable[str]) -> list[str]:
     names = noted.names()
     return [name for name in operands if name in names]
-
-
-def _together(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, with neighbouring guards of the same conditions as one."""
-    found: list[Node] = []
-    for node in nodes:
-        last = found[-1] if found else None
-        if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
-            found[-1] = Guard(node.conditions, (*last.body, *node.body))
-        else:
-            found.append(node)
-    return found
 
 
 def _every(nodes: Iterable[Node]) -> Iterator[Node]:

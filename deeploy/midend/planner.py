@@ -21,6 +21,7 @@ from deeploy.midend.cached import code_of
 from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chains import chained, within
+from deeploy.midend.cost import words
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
@@ -452,7 +453,7 @@ def kind(call: Call, program: Program) -> tuple[object, ...]:
     )
     attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
     scratch = tuple(program.buffers[name].bytes for name in call.scratch.values())
-    return id(call.kernel), call.node.epilogue, attrs, operands, scratch, call.geometry.dynamic
+    return id(call.kernel), call.node.epilogue, words(call), attrs, operands, scratch, call.geometry.dynamic
 
 
 def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:

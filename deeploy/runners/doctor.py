@@ -44,12 +44,12 @@ class Tool:
 _PROGRAMS = (
     ("compiler", "gcc", "building and running projects on this machine (deeploy run, deeploy verify)", "gcc libc6-dev"),
     ("compiler", "make", "building projects with their own Makefile", "make"),
-    ("compiler", "riscv64-unknown-elf-gcc", "programs for Siracusa and other RISC-V chips", "gcc-riscv64-unknown-elf"),
-    ("compiler", "arm-none-eabi-gcc", "programs for Cortex-M", "gcc-arm-none-eabi libnewlib-arm-none-eabi"),
+    ("compiler", "riscv64-unknown-elf-gcc", "programs for RISC-V chips and boards", "gcc-riscv64-unknown-elf"),
+    ("compiler", "arm-none-eabi-gcc", "programs for Arm microcontrollers", "gcc-arm-none-eabi libnewlib-arm-none-eabi"),
     ("compiler", "mpicc", "several chips as processes of this machine (deeploy run --on mpi)", "openmpi-bin libopenmpi-dev"),
-    ("emulator", "qemu-system-arm", "Cortex-M boards (deeploy run --on qemu)", "qemu-system-arm"),
+    ("emulator", "qemu-system-arm", "Arm boards (deeploy run --on qemu)", "qemu-system-arm"),
     ("emulator", "qemu-system-riscv32", "RISC-V boards (deeploy run --on qemu)", "qemu-system-misc"),
-    ("simulator", "gvsoc", "cycles of Siracusa (deeploy run --on gvsoc)", ""),
+    ("simulator", "gvsoc", "cycles of the chips that it models (deeploy run --on gvsoc)", ""),
     ("programmer", "openocd", "loading programs onto boards over JTAG or SWD", "openocd"),
 )
 _PACKAGES = (

@@ -19,7 +19,6 @@ from deeploy.schedule.ir import (
     Condition,
     Do,
     Finish,
-    Guard,
     Layer,
     Loop,
     Node,
@@ -29,6 +28,7 @@ from deeploy.schedule.ir import (
     Token,
     Wait,
     guarded,
+    merged,
 )
 
 
@@ -70,18 +70,6 @@ def _runs(member: Member, clock: Value) -> list[Condition]:
 def _tile(member: Member, clock: Value) -> Value:
     """The tile that a call computes in a clock."""
     return plain(quotient(clock, member.every) - member.start // member.every)
-
-
-def _merged(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, with neighbouring guards of the same conditions as one."""
-    found: list[Node] = []
-    for node in nodes:
-        last = found[-1] if found else None
-        if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
-            found[-1] = Guard(node.conditions, (*last.body, *node.body))
-        else:
-            found.append(node)
-    return found
 
 
 class _Member:
@@ -180,7 +168,7 @@ class _Chain:
         for number in range(len(self.members)):
             inner += self._turn(number)
         left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
-        return [*found, Loop(clock, self.clocks, tuple(_merged(inner))), *left]
+        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *left]
 
     def _turn(self, number: int) -> list[Node]:
         """A call in a clock: cores compute, while the accelerator begins with the call behind it."""

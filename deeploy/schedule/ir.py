@@ -166,6 +166,18 @@ def guarded(conditions: Sequence[Condition], body: Sequence[Node]) -> list[Node]
     return [Guard(tuple(left), tuple(body))] if left and body else list(body)
 
 
+def merged(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with neighbouring guards of the same conditions as one."""
+    found: list[Node] = []
+    for node in nodes:
+        last = found[-1] if found else None
+        if isinstance(node, Guard) and isinstance(last, Guard) and node.conditions == last.conditions:
+            found[-1] = Guard(node.conditions, (*last.body, *node.body))
+        else:
+            found.append(node)
+    return found
+
+
 @dataclass(frozen=True)
 class Loop:
     """Does ``body`` for every value of a variable from 0 on."""

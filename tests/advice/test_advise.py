@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +194,9 @@ def project(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_ranked_and_told_everywhere(project: Path) -> None:
-    run: Callable[..., str] = lambda *words: CliRunner().invoke(app, [*words], catch_exceptions=False).stdout  # noqa: E731
+    def run(*words: str) -> str:
+        return CliRunner().invoke(app, [*words], catch_exceptions=False).stdout
+
     told = json.loads(run("report", str(project), "--json"))["advice"]
     assert len(told) >= 2 and [found["gain"] for found in told] == sorted((found["gain"] for found in told), reverse=True)
     text, page = run("report", str(project)), (project / "report.html").read_text()

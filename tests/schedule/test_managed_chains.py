@@ -17,6 +17,7 @@ from deeploy.backend import project
 from deeploy.errors import UsageError
 from deeploy.midend.chain import Chain
 from deeploy.midend.machine import Options
+from deeploy.midend.plan import Objective
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.check import ScheduleError, check
@@ -85,8 +86,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def compiled(model: Path, name: str, objective: str = "traffic", chains: bool = True) -> deeploy.Compiled:
-    options = Options({"l1": L1}, engines=ENGINES[name], objective=objective, chains=chains)  # type: ignore[arg-type]
+def compiled(model: Path, name: str, objective: Objective = "traffic", chains: bool = True) -> deeploy.Compiled:
+    options = Options({"l1": L1}, engines=ENGINES[name], objective=objective, chains=chains)
     return deeploy.compile(model, target="siracusa", options=options)
 
 
@@ -216,7 +217,9 @@ def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -
         assert not any(layers[step].body for step in range(chain.first, chain.last))
 
 
-@pytest.mark.parametrize(("given", "message"), [({"objective": "traffic"}, "--objective traffic"), ({"chains": False}, "--no-chains")])
-def test_options_of_machines_with_several_memories(given: dict[str, object], message: str, model: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"), [(Options(objective="traffic"), "--objective traffic"), (Options(chains=False), "--no-chains")]
+)
+def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
-        deeploy.compile(model, target="generic", options=Options(**given))  # type: ignore[arg-type]
+        deeploy.compile(model, target="generic", options=options)

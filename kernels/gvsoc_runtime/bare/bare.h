@@ -17,8 +17,14 @@ void bare_load_constants(const char *path);
 /* Memory in L2 beside the arena, at a multiple of 16 bytes; never given back. */
 void *bare_allocate(uint32_t bytes);
 
+/* Marks the stacks of all cores but for `in_use` bytes at the top of each; before the cores use more of them. */
+void bare_paint_stacks(uint32_t in_use);
+
 /* How much of a core's stack was ever used, and how much there is, in bytes. */
 uint32_t bare_stack_used(int core);
 uint32_t bare_stack_bytes(int core);
+
+/* Called by the start-up code: ends the simulation, with an error where a stack became full. */
+_Noreturn void bare_end(int status);
 
 #endif

@@ -15,7 +15,7 @@ BARE_FLAGS := -march=rv32imfc -mabi=ilp32f
 BARE_LINK := -march=rv32imafc -mabi=ilp32f -T$(BARE)/link.ld \
 	-Wl,--defsym=l1_bytes=$(SOC_L1_BYTES) -Wl,--defsym=l2_bytes=$(SOC_L2_BYTES) \
 	-Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) $(if $(L1_RESERVED_BYTES),-Xlinker --defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES))
-BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c mchan.c hyperram.c rt.c $(if $(CHIP),link.c)) $(addprefix $(SIMULATED)/,console.c memory.c) $(addprefix $(SOC)/,$(SOC_SOURCES))
+BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c mchan.c hyperram.c rt.c $(if $(CHIP),link.c)) $(addprefix $(SIMULATED)/,console.c memory.c stacks.c) $(addprefix $(SOC)/,$(SOC_SOURCES))
 
 # Who begins on which stack, how many bytes it has, and where calls through pointers lead.
 STACKS := --core "core 0=cluster_master:__core_0_stack_top-__core_0_stack_bottom" --core "a core=cluster_worker:__core_stack_bytes" \

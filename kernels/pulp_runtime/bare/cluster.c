@@ -1,20 +1,13 @@
-/* The cluster as a team: power-up, work from the controller, fork, barrier and the cores' stacks. */
+/* The cluster as a team: power-up, work from the controller, fork and barrier. */
 #include "cluster.h"
 
 #include "bare.h"
-#include "console.h"
 
 void cluster_start(void); /* start.S */
 _Noreturn void cluster_worker(void);
 _Noreturn void cluster_master(void);
-_Noreturn void cluster_end(int status);
 
-extern uint32_t __core_stack_bottom[], __core_0_stack_bottom[], __core_0_stack_top[];
-extern char __core_stack_bytes[]; /* an absolute symbol */
-
-enum { PAINT = 0x5AFEC0DE, EVERY_CORE = (1 << CLUSTER_CORES) - 1 };
-
-static int is_powered;
+enum { EVERY_CORE = (1 << CLUSTER_CORES) - 1 };
 
 /* Work for core 0, and what came of it. */
 static IN_L1 struct {
@@ -30,32 +23,8 @@ static IN_L1 struct {
     int cores;
 } team;
 
-static uint32_t *stack_bottom(int core) {
-    return core ? __core_stack_bottom + (uint32_t)(core - 1) * ((uint32_t)__core_stack_bytes / 4)
-                : __core_0_stack_bottom;
-}
-
-uint32_t bare_stack_bytes(int core) {
-    return core ? (uint32_t)__core_stack_bytes : (uint32_t)((char *)__core_0_stack_top - (char *)__core_0_stack_bottom);
-}
-
-uint32_t bare_stack_used(int core) {
-    const uint32_t *const bottom = stack_bottom(core);
-    uint32_t unused = 0;
-    while (unused < bare_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
-    return bare_stack_bytes(core) - unused;
-}
-
-void cluster_end(int status) {
-    for (int core = 0; core < CLUSTER_CORES && is_powered; core++) {
-        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: the target must reserve more of L1");
-    }
-    bare_exit(status);
-}
-
 void cluster_power_up(void) {
-    is_powered = 1;
-    for (uint32_t *word = __core_stack_bottom; word < __core_0_stack_top; word++) *word = PAINT;
+    bare_paint_stacks(0);
     store(FC_ICACHE, 1);
     store(CLUSTER_ICACHE, 1);
     store(CLUSTER_TIMER, 3); /* from zero, with the cluster's clock, also while cores sleep */

@@ -26,7 +26,7 @@ controller:
     la t1, __l1_shared_end
     call clear
     call controller_main
-    call cluster_end
+    call bare_end
 
 /* Zero from t0 to t1. */
 clear:

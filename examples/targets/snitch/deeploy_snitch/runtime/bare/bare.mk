@@ -9,7 +9,7 @@ include $(SOC)/soc.mk
 BARE_FLAGS := -march=rv32imafd -mabi=ilp32d
 BARE_LINK := -march=rv32imfd -mabi=ilp32d -T$(BARE)/link.ld -Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) \
 	-Wl,--defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES)
-BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c rt.c) $(addprefix $(SIMULATED)/,console.c memory.c)
+BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c rt.c) $(addprefix $(SIMULATED)/,console.c memory.c stacks.c)
 
 STACKS := --core "core 0=controller_main:__core_0_stack_top-__core_0_stack_bottom" --core "a core=cluster_worker:__core_stack_bytes" \
 	--core "the core that moves data=cluster_mover:__core_stack_bytes" \

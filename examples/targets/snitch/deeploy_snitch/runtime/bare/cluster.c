@@ -11,45 +11,8 @@
 
 _Noreturn void cluster_worker(void);
 _Noreturn void cluster_mover(void);
-_Noreturn void cluster_end(int status);
 
-extern uint32_t __core_stack_bottom[], __core_0_stack_bottom[], __core_0_stack_top[];
-extern char __core_stack_bytes[]; /* an absolute symbol */
-
-enum { PAINT = 0x5AFEC0DE, PAINTED_TO = 256, RING = 16, TICKETS = 8, CORES_BITS = 8 };
-
-/* ---- stacks */
-
-static uint32_t *stack_bottom(int core) {
-    return core ? __core_stack_bottom + (uint32_t)(core - 1) * ((uint32_t)__core_stack_bytes / 4)
-                : __core_0_stack_bottom;
-}
-
-uint32_t bare_stack_bytes(int core) {
-    return core ? (uint32_t)__core_stack_bytes : (uint32_t)((char *)__core_0_stack_top - (char *)__core_0_stack_bottom);
-}
-
-uint32_t bare_stack_used(int core) {
-    const uint32_t *const bottom = stack_bottom(core);
-    uint32_t unused = 0;
-    while (unused < bare_stack_bytes(core) && bottom[unused / 4] == PAINT) unused += 4;
-    return bare_stack_bytes(core) - unused;
-}
-
-/* The cores wait at the top of their stacks already. */
-void cluster_paint(void) {
-    for (int core = 0; core < BARE_CORES; core++) {
-        uint32_t *const bottom = stack_bottom(core);
-        for (uint32_t i = 0; i < (bare_stack_bytes(core) - PAINTED_TO) / 4; i++) bottom[i] = PAINT;
-    }
-}
-
-void cluster_end(int status) {
-    for (int core = 0; core < BARE_CORES; core++) {
-        if (*stack_bottom(core) != PAINT) bare_fail("a core's stack is full: the target must reserve more of L1");
-    }
-    bare_exit(status);
-}
+enum { RING = 16, TICKETS = 8, CORES_BITS = 8 };
 
 /* ---- the team */
 

@@ -18,7 +18,4 @@ static inline void order_memory(void) {
     __asm__ volatile("fmv.x.w %0, fa0\n\tmv zero, %0\n\tfence" : "=r"(done)::"memory");
 }
 
-/* Marks the stacks, so that it can be seen how much of them was used. Core 0, before it runs anything else. */
-void cluster_paint(void);
-
 #endif

@@ -5,6 +5,8 @@
 
 extern char __l1_arena[], __l1_arena_end[], __l2_arena[], __l2_arena_end[], __l2_end[];
 
+enum { IN_USE = 256 }; /* bytes of a stack when the application begins */
+
 static char *io_begin = __l2_end; /* arrays of the application lie from here to the end of L2 */
 
 static int is_l1(int level) {
@@ -12,7 +14,7 @@ static int is_l1(int level) {
 }
 
 void bare_set_up(void) {
-    cluster_paint();
+    bare_paint_stacks(IN_USE); /* the cores wait already */
     if (rt_machine.levels != 2 || rt_machine.engines != 1)
         bare_fail("the machine has other levels or engines than this runtime");
     for (int i = 0; i < rt_machine.levels; i++) {

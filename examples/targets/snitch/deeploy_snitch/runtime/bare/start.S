@@ -32,7 +32,7 @@ _start:
     call clear
     csrr zero, 0x7C2
     call controller_main
-    call cluster_end
+    call bare_end
 
 /* Zero from t0 to t1. */
 clear:
