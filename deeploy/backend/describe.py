@@ -69,6 +69,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
+        **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
         **_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),

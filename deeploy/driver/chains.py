@@ -8,13 +8,13 @@ them is taken where the walk over the whole network finds that it is better.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.fuse import Fused, Fuser, chained, part, placed
 from deeploy.midend.place import Overfull
-from deeploy.midend.plan import Plan
-from deeploy.simulate.timing import Run
+from deeploy.midend.plan import ChainChoice, ChainReason, Plan
+from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
 TRIED = 48  # chains that are walked over
@@ -25,48 +25,82 @@ ATTEMPTS = 6  # to find room for what was chosen, and to do without what gains n
 
 @dataclass(frozen=True)
 class _Found:
-    """A chain, and what it saves."""
+    """A chain, and what the walk says of its calls one after the other and of the chain."""
 
     fused: Fused
-    cycles: float
-    bytes: int
+    apart: Run
+    chained: Run
+    is_worth: bool
+
+    @property
+    def steps(self) -> range:
+        """Those of its calls."""
+        return range(self.fused.chain.first, self.fused.chain.last + 1)
+
+    @property
+    def cycles(self) -> float:
+        """That it saves."""
+        return self.apart.cycles - self.chained.cycles
+
+    @property
+    def bytes(self) -> int:
+        """That it need not move."""
+        return _moved(self.apart.traffic) - _moved(self.chained.traffic)
+
+    def gains(self, by_bytes: bool) -> tuple[float, float]:
+        """What it saves, and then what else."""
+        return (self.bytes, self.cycles) if by_bytes else (self.cycles, self.bytes)
 
 
 def with_chains(plan: Plan) -> Plan:
-    """The plan with the chains that save the most; itself where none saves anything."""
+    """The plan with the chains that save the most; itself, with what was considered, where none saves anything."""
     machine = plan.machine
     if plan.target.is_flat or plan.target.timing is None or not machine.chains:
         return plan
     by_bytes = machine.objective == "traffic"
-    before = walk(plan)
-    best, least = plan, _cost(before, by_bytes)
-    chosen = _chosen(_tried(plan, before, by_bytes), len(plan.calls), by_bytes)
+    before, fuser = walk(plan), Fuser(plan)
+    least = _cost(before, by_bytes)
+    possible = list(fuser.found())
+    walked = _walked(plan, possible, before, by_bytes)
+    chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
+    dropped: dict[range, ChainReason] = {}
+    best = plan
     for _ in range(ATTEMPTS):
         if not chosen:
             break
+        reason: ChainReason = "more bytes" if by_bytes else "slower"
         try:
             found = placed(chained(plan, [one.fused for one in chosen]))
-        except Overfull:
-            found = None
-        if found is not None:
             after = walk(found)
             if _cost(after, by_bytes) < least:
-                best, least = _predicted(found, before, after), _cost(after, by_bytes)
+                best = _predicted(found, before, after)
                 break
-        chosen.remove(min(chosen, key=lambda one: one.bytes if by_bytes else one.cycles))
-    return best
+        except Overfull:
+            reason = "not packed"
+        worst = min(chosen, key=lambda one: one.gains(by_bytes)[0])
+        chosen.remove(worst)
+        dropped[worst.steps] = reason
+    taken = {chain.first for chain in best.chains}
+    return replace(
+        best, chain_choices=_choices(fuser, possible, walked, [one for one in chosen if one.steps[0] in taken], dropped, by_bytes)
+    )
+
+
+def _moved(traffic: Mapping[str, Traffic]) -> int:
+    """Bytes on all paths."""
+    return sum(one.bytes for one in traffic.values())
 
 
 def _cost(run: Run, by_bytes: bool) -> tuple[float, float]:
     """What is to be small, and then what else."""
-    moved = sum(traffic.bytes for traffic in run.traffic.values())
+    moved = _moved(run.traffic)
     return (moved, run.cycles) if by_bytes else (run.cycles, moved)
 
 
-def _tried(plan: Plan, before: Run, by_bytes: bool) -> list[_Found]:
-    """What the most promising chains save."""
+def _walked(plan: Plan, possible: Sequence[Fused], before: Run, by_bytes: bool) -> list[_Found]:
+    """The most promising chains, walked over."""
     cycles = [call.cycles for call in before.calls]
-    moved = [sum(traffic.bytes for traffic in call.traffic.values()) for call in before.calls]
+    moved = [_moved(call.traffic) for call in before.calls]
 
     def promise(one: Fused) -> tuple[float, float]:
         steps = slice(one.chain.first, one.chain.last + 1)
@@ -77,16 +111,14 @@ def _tried(plan: Plan, before: Run, by_bytes: bool) -> list[_Found]:
 
     found = list[_Found]()
     alone: dict[range, Run] = {}
-    for one in heapq.nlargest(TRIED, Fuser(plan).found(), key=promise):
+    for one in heapq.nlargest(TRIED, possible, key=promise):
         if promise(one)[0] <= 0:
             break
         steps = range(one.chain.first, one.chain.last + 1)
         if steps not in alone:
             alone[steps] = walk(part(plan, steps))
         now = walk(part(chained(plan, [one]), steps))
-        bytes_before, bytes_now = (sum(traffic.bytes for traffic in run.traffic.values()) for run in (alone[steps], now))
-        if now.cycles <= (SLOWER if by_bytes else 1 - WORTH) * alone[steps].cycles:
-            found.append(_Found(one, alone[steps].cycles - now.cycles, bytes_before - bytes_now))
+        found.append(_Found(one, alone[steps], now, now.cycles <= (SLOWER if by_bytes else 1 - WORTH) * alone[steps].cycles))
     return found
 
 
@@ -94,17 +126,51 @@ def _chosen(found: Sequence[_Found], count: int, by_bytes: bool) -> list[_Found]
     """Those that save the most together, of which no two share a call: the longest path over the positions between calls."""
     ends: dict[int, list[_Found]] = {}
     for one in found:
-        if (one.bytes if by_bytes else one.cycles) > 0:
+        if one.gains(by_bytes)[0] > 0:
             ends.setdefault(one.fused.chain.last + 1, []).append(one)
     best: list[tuple[tuple[float, float], list[_Found]]] = [((0.0, 0.0), [])]
     for end in range(1, count + 1):
         ways = [best[-1]]
         for one in ends.get(end, ()):
             (first, second), before = best[one.fused.chain.first]
-            gains = (one.bytes, one.cycles) if by_bytes else (one.cycles, one.bytes)
+            gains = one.gains(by_bytes)
             ways.append(((first + gains[0], second + gains[1]), [*before, one]))
         best.append(max(ways, key=lambda way: way[0]))
     return best[-1][1]
+
+
+def _choices(
+    fuser: Fuser,
+    possible: Sequence[Fused],
+    walked: Sequence[_Found],
+    taken: Sequence[_Found],
+    dropped: Mapping[range, ChainReason],
+    by_bytes: bool,
+) -> tuple[ChainChoice, ...]:
+    """What became of every group of calls: of several ways to cut one, the one that was taken, or the best one that was walked over."""
+    found: dict[range, ChainChoice] = {}
+    for one in sorted(walked, key=lambda one: (one not in taken, not one.is_worth, *(-gain for gain in one.gains(by_bytes)))):
+        reason: ChainReason = "taken" if one in taken else "less saved"
+        if one not in taken and one.gains(by_bytes)[0] <= 0:
+            reason = "more bytes" if by_bytes else "slower"
+        elif not one.is_worth:
+            reason = "slower"
+        cycles = round(one.apart.cycles), round(one.chained.cycles)
+        moved = [{name: traffic.bytes for name, traffic in run.traffic.items()} for run in (one.apart, one.chained)]
+        peaks = fuser.peak(one.steps), one.fused.bytes
+        reason = dropped.get(one.steps, reason) if reason == "less saved" else reason
+        trips = one.fused.chain.members[0].trips
+        found.setdefault(one.steps, ChainChoice(one.steps[0], one.steps[-1], trips, reason, *cycles, moved[0], moved[1], *peaks))
+    for fused in sorted(possible, key=lambda fused: fused.cycles):
+        steps = range(fused.chain.first, fused.chain.last + 1)
+        if len(steps) == 2 and steps not in found:
+            trips = fused.chain.members[0].trips
+            found[steps] = ChainChoice(steps[0], steps[-1], trips, "not walked", None, None, {}, {}, fuser.peak(steps), fused.bytes)
+    for step, (reason, needed) in fuser.misses.items():
+        steps = range(step, step + 2)
+        if steps not in found and fuser.follows(step + 1):
+            found[steps] = ChainChoice(step, step + 1, 0, reason, None, None, {}, {}, fuser.peak(steps), needed)
+    return tuple(sorted(found.values(), key=lambda choice: (choice.first, choice.last)))
 
 
 def _predicted(plan: Plan, before: Run, after: Run) -> Plan:

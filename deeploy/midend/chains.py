@@ -16,7 +16,7 @@ from deeploy.errors import FitError
 from deeploy.midend.chain import Arrangement, Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import lifetimes, spans
 from deeploy.midend.place import place, tenants
-from deeploy.midend.plan import UNLIMITED, Machine, Plan
+from deeploy.midend.plan import UNLIMITED, ChainChoice, Machine, Plan
 from deeploy.midend.program import Program, Role
 
 LONGEST = 64  # calls of a chain
@@ -104,9 +104,9 @@ class _Network:
         self.begun = [[name for name, ends in self.local.items() if ends[0] == step] for step in range(self.count)]
         self.over = [[name for name, ends in self.local.items() if ends[1] == step] for step in range(self.count)]
         self.cuts = {rows: [cut(self.program, call, rows) for call in self.program.calls] for rows in ROWS}
-        single = self._single()
-        most = max(single, default=0)
-        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(single)}
+        self.single = self._single()
+        most = max(self.single, default=0)
+        self.found = {step + 1: [_Interval(step, peak)] for step, peak in enumerate(self.single)}
         for rows, first in itertools.product(ROWS, range(self.count)):
             growing = [_Growing(self, first, tiles) for tiles in ROOM]
             for sweep, step in self._sweeps(rows, first):
@@ -184,6 +184,16 @@ class _Network:
         found = self.cheapest(limit)
         return None if found is None else tuple(self._chain(interval, end) for interval, end in found if interval.rows)
 
+    def choices(self, plan: Plan) -> tuple[ChainChoice, ...]:
+        """The chains of a plan, and what its memory holds at most during them."""
+        found = []
+        for chain in plan.chains:
+            steps = range(chain.first, chain.last + 1)
+            held = [sum(self.aligned(p.size) for p in plan.placements if p.first <= step <= p.last) for step in steps]
+            peaks = max(self.single[step] for step in steps), max(held)
+            found.append(ChainChoice(chain.first, chain.last, chain.members[0].trips, "taken", None, None, {}, {}, *peaks))
+        return tuple(found)
+
     def arrangements(self) -> tuple[Arrangement, ...]:
         """The cheapest ways for ever lower limits, the least memory first."""
         found: list[Arrangement] = []
@@ -224,7 +234,7 @@ def chained(plan: Plan, machine: Machine) -> Plan:
             break
         limit -= over
     if best is not None and best.memory[name].peak <= machine.capacities[name]:
-        return replace(best, arrangements=network.arrangements())
+        return replace(best, arrangements=network.arrangements(), chain_choices=network.choices(best))
     needed = best.memory[name].peak if best is not None else least + plan.memory[name].constants
     most = plan.target.memories[0].capacity
     has_more = most is None or needed <= most - plan.target.memories[0].reserved

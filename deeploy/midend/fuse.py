@@ -18,7 +18,7 @@ from deeploy.midend.candidates import Strip, Tiler
 from deeploy.midend.chain import Chain, Cut, Ring, Sweep, cut
 from deeploy.midend.lifetime import FOR_EVER, lifetimes, spans
 from deeploy.midend.place import place, tenants
-from deeploy.midend.plan import UNLIMITED, Plan
+from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Call, Role
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
@@ -56,6 +56,7 @@ class Fuser:
         self.engines = [plan.target.engine(call.kernel.engine) for call in self.program.calls]
         self.tilers: dict[int, Tiler] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
+        self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
         self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
 
     def found(self) -> Iterator[Fused]:
@@ -72,6 +73,8 @@ class Fuser:
         for step in range(first, min(first + LONGEST, len(self.program.calls))):
             one = self._cut(step, trips)
             if one is None:
+                if step - first < 2:
+                    self.misses.setdefault(first, ("cannot be cut", None))
                 return
             sweep.add(one, step > first and self._is_beside(step))
             if step > first and (fused := self._fused(sweep, range(first, step + 1), trips)) is not None:
@@ -131,6 +134,7 @@ class Fuser:
         """The calls of some steps as a chain, where there is room for it."""
         inside = self._inside(sweep, steps)
         if inside is None:
+            self._missed(steps, "read elsewhere", None)
             return None
         strips = [self._strip(step, trips, inside) for step in steps]
         free = self.room - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
@@ -141,6 +145,7 @@ class Fuser:
             if size <= free:
                 break
         else:
+            self._missed(steps, "no room", self.room - free + size)
             return None
         is_ahead = self._is_ahead(steps, rings)
         jobs, cores = [strip.job for strip in strips], [strip.cores for strip in strips]
@@ -148,6 +153,22 @@ class Fuser:
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
         chain = Chain(members, rings, is_ahead)
         return Fused(chain, tuple(s.candidate for s in strips), self.room - free + size, cycles, sum(s.traffic for s in strips))
+
+    def _missed(self, steps: range, reason: ChainReason, needed: int | None) -> None:
+        """Notes why two calls are no chain: of several ways to cut them, that which needs the least."""
+        known = self.misses.get(steps[0])
+        if len(steps) == 2 and (known is None or known[1] is None or (needed is not None and needed < known[1])):
+            self.misses[steps[0]] = reason, needed
+
+    def peak(self, steps: range) -> int:
+        """Bytes of the memory of the engines while calls run one after the other."""
+        near = [p for p in self.plan.placements if p.level == self.near.name]
+        return max(sum(self._aligned(p.size) for p in near if p.first <= step <= p.last) for step in steps)
+
+    def follows(self, step: int) -> bool:
+        """Whether a call reads what the one before it writes."""
+        before, call = self.program.calls[step - 1 : step + 1]
+        return bool({before.operands[name].buffer for name in before.writes} & {operand.buffer for operand in call.operands.values()})
 
     def _inside(self, sweep: Sweep, steps: range) -> dict[str, bool] | None:
         """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""

@@ -73,6 +73,44 @@ class Prediction:
     greedy: int | None
 
 
+ChainReason = Literal[
+    "taken", "cannot be cut", "read elsewhere", "no room", "slower", "more bytes", "less saved", "not packed", "not walked"
+]
+
+
+@dataclass(frozen=True)
+class ChainChoice:
+    """Neighbouring calls that could be computed together, what that takes, and what became of it.
+
+    Attributes:
+        tiles: of the first call; 0 where no chain of these calls is possible.
+        reason: ``taken``, or why not: a call ``cannot be cut`` into rows; another call reads what should stay inside (``read elsewhere``);
+            windows, rings and weights need more than there is (``no room``); it does not save enough cycles (``slower``); it moves no
+            fewer bytes (``more bytes``); other chains with these calls save more (``less saved``); no addresses were found for it
+            (``not packed``); its estimate promised less than those of others (``not walked``).
+        cycles_apart: of the calls one after the other, by the walk; None where nothing was walked, as for ``cycles_chained``.
+        bytes_apart: that the calls move, by path; empty where nothing was walked, as for ``bytes_chained``.
+        peak_apart: bytes of the engines' memory while the calls run one after the other.
+        peak_chained: bytes of it that the chain needs; None where it cannot be cut.
+    """
+
+    first: int
+    last: int
+    tiles: int
+    reason: ChainReason
+    cycles_apart: int | None
+    cycles_chained: int | None
+    bytes_apart: Mapping[str, int]
+    bytes_chained: Mapping[str, int]
+    peak_apart: int
+    peak_chained: int | None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the plan has this chain."""
+        return self.reason == "taken"
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Everything needed to emit a program for a target.
@@ -86,6 +124,7 @@ class Plan:
         variants: the calls that their numbers of variants mean.
         chains: calls that are computed together, a few rows at a time.
         arrangements: where there are chains, what other limits would give: from the least memory to none of them.
+        chain_choices: chains that were taken, and that were not; none where chains are switched off.
     """
 
     program: Program
@@ -101,6 +140,7 @@ class Plan:
     variants: tuple[tuple[Call, ...], ...] = ()
     chains: tuple[Chain, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
+    chain_choices: tuple[ChainChoice, ...] = ()
 
     @property
     def added(self) -> int:

@@ -122,6 +122,29 @@ def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> Non
         assert abs(call.cycles - (call.compute + call.overhead + call.issue + call.stalled)) < 1e-6
 
 
+def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], model: Path) -> None:
+    """Every chain that is taken, and of neighbouring calls of which none is, why."""
+    plan = fused[1].plan
+    taken = [choice for choice in plan.chain_choices if choice.is_taken]
+    assert [(choice.first, choice.last) for choice in taken] == [(chain.first, chain.last) for chain in plan.chains]
+    for choice in taken:
+        assert sum(choice.bytes_chained.values()) < sum(choice.bytes_apart.values())
+        assert choice.peak_chained is not None and choice.peak_chained <= L1 and 0 < choice.peak_apart <= L1
+    for choice in plan.chain_choices:
+        assert (choice.cycles_apart is None) == (choice.cycles_chained is None) == (not choice.bytes_apart)
+        assert choice.reason != "no room" or (choice.peak_chained is not None and choice.peak_chained > L1)
+    chained = {step for choice in taken for step in range(choice.first, choice.last)}
+    known = {choice.first for choice in plan.chain_choices if choice.last == choice.first + 1}
+    calls = plan.program.calls
+    for step in range(len(calls) - 1):
+        written = calls[step].operands[calls[step].writes[0]].buffer
+        if any(operand.buffer == written for operand in calls[step + 1].operands.values()):
+            assert step in chained | known
+    assert not compiled(model, fused[0], "cycles", chains=False).plan.chain_choices
+    by_cycles = compiled(model, fused[0], "cycles").plan.chain_choices
+    assert by_cycles and {choice.reason for choice in by_cycles} & {"slower", "less saved", "not walked", "no room", "cannot be cut"}
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_fewer_cycles_are_never_more(name: str, model: Path) -> None:
     alone, one = compiled(model, name, "cycles", chains=False), compiled(model, name, "cycles")
