@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 from deeploy.documents import Document, read_document
@@ -189,6 +190,15 @@ class Timing:
     loops: Loops = Loops()
     barrier: Mapping[str, float] = field(default_factory=dict)
 
+    @cached_property
+    def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
+        """The entries of every kernel or engine: the words that an instance must have, and its rate."""
+        found: dict[str, list[tuple[frozenset[str], Rate]]] = {}
+        for entry, rate in self.kernels.items():
+            subject, *needed = entry.split()
+            found.setdefault(subject, []).append((frozenset(needed), rate))
+        return found
+
     def own(self, name: str, engine: str) -> Rate | None:
         """The rate of the instances of a kernel that no entry with words names: its own, or its engine's; None where there is none."""
         return self.kernels.get(name) or self.kernels.get(engine)
@@ -202,11 +212,10 @@ class Timing:
         Raises:
             TargetError: there is none; another kernel's rate is never taken.
         """
-        split = {entry: tuple(entry.split()) for entry in self.kernels}
         for subject in (name, engine, ESTIMATE):
-            fitting = [entry for entry, (start, *needed) in split.items() if start == subject and set(needed) <= set(words)]
+            fitting = [(len(needed), rate) for needed, rate in self._entries.get(subject, ()) if needed.issubset(words)]
             if fitting:
-                return self.kernels[max(fitting, key=lambda entry: len(split[entry]))]
+                return max(fitting, key=lambda entry: entry[0])[1]
         raise TargetError(
             f"the target's timing has no cycles of kernel {name} ({' '.join(sorted(words))})",
             f"Measure the kernel and add [kernel.{name}] to timing.toml, or estimate all such kernels by [kernel.{ESTIMATE}].",

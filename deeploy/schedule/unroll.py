@@ -26,6 +26,8 @@ from deeploy.schedule.ir import (
     Wait,
 )
 
+_COMPARED = {"==": np.equal, "!=": np.not_equal, "<": np.less, ">=": np.greater_equal}
+
 
 class Table:
     """The values of a layer's expressions in every tile, or in every round of a loop; each is computed for all of them at once."""
@@ -35,6 +37,7 @@ class Table:
         self.count = layer.tiling.tiles if loop is None else loop.trips
         self.values: Environment = {**values, TILE if loop is None else loop.variable.name: np.arange(self.count)}
         self._known: dict[int, Sequence[int]] = {}
+        self._held: dict[int, np.ndarray] = {}
 
     def column(self, value: Value) -> Sequence[int]:
         """A value in all tiles."""
@@ -52,12 +55,15 @@ class Table:
         """Values in all tiles: a row per tile, a column per value."""
         return np.array([self.column(value) for value in values], np.int64).reshape(len(values), self.count).T
 
-    def holds(self, condition: Condition, tile: int) -> bool:
-        """Whether a condition holds in a tile."""
-        left = self.at(condition.left, tile)
-        if condition.relation in ("<", ">="):
-            return (left < condition.right) == (condition.relation == "<")
-        return (left == condition.right) == (condition.relation == "==")
+    def holds(self, guard: Guard) -> np.ndarray:
+        """Whether all conditions of a guard hold, in all tiles."""
+        if id(guard) not in self._held:
+            self._held[id(guard)] = np.logical_and.reduce([self._compared(condition) for condition in guard.conditions])
+        return self._held[id(guard)]
+
+    def _compared(self, condition: Condition) -> np.ndarray:
+        compared: np.ndarray = _COMPARED[condition.relation](np.array(self.column(condition.left)), condition.right)
+        return compared
 
 
 class Event(NamedTuple):
@@ -89,12 +95,12 @@ class Unrolled:
     def _events(self, nodes: Sequence[Node], tile: int, table: Table) -> Iterator[Event]:
         for node in nodes:
             if isinstance(node, Guard):
-                if all(table.holds(condition, tile) for condition in node.conditions):
+                if table.holds(node)[tile]:
                     yield from self._events(node.body, tile, table)
             elif isinstance(node, Loop):
                 rounds = table if node.variable.name == TILE else Table(table.layer, self.values, node)
-                for number in range(node.trips):
-                    yield from self._events(node.body, number, rounds)
+                for number, active in enumerate(_rounds(node, rounds)):
+                    yield from self._events(active, number, rounds)
             elif isinstance(node, Do):
                 body = self.schedule.layers[node.step].procedures[node.procedure]
                 yield from self._events(body, table.at(node.tile, tile), self.table(node.step))
@@ -102,3 +108,16 @@ class Unrolled:
                 yield Event(node, table.at(node.tile, tile), self.table(node.step))
             else:
                 yield Event(node, tile, table)
+
+
+def _rounds(loop: Loop, table: Table) -> list[list[Node]]:
+    """The nodes of a loop that run in each round: of a guard, its body where the guard holds."""
+    found: list[list[Node]] = [[] for _ in range(loop.trips)]
+    for node in loop.body:
+        if isinstance(node, Guard):
+            for number in np.flatnonzero(table.holds(node)).tolist():
+                found[number] += node.body
+        else:
+            for nodes in found:
+                nodes.append(node)
+    return found
