@@ -1,4 +1,4 @@
-/* What the host machine model is told of the plan of network ${prefix}. */
+/* The planned buffers of network ${prefix} and their lifetimes, which the host model of the machine checks at run time. */
 #include "deeploy_machine.h"
 #include "deeploy_rt.h"
 

@@ -1,4 +1,4 @@
-/* What every network of a project has in common. */
+/* Types and status codes that all networks of a project share. */
 #ifndef DEEPLOY_NETWORK_H
 #define DEEPLOY_NETWORK_H
 
@@ -25,15 +25,15 @@ enum deeploy_type {
 
 enum deeploy_status {
     DEEPLOY_OK = 0,
-    DEEPLOY_ERROR_NOT_INITIALISED = 1, /* run before init */
+    DEEPLOY_ERROR_NOT_INITIALISED = 1, /* the instance was not initialised */
     DEEPLOY_ERROR_ARENA = 2,           /* the arena is missing, too small or not aligned */
-    DEEPLOY_ERROR_NULL = 3,            /* an input, an output or the weights are missing */
-    DEEPLOY_ERROR_CONTEXT = 4,         /* a position beyond the rows that there are, or that there is room for */
-    DEEPLOY_ERROR_TOKEN = 5,           /* a prompt without tokens, or with one that the network does not know */
-    DEEPLOY_ERROR_STATES = 6           /* the machine's memories hold the states of another instance */
+    DEEPLOY_ERROR_NULL = 3,            /* a required pointer is NULL: an input, an output or the weights */
+    DEEPLOY_ERROR_CONTEXT = 4,         /* the states have no such row, or no room for more rows */
+    DEEPLOY_ERROR_TOKEN = 5,           /* the prompt is empty, or has a token outside the vocabulary */
+    DEEPLOY_ERROR_STATES = 6           /* the scratchpad memories hold the states of another instance */
 };
 
-/* An input or output: value = scale * (stored - zero_point) where the stored type is an integer. */
+/* An input or output. For integer types, real value = scale * (stored value - zero_point). */
 struct deeploy_tensor {
     const char *name;
     enum deeploy_type type;
@@ -44,23 +44,24 @@ struct deeploy_tensor {
     int32_t zero_point;
 };
 
-/* What a network that scores the next token is asked to write, and what it wrote. */
+/* The request to generate tokens, and its result (`count` and `tokens`). */
 struct deeploy_generation {
     const int32_t *prompt;
     uint32_t prompt_tokens;
-    uint32_t most;        /* tokens to be written at most */
-    int32_t end;          /* the token that ends a text, and is the last one written; -1: there is none */
-    uint32_t temperature; /* in thousandths; 0 takes the best token every time */
-    uint32_t top_p;       /* the share in thousandths that the most probable tokens have together, of which one is drawn;
-                             0 or 1000: of all. Tokens within an eighth of an octave of probability are kept together. */
-    uint64_t seed;        /* equal seeds give equal texts, on every machine */
-    int32_t *tokens;      /* receives what is written, with room for `most`; may be NULL */
-    int (*on_token)(int32_t token, void *user); /* called with every token written, ends the text if not 0; may be NULL */
+    uint32_t most;        /* the most tokens to generate */
+    int32_t end;          /* the token that ends a text, and is generated last; -1: there is none */
+    uint32_t temperature; /* in thousandths; 0 always takes the most probable token */
+    uint32_t top_p;       /* nucleus sampling, in thousandths: sample from the most probable tokens whose probabilities sum
+                             to this; 0 or 1000 samples from all. Tokens whose probabilities differ by less than a factor
+                             of 2^(1/8) are taken or left out together. */
+    uint64_t seed;        /* equal seeds give equal texts on every machine */
+    int32_t *tokens;      /* receives the generated tokens, with room for `most`; may be NULL */
+    int (*on_token)(int32_t token, void *user); /* called for each token; non-zero ends the text; may be NULL */
     void *user;
-    uint32_t count; /* tokens written */
+    uint32_t count; /* tokens generated */
 };
 
-/* One network of the project, for code that handles any of them; functions work on its default instance. */
+/* One network of the project, for code that handles any of them. The functions work on its default instance. */
 struct deeploy_network {
     const char *name;
     size_t arena_bytes;
@@ -70,18 +71,18 @@ struct deeploy_network {
     const struct deeploy_tensor *outputs;
     enum deeploy_status (*init)(void *arena, size_t bytes);
     enum deeploy_status (*run)(const void *const *inputs, void *const *outputs);
-    uint32_t context; /* rows that the states hold at most; 0 where nothing outlives an inference */
+    uint32_t context; /* the most rows that the states can hold; 0 if nothing outlives an inference */
     uint32_t (*position)(void);
     enum deeploy_status (*seek)(uint32_t position);
-    enum deeploy_status (*generate)(struct deeploy_generation *generation); /* 0 where a network does not write */
+    enum deeploy_status (*generate)(struct deeploy_generation *generation); /* NULL unless the network generates tokens */
 };
 
-/* The networks of a project. Where several projects are linked, it is the list of one of them: name their networks there (PREFIX_network). */
+/* The networks of a project. If you link several projects, this is the list of one of them; use PREFIX_network for the others. */
 extern const struct deeploy_network *const deeploy_networks[];
 extern const int deeploy_network_count;
 
 #ifdef DEEPLOY_PROFILE
-/* Yours to define: called before (end = 0) and after (end = 1) every layer. */
+/* You define this function. It is called before (end = 0) and after (end = 1) every layer. */
 void deeploy_profile(const char *layer, int index, int end);
 #endif
 

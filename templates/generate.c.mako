@@ -5,7 +5,7 @@ instance, writer = f"struct {lead}_instance", f"struct {prefix}_writer"
 masks = [reader.mask for reader in (step, prompt) if reader and reader.mask]
 seen, hidden = ("0.0f", "-1e9f") if masks and masks[0].dtype.is_float else ("1", "0")
 %>\
-/* Writes tokens with network ${prefix}${f", after network {prompt.prefix} has read the prompt" if prompt else ""}. All arithmetic is of whole numbers: the same text everywhere. */
+/* Generates tokens with network ${prefix}${f", after network {prompt.prefix} has processed the prompt" if prompt else ""}. Sampling uses integer arithmetic only, so that every machine generates the same text. */
 #include <string.h>
 
 #include "${prefix}.h"
@@ -17,19 +17,19 @@ enum {
     TOKENS = ${step.tokens},
 % if prompt:
     MANY = ${prompt.rows},
-    WORTH = ${worth}, /* from as many tokens on, ${prompt.prefix} is faster than ${prefix} */
+    WORTH = ${worth}, /* for this many prompt tokens or more, ${prompt.prefix} is faster than ${prefix} */
 % endif
-    FRACTION = ${fraction},             /* bits of scores behind the point */
+    FRACTION = ${fraction},             /* fractional bits of scores (logits) */
     LIMIT = 1 << 30,
-    WEIGHT = ${weight},                   /* the best token weighs 2^WEIGHT */
-    BUCKET = ${bucket},                   /* so many bits of a distance are one bucket: an eighth of an octave */
+    WEIGHT = ${weight},                   /* the most probable token has the weight 2^WEIGHT */
+    BUCKET = ${bucket},                   /* a histogram bucket spans 2^BUCKET of distance: a factor of 2^(1/8) in probability */
     BUCKETS = WEIGHT << (FRACTION - BUCKET)
 };
 
 typedef ${step.score.c} score_type;
 
 % if mask_array in kinds:
-/* Row i of the mask shows the first `first + i` rows of the states. */
+/* Fills the attention mask: row i lets the first `first + i` rows of the states be seen. */
 static void show(${kinds[mask_array].c} *mask, uint32_t first, uint32_t rows, uint32_t columns) {
     for (uint32_t i = 0; i < rows; i++) {
         for (uint32_t j = 0; j < columns; j++) mask[i * columns + j] = j < first + i ? ${seen} : ${hidden};
@@ -37,7 +37,7 @@ static void show(${kinds[mask_array].c} *mask, uint32_t first, uint32_t rows, ui
 }
 
 % endif
-/* A number in the order of the scores. */
+/* Maps a score to an unsigned integer with the same order. */
 static uint32_t rank(const score_type *score) {
 % if step.score.is_float:
     uint32_t bits;
@@ -48,7 +48,7 @@ static uint32_t rank(const score_type *score) {
 % endif
 }
 
-/* A score with FRACTION bits behind the point. */
+/* A score as fixed-point number with FRACTION fractional bits. */
 static int32_t fixed(const score_type *score) {
 % if step.score.is_float:
     uint32_t bits;
@@ -65,13 +65,13 @@ static int32_t fixed(const score_type *score) {
 % endif
 }
 
-/* How many octaves a token is less probable than the best one, with FRACTION bits behind the point. */
+/* log2 of (probability of the best token / probability of this one), with FRACTION fractional bits. */
 static uint32_t distance(int32_t best, const score_type *score, uint32_t scale) {
     const uint64_t octaves = ((uint64_t)((uint32_t)best - (uint32_t)fixed(score)) * scale) >> FRACTION;
     return octaves < (uint64_t)WEIGHT << FRACTION ? (uint32_t)octaves : (uint32_t)WEIGHT << FRACTION;
 }
 
-/* 2^(WEIGHT - distance): between sixteenths of an octave, a straight line. */
+/* 2^(WEIGHT - distance), interpolated linearly between 16 table entries. */
 static uint32_t weight(uint32_t distance) {
     static const uint32_t powers[17] = {
 % for i in range(0, 17, 8):
@@ -91,7 +91,8 @@ static uint64_t random_number(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-/* Buckets of distances up to which tokens are taken, in order to have the wanted share of all weights; the sum of theirs. */
+/* Nucleus sampling: finds the buckets of most probable tokens that have `share` thousandths of all weight together.
+ * Returns the sum of their weights; *end is the number of buckets. */
 static uint64_t kept(uint64_t *sums, const score_type *s, int32_t best, uint32_t scale, uint32_t share, uint32_t *end) {
     uint64_t all = 0, sum = 0;
     memset(sums, 0, sizeof *sums * (BUCKETS + 1));
@@ -128,7 +129,7 @@ static int32_t choose(uint64_t *sums, const score_type *s, const struct deeploy_
     return best;
 }
 
-/* One token into the states. */
+/* Runs the network on one token, which is appended to the states. */
 static enum deeploy_status append(${instance} *self, ${writer} *writer, int32_t token) {
     const void *const inputs[] = {${", ".join(f"writer->{source.kind}" for source in step.sources)}};
     void *const outputs[] = {writer->scores};
@@ -143,7 +144,7 @@ static enum deeploy_status append(${instance} *self, ${writer} *writer, int32_t 
 }
 
 % if prompt:
-/* As many tokens into the states as ${prompt.prefix} takes, or fewer: rows that follow them are forgotten. */
+/* Runs ${prompt.prefix} on up to MANY tokens. If there are fewer, the surplus rows are discarded from the states. */
 static enum deeploy_status append_many(${instance} *self, ${writer} *writer, const int32_t *tokens, uint32_t count) {
     const void *const inputs[] = {${", ".join(f"writer->{source.kind}" for source in prompt.sources)}};
     void *const outputs[] = {writer->scores};
@@ -160,7 +161,7 @@ static enum deeploy_status append_many(${instance} *self, ${writer} *writer, con
 }
 
 % endif
-/* The prompt into the states; what comes next is scored from `scores + *at` on. */
+/* Appends the prompt to the states. The scores of the next token begin at `scores + *at`. */
 static enum deeploy_status read_prompt(${instance} *self, ${writer} *writer, const struct deeploy_generation *g, uint32_t *at) {
     enum deeploy_status status = DEEPLOY_OK;
     for (uint32_t done = 0, count; done < g->prompt_tokens && status == DEEPLOY_OK; done += count) {

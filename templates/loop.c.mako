@@ -1,5 +1,5 @@
-/* ${body.rounds} rounds of a loop: one round is a network of ${len(layers)} layers, whose arena is working memory of the loop. */
-#undef ACC_T /* headers below only declare the arguments of functions */
+/* A loop of ${body.rounds} iterations. Its body is a network of ${len(layers)} layers, whose arena is part of the loop's working memory. */
+#undef ACC_T /* the headers below only declare argument structures */
 #include "${struct}.h"
 % for header in headers:
 #include "${header}.h"
@@ -17,13 +17,13 @@ void ${name}(const struct ${kind} *k);
 
 enum {
     ROUNDS = ${body.rounds},
-    CARRIED = ${carried[0] if carried else 0}, /* where what is carried begins, in bytes: two of each, behind the arena */
+    CARRIED = ${carried[0] if carried else 0}, /* byte offset of the loop-carried values: two copies of each, after the arena */
 % for offset, name in offsets:
     ${name} = ${offset},
 % endfor
 };
 
-/* What a round works on. */
+/* The arrays of one iteration. */
 struct round {
     const void *const *inputs;
     void *const *outputs;

@@ -2,7 +2,7 @@
 number = {memory.name: index for index, memory in enumerate(target.memories)}
 accelerators = [engine for engine in target.engines if engine.accelerator]
 %>\
-/* The machine that this project was planned for. */
+/* The memories and transfer engines of ${target.name}, with the arena sizes that this project's plan uses. */
 #include "deeploy_rt.h"
 
 static const struct rt_level levels[] = {

@@ -1,4 +1,4 @@
-/* Numbers of the memories and transfer engines of ${target.name}. */
+/* Indices of the memories and transfer engines of ${target.name} in the tables of machine.c. */
 #ifndef DEEPLOY_MACHINE_H
 #define DEEPLOY_MACHINE_H
 

@@ -3,7 +3,15 @@ P = prefix.upper()
 base = levels[0].lower()  # set by init: what has none was not initialised
 instance = f"struct {lead}_instance"
 %>\
-/* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates. */
+/* Network ${prefix}, compiled from ${model} by deeploy ${version}: ${len(layers)} layers, ${macs} multiply-accumulates.
+ *
+ * Every layer has a function and, above it, a comment: the ONNX node; the kernel and what runs it; each operand with its type, shape and
+ * memory; and what is done to acc, the sum or value that the kernel computes for an element of the result.
+% if not is_flat:
+ * "Through windows in L1": only the part of a tensor that the current tile needs is copied to L1. "Double-buffered": the next tile is
+ * fetched while one is computed.
+% endif
+ */
 #include "${prefix}.h"
 
 #include <math.h>
@@ -30,7 +38,7 @@ instance = f"struct {lead}_instance"
 % endif
 
 % if offsets:
-/* Where everything lies in the arena of its memory, in bytes. */
+/* Offset in bytes of each buffer within the arena of its memory. */
 enum {
 % for offset, name in offsets:
     ${name} = ${offset},
@@ -39,7 +47,8 @@ enum {
 
 % endif
 % if tickets:
-/* Tickets of transfers: a call's own, those before the first inference, and of whole constants for a layer. */
+/* Tickets, which identify transfers to wait for: IN and OUT move a layer's tiles, ONCE loads constants before the first inference,
+ * others load whole constants ahead of the layer that needs them. */
 enum {
 % for name, ticket in tickets.items():
     ${name} = ${ticket},
@@ -47,12 +56,12 @@ enum {
 };
 
 % endif
-typedef const ${instance} instance; /* as layers see it */
+typedef const ${instance} instance; /* layers only read it */
 
 % if lead == prefix:
 ${instance} ${prefix}_default_instance;
 % if has_owner:
-/* Whose states the machine's memories hold. */
+/* The instance whose states are in the scratchpad memories now. */
 ${"" if sharing else "static "}const ${instance} *${prefix}_owner;
 % endif
 % elif has_owner:
@@ -65,7 +74,7 @@ ${f"_Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned cha
 % endif
 
 % if has_tiles:
-/* What a team of cores is told: the instance, and which tile it is. */
+/* Argument of a function that several cores run: the instance, and the number of the tile. */
 struct tile {
     instance *self;
     int32_t t;
@@ -105,7 +114,7 @@ ${text}
 
 % for section, groups in sections:
 % if section.cores > 1:
-/* Calls ${section.first} to ${section.last}, which ${section.cores} cores run together. */
+/* Layers ${section.first} to ${section.last}: ${section.cores} cores run this function together. */
 static void team_${section.first}(void *argument) {
     instance *const self = argument;
 % for is_alone, calls in groups:
@@ -160,7 +169,7 @@ static void announce(instance *self) {
 }
 
 static int infer(void *argument) {
-    instance near = *(instance *)argument, *const self = &near; /* a copy where the cores have their stacks */
+    instance near = *(instance *)argument, *const self = &near; /* a copy in the memory of the stacks, which is near to the cores */
     RT_STEP(blocks, BLOCKS, -1);
     announce(self);
 ${run_layers()}\
@@ -238,7 +247,7 @@ enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size
     (void)arena;
     (void)bytes;
 % if is_flat:
-    self->${base} = (uintptr_t)self; /* this network needs no working memory */
+    self->${base} = (uintptr_t)self; /* this network needs no working memory: any value but 0 means initialised */
 % else:
     rt_enter(prepare, self);
 % endif
@@ -264,7 +273,7 @@ enum deeploy_status ${prefix}_instance_seek(${instance} *self, uint32_t position
 }
 
 % endif
-/* The same for the default instance. */
+/* The same functions on the default instance. */
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes) {
 % if arena_bytes:
 #ifdef DEEPLOY_STATIC_ARENA

@@ -14,8 +14,8 @@ instance = f"struct {lead}_instance"
 #define ${P}_INPUTS ${len(inputs)}
 #define ${P}_OUTPUTS ${len(outputs)}
 % if growth:
-#define ${P}_CONTEXT ${growth.context} /* rows that the states hold at most */
-#define ${P}_ROWS ${growth.rows} /* that every inference appends */
+#define ${P}_CONTEXT ${growth.context} /* the most rows that the states (a KV cache, say) can hold */
+#define ${P}_ROWS ${growth.rows} /* rows that each inference appends to the states */
 % endif
 #define ${P}_LAYERS ${len(layers)}
 #define ${P}_ARENA_BYTES ${arena_bytes}
@@ -30,10 +30,10 @@ extern const struct deeploy_tensor ${prefix}_outputs[${max(1, len(outputs))}];
 extern const struct deeploy_network ${prefix}_network;
 
 % if lead == prefix:
-/* An instance: all that the network keeps between calls of its functions, which alone read and write it. You say where it lies\
+/* An instance: everything that the network keeps between calls. Only the functions below read and write its fields; you allocate it\
 % if not is_flat:
 :
- * in the memory that arrays of inputs and outputs lie in\
+ * in the same memory as the arrays of inputs and outputs\
 % endif
 . */
 ${instance} {
@@ -42,73 +42,73 @@ ${instance} {
 % endfor
 };
 
-/* The instance that the functions without one work on. */
+/* The instance used by the functions that do not take one, such as ${prefix}_run. */
 extern ${instance} ${prefix}_default_instance;
 % else:
-/* Instances are those of ${lead}, since both networks have the same states: an instance is one set of states. */
+/* This network shares its states with ${lead} and therefore uses the same instances: one instance holds one set of states. */
 % endif
 
 % if is_flat:
-/* Gives an instance its working memory, ${P}_ARENA_BYTES at a multiple of ${P}_ARENA_ALIGNMENT. Instances with memory of their own are
- * independent: they may run at the same time, in several threads. What they share are constants, which are never written.
+/* Gives an instance its working memory: ${P}_ARENA_BYTES bytes, aligned to ${P}_ARENA_ALIGNMENT. Instances with separate working memory
+ * are independent and may run at the same time in several threads. They share only constants, which are never written.
 % if growth:
- * The states lie in the working memory, and are empty then.
+ * The states lie in the working memory. They are empty after this call.
 % else:
- * Instances that never run at the same time, also of several networks, may have the same working memory.
+ * Instances that never run at the same time may share working memory, even if they belong to different networks.
 % endif
 % else:
-/* Prepares the machine's memories for an instance; arena and bytes are not read. The memories belong to the machine: all instances
- * of all networks of the project work in the same ones, and their inferences have to follow each other.
+/* Prepares the scratchpad memories for an instance; arena and bytes are ignored. All instances of all networks of the project work in
+ * the same scratchpad memories, so only one inference may run at a time.
 % if growth:
- * There is room for the states of one instance, which are empty then: the one that was initialised last. For any other,
- * ${prefix}_instance_run returns DEEPLOY_ERROR_STATES.
+ * There is room for the states of one instance: the one that was initialised last, and they are empty after this call. For any other
+ * instance, ${prefix}_instance_run returns DEEPLOY_ERROR_STATES.
 % endif
 % endif
 % if growth and sharing:
- * The states are also those of ${" and ".join(sharing)}: initialise an instance for ${"both networks" if len(sharing) == 1 else "all of these networks"} before its first inference, with the same arena.
+ * The states are shared with ${" and ".join(sharing)}: initialise an instance for ${"both networks" if len(sharing) == 1 else "all of these networks"} with the same arena before its first inference.
 % endif
  */
 enum deeploy_status ${prefix}_instance_init(${instance} *instance, void *arena, size_t bytes);
 
-/* One inference. Arrays are the caller's, aligned to their element type, dense, outermost axis first.\
+/* Runs one inference. The caller allocates the arrays: aligned to their element type, densely packed, in row-major order.\
 % if growth:
 
- * It appends ${P}_ROWS rows to the states, at ${prefix}_instance_position, which moves on behind them. Axes along which the states
- * grow have room for ${P}_CONTEXT entries in every array; as many as there are rows then are read or written.
- * ${"Where there are rows already" if growth.begins else "Without room for more rows"} it returns DEEPLOY_ERROR_CONTEXT and changes nothing.\
+ * It appends ${P}_ROWS rows to the states at ${prefix}_instance_position and advances that position. Axes along which the states grow
+ * have room for ${P}_CONTEXT entries in every array; only the entries of rows that exist by then are read or written.
+ * ${"If the states already hold rows" if growth.begins else "If there is no room for more rows"}, it returns DEEPLOY_ERROR_CONTEXT and changes nothing.\
 % endif
  */
 enum deeploy_status ${prefix}_instance_run(${instance} *instance, const void *const *inputs, void *const *outputs);
 
 % if growth:
-/* Rows that the states hold; 0 after ${prefix}_instance_init. */
+/* The number of rows that the states hold; 0 after ${prefix}_instance_init. */
 uint32_t ${prefix}_instance_position(const ${instance} *instance);
 
-/* Forget all rows from ${"position"} on: 0 begins a new sequence. Behind the last row there is nothing to go to. */
+/* Discards all rows from `position` on; 0 begins a new sequence. A position beyond the last row is DEEPLOY_ERROR_CONTEXT. */
 enum deeploy_status ${prefix}_instance_seek(${instance} *instance, uint32_t position);
 
 % endif
 % if generator:
-/* Memory that writing needs, beside an instance: for as long as the function runs. */
+/* Working memory of ${prefix}_instance_generate, needed only while that function runs. */
 struct ${prefix}_writer {
 % for array in generator.arrays:
     ${array.type} ${array.name}[${array.elements}];${f" /* {array.comment} */" if array.comment else ""}
 % endfor
 };
 
-/* Writes tokens behind a prompt, which comes behind the rows that the states hold: ${prefix}_instance_seek(instance, 0) begins a new text.
- * It ends after `most` tokens, after the token `end`, when on_token says so, or when the states are full, all of which is
- * DEEPLOY_OK. The last token written is not in the states: begin the next prompt with it to go on.
+/* Generates tokens that continue a prompt. The prompt continues the rows that the states hold; call ${prefix}_instance_seek(instance, 0)
+ * first to begin a new text. Generation ends with DEEPLOY_OK after `most` tokens, after the token `end`, when on_token returns
+ * non-zero, or when the states are full. The last token is not yet in the states: begin the next prompt with it to continue.
 % if generator.prompt:
- * Prompts of ${generator.worth} tokens and more are read by network ${generator.prompt.prefix}, ${f"their first {generator.prompt.rows} at once where the states are empty" if generator.prompt.begins else f"{generator.prompt.rows} at a time"}; it has to be initialised too.
+ * Prompts of ${generator.worth} or more tokens are processed by network ${generator.prompt.prefix}, ${f"their first {generator.prompt.rows} at once if the states are empty" if generator.prompt.begins else f"{generator.prompt.rows} at a time"}; initialise it as well.
 % endif
- * DEEPLOY_ERROR_CONTEXT where the prompt has no room, DEEPLOY_ERROR_TOKEN where it is empty or has a token outside 0 to ${generator.step.tokens - 1}:
- * then nothing is changed. */
+ * Returns DEEPLOY_ERROR_CONTEXT if the prompt does not fit into the states, and DEEPLOY_ERROR_TOKEN if it is empty or has a token
+ * outside 0 to ${generator.step.tokens - 1}; nothing is changed in both cases. */
 enum deeploy_status ${prefix}_instance_generate(${instance} *instance, struct ${prefix}_writer *writer,
                                                 struct deeploy_generation *generation);
 
 % endif
-/* The same on ${lead}_default_instance. The arena NULL selects a static one, which exists when compiled with -DDEEPLOY_STATIC_ARENA. */
+/* The same functions on ${lead}_default_instance. With -DDEEPLOY_STATIC_ARENA, the arena NULL selects a statically allocated one. */
 enum deeploy_status ${prefix}_init(void *arena, size_t bytes);
 enum deeploy_status ${prefix}_run(const void *const *inputs, void *const *outputs);
 % if growth:

@@ -4,7 +4,7 @@
 #include "${prefix}.h"
 % endfor
 
-/* Several projects may be linked into one program: one list is taken then. */
+/* Weak symbols: if several projects are linked into one program, the linker keeps one of their lists. */
 #ifdef __GNUC__
 #define ONE_OF_SEVERAL __attribute__((weak))
 #else

@@ -1,8 +1,8 @@
 <% P = prefix.upper() %>\
 /* Constants of network ${prefix}.
  *
- * They are compiled in, or, with -DDEEPLOY_BINARY_WEIGHTS, read where ${prefix}_weights points: to the contents of
- * ${prefix}_weights.bin, at a multiple of 16 bytes, on a little-endian machine.
+ * By default they are compiled in. With -DDEEPLOY_BINARY_WEIGHTS they are read from ${prefix}_weights instead: set this pointer to
+ * the contents of ${prefix}_weights.bin, aligned to 16 bytes, on a little-endian machine.
  */
 #ifndef ${P}_WEIGHTS_H
 #define ${P}_WEIGHTS_H

@@ -128,7 +128,7 @@ def compiled(case: Case, target: Target, shape: tuple[int, ...], cores: int) -> 
     graph = gs.Graph(nodes=[operator], inputs=[tensors[n] for n in case.variables], outputs=[y])
     options = Options({"l1": l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
-    assert machine is not None, "the target has managed memories"
+    assert machine is not None, "the target has scratchpad memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})

@@ -74,7 +74,7 @@ def compiled(
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
     options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering="single")
     machine = machine_of(target, options)
-    assert machine is not None, "the target has managed memories"
+    assert machine is not None, "the target has scratchpad memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
     plan = make_plan(_by_kernels(program, kernels) if kernels else program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})

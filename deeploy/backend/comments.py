@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from deeploy.graph import names
+from deeploy.graph.target import Target
 from deeploy.graph.types import DType
+from deeploy.midend.cost import FORMS, form
 from deeploy.midend.program import Call
 from deeploy.midend.tiling import Tiling
 from deeploy.schedule.ir import Layer
@@ -14,7 +16,9 @@ from deeploy.schedule.ir import Layer
 _WIDTH = 140  # columns
 
 
-def comment(layer: Layer, places: Mapping[str, str], types: Mapping[str, DType], windows: Mapping[str, Sequence[str]]) -> list[str]:
+def comment(
+    layer: Layer, target: Target, places: Mapping[str, str], types: Mapping[str, DType], windows: Mapping[str, Sequence[str]]
+) -> list[str]:
     """The lines of the comment: node and work, kernel, engine and tiles, operands and where they are, what is done to results.
 
     Args:
@@ -24,26 +28,27 @@ def comment(layer: Layer, places: Mapping[str, str], types: Mapping[str, DType],
     call = layer.call
     macs = call.geometry.macs()
     head = f"{names.comment(call.node.name)}: {names.comment(call.node.op)}" + f", {macs} multiply-accumulates" * bool(macs)
-    parts = [f"{head}.", f"{_kernel(layer)}.", f"{_operands(call, places, types, windows)}.", *_epilogue(call)]
+    parts = [f"{head}.", f"{_kernel(layer, target)}.", f"{_operands(call, places, types, windows)}.", *_epilogue(call)]
     lines = [line for part in parts for line in textwrap.wrap(part, _WIDTH - 3, break_long_words=False, break_on_hyphens=False)]
     return [f"{' *' if number else '/*'} {line}" + " */" * (number == len(lines) - 1) for number, line in enumerate(lines)]
 
 
-def _kernel(layer: Layer) -> str:
-    kernel, cores = layer.call.kernel, layer.work.cores
+def _kernel(layer: Layer, target: Target) -> str:
+    kernel, cores, used = layer.call.kernel, layer.work.cores, form(layer.call, target)
     if layer.accelerator is not None:
         where = f" for the accelerator {layer.accelerator}"
     elif cores > 1:
-        where = f" on {cores} cores of {kernel.engine}, which divide {layer.tiling.core_dim}"
+        where = f" on {cores} cores of {kernel.engine}, split along {layer.tiling.core_dim}"
     else:
         where = f" on {kernel.engine}"
-    return f"Kernel {kernel.name}{where}{_tiles(layer.tiling, layer.is_double)}"
+    how = f" (requantises {FORMS[used]})" if used else ""
+    return f"Kernel {kernel.name}{how}{where}{_tiles(layer.tiling, layer.is_double)}"
 
 
 def _tiles(tiling: Tiling, is_double: bool) -> str:
     if tiling.tiles == 1:
         return ""
-    order = "of which one is computed while the next one is fetched" if is_double else "one after the other"
+    order = "double-buffered" if is_double else "single-buffered"
     if len(tiling.loops) == 1:
         return f", in {tiling.tiles} tiles of {tiling.loops[0].tile} along {tiling.loops[0].dim}, {order}"
     cuts = [f"{loop.trips} of {loop.tile} along {loop.dim}" for loop in tiling.loops]
@@ -68,18 +73,20 @@ def _operands(call: Call, places: Mapping[str, str], types: Mapping[str, DType],
 
 
 def _epilogue(call: Call) -> list[str]:
-    """The stages behind the kernel's body, as formulas."""
+    """The stages behind the kernel's body, as a formula."""
     stages, attrs = call.node.epilogue, call.node.attrs
-    value = "acc + bias" if "bias" in stages else "acc"
-    limited = ""
-    if any(stage in stages for stage in ("requantise", "clamp")):
-        low, high = attrs["low"], attrs["high"]
-        limited = f", from {low} to {high}" if low is not None and high is not None else f", at least {low}" * (low is not None)
+    value, ties = "acc + bias" if "bias" in stages else "acc", ""
     if "requantise" in stages:
         ties = "" if attrs.get("even") is None else ", ties to even"
-        value = f"({'(acc + bias)' if 'bias' in stages else 'acc'} * mul + add) >> {attrs['shift']}{ties}"
-    looked_up = "; of these, entries of the table" if "lookup" in stages else ""
-    return [f"Results: {value}{limited}{looked_up}."] if stages else []
+        value = f"({'(acc + bias)' if 'bias' in stages else 'acc'} * mul + add) >> {attrs['shift']}"
+    if any(stage in stages for stage in ("requantise", "clamp")):
+        low, high = attrs["low"], attrs["high"]
+        if low is not None and high is not None:
+            value = f"clip({value}, {low}, {high})"
+        elif low is not None or high is not None:
+            value = f"min({value}, {high})" if low is None else f"max({value}, {low})"
+    result = f"table[{value}]" if "lookup" in stages else value
+    return [f"Results: {result}{ties}."] if stages else []
 
 
 def _listed(words: Iterable[str], last: str = "and") -> str:

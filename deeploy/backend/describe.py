@@ -139,7 +139,7 @@ def _constant(plan: Plan, buffer: Buffer) -> Contents:
 
 
 def _machine(weights: str, plan: Plan) -> Contents | None:
-    """What the plan could use of a machine with managed memories; None on a flat one."""
+    """What the plan could use of a machine with scratchpad memories; None on a flat one."""
     machine, timing = plan.machine, plan.target.timing
     if plan.target.is_flat:
         return None

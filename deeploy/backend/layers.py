@@ -19,6 +19,7 @@ from deeploy.backend.instance import SELF, loads
 from deeploy.graph.expr import Named, Value, Variable
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import Mentions, mentions
+from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.program import Buffer, Program
 from deeploy.schedule.ir import (
@@ -78,8 +79,7 @@ class Printer:
         schedule: of the network, and ``program`` what it was built from.
         outside: what lies in no arena, by its block.
         places: where buffers lie, in words.
-        engine_levels: the memory of every engine.
-        is_flat: there is one memory, and no runtime that has to know of it.
+        target: that the network was planned for.
         instances: the kernel instances of the project, to which those of the network are added.
         project: what their names begin with.
     """
@@ -88,8 +88,7 @@ class Printer:
     program: Program
     outside: Mapping[str, Outside]
     places: Mapping[str, str]
-    engine_levels: Mapping[str, str]
-    is_flat: bool
+    target: Target
     lookup: TemplateLookup
     instances: dict[str, c.Instance]
     project: str
@@ -98,7 +97,7 @@ class Printer:
         """The functions of one call, under a comment that says what it is; the last call of a chain runs all of them."""
         layer = self.schedule.layers[step]
         types = {operand.buffer: self._dtype(operand.buffer) for operand in layer.call.operands.values()}
-        lines = comment(layer, self.places, types, self._windows(layer))
+        lines = comment(layer, self.target, self.places, types, self._windows(layer))
         for name, body in layer.procedures.items():
             if self._is_inline(layer, name):
                 continue
@@ -116,13 +115,13 @@ class Printer:
             return "\n".join([*lines, ""])
         with mentions() as noted:
             statements = self._team_statements(layer) if layer.cores > 1 else [*self._step(layer), *self._statements(layer, layer.body)]
-        kind = "static void" if self.is_flat else "TILED_LAYER"
+        kind = "static void" if self.target.is_flat else "TILED_LAYER"
         return "\n".join([*lines, *self._function(f"{kind} layer_{layer.call.name}", noted, statements), ""])
 
     def _step(self, layer: Layer) -> list[str]:
         """What announces the call to the model of the machine, where there is one."""
         when = "_AT_BARRIER" if layer.begins_at_barrier else ""
-        return [] if self.is_flat else [f"RT_STEP{when}(blocks, BLOCKS, {layer.step});"]
+        return [] if self.target.is_flat else [f"RT_STEP{when}(blocks, BLOCKS, {layer.step});"]
 
     def _function(self, head: str, noted: Mentions, statements: list[str], has_tile: bool = False) -> list[str]:
         """A function that gets an instance, and perhaps the number of a tile."""
@@ -290,7 +289,7 @@ class Printer:
         views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
         part = c.parts(call, views, stored)[number]
         function = c.called(part.call, part.stored, self.instances, self.project)
-        level = self.engine_levels[call.kernel.engine].lower()
+        level = self.target.engine(call.kernel.engine).memory.lower()
         bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
         scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
@@ -313,7 +312,7 @@ class Printer:
         found: dict[str, list[str]] = {}
         for region in layer.regions.values():
             found.setdefault(region.operand, []).append(region.near.level)
-        inner = self.engine_levels[layer.call.kernel.engine]
+        inner = self.target.engine(layer.call.kernel.engine).memory
         return {name: sorted(levels, key=lambda level: level != inner) for name, levels in found.items()}
 
     def _dtype(self, buffer: str) -> DType:

@@ -45,8 +45,7 @@ def loop(plan: Plan, body: Body, lookup: TemplateLookup, struct: str) -> Text:
     outside = {name: Outside((SELF, f"->inputs[{at}]")) for at, name in enumerate((*program.inputs, *(b.name for b in constants)))}
     outside |= {name: Outside((SELF, f"->outputs[{at}]")) for at, name in enumerate(program.outputs)}
     instances: dict[str, c.Instance] = {}
-    engines = {engine.name: engine.memory for engine in plan.target.engines}
-    printer = Printer(schedule, program, outside, places(plan), engines, True, lookup, instances, _PREFIX)
+    printer = Printer(schedule, program, outside, places(plan), plan.target, lookup, instances, _PREFIX)
     layers = [printer.layer(layer.step) for layer in schedule.layers]
     arena = _aligned(plan.memory[plan.target.memories[0].name].peak)
     carried, end = list[int](), arena

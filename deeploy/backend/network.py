@@ -46,8 +46,7 @@ def network(
     outside = _outside(prefix, plan, {k.name: k.far for kept in stored for k in kept})
     schedule = build(plan)
     check(plan, schedule)
-    engine_levels = {engine.name: engine.memory for engine in target.engines}
-    printer = Printer(schedule, program, outside, places(plan), engine_levels, is_flat, lookup, instances, common.project)
+    printer = Printer(schedule, program, outside, places(plan), target, lookup, instances, common.project)
     kept = list(dict.fromkeys(node.near.block for node in schedule.initialise if isinstance(node, Move)))
     values = context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],

@@ -121,7 +121,13 @@ def words(call: Call) -> frozenset[str]:
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 
-FORMS = ("narrow", "split", "high", "upper", "wide")  # of requantisations, see ``deeploy.operators.staircase``; upper: wide, by words
+FORMS = {  # of requantisations, in words (see ``deeploy.operators.staircase``); upper: as wide, by words of 32 bits
+    "narrow": "in 32 bits",
+    "split": "by two products of 32 bits",
+    "high": "by the upper half of a product of 64 bits",
+    "upper": "in 64 bits",
+    "wide": "in 64 bits",
+}
 
 
 def form(call: Call, target: Target) -> str:

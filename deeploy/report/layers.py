@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from deeploy.documents import Document
+from deeploy.midend.cost import FORMS
 from deeploy.report.blocks import blocks, labels
 from deeploy.report.markup import DASH, name, number, percent, row, scrolled, section, table, tag, text
 from deeploy.report.sections import share_class, share_names
 from deeploy.report.text import instance, of_peak
-
-REQUANTISED = {
-    "narrow": "in 32 bits",
-    "split": "by two products of 32 bits",
-    "high": "by the upper half of a product of 64 bits",
-    "upper": "in 64 bits",
-    "wide": "in 64 bits",
-}
 
 _HEADS = {
     "#": "position in the schedule",
@@ -82,7 +75,7 @@ def _row(entry: Document, step: int, call: Document, is_timed: bool, label: str,
 
 def _kernel(call: Document) -> str:
     """Where the C of a call comes from, and how it requantises, in words."""
-    form = REQUANTISED.get(call["form"], "")
+    form = FORMS.get(call["form"], "")
     made = f"C from {call['generator']}" if call.get("generator") else f"kernels/{call['source']}"
     return f"{made}{f'; requantises {form}' if form else ''}"
 

@@ -1,7 +1,7 @@
 """Runs on this host: natively, on the model of a machine with scratchpad memories, and as MPI ranks.
 
-Of a machine with managed memories, a project runs once for its outputs, then again and again under an adversary: transfers land as
-early or as late as they may or in pieces in between, memory that nobody has written holds another nonsense with every seed, and cores
+Of a machine with scratchpad memories, a project runs once for its outputs, then again and again under an adversary: transfers land as
+early or as late as they may or in pieces in between, memory that nobody has written holds other garbage with every seed, and cores
 take turns in another order. A plan is right when no output notices. Several chips are threads of one program, or ranks; each reads its
 own inputs and writes its own outputs, inference after inference, so that chips work on different samples at a time.
 """

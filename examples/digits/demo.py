@@ -1,4 +1,4 @@
-"""The whole way on real input: quantise the float network, compile it for a chip with managed memories, run it on the machine model
+"""The whole way on real input: quantise the float network, compile it for a chip with scratchpad memories, run it on the machine model
 of this host, classify every held-out digit with it.
 
 Compares the generated C with onnxruntime on the same int8 network. Exit status 1 when the C is more than half a point worse.

@@ -1,4 +1,4 @@
-/* Where the library and the arguments of a chip are. */
+/* Finds the library and the arguments of a chip. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* What generated code asks of the links between chips. Messages between a sender and a receiver arrive in the order in
- * which they were sent. */
+/* Interface between generated code and the links between chips. Messages from one sender to one receiver arrive in the
+ * order in which they were sent. */
 #ifndef DEEPLOY_LINK_H
 #define DEEPLOY_LINK_H
 
 #include <stdint.h>
 
-/* Hands a message to the link and returns: the array may be written again. It waits while the link holds as many
- * messages to this peer as it has room for. */
+/* Hands a message to the link and returns; the array may then be overwritten. Blocks while the link's queue of messages
+ * to this peer is full. */
 void rt_send(int peer, int tag, const void *from, uint32_t bytes);
 
 /* Returns when the message has arrived. */

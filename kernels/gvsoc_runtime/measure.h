@@ -1,11 +1,11 @@
-/* What the applications of every platform share: memory for tensors and, with -DDEEPLOY_PROFILE, cycles of layers. */
+/* Shared by the applications of all platforms: memory for tensors and, with -DDEEPLOY_PROFILE, cycles of layers. */
 #ifndef MEASURE_H
 #define MEASURE_H
 
 #include "deeploy_network.h"
 #include "deeploy_rt.h"
 
-/* Memory for every tensor; returns how many bytes they have together. */
+/* Allocates memory for every tensor and returns the sum of their bytes. */
 static inline uint32_t allocate_tensors(void **arrays, const struct deeploy_tensor *tensors, int count,
                                         void *(*allocate)(uint32_t bytes)) {
     uint32_t bytes = 0;
@@ -17,7 +17,7 @@ static inline uint32_t allocate_tensors(void **arrays, const struct deeploy_tens
 }
 
 #ifndef CYCLES
-#define CYCLES rt_cycles /* or what is faster */
+#define CYCLES rt_cycles /* or a faster function */
 #endif
 
 #ifdef DEEPLOY_PROFILE
@@ -28,9 +28,9 @@ static struct {
     uint32_t begin, cycles;
 } layers[LAYERS];
 
-static uint32_t measuring; /* cycles that this function itself took: they count for nothing */
+static uint32_t measuring; /* cycles that this function itself took, which are subtracted */
 
-/* On core 0. A layer that is called several times gets the sum. */
+/* Called on core 0. A layer that is called several times gets the sum. */
 void deeploy_profile(const char *layer, int index, int end) {
     const uint32_t begin = CYCLES();
     if (index < LAYERS) {
@@ -43,7 +43,7 @@ void deeploy_profile(const char *layer, int index, int end) {
     measuring += CYCLES() - begin;
 }
 
-/* Cycles of what runs, without those of measuring it. */
+/* Cycles of the network, without those of the measurement. */
 static inline uint32_t measured_cycles(void) {
     return CYCLES() - measuring;
 }

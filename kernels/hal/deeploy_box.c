@@ -1,9 +1,9 @@
-/* Cuts boxes into the transfers that an engine can do: runs merged where they touch, split where they are too long. */
+/* Splits boxes into transfers within an engine's limits: adjacent runs are merged, runs that are too long are split. */
 #include "deeploy_box.h"
 
 #ifdef __GNUC__
 #define SELDOM __attribute__((noinline))
-#define REPLACEABLE __attribute__((weak)) /* a runtime may have a shorter one */
+#define REPLACEABLE __attribute__((weak)) /* a runtime may define a faster one */
 #else
 #define SELDOM
 #define REPLACEABLE
@@ -23,7 +23,7 @@ static inline void start(int engine, int ticket, enum direction direction, rt_ad
     rt_start(engine, ticket, &t);
 }
 
-/* `rows` runs of `bytes` that are `pitch` apart on the far side, in several transfers. */
+/* Moves `rows` runs of `bytes`, `pitch` apart on the far side, in several transfers. */
 static SELDOM void split_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far,
                               uint32_t bytes, uint32_t rows, uint32_t pitch) {
     const struct rt_engine *e = &rt_machine.engine[engine];
@@ -46,7 +46,8 @@ static SELDOM void split_rows(int engine, int ticket, enum direction direction, 
     }
 }
 
-/* The same, where one transfer mostly does: the code that is seldom needed is apart, since fetching it takes longer. */
+/* The same for the common case of a single transfer. The rare case is a separate function: fewer instruction fetches.
+ */
 static inline void move_rows(int engine, int ticket, enum direction direction, rt_address near, rt_address far,
                              uint32_t bytes, uint32_t rows, uint32_t pitch) {
     const struct rt_engine *e = &rt_machine.engine[engine];

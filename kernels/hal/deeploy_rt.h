@@ -1,47 +1,48 @@
-/* What generated code asks of a machine whose memories software manages: transfers, a team of cores, time.
+/* Interface between generated code and a machine with scratchpad memories instead of caches: transfers, cores, time.
  *
- * Levels and transfer engines are numbered as the project's machine table (`rt_machine`) lists them. Every call orders
- * memory: stores made before a call are visible to whatever the call starts, and what a wait waited for is visible
- * after it. Core 0 alone starts transfers and jobs, waits for them and forks. Nothing here allocates.
+ * A level is a memory; levels and transfer engines are numbered as in the project's machine table (`rt_machine`). Every
+ * call is a memory barrier: stores made before a call are visible to whatever the call starts, and the results of what
+ * a wait waited for are visible after it. Only core 0 starts transfers and jobs, waits for them and forks. No function
+ * allocates memory.
  */
 #ifndef DEEPLOY_RT_H
 #define DEEPLOY_RT_H
 
 #include <stdint.h>
 
-/* A place in some level. In a far level it is a handle that only transfers understand: it is never dereferenced. */
+/* An address in some level. In a far level it is a handle for transfers only and is never dereferenced. */
 typedef uintptr_t rt_address;
 
-/* `rows` runs of `bytes`; a pitch is the distance in bytes between the beginnings of two rows. */
+/* `rows` rows of `bytes` contiguous bytes; a pitch is the distance in bytes between the starts of two rows. */
 struct rt_transfer {
     rt_address to, from;
     uint32_t bytes, rows;
     uint32_t to_pitch, from_pitch;
 };
 
-/* Begins a transfer on an engine. Several transfers may be begun under one ticket; tickets are numbered from 0. From
- * here to the wait nobody touches the destination, and nobody writes the source. */
+/* Starts a transfer on an engine. A ticket identifies the transfers to wait for; several may be started under one
+ * ticket. Until the wait, the destination must be neither read nor written, and the source must not be written. */
 void rt_start(int engine, int ticket, const struct rt_transfer *transfer);
 
-/* Returns when every transfer begun under the ticket is complete; at once when there is none. */
+/* Returns when all transfers started under the ticket are complete; at once if there are none. */
 void rt_wait(int engine, int ticket);
 
-/* Begins a job on an accelerator: its registers are written in its own order, then it is started. An address in a
- * register is the low half of an rt_address. Jobs are done one after the other. From here to the wait nobody touches
- * what the job writes, and nobody writes what it reads. */
+/* Starts a job on an accelerator: writes the registers in the accelerator's own order, then triggers it. Registers hold
+ * the low 32 bits of addresses. Jobs run one after the other. Until the wait, what the job writes must be neither read
+ * nor written, and what it reads must not be written. */
 void rt_job(int accelerator, const uint32_t *registers, int count);
 
-/* Returns when the oldest job that nobody has waited for is done; at once when there is none. */
+/* Returns when the oldest job not yet waited for is done; at once if there is none. */
 void rt_job_wait(int accelerator);
 
-/* Where the arena of a level begins. */
+/* The address of the arena of a level. */
 rt_address rt_arena(int level);
 
-/* Where the constants that live in a far level begin; they are there before the network is initialised. */
+/* The address of the constants stored in a far level; they are loaded before the network is initialised. */
 rt_address rt_constants(int level);
 
-/* Runs `body(argument)` on the cores 0 to cores - 1 and returns when all have returned. The argument may lie on the
- * stack of the calling core, which the others read. */
+/* Runs `body(argument)` on cores 0 to `cores` - 1 and returns when all have returned. The argument may lie on the stack
+ * of the calling core: the other cores must be able to read that memory. */
 void rt_fork(int cores, void (*body)(void *), void *argument);
 
 /* The number of the calling core within its team. */
@@ -50,43 +51,43 @@ int rt_core(void);
 /* Returns when every core of the team has called it. */
 void rt_barrier(void);
 
-/* Called by the controller: runs `entry(argument)` on core 0 of the cluster and returns its result. */
+/* Called by the fabric controller: runs `entry(argument)` on core 0 of the cluster and returns its result. */
 int rt_enter(int (*entry)(void *), void *argument);
 
-/* Cycles since some moment, modulo 2^32. */
+/* A free-running cycle counter, modulo 2^32. */
 uint32_t rt_cycles(void);
 
 #ifdef RT_HEADER
-#include RT_HEADER /* definitions that a runtime wants to be inlined */
+#include RT_HEADER /* functions that the runtime defines inline */
 #endif
 
-/* The machine, as the generated file machine.c states it. */
+/* The machine: the generated file machine.c defines it. */
 struct rt_level {
     const char *name;
-    uint32_t capacity;  /* bytes of the arena, as the plan uses it */
-    uint32_t alignment; /* of every buffer, in bytes */
+    uint32_t capacity;  /* bytes of the arena that the plan uses */
+    uint32_t alignment; /* of every buffer's address, in bytes */
     uint32_t constants; /* bytes of constants stored beside the arena (far levels only) */
-    int is_far;         /* 1: handles, not pointers */
+    int is_far;         /* 1: addresses are handles for transfers, not pointers */
 };
 
 struct rt_engine {
     const char *name;
-    int near, far;      /* the levels it connects */
+    int near, far;      /* the levels that the engine connects */
     uint32_t max_bytes; /* of one row */
-    uint32_t max_rows;  /* of one transfer; 1: the engine knows no rows */
+    uint32_t max_rows;  /* of one transfer; 1: the engine moves single rows only */
     uint32_t max_total; /* bytes of one transfer */
     uint32_t max_pitch; /* bytes */
     uint32_t alignment; /* of addresses, lengths and pitches, in bytes */
-    int near_pitch;     /* 1: rows may be apart on the near side too; 0: they lie one after the other there */
-    int tickets;        /* tickets that may be open at once */
-    int commands;       /* transfers that may be outstanding at once; a further start blocks until one completes */
+    int near_pitch;     /* 1: the near side may have a pitch too; 0: rows are contiguous there */
+    int tickets;        /* tickets that may be in use at once */
+    int commands;       /* outstanding transfers at most; starting one more blocks until one completes */
 };
 
 struct rt_accelerator {
-    const char *name; /* which says what its registers mean */
-    int near;         /* the level of its operands */
-    int weights;      /* a level that may hold its weights instead, or -1 */
-    int jobs;         /* jobs that may be under way at once; a further one blocks until the oldest is done */
+    const char *name; /* defines the meaning of its registers */
+    int near;         /* the level that holds its operands */
+    int weights;      /* another level that may hold its weights, or -1 */
+    int jobs;         /* jobs queued or running at most; starting one more blocks until the oldest is done */
 };
 
 struct rt_machine {
@@ -109,12 +110,12 @@ struct rt_block {
 };
 
 #ifdef RT_CHECKED
-/* The host machine model is told when a step begins, and poisons what is not alive in it; step -1 begins an inference,
- * and a step beyond the last one ends it. */
+/* Tells the host model of the machine that a step (a layer) begins. The model then overwrites freed memory to expose
+ * use-after-free. Step -1 begins an inference; the step after the last layer ends it. */
 void rt_step(const struct rt_block *blocks, int count, int step);
-/* The same, of a step that begins when all cores of the team have come to the next barrier. */
+/* The same for a step that begins when all cores have reached the next barrier. */
 void rt_step_at_barrier(const struct rt_block *blocks, int count, int step);
-/* Memory outside the arenas that transfers may use until the network returns: a caller's array, or a constant. */
+/* Declares memory outside the arenas that transfers may use until the network returns: an array or a constant. */
 void rt_region(int level, const void *begin, uint32_t bytes, int is_writable);
 #define RT_STEP(blocks, count, step) rt_step(blocks, count, step)
 #define RT_STEP_AT_BARRIER(blocks, count, step) rt_step_at_barrier(blocks, count, step)

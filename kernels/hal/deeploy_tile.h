@@ -1,10 +1,10 @@
-/* Arithmetic of tiles, and what else generated code shares. */
+/* Index arithmetic of tiles, and other helpers of generated code. */
 #ifndef DEEPLOY_TILE_H
 #define DEEPLOY_TILE_H
 
 #include <stdint.h>
 
-/* A layer is a function of its own: in one for all, what each of them has on the stack would add up. */
+/* Layers are not inlined: in one large function, the stack frames of all layers would add up. */
 #ifdef __GNUC__
 #define TILED_LAYER static __attribute__((noinline)) void
 #else
@@ -19,7 +19,7 @@ static inline int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* What one of several cores moves of what stays in a ring: from ``begin`` on, to the beginning, which it does not
+/* Moves one core's share of the rows that stay in a ring buffer from `begin` to its start; the two ranges do not
  * overlap. */
 static inline void slide_part(unsigned char *ring, int32_t begin, uint32_t bytes, uint32_t core, uint32_t cores) {
     const uint32_t share = (bytes / cores + 4) & ~3u, first = core * share;
@@ -34,7 +34,7 @@ static inline void slide_part(unsigned char *ring, int32_t begin, uint32_t bytes
     for (; at < end; at++) ring[at] = ring[begin + (int32_t)at];
 }
 
-/* a / b rounded towards minus infinity; b is positive. */
+/* a / b, rounded towards minus infinity; b is positive. */
 static inline int32_t quotient(int32_t a, int32_t b) {
     return a / b - (a % b < 0);
 }

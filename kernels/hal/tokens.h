@@ -1,8 +1,8 @@
-/* Writes tokens with a network of the project, for applications that have files.
+/* Generates tokens with a network of the project, for applications with a file system.
  *
- * PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED: PROMPT is a file of tokens, 32-bit numbers as this machine has them;
- * TOKENS receives those that are written in the same way, one by one as they come; the others are what
- * deeploy_generation says. */
+ * Arguments PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED: PROMPT is a file of tokens, 32-bit integers in native byte
+ * order. TOKENS receives the generated ones in the same format, each as soon as it is known. The others are the fields
+ * of struct deeploy_generation. */
 #ifndef DEEPLOY_TOKENS_H
 #define DEEPLOY_TOKENS_H
 

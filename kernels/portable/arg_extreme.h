@@ -1,4 +1,4 @@
-/* Where the largest or smallest element of a row is. */
+/* ArgMax and ArgMin: the index of the largest or smallest element of a row. */
 #ifndef DEEPLOY_ARG_EXTREME_H
 #define DEEPLOY_ARG_EXTREME_H
 

@@ -1,4 +1,4 @@
-/* Blocks of neighbouring channels: how kernels divide the innermost axis. */
+/* Blocks of adjacent channels, into which kernels divide the innermost axis. */
 #ifndef DEEPLOY_BLOCK_H
 #define DEEPLOY_BLOCK_H
 

@@ -1,4 +1,4 @@
-/* Rows of features go down decision trees; what the leaves that they reach add to each target is collected. */
+/* Decision trees: each row of features reaches one leaf per tree, whose values are added to the row's outputs. */
 #ifndef DEEPLOY_DECISION_TREES_H
 #define DEEPLOY_DECISION_TREES_H
 

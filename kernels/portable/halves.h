@@ -1,4 +1,4 @@
-/* Floats that are stored in 16 bits, as float: every one of them is a float, so that all machines read the same. */
+/* Converts binary16 and bfloat16 to float, which is exact: all machines get the same values. */
 #ifndef DEEPLOY_HALVES_H
 #define DEEPLOY_HALVES_H
 

@@ -1,5 +1,4 @@
-/* Softmax of dense rows with powers of two for exponentials; the maximum is followed from group to group of elements.
- */
+/* Softmax of dense rows with powers of two instead of exponentials; the running maximum is updated group by group. */
 #ifndef DEEPLOY_SHIFT_SOFTMAX_H
 #define DEEPLOY_SHIFT_SOFTMAX_H
 

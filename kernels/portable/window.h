@@ -1,4 +1,4 @@
-/* Which taps of a window lie inside an image, along one axis. */
+/* The taps (elements of a filter's window) that lie inside an image, along one axis. */
 #ifndef DEEPLOY_WINDOW_H
 #define DEEPLOY_WINDOW_H
 

@@ -16,6 +16,7 @@ from deeploy.graph.expr import Affine, Named, Variable
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Program
 from deeploy.schedule.ir import Address, Box, Condition, Guard, Move, Node, Schedule, Token
+from deeploy.target import load
 from tests.e2e import decoders
 from tests.simulate import nets
 
@@ -66,7 +67,7 @@ def test_comments_say_what_is_emitted(tmp_path: Path) -> None:
     for step, call in enumerate(compiled.plan.program.calls):
         comment = " ".join(next(found for found in comments if found.startswith(f"/* {call.node.name}: ")).split()).replace(" * ", " ")
         tiling = compiled.plan.tiling(step)
-        assert f"Kernel {call.kernel.name} on 8 cores of cluster, which divide {tiling.core_dim}" in comment
+        assert f"Kernel {call.kernel.name} on 8 cores of cluster, split along {tiling.core_dim}" in comment
         assert (f"in {tiling.tiles} tiles " in comment) == (tiling.tiles > 1)
         for stream in tiling.streams:
             assert re.search(rf"\b{stream.operand} f32\[[\d,]+\][^;]* through windows in ", comment), stream
@@ -85,7 +86,7 @@ def test_names_are_declared_where_all_that_need_them_see_them() -> None:
         return Move(Token("L2_L1", "in", 0), False, Address("x", 0, "L1"), Address("y", far * 4, "L2"), box, 0, "x")
 
     def printed(*nodes: Node) -> str:
-        printer = Printer(Schedule("s", (), (), ()), Program("p", {}, (), (), (), {}), {}, {}, {}, False, TemplateLookup(), {}, "p")
+        printer = Printer(Schedule("s", (), (), ()), Program("p", {}, (), (), (), {}), {}, {}, load("siracusa"), TemplateLookup(), {}, "p")
         lines = printer._statements(None, nodes)
         return "\n".join(lines).replace("rt_fetch_run(DMA_L2_L1, IN, self->l1 + AT_X, self->l2 + AT_Y + (rt_address)(at_n * 4), ", "move(")
 

@@ -94,7 +94,7 @@ def test_hazards_are_stopped_in_every_mode(tmp_path: Path, name: str) -> None:
         assert status == VIOLATION and rule in message, message
 
 
-def test_what_a_job_writes_is_nonsense_until_it_lands(tmp_path: Path) -> None:
+def test_what_a_job_writes_is_garbage_until_it_is_complete(tmp_path: Path) -> None:
     peek = f"        char seen = *(char *)(at(Y) + 11);\n{WAIT}\n        *(char *)(at(Y) + 11) = seen;"
     application = build_host(tmp_path, (), [(WAIT, peek)])
     made = ordinary()

@@ -1,10 +1,10 @@
-/* What an application on this runtime calls, besides deeploy_rt.h. Its entry is controller_main. */
+/* Functions for applications on this runtime, besides deeploy_rt.h. The application's entry is controller_main. */
 #ifndef BARE_H
 #define BARE_H
 
 #include <stdint.h>
 
-/* Called by the start-up code on the controller; what it returns is the exit status. */
+/* Called by the start-up code on the fabric controller; its result is the exit status. */
 int controller_main(void);
 
 /* Checks the machine's table against the memories and starts the cores; before any call of deeploy_rt.h. */
@@ -20,7 +20,7 @@ void *bare_allocate(uint32_t bytes);
 /* Marks the stacks of all cores but for `in_use` bytes at the top of each; before the cores use more of them. */
 void bare_paint_stacks(uint32_t in_use);
 
-/* How much of a core's stack was ever used, and how much there is, in bytes. */
+/* The deepest use of a core's stack, and the stack's size, in bytes. */
 uint32_t bare_stack_used(int core);
 uint32_t bare_stack_bytes(int core);
 

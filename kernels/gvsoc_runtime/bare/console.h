@@ -7,19 +7,19 @@
 /* Ends the simulation with a status from 0 to 255. */
 _Noreturn void bare_exit(int status);
 
-/* Says what is wrong, in one line that begins with "error:", and ends the simulation with status 1. Any core. */
+/* Prints one line that begins with "error:" and ends the simulation with status 1. Any core may call it. */
 _Noreturn void bare_fail(const char *what);
 
-/* What a trap does, and nothing expects: bare_fail. */
+/* The handler of unexpected traps, which calls bare_fail. */
 _Noreturn void bare_trap(uint32_t cause, uint32_t address);
 
-/* Prints a character: of the machine, as bare_exit is. */
+/* Prints a character; like bare_exit, each machine defines it. */
 void bare_put(char c);
 
-/* RISC-V semihosting: an operation of the simulator's, by its number. */
+/* RISC-V semihosting: requests an operation of the simulator by its number. */
 int32_t bare_host(int operation, const void *arguments);
 
-/* Pieces of a line, which appears when it is complete. */
+/* Print parts of a line, which appears once it is complete. */
 void print_text(const char *text);
 void print_number(int32_t number);
 

@@ -1,6 +1,5 @@
-/* The two functions that compilers call by themselves: structures of arguments are cleared and copied with them, once
- * in every call of a kernel. picolibc's go byte by byte. The controller and the cores load and store words at any
- * address. */
+/* memset and memcpy, which compilers call to clear and copy argument structures, once per kernel call. picolibc's
+ * versions work byte by byte. The fabric controller and the cores can load and store words at any address. */
 #include <stddef.h>
 #include <stdint.h>
 

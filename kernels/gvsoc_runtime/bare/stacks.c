@@ -1,5 +1,5 @@
-/* The stacks of the cores, one behind the other as link.ld lays them out: painted before they are used, so that it can
- * be seen how deep they became. */
+/* The stacks of the cores, consecutive in memory as link.ld lays them out. They are filled with a pattern before use,
+ * so that the deepest use can be measured. */
 #include "bare.h"
 #include "board.h"
 #include "console.h"

@@ -1,4 +1,4 @@
-/* The team of cores as fibres: one runs at a time, and every call of the interface may hand over to another. */
+/* Simulates the cores as fibres (coroutines): one runs at a time, and calls of the interface may switch to another. */
 #define _GNU_SOURCE
 #include "model.h"
 
@@ -28,7 +28,7 @@ struct fibre {
     void *stack;
     void *shadow; /* the address sanitizer's record of the stack */
     enum state state;
-    volatile int is_back; /* the context was resumed, not just stored */
+    volatile int is_back; /* set when the context was resumed rather than just saved */
 };
 
 static struct {
@@ -40,7 +40,7 @@ static struct {
     size_t stack_bytes;
     void (*body)(void *);
     void *argument;
-    int cores; /* of the team that runs, or 0 */
+    int cores; /* number of cores in the running team, or 0 */
     int core, last;
 } team;
 
@@ -52,7 +52,7 @@ void host_lock(void) {}
 
 void host_unlock(void) {}
 
-/* Leaves the stack that runs; with `shadow` NULL for ever. */
+/* Tells the address sanitizer that the current stack is left; for good if `shadow` is NULL. */
 static void announce_switch(void **shadow, const void *stack, size_t bytes) {
 #ifdef HOST_ASAN
     __sanitizer_start_switch_fiber(shadow, stack, bytes);
@@ -69,7 +69,7 @@ static void announce_arrival(void *shadow, const void **stack, size_t *bytes) {
 #endif
 }
 
-/* What swapcontext does, but the address sanitizer warns of that, although it is told of every switch. */
+/* Does what swapcontext does. The address sanitizer would warn about swapcontext although every switch is announced. */
 static void switch_context(ucontext_t *from, const ucontext_t *to, volatile int *is_back) {
     *is_back = 0;
     getcontext(from);
@@ -99,7 +99,7 @@ static void run_core(void) {
     to_scheduler();
 }
 
-/* Every call of the interface: transfers go on, and another core may come first. */
+/* Called by every function of the interface: transfers make progress, and another core may be scheduled. */
 void host_turn(void) {
     host_progress();
     if (team.cores && host_below(2)) to_scheduler();
@@ -125,7 +125,7 @@ static int count_of(enum state state) {
     return count;
 }
 
-/* When all cores wait, all go on; a core that has returned will never come. */
+/* When all cores have arrived, all continue. A core that has already returned can never arrive. */
 static void settle_barrier(void) {
     const int waiting = count_of(WAITING), returned = count_of(RETURNED);
     if (waiting + returned < team.cores || !waiting) return;
@@ -162,6 +162,6 @@ void rt_barrier(void) {
 }
 
 void host_report_access(const void *address, uint32_t bytes, int is_write) {
-    (void)address, (void)bytes, (void)is_write; /* one core runs at a time: there is nobody to tell */
+    (void)address, (void)bytes, (void)is_write; /* nothing to do: only one core runs at a time */
 }
 #endif

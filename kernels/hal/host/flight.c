@@ -1,5 +1,5 @@
-/* A transfer under way. Its bytes leave the source at the start; until they land, the destination holds nonsense, and
- * until the wait nobody may have touched either side.
+/* An outstanding transfer. The source is copied at the start. The destination holds garbage until the bytes arrive, and
+ * neither side may be touched before the wait.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static void report_accesses(const struct host_flight *f) {
     }
 }
 
-/* Nobody has written the source since its block became alive: worth saying where chance cannot explain it. */
+/* Reports a transfer whose whole source was never written. Fewer than 16 bytes could equal garbage by coincidence. */
 static void check_source(const struct host_flight *f) {
     const uint64_t total = (uint64_t)f->transfer.bytes * f->transfer.rows;
     if (total < 16) return;
@@ -127,7 +127,7 @@ static void land_piece(struct host_flight *f, uint32_t piece) {
     f->left--;
 }
 
-/* Some pieces arrive, chosen by the seed; all that are left when `pieces` is at least their number. */
+/* Lets `pieces` further pieces arrive, chosen by the seed; all remaining ones if there are no more than that. */
 void host_land(struct host_flight *f, uint32_t pieces) {
     if (pieces >= f->left) {
         for (uint32_t piece = 0; piece < f->pieces; piece++) {
@@ -142,7 +142,7 @@ void host_land(struct host_flight *f, uint32_t pieces) {
     }
 }
 
-/* The wait is over: everything has landed, and both sides are as the transfer made them. */
+/* Ends the wait: everything has arrived, and both sides must be as the transfer left them. */
 void host_close(struct host_flight *f) {
     host_land(f, f->left);
     for (uint32_t row = 0; row < f->transfer.rows; row++) {
@@ -181,14 +181,14 @@ static int share(struct rows a, struct rows b) {
     if (a_end <= b.begin || b_end <= a.begin) return 0;
     for (uint64_t row = 0; row < a.rows; row++) {
         const rt_address first = a.begin + row * a.pitch, end = first + a.bytes;
-        /* The first row of b that ends behind `first` is the only one that must be looked at. */
+        /* Only the first row of b that ends after `first` can overlap. */
         uint64_t k = first >= b.begin + b.bytes && b.pitch ? (first - b.begin - b.bytes) / b.pitch + 1 : 0;
         if (k < b.rows && b.begin + k * b.pitch < end && b.begin + k * b.pitch + b.bytes > first) return 1;
     }
     return 0;
 }
 
-/* Until the wait the destination of a transfer is its own, and its source may only be read. */
+/* Until the wait, only the transfer may use its destination, and its source may only be read. */
 void host_check_conflict(const struct host_flight *old, const struct host_flight *fresh) {
     const char *what = share(to_rows(old), to_rows(fresh))     ? "writes the destination"
                        : share(to_rows(old), from_rows(fresh)) ? "reads the destination"
@@ -202,7 +202,7 @@ void host_check_conflict(const struct host_flight *old, const struct host_flight
                    "%s, %s of a transfer nobody has waited for: %s", second, what, first);
 }
 
-/* Whether an access to consecutive bytes has to come after the wait. */
+/* Whether an access to contiguous bytes must not happen before the wait. */
 int host_is_under_way(const struct host_flight *f, rt_address begin, uint32_t bytes, int is_written) {
     const struct rows own = {begin, bytes, 1, bytes};
     return share(to_rows(f), own) || (is_written && share(from_rows(f), own));

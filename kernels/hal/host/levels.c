@@ -1,4 +1,4 @@
-/* Memory levels as address ranges: arenas with guards around them, far levels as handles, and what callers announce.
+/* Memory levels as address ranges: arenas with guard pages, far levels as handles, and regions that callers declare.
  *
  * A near arena is mapped twice, once for generated code and once for the model. A far arena is a range of addresses
  * without memory, so that a load or store through a handle is a fault, and its bytes lie elsewhere.
@@ -49,7 +49,7 @@ struct host_space *host_arena(int level) {
     return &spaces[2 * level];
 }
 
-/* Addresses that fault, with guards around `bytes`. */
+/* Reserves addresses that fault when accessed, with guard pages around `bytes`. */
 static unsigned char *reserve(size_t bytes) {
     unsigned char *begin = mmap(NULL, bytes + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) give_up("the address space is too small for the machine's levels");
@@ -72,7 +72,7 @@ static int open_memory(size_t bytes) {
     return file;
 }
 
-/* What an address of the level is a multiple of; no less than what the host's own pointers need. */
+/* Alignment of the level's addresses, at least that of the host's pointers. */
 static size_t unit_of(int level) {
     size_t unit = sizeof(void *);
     if (rt_machine.level[level].alignment > unit) unit = rt_machine.level[level].alignment;
@@ -83,7 +83,7 @@ static size_t unit_of(int level) {
     return unit;
 }
 
-/* The space begins where it is aligned as promised and not better, and ends as close to the guard as that allows. */
+/* The space has exactly the promised alignment, no more, and ends as close to the guard page as that allows. */
 static void open_space(struct host_space *space, int level, enum host_kind kind, uint32_t bytes) {
     const size_t unit = unit_of(level), body = rounded(bytes + 2 * unit, (size_t)sysconf(_SC_PAGESIZE));
     const size_t begin = (body - bytes - unit) / (2 * unit) * (2 * unit) + unit;
@@ -118,7 +118,7 @@ static const char *fault_rule(const struct host_space *space) {
                : "Code may only touch the arena of the level.";
 }
 
-static struct sigaction earlier[2]; /* what other chips of this program do about faults: SIGSEGV, SIGBUS */
+static struct sigaction earlier[2]; /* signal handlers of other chips in this program: SIGSEGV, SIGBUS */
 
 static void on_fault(int number, siginfo_t *info, void *context) {
     const uintptr_t at = (uintptr_t)info->si_addr;
@@ -231,7 +231,7 @@ void rt_region(int level, const void *begin, uint32_t bytes, int is_writable) {
     host_unlock();
 }
 
-/* What the initialisation announces holds for ever, all else until the network returns. */
+/* Regions declared during initialisation stay valid for ever, all others until the network returns. */
 void host_keep_regions(void) {
     lasting_regions = region_count;
 }

@@ -1,18 +1,18 @@
-/* Runs a network of the project on a file of inputs, on the host machine model.
+/* Runs a network of the project on a file of inputs, on the host model of the machine.
  *
  * application NETWORK INPUTS OUTPUTS SAMPLES [OPTION VALUE]...: INPUTS holds SAMPLES times all inputs one after the
  * other, as raw bytes; OUTPUTS receives the outputs in the same way.
  *   --constants FILE   the constants of all far levels, one level after the other
- *   --snapshot FILE    receives memory after every step of the first inference (see model.h); transfers land early then
- *   --counters FILE    receives what the last inference moved and used, as JSON
- *   --mode MODE        when transfers land: early, late (the default), random
- *   --seed NUMBER      of everything that is left to chance
- *   --repeat N         every sample is run N times, and all outputs must be equal
- *   --sequence 1       samples are steps of one sequence; without it, states begin anew with every inference
+ *   --snapshot FILE    receives memory after every step of the first inference (see model.h); implies --mode early
+ *   --counters FILE    receives bytes moved and memory used by the last inference, as JSON
+ *   --mode MODE        when transfers arrive: early, late (the default), random
+ *   --seed NUMBER      seed of all random choices
+ *   --repeat N         runs every sample N times; all outputs must be equal
+ *   --sequence 1       samples are steps of one sequence; without it, every inference begins with empty states
  *
- * application NETWORK --generate PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED [OPTION VALUE]...: writes tokens (see
+ * application NETWORK --generate PROMPT TOKENS MOST END TEMPERATURE TOP_P SEED [OPTION VALUE]...: generates tokens (see
  * tokens.h), with the options --constants, --counters, --mode and --seed.
- * It ends with 0, with 1 when it could not run, or with 70 when a rule of the machine was broken.
+ * Exit status: 0 on success, 1 if it could not run, 70 if a rule of the machine was broken.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void check_equal(void *const *a, void *const *b, const struct deeploy_ten
     }
 }
 
-/* Nonsense in the caller's outputs; and whether it is still there afterwards. */
+/* Fills the caller's outputs with garbage before an inference; afterwards, reports outputs that were never written. */
 static void poison_outputs(const struct job *job, int is_over) {
     for (int i = 0; i < job->net->output_count; i++) {
         const struct deeploy_tensor *tensor = &job->net->outputs[i];

@@ -1,13 +1,13 @@
-/* The host machine model: the interface of deeploy_rt.h, played by an adversary on a POSIX host.
+/* The host model of the machine: an implementation of deeploy_rt.h on a POSIX host that tries to expose every mistake.
  *
- * It implements what generated code asks of a machine with managed memories, checks every request against the rules of
- * docs/hazards.md and makes the weakest promise that the interface allows: transfers arrive as early or as late as they
- * may, memory that nobody has written holds nonsense, cores take turns in an order that a seed chooses. What breaks a
- * rule is reported in two lines and ends the program with the status HOST_VIOLATION.
+ * It checks every call against the rules of docs/hazards.md and guarantees no more than the interface does: transfers
+ * arrive as early or as late as they may, unwritten and freed memory is overwritten with garbage, and a seed chooses
+ * the order in which cores run. A broken rule is reported in two lines and ends the program with the status
+ * HOST_VIOLATION.
  *
- * Sources: levels.c (addresses), poison.c (nonsense), steps.c (lifetimes), transfers.c (engines), flight.c (what is
- * under way), npu_jobs.c and npu.c (accelerators), team.c with fibres.c or, with RT_THREADS, threads.c (cores),
- * report.c (messages, counters, snapshots), main.c (runs networks on files).
+ * Sources: levels.c (addresses), poison.c (garbage patterns), steps.c (lifetimes), transfers.c (engines), flight.c
+ * (outstanding transfers), npu_jobs.c and npu.c (accelerators), team.c with fibres.c or, with RT_THREADS, threads.c
+ * (cores), report.c (messages, counters, snapshots), main.c (runs networks on files).
  *
  * A snapshot file holds unsigned 32-bit numbers of the host's byte order: the number of levels, per level the bytes
  * that are shown of it (the highest end of a block), the bytes of all outputs. Then one record per step of the first
@@ -33,8 +33,8 @@ enum host_mode { HOST_EARLY, HOST_LATE, HOST_RANDOM };
 
 enum host_kind { HOST_ARENA, HOST_CONSTANTS, HOST_REGION };
 
-/* Consecutive addresses of a level. The model reads and writes them at `memory`, which is another mapping of the same
- * bytes where generated code is kept from them. Around an arena lie margins that belong to nobody. */
+/* Contiguous addresses of a level. The model accesses the same bytes through a second mapping at `memory`, which works
+ * even while generated code may not touch them. Unused margins surround an arena. */
 struct host_space {
     int level;
     enum host_kind kind;
@@ -43,21 +43,21 @@ struct host_space {
     uint32_t before, after; /* bytes of the margins */
     unsigned char *memory;
     int is_writable;
-    uint32_t salt; /* tells the nonsense of one space from that of another */
+    uint32_t salt; /* makes the garbage of every space different */
 };
 
 struct host_place {
     struct host_space space;
     uint32_t offset;
-    const struct rt_block *block; /* which it belongs to, once host_check_block has found out */
+    const struct rt_block *block; /* the block it belongs to, set by host_check_block */
 };
 
 struct host_counters {
     struct host_traffic {
         uint64_t transfers, rows, bytes_to_near, bytes_to_far, waits;
-        uint32_t outstanding; /* the most at any time */
+        uint32_t outstanding; /* the largest number of bytes in use at any time */
     } *engine;
-    uint32_t *planned, *touched; /* per level: the highest end of a living block, of a byte that changed or moved */
+    uint32_t *planned, *touched; /* per level: the highest end of a live block, or of a byte that changed or moved */
     uint64_t forks, barriers, jobs;
     struct {
         uint64_t sends, receives, sent, received; /* messages and bytes to and from other chips */
@@ -89,7 +89,7 @@ void host_show(const struct host_space *space, int64_t offset, uint64_t bytes);
 void host_keep_regions(void);
 void host_forget_regions(void);
 
-/* poison.c: offsets may reach into the margins of a space. */
+/* poison.c: writes garbage and finds it again. Offsets may reach into the margins of a space. */
 void host_seed(uint64_t seed);
 uint64_t host_random(void);
 uint32_t host_below(uint32_t bound);
@@ -106,7 +106,7 @@ void host_begin_inference(void);
 void host_end_inference(void);
 void host_take_snapshots(FILE *file, void *const *outputs, const size_t *output_bytes, int count);
 
-/* flight.c: a transfer from its start to the wait for its ticket, which lands in pieces. */
+/* flight.c: a transfer from its start to the wait for its ticket. It arrives in pieces. */
 struct host_flight {
     struct rt_transfer transfer;
     int engine, ticket;
@@ -125,7 +125,7 @@ void host_check_conflict(const struct host_flight *old, const struct host_flight
 int host_is_under_way(const struct host_flight *flight, rt_address begin, uint32_t bytes, int is_written);
 
 /* transfers.c */
-const struct host_flight *host_open_flight(int index); /* NULL behind the last one */
+const struct host_flight *host_open_flight(int index); /* NULL after the last one */
 void host_progress(void);
 void host_check_lifetimes(void);
 void host_check_all_waited(const char *when);

@@ -15,10 +15,10 @@ struct host_range {
     struct host_place place;
 };
 
-/* Lists what the job reads and writes; the last range is what it writes. Stops at registers that make no sense. */
+/* Lists the ranges that the job reads, and last the one that it writes. Ends the program if registers are invalid. */
 int npu_ranges(const uint32_t *registers, int count, struct host_range ranges[NPU_RANGES]);
 
-/* What the job writes, runs one after the other, from what it reads, of each range in the same way. */
+/* Computes what the job writes from what it reads; of each range, the runs are packed one after the other. */
 void npu_compute(const uint32_t *registers, unsigned char *const *operands, unsigned char *result);
 
 #endif

@@ -1,5 +1,5 @@
-/* Jobs of accelerators, from their start to the wait. What a job reads leaves at the start; until it lands, what it
- * writes holds nonsense, and until the wait nobody may have touched either. Jobs land in the order of their starts.
+/* Jobs of accelerators, from their start to the wait. Operands are read at the start. Results hold garbage until the
+ * job completes, and neither may be touched before the wait. Jobs complete in the order of their starts.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -185,7 +185,7 @@ static void check_kept(struct job *job, const struct host_range *r, int64_t offs
     complain(job, r, "From start to wait nobody writes what a job reads.", "it was overwritten");
 }
 
-/* Nobody has written what is read, since its block became alive: worth saying where chance cannot explain it. */
+/* Reports a job with an operand that was never written. Fewer than 16 bytes could equal garbage by coincidence. */
 static void check_written_before(struct job *job, const struct host_range *r) {
     if (range_bytes(r) < 16) return;
     for (uint32_t i = 0; i < r->rows * r->columns; i++) {
@@ -233,7 +233,7 @@ static uint32_t under_way(int accelerator) {
     return count;
 }
 
-/* The oldest job that has not landed goes on. */
+/* Advances the oldest job that is not complete. */
 static void land_oldest(int accelerator, uint32_t rows) {
     for (int i = 0; i < job_count; i++) {
         if (jobs[i]->accelerator != accelerator || jobs[i]->landed == written(jobs[i])->rows) continue;
@@ -251,7 +251,7 @@ static void keep(struct job *job) {
     jobs[job_count++] = job;
 }
 
-/* Takes what the job reads, works out what it writes, and leaves nonsense there. */
+/* Reads the operands, computes the results, and leaves garbage in their place until the job completes. */
 static void begin(struct job *job, const uint32_t *registers) {
     const int last = job->ranges - 1;
     for (int i = 0; i < job->ranges; i++) {

@@ -1,4 +1,4 @@
-/* Nonsense for memory that holds nothing: a pattern that depends on the place, so that it can be recognised later.
+/* Garbage for unwritten and freed memory: a pattern that depends on the address, so that it can be recognised later.
  *
  * The pattern of a place is a hash of its address within its space, of the space and of the inference, in words of
  * eight bytes. Numbers for the adversary's choices come from the same hash (splitmix64; Steele, Lea, Flood 2014).
@@ -29,7 +29,7 @@ void host_seed(uint64_t seed) {
     pattern_seed = mix(~seed);
 }
 
-/* Every inference has a pattern of its own: what it reads without having written it differs from one to the next. */
+/* Every inference has its own pattern, so that results that depend on unwritten memory differ between inferences. */
 void host_new_poison(void) {
     pattern_seed = mix(pattern_seed + 1);
 }
@@ -44,7 +44,7 @@ static unsigned char byte(const struct host_space *space, uint64_t at) {
     return ((const unsigned char *)&value)[at % 8];
 }
 
-/* Both walk through whole levels in every step, and touch nothing that a sanitizer should judge. */
+/* Both functions walk through whole levels in every step; the sanitizers would find nothing there and cost time. */
 #define PLAIN __attribute__((no_sanitize_address, no_sanitize_thread))
 
 PLAIN void host_poison(const struct host_space *space, int64_t offset, uint64_t bytes) {

@@ -1,4 +1,4 @@
-/* What the model tells: violations on stderr, counters as JSON, the head of a snapshot file. */
+/* Output of the model: violations on stderr, counters as JSON, the header of a snapshot file. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void tell(const char *rule, const char *format, va_list arguments) {
     fflush(stderr);
 }
 
-/* One line says what happened and where, the next one which rule that breaks. */
+/* The first line says what happened and where, the second one which rule was broken. */
 void host_tell(const char *rule, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -33,7 +33,7 @@ void host_tell(const char *rule, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Tells the same, and ends the program. */
+/* Reports the same and ends the program. */
 void host_violation(const char *rule, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);

@@ -1,4 +1,4 @@
-/* Blocks and their lifetimes: what is alive in which step, and that nobody writes to what is not. */
+/* Lifetimes of blocks: checks that only blocks which are alive in a step are written. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ static struct {
     const struct rt_block **order; /* by level, then by offset */
     int count, last_block; /* the highest step in which a block is alive that was not alive from the beginning */
     int step;
-    int last_step; /* the last one that the inference before this one announced */
+    int last_step; /* the last step of the previous inference */
 } now = {.step = HOST_NO_STEP, .last_step = HOST_NO_STEP};
 
 static struct {
@@ -29,7 +29,7 @@ static int is_alive(const struct rt_block *block, int step) {
     return step != HOST_NO_STEP && block->first <= step && step <= block->last;
 }
 
-/* A block that was there before the inference and is never given up: what it holds outlives an inference. */
+/* A block whose contents outlive an inference: it is alive before the first step and after the last one. */
 static int is_kept(const struct rt_block *block) {
     return block->first < 0 && (now.last_step == HOST_NO_STEP || block->last >= now.last_step);
 }
@@ -139,7 +139,7 @@ void host_check_block(struct host_place *place, uint64_t bytes, const char *what
     place->block = block;
 }
 
-/* Whether the block that was found at a place lives in this step too. */
+/* Whether the block found at an address is still alive in this step. */
 int host_is_alive(const struct host_place *place) {
     return !place->block || is_alive(place->block, now.step);
 }
@@ -220,7 +220,8 @@ static void take_snapshot(void) {
         fwrite(snapshots.outputs[i], 1, snapshots.output_bytes[i], snapshots.file);
 }
 
-/* The step that was is over: nobody wrote where nothing lived, and what dies before step `next` becomes nonsense. */
+/* Ends a step: memory outside live blocks must be unchanged; blocks that are not alive in step `next` become garbage.
+ */
 static void leave_step(int next) {
     check_gaps();
     take_snapshot();
@@ -242,7 +243,7 @@ static void begin_steps(void) {
 
 static void begin_step(const struct rt_block *blocks, int count, int step) {
     if (step == -1 && now.step != HOST_NO_STEP && now.last_block >= 0 && now.step > now.last_block) {
-        host_end_inference(); /* the last one announced its end, and its caller goes on with another */
+        host_end_inference(); /* the previous inference has ended, and the caller starts another */
         host_begin_inference();
     }
     host_lock();
@@ -301,7 +302,7 @@ void host_end_inference(void) {
     host_check_all_waited("the network returned");
     if (now.step == HOST_NO_STEP) return;
     check_gaps();
-    if (now.step <= now.last_block) take_snapshot(); /* else this step only ended the inference */
+    if (now.step <= now.last_block) take_snapshot(); /* otherwise this step only ended the inference */
     for (int i = 0; i < now.count; i++) {
         if (is_alive_now(&now.blocks[i])) count_touched(&now.blocks[i]);
     }

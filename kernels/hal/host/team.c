@@ -1,4 +1,4 @@
-/* Entering the cluster and forking its cores; how the cores run is for fibres.c or threads.c to say. */
+/* Enters the cluster and forks its cores; fibres.c or threads.c implement the cores. */
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 

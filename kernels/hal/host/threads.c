@@ -52,7 +52,7 @@ void host_turn(void) {
     host_unlock();
 }
 
-/* A lock would order the cores in a way that no machine promises, so the model is not asked here. */
+/* No lock here: it would order the cores more strictly than any machine does, and hide races. */
 int rt_core(void) {
     return own_core < 0 ? 0 : own_core;
 }
@@ -102,7 +102,7 @@ void host_run_team(int cores, void (*body)(void *), void *argument) {
     free(numbers);
 }
 
-/* To the sanitizer a transfer is the caller's own load of the source and store to the destination. */
+/* The thread sanitizer sees a transfer as loads of the source and stores to the destination by the caller. */
 void host_report_access(const void *address, uint32_t bytes, int is_write) {
 #ifdef HOST_TSAN
     void *const at = (void *)(uintptr_t)address;

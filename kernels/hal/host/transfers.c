@@ -1,4 +1,4 @@
-/* Transfer engines: every start is held against the engine's limits, and what was started lands as the mode says. */
+/* Transfer engines: checks every start against the engine's limits, and lets transfers arrive as the mode says. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -96,7 +96,7 @@ static int on_the_way(int engine) {
     return count;
 }
 
-/* The queue of commands is full: one of them completes. */
+/* The command queue is full: completes one transfer. */
 static void make_room(int engine) {
     int index = host_mode == HOST_RANDOM ? (int)host_below((uint32_t)on_the_way(engine)) : 0;
     for (int i = 0; i < flight_count; i++) {
@@ -178,7 +178,7 @@ const struct host_flight *host_open_flight(int index) {
     return index < flight_count ? flights[index] : NULL;
 }
 
-/* Something of what is under way lands, in the mode that leaves it to chance. */
+/* In random mode, lets parts of outstanding transfers arrive. */
 void host_progress(void) {
     if (host_mode != HOST_RANDOM) return;
     for (int i = 0; i < flight_count; i++) {
@@ -187,7 +187,7 @@ void host_progress(void) {
     host_progress_jobs();
 }
 
-/* Both sides of what is under way must be alive in the step that begins. */
+/* Both sides of outstanding transfers must be alive in the step that begins. */
 void host_check_lifetimes(void) {
     for (int i = 0; i < flight_count; i++) {
         const struct host_place *sides[] = {&flights[i]->to, &flights[i]->from};

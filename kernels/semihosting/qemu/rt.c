@@ -1,6 +1,5 @@
-/* The HAL of a machine with one core that moves data itself: a transfer is over when it is begun. ARENAS lists, by the
- * numbers of the machine's levels, where their arenas begin; constants of a far level lie in `deeploy_constants`, in
- * flash. */
+/* The runtime of a machine with one core that moves data itself: a transfer is complete when its start returns. ARENAS
+ * lists the addresses of the arenas by level; constants of a far level lie in `deeploy_constants`, in flash. */
 #include <string.h>
 
 #include "deeploy_rt.h"

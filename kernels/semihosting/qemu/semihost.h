@@ -1,5 +1,5 @@
-/* Semihosting: what a program asks of the emulator or debugger around it (Arm's "Semihosting for AArch32 and AArch64",
- * and the RISC-V specification that refers to it). Files are those of the folder where the emulator is started. */
+/* Semihosting: requests to the emulator or debugger that runs the program (Arm's "Semihosting for AArch32 and AArch64",
+ * and the RISC-V specification that refers to it). Files are in the folder where the emulator was started. */
 #ifndef DEEPLOY_SEMIHOST_H
 #define DEEPLOY_SEMIHOST_H
 

@@ -77,7 +77,7 @@ def compiled(layers: Sequence[Layer] | gs.Graph, target: Target, options: Option
     """The network of layers, or one that was made of them, each run by the first kernel that fits."""
     graph = layers if isinstance(layers, gs.Graph) else graph_of(layers)
     machine = machine_of(target, options)
-    assert machine is not None, "siracusa has managed memories"
+    assert machine is not None, "siracusa has scratchpad memories"
     program = assemble("network", graph, target.kernels)
     plan = make_plan(chosen(program, [0] * len(program.calls)), target, machine, options.seconds)
     sources, results = ports(graph, True, {})

@@ -180,7 +180,7 @@ def moved(l1: int) -> tuple[Compiled, list[np.ndarray]]:
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
     target, options = load("siracusa"), Options({"l1": l1})
     machine = machine_of(target, options)
-    assert machine is not None, "siracusa has managed memories"
+    assert machine is not None, "siracusa has scratchpad memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if kernel.engine == "cluster"])
     plan = make_plan(program, target, machine, options.seconds)
     sources, results = ports(graph, True, {})

@@ -155,7 +155,7 @@ def residual_sums(l1: int, cores: int) -> tuple[Compiled, list[np.ndarray], list
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
     target, options = load("siracusa"), Options({"l1": l1}, cores=cores)
     machine = machine_of(target, options)
-    assert machine is not None, "siracusa has managed memories"
+    assert machine is not None, "siracusa has scratchpad memories"
     plan = make_plan(assemble("network", graph, target.kernels), target, machine, options.seconds)
     sources, results = ports(graph, True, {})
     return Compiled({"network": Network(plan, "sums", tuple(sources), tuple(results), True, ())}, {}), arrays, wanted

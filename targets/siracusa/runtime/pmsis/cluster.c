@@ -1,8 +1,8 @@
-/* The cluster as a team: opened with all its cores, one task at a time, and stacks in L1 of a size that can be told. */
+/* The cluster: opened with all its cores, runs one task at a time. Stacks lie in L1; their size can be configured. */
 #include "pmsis.h"
 #include "sdk.h"
 
-/* The first word of every stack tells at the end whether it was full. */
+/* The lowest word of every stack holds a marker that shows at the end whether the stack overflowed. */
 enum { PAINT = 0x5AFEC0DE, CORES = 8, STACKS_LEAST = 4096 };
 
 static struct pi_device cluster;

@@ -1,4 +1,4 @@
-/* The machine's table against what the SDK gives: which engine and level is which, and where arenas lie. */
+/* Maps the engines and levels of the machine's table to those of the SDK, checks them, and allocates the arenas. */
 #include <string.h>
 
 #include "pmsis.h"

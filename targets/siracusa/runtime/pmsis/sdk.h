@@ -1,4 +1,4 @@
-/* What the parts of the runtime on the PULP SDK (pmsis) know of each other. */
+/* Internal interface of the runtime on the PULP SDK (pmsis). */
 #ifndef SDK_H
 #define SDK_H
 
@@ -20,18 +20,19 @@ enum { TICKETS = 8 };
 #define WEIGHT_MEMORY 0x10400000u
 #define WEIGHT_MEMORY_BYTES 0x00800000u
 
-/* Nothing moves across this; the cores themselves keep their accesses in order. */
+/* A compiler barrier; the cores themselves keep their accesses in order. */
 static inline void order_memory(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Says what is wrong, in one line that begins with "error:", and ends with status 1. The controller only. */
+/* Prints one line that begins with "error:" and ends with status 1. Fabric controller only. */
 void sdk_fail(const char *what) __attribute__((noreturn));
 
-/* Opens the devices, checks the machine's table against them and makes the arenas; before any call of deeploy_rt.h. */
+/* Opens the devices, checks the machine's table and allocates the arenas. Call it before any function of deeploy_rt.h.
+ */
 void sdk_set_up(void);
 
-/* Copies bytes from L2 to where the constants of a far level lie, at an offset; before the network is initialised. */
+/* Copies bytes from L2 to an offset in the constants of a far level. Call it before the network is initialised. */
 void sdk_store_constants(int level, uint32_t offset, void *from, uint32_t bytes);
 
 /* Memory in L2 beside the arena; never given back. */
@@ -42,7 +43,7 @@ void cluster_open(void);
 void *cluster_allocate(uint32_t bytes); /* a null pointer when there is too little */
 void cluster_make_stacks(void);
 
-/* How much of a core's stack was ever used, and how much there is, in bytes. */
+/* The deepest use of a core's stack, and the stack's size, in bytes. */
 uint32_t cluster_stack_used(int core);
 uint32_t cluster_stack_bytes(int core);
 
