@@ -21,6 +21,7 @@ from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Role, ahead
 from deeploy.midend.rooms import Rooms
 from deeploy.midend.tiling import Stream
+from deeploy.report import chains
 from deeploy.schedule import build
 
 SAME, OTHER = 4, 4  # candidates shown with the residences chosen, and with others
@@ -35,7 +36,7 @@ def explanations(plan: Plan, entry: Document) -> Contents:
     """
     levels = list(levels_of(plan.target))
     overview = _Overview(plan)
-    calls = [_Explanation(plan, overview, step, levels, entry["calls"][step]).all() for step in range(len(plan.program.calls))]
+    calls = [_Explanation(plan, overview, step, levels, entry).all() for step in range(len(plan.program.calls))]
     return {"levels": levels, "calls": calls}
 
 
@@ -65,7 +66,8 @@ class _Explanation:
         self.overview = overview
         self.step = step
         self.levels = levels
-        self.entry = entry
+        self.entry = entry["calls"][step]
+        self.chain = chains.reason(entry, step)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)
@@ -84,7 +86,7 @@ class _Explanation:
             "node": call.node.name,
             "op": call.node.op,
             "considered": len(self.offered),
-            "reasons": [self.engine(), self.tile(), self.residence(), self.time()],
+            "reasons": [self.engine(), self.tile(), *([self.chain] if self.chain else []), self.residence(), self.time()],
             "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
             "candidates": [self.candidate(c) for c in self.shown()],
             "schedule": self.overview.text[self.step],

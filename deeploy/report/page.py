@@ -12,6 +12,7 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
 from deeploy.report.advice import advice
+from deeploy.report.chains import chains
 from deeploy.report.graph import graph
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
@@ -83,15 +84,21 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     """All that is shown of one network; ``entry`` is its part of ``deploy.json``."""
     parts = [sections.heading(entry), advice(explanation.get("advice") if explanation is not None else None)]
     parts += [sections.headline(entry), sections.spent(entry)]
-    parts += [_timeline(entry), layers(entry), graph(entry), _memory(entry), sections.sizes(entry)]
+    parts += [_timeline(entry), layers(entry), chains(entry), graph(entry), _memory(entry), sections.sizes(entry)]
     parts += [sections.arrangements(entry), sections.bounds(entry)]
     parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
-        parts.append(data(f"timeline-data-{entry['name']}", timeline))
+        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in _taken(entry)]
+        parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
     if explanation is not None:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
         parts.append(data(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
+
+
+def _taken(entry: Document) -> list[Document]:
+    """The chains of a network."""
+    return [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
 
 
 def _timeline(entry: Document) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
+from deeploy.report.chains import chain_lines
 from deeploy.report.text import instance, number, of_peak, sizes, table
 
 _WIDTH = 64  # characters of the memory picture
@@ -23,7 +24,7 @@ def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
         lines += [*_time(entry, macs), "", *advice.lines(advised)]
     lines += sizes(entry)
     lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
-    lines += [*_layers(entry), ""]
+    lines += [*_layers(entry), *chain_lines(entry), ""]
     lines += [_arrangements(entry), ""] if "arrangements" in entry else []
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
-from deeploy.report import advice
+from deeploy.report import advice, chains
 from deeploy.report.text import number, table
 from deeploy.schemas import KINDS, REASONS
 
@@ -110,6 +110,7 @@ def _flat(entry: Document, step: int) -> Contents:
             " at a time, so that the tensors between them need not be kept as a whole."
         )
     reasons = [f"Engine: {call['engine']}, by {call['kernel']}{why}.", tile]
+    reasons += [told] if (told := chains.reason(entry, step)) is not None else []
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {
         **head,

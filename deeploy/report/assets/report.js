@@ -82,6 +82,11 @@
       this.draw();
     }
 
+    /* rows over the lanes: the layers, and the chains where there are some */
+    get above() {
+      return this.data.chains.length ? 2 : 1;
+    }
+
     get width() {
       return Math.max(320, this.box.clientWidth);
     }
@@ -149,13 +154,14 @@
     }
 
     draw() {
-      const width = this.width, rows = this.data.lanes.length + 1;
+      const width = this.width, rows = this.data.lanes.length + this.above;
       const height = AXIS + rows * (LANE + GAP) + OVERVIEW + 4;
       const parts = [];
       this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
       this.svg.setAttribute("height", height);
       this.axis(parts, height);
       this.calls(parts);
+      this.chains(parts);
       this.data.lanes.forEach((name, lane) => this.lane(parts, name, lane));
       const y = height - OVERVIEW, scale = (width - GUTTER) / Math.max(1, this.data.cycles);
       parts.push(element("rect", { class: "lane", x: GUTTER, y, width: width - GUTTER, height: OVERVIEW - 2, rx: 3 }));
@@ -200,8 +206,25 @@
       });
     }
 
+    chains(parts) {
+      if (!this.data.chains.length) return;
+      const y = AXIS + LANE + GAP;
+      parts.push(element("text", { class: "tick", x: 0, y: y + LANE / 2 + 4 }, "chains"));
+      for (const [first, last, tiles] of this.data.chains) {
+        const { start } = this.data.calls[first], { end } = this.data.calls[last];
+        const left = Math.max(GUTTER, this.x(start)), right = Math.min(this.width, this.x(end));
+        if (right - left < 0.3) continue;
+        const rect = element("rect", { class: "chain", x: left, y, width: right - left, height: LANE, rx: 2 });
+        const names = `${this.data.calls[first].name} to ${this.data.calls[last].name}`;
+        const about = `${last - first + 1} layers computed together, ${tiles} tiles`;
+        rect.append(element("title", {}, `${names}\n${about}\n${digits(end - start)} cycles from ${digits(start)} on`));
+        parts.push(rect);
+        this.label(parts, about, left, right - left, y);
+      }
+    }
+
     lane(parts, name, lane) {
-      const y = AXIS + (lane + 1) * (LANE + GAP);
+      const y = AXIS + (lane + this.above) * (LANE + GAP);
       parts.push(element("text", { class: "tick", x: 0, y: y + LANE / 2 + 4 }, name));
       parts.push(element("rect", { class: "lane", x: GUTTER, y, width: this.width - GUTTER, height: LANE, rx: 3 }));
       let drawn = -1;

@@ -1,0 +1,103 @@
+"""Chains in words: layers that are computed together, tile by tile, and why others are not."""
+
+from __future__ import annotations
+
+from deeploy.documents import Document
+from deeploy.errors import shorten
+from deeploy.report.markup import DASH, figures, name, row, scrolled, section, tag, text
+from deeploy.report.markup import number as digits
+from deeploy.report.markup import table as marked
+from deeploy.report.text import number, table
+
+_WHY = {
+    "taken": "taken",
+    "cannot be cut": "one of the layers cannot be computed a few rows at a time",
+    "read elsewhere": "another layer reads what would stay between them",
+    "no room": "it needs more memory than there is",
+    "slower": "it does not save enough cycles",
+    "more bytes": "it moves no fewer bytes",
+    "less saved": "another chain with these layers saves more",
+    "not packed": "no place was found for what it holds",
+    "not walked": "the estimate promised more of other chains",
+}
+_SHOWN = 24  # groups of layers in a table, those that are taken and those that come closest first
+
+
+def reason(entry: Document, step: int) -> str | None:
+    """One sentence on a layer's chain, or on the one that it comes closest to; None where none was considered.
+
+    Args:
+        entry: the network's part of ``deploy.json``.
+    """
+    found = [choice for choice in entry.get("chain_choices", ()) if choice["first"] <= step <= choice["last"]]
+    if not found:
+        return None
+    choice = min(found, key=_rank)
+    if choice["reason"] == "taken":
+        return f"Chain: computed together from {_ends(entry, choice)}, {choice['tiles']} tiles{_figures(choice)}."
+    return f"Chain: not computed together from {_ends(entry, choice)}: {_WHY[choice['reason']]}{_figures(choice)}."
+
+
+def _rank(choice: Document) -> tuple[bool, bool, float]:
+    """The order in which chains are told: what is taken, then what was walked over, by what it saves."""
+    saved = choice["cycles_apart"] - choice["cycles_chained"] if choice["cycles_apart"] is not None else 0
+    return choice["reason"] != "taken", choice["cycles_apart"] is None, -saved
+
+
+def _ends(entry: Document, choice: Document) -> str:
+    first, last = (shorten(entry["calls"][choice[end]]["name"], 48) for end in ("first", "last"))
+    return f"{first} to {last}"
+
+
+def _figures(choice: Document) -> str:
+    """What the chain takes, and what its layers take one after the other."""
+    found = []
+    if choice["cycles_apart"] is not None:
+        now, apart = (sum(choice[key].values()) for key in ("bytes_chained", "bytes_apart"))
+        found += [_instead(choice["cycles_chained"], choice["cycles_apart"], "cycles"), _instead(now, apart, "bytes moved")]
+    if choice["peak_chained"] is not None:
+        found.append(_instead(choice["peak_chained"], choice["peak_apart"], "bytes of memory"))
+    return f" ({', '.join(found)} one after the other)" if found else ""
+
+
+def _instead(now: int, apart: int, unit: str) -> str:
+    return f"{number(now)} {unit} instead of {number(apart)}"
+
+
+def _rows(entry: Document) -> list[Document]:
+    """The choices that are worth a line."""
+    return sorted(sorted(entry.get("chain_choices", ()), key=_rank)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
+
+
+def _cells(choice: Document) -> list[int | None]:
+    """Figures of the layers one after the other, and of the chain."""
+    moved = [sum(choice[key].values()) if choice["cycles_apart"] is not None else None for key in ("bytes_apart", "bytes_chained")]
+    return [choice["cycles_apart"], choice["cycles_chained"], *moved, choice["peak_apart"], choice["peak_chained"]]
+
+
+HEADS = ("cycles apart", "together", "bytes moved apart", "together", "memory apart", "together")
+
+
+def chains(entry: Document) -> str:
+    """A section of the report: groups of layers that were considered; empty where there are none."""
+    rows = []
+    for choice in _rows(entry):
+        who = tag("td", name(_ends(entry, choice), 96))
+        tiles = digits(choice["tiles"]) if choice["tiles"] else DASH
+        cells = figures(tiles, *(digits(value) for value in _cells(choice)))
+        rows.append(row((who, *cells, tag("td", text(_WHY[choice["reason"]]))), class_="chosen" if choice["reason"] == "taken" else None))
+    if not rows:
+        return ""
+    more = len(entry["chain_choices"]) - len(rows)
+    rest = f" {more} more were considered." if more else ""
+    note = f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{rest}"
+    return section("Chains", scrolled(marked(("layers", "tiles", *HEADS, ""), rows, f"chains-{entry['name']}")), note=note)
+
+
+def chain_lines(entry: Document) -> list[str]:
+    """The chains that were taken, for the terminal."""
+    taken = [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
+    if not taken:
+        return []
+    rows = [(_ends(entry, c), number(c["tiles"]), *map(number, _cells(c))) for c in taken]
+    return ["", "chains (layers that are computed together):", *table(("layers", "tiles", *HEADS), rows).splitlines()]

@@ -1,0 +1,87 @@
+"""Chains in the report, in explanations and in the timeline: what was taken and why, and what was not, with the figures of the plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deeploy
+from deeploy.backend import project
+from deeploy.midend.machine import Options
+from deeploy.report import terminal, why
+from deeploy.report.text import number
+from tests.report.browser import Document, shown
+from tests.schedule.test_managed_chains import L1, Quantised
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chains")
+    one = Quantised()
+    y = one.block(one.conv("x", 3, 8, 3, 2), 8)
+    model = one.save(folder / "model.onnx", y, [1, 3, 56, 40], [1, 8, 28, 20])
+    deeploy.compile(model, target="siracusa", options=Options({"l1": L1}, objective="traffic")).write(folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def entry(out: Path) -> Any:
+    return project.select_network(project.read_manifest(out))
+
+
+def test_explanations_name_the_chain_and_what_it_saves(out: Path, entry: Any) -> None:
+    """A layer of a chain says what the chain takes instead; another one why it is in none; both with the plan's own figures."""
+    taken = [choice for choice in entry["chain_choices"] if choice["reason"] == "taken"]
+    assert taken
+    inside = {step: choice for choice in taken for step in range(choice["first"], choice["last"] + 1)}
+    told = 0
+    for step, call in enumerate(entry["calls"]):
+        (found,) = why.find(out, entry, call["name"])
+        sentences = [reason for reason in found["reasons"] if reason.startswith("Chain: ")]
+        assert len(sentences) <= 1
+        if step in inside:
+            choice = inside[step]
+            assert "not computed" not in sentences[0]
+            for figure in (choice["cycles_chained"], choice["cycles_apart"], sum(choice["bytes_chained"].values()), choice["peak_chained"]):
+                assert number(figure) in sentences[0]
+        elif sentences:
+            told += 1
+            assert re.match(r"Chain: not computed together from \w+ to \w+: [a-z]", sentences[0]), sentences[0]
+    assert told, "a layer outside of the chains says why"
+
+
+def test_the_report_lists_chains(out: Path, entry: Any) -> None:
+    """The page has a row for each group considered, and the terminal's report one for each that was taken."""
+    source = (out / "report.html").read_text(encoding="utf-8")
+    (table,) = Document(source).find("table", "id", f"chains-{entry['name']}")
+    (body,) = table.all("tbody")
+    assert len(body.all("tr")) == min(len(entry["chain_choices"]), 24)
+    taken = [choice for choice in entry["chain_choices"] if choice["reason"] == "taken"]
+    assert len(body.all("tr", "class", "chosen")) == len(taken)
+    lines = terminal.report(entry).splitlines()
+    rows = lines[lines.index("chains (layers that are computed together):") + 2 :][: len(taken)]
+    for row, choice in zip(rows, taken, strict=True):
+        assert row.startswith(entry["calls"][choice["first"]]["name"]) and number(choice["cycles_chained"]) in row
+
+
+def test_the_timeline_draws_chains(out: Path, entry: Any, tmp_path: Path) -> None:
+    """A band over the layers of every chain, from the first layer's start to the last one's end."""
+    source = (out / "report.html").read_text(encoding="utf-8")
+    (data,) = Document(source).find("script", "id", f"timeline-data-{entry['name']}")
+    chains = json.loads(data.text)["chains"]
+    assert chains == [[c["first"], c["last"], c["tiles"]] for c in entry["chain_choices"] if c["reason"] == "taken"]
+    document = shown(source, tmp_path)
+    drawn = [_ends(rect.attributes) for rect in document.find("rect", "class", "chain")]
+    calls = [_ends(rect.attributes) for rect in document.find("rect", "class", "call")]
+    assert len(drawn) == len(chains) and len(calls) == len(entry["calls"])
+    for (first, last, _), (left, right) in zip(chains, drawn, strict=True):
+        assert abs(left - calls[first][0]) < 1 and abs(right - calls[last][1]) < 1
+
+
+def _ends(rect: dict[str, str]) -> tuple[float, float]:
+    """Where a rectangle begins and ends."""
+    return float(rect["x"]), float(rect["x"]) + float(rect["width"])
