@@ -9,16 +9,18 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
-_target = typer.Typer(help="What someone who writes a target needs.", no_args_is_help=True)
+_target = typer.Typer(help="Commands for writing a target.", no_args_is_help=True)
 app.add_typer(_target, name="target")
 
 
 @app.command("new-target")
 def new_target(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; its name is that of the target.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to create; its name becomes that of the target.", show_default=False)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Write the skeleton of a target: one engine, three kernels, a model of the machine, tests; it works at once."""
+    """Write a minimal target that works: one engine, three kernels, a timing model, tests."""
     from deeploy.bringup import new
 
     files = new.write(folder)
@@ -31,15 +33,15 @@ def new_target(
 @_target.command("check")
 def target_check(
     target: Annotated[
-        str, typer.Argument(metavar="DIR", help="Folder or name of the target. Of a folder, the Python in it is run.", show_default=False)
+        str, typer.Argument(metavar="DIR", help="Name of a target, or a folder with a target.py, which is executed.", show_default=False)
     ],
-    kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Only kernels whose names begin so.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also kernels whose C is the compiler's own.")] = False,
-    samples: Annotated[int, typer.Option("--samples", min=0, help="Random nodes of every kernel.")] = 16,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random nodes, and of where their operands lie.")] = 0,
+    kernel: Annotated[list[str] | None, typer.Option("--kernel", help="Only kernels whose names begin with this.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include the compiler's own kernels.")] = False,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Random test cases per kernel.")] = 16,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random test cases.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
-    """Run every kernel of a target alone, with sanitizers, against its reference; list limits, timing and what is missing."""
+    """Test every kernel of a target against its NumPy reference, with sanitizers; list limits, timing and what is missing."""
     from deeploy import target as registry
     from deeploy.bringup.check import check
     from deeploy.report import checked

@@ -26,20 +26,23 @@ MethodOption = Annotated[
     typer.Option(
         "--method",
         metavar="|".join(METHODS),
-        help="How ranges follow from samples: their limits (default), the least loss of information, or 99.999 % of elements.",
+        help="Range of a tensor: all values (minmax, the default), least loss of information, or 99.999 % of the values.",
         autocompletion=words(*METHODS),
     ),
 ]
-WeightsOption = Annotated[int, typer.Option("--weights", metavar="8|4", help="Bits of the weights of products and convolutions.")]
+WeightsOption = Annotated[int, typer.Option("--weights", metavar="8|4", help="Bits of the weights of matrix products and convolutions.")]
 GroupOption = Annotated[
-    int | None, typer.Option("--group", metavar="N", help="Elements of a product's weight with one scale; else a whole channel.")
+    int | None, typer.Option("--group", metavar="N", help="Weights of a matrix product per scale; default: a whole channel.")
 ]
 WeightBytesOption = Annotated[
     str | None,
-    typer.Option("--weight-bytes", metavar="SIZE", help="Budget of all weights: those that lose most in 4 bits keep 8."),
+    typer.Option(
+        "--weight-bytes", metavar="SIZE", help="Limit of all weights in bytes: the layers that lose most accuracy in 4 bits keep 8."
+    ),
 ]
 WeightLossOption = Annotated[
-    float | None, typer.Option("--weight-loss", metavar="DB", help="Signal to noise that outputs keep beside those with weights of 8 bits.")
+    float | None,
+    typer.Option("--weight-loss", metavar="DB", help="Least signal-to-noise ratio of outputs against those of weights with 8 bits."),
 ]
 
 
@@ -48,7 +51,7 @@ def quantize(
     model: Annotated[Path, typer.Argument(metavar="FLOAT", help="A float ONNX file.", show_default=False)],
     calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
-    per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of one per channel.")] = False,
+    per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of per channel.")] = False,
     activations: Annotated[
         str | None,
         typer.Option(
@@ -59,9 +62,9 @@ def quantize(
         ),
     ] = None,
     method: MethodOption = None,
-    keep: Annotated[list[str] | None, typer.Option("--keep", metavar="NODE", help="A node that stays in float; any number.")] = None,
+    keep: Annotated[list[str] | None, typer.Option("--keep", metavar="NODE", help="Node to keep in float; may be repeated.")] = None,
     int16: Annotated[
-        list[str] | None, typer.Option("--int16", metavar="NODE", help="A node whose outputs get 16 bits; any number.")
+        list[str] | None, typer.Option("--int16", metavar="NODE", help="Node whose outputs get 16 bits; may be repeated.")
     ] = None,
     weights: WeightsOption = BITS,
     group: GroupOption = None,
@@ -70,17 +73,20 @@ def quantize(
     target: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TARGET", help="Try every form, and write what the target runs fastest.", autocompletion=target_names
+            "--for",
+            metavar="TARGET",
+            help="Try several quantisation schemes and write the one that this target runs fastest.",
+            autocompletion=target_names,
         ),
     ] = None,
-    loss: Annotated[float, typer.Option("--loss", metavar="DB", help="Signal to noise that --for may give up for speed.")] = 3.0,
-    memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of a memory, for --for.")] = None,
+    loss: Annotated[float, typer.Option("--loss", metavar="DB", help="Signal-to-noise ratio that --for may give up for speed.")] = 3.0,
+    memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Limit of a memory, for --for.")] = None,
     engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers, for --for.")] = None,
     dim: DimOption = None,
     pin: PinOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Quantise a float model with onnxruntime: int8 QDQ, calibrated on your data; for a target, in the form that is fast there."""
+    """Quantise a float model to int8 QDQ with onnxruntime, calibrated on your data; --for picks the fastest scheme of a target."""
     if target is None:
         from deeploy.midend.machine import bytes_of
 
@@ -160,22 +166,35 @@ def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss:
 
 @app.command()
 def explore(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files, or lists of layers (.json): one suite.", show_default=False)],
+    models: Annotated[
+        list[Path], typer.Argument(help="ONNX files, or lists of layers (.json), which form one benchmark suite.", show_default=False)
+    ],
     hardware: Annotated[Path, typer.Option("--hardware", help="TOML file of the accelerator (docs/exploration.md).", show_default=False)],
-    configs: Annotated[int, typer.Option("--configs", help="Unrollings that the datapath supports.")] = 2,
-    objective: Annotated[str, typer.Option("--objective", metavar="edp|latency|energy", help="What the suite minimises.")] = "edp",
-    prune: Annotated[bool, typer.Option("--prune/--no-prune", help="Drop unrollings by the paper's rule, where layers are square.")] = True,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for report.html and explore.json.")] = None,
-    write_engine: Annotated[Path | None, typer.Option("--write-engine", help="File for the set, for a target to include.")] = None,
-    vary: Annotated[list[str] | None, typer.Option("--vary", metavar="FIELD=V,V", help="Sweep over a field of the hardware file.")] = None,
-    results: Annotated[Path | None, typer.Option("--results", help="Folder that keeps a sweep's results, to resume it.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes of a sweep.")] = None,
-    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler that runs a sweep.")] = None,
-    target: Annotated[str, typer.Option("--target", "-t", help="Target whose kernels declare the loop nests.")] = "generic",
+    configs: Annotated[int, typer.Option("--configs", help="Number of unrollings that the datapath supports.")] = 2,
+    objective: Annotated[
+        str, typer.Option("--objective", metavar="edp|latency|energy", help="What is minimised over the suite; edp is energy times delay.")
+    ] = "edp",
+    prune: Annotated[
+        bool,
+        typer.Option("--prune/--no-prune", help="Skip unrollings by the pruning rule of docs/exploration.md, for square layers."),
+    ] = True,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write report.html and explore.json to.")] = None,
+    write_engine: Annotated[
+        Path | None, typer.Option("--write-engine", help="File to write the chosen unrollings to, for a target to include.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None, typer.Option("--vary", metavar="FIELD=V,V", help="Sweep a field of the hardware file over these values.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder for the results of a sweep, from which it can be resumed.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Number of processes of a sweep.")] = None,
+    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler to run a sweep.")] = None,
+    target: Annotated[str, typer.Option("--target", "-t", help="Target whose kernels define the loop nests.")] = "generic",
     dim: DimOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the spatial unrollings that an accelerator for these networks should support."""
+    """Explore accelerator designs: find the spatial unrollings that suit these networks best."""
     from deeploy import target as registry
     from deeploy.explore.command import Options, run
 

@@ -134,15 +134,16 @@ def compile(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the project.", show_default=False)],
     choices: Choices,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="deeploy.toml", help="Models and options from a file, as every project holds one.")
+        Path | None,
+        typer.Option("--config", metavar="deeploy.toml", help="Read models and options from a file; every project contains one."),
     ] = None,
     save_after: Annotated[
-        str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after a pass, beside the project, as OUT.PASS.onnx.")
+        str | None, typer.Option("--save-after", metavar="PASS", help="Save the graph after this pass as OUT.PASS.onnx.")
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile also what is unchanged since it was compiled before.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile again even if nothing changed since the last time.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile a model, or several that share weights and caches, into a folder of C that builds on its own."""
+    """Compile a model, or several that share weights and caches, into a self-contained folder of C."""
     from deeploy.backend import project
     from deeploy.driver.kept import loaded_modules, place_of, stamps
 
@@ -182,14 +183,15 @@ def verify(
     layers: Annotated[
         bool,
         typer.Option(
-            "--layers", help="Show the first layer that differs from the interpreter, and where differences from onnxruntime grow."
+            "--layers",
+            help="Show the first layer that differs from the interpreter, and the layers where differences from onnxruntime grow.",
         ),
     ] = False,
     sanitize: SanitizeOption = False,
     sequence: SequenceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile a model and compare its C with the interpreter (every bit), with onnxruntime, and with golden outputs."""
+    """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
     tolerance_of(tolerance)
     cut = choices.cut()
     with Progress() as progress:
@@ -208,18 +210,22 @@ def verify(
 def run(
     project: Project,
     inputs: Annotated[
-        Path, typer.Option("--inputs", help="npz with the inputs of one sample, or of several stacked ones.", show_default=False)
+        Path,
+        typer.Option(
+            "--inputs", help="npz file with the inputs of one sample, or of several stacked on a new first axis.", show_default=False
+        ),
     ],
     expect: ExpectOption = None,
     tolerance: ToleranceOption = None,
-    save: Annotated[Path | None, typer.Option("--save", help="npz to write the outputs to.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", help="npz file to write the outputs to.")] = None,
     on: Annotated[
         str, typer.Option("--on", metavar="host|gvsoc|qemu|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "mpi"))
     ] = "host",
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a silent chip is taken for lost.")
+        float | None,
+        typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a chip that does not answer counts as failed."),
     ] = None,
-    hostfile: Annotated[Path | None, typer.Option("--hostfile", help="Machines for --on mpi, as mpirun reads them.")] = None,
+    hostfile: Annotated[Path | None, typer.Option("--hostfile", help="File of machines for --on mpi, in mpirun's format.")] = None,
     sanitize: SanitizeOption = False,
     network: NetworkOption = None,
     sequence: SequenceOption = False,
@@ -253,19 +259,19 @@ def run(
 @app.command()
 def evaluate(
     project: Project,
-    inputs: Annotated[Path, typer.Option("--inputs", help="npz with samples, stacked on a new first axis.", show_default=False)],
-    labels: Annotated[Path, typer.Option("--labels", help="npz with a label per sample, or a row of them.", show_default=False)],
+    inputs: Annotated[Path, typer.Option("--inputs", help="npz file with samples, stacked on a new first axis.", show_default=False)],
+    labels: Annotated[Path, typer.Option("--labels", help="npz file with a label, or a row of labels, per sample.", show_default=False)],
     metric: Annotated[
         str,
         typer.Option(
             "--metric",
             metavar="top1|auc|mse|FILE.py:NAME",
-            help="What is measured; of a file, the Python in it is run.",
+            help="Metric to compute: a name, or FILE.py:NAME of a Python function, which is executed.",
             autocompletion=words("top1", "auc", "mse"),
         ),
     ] = "top1",
-    model: Annotated[Path | None, typer.Option("--model", help="The quantised model, to measure it in onnxruntime as well.")] = None,
-    float_model: Annotated[Path | None, typer.Option("--float", help="The float model, to measure it as well.")] = None,
+    model: Annotated[Path | None, typer.Option("--model", help="The quantised model, to evaluate it in onnxruntime as well.")] = None,
+    float_model: Annotated[Path | None, typer.Option("--float", help="The float model, to evaluate it as well.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""

@@ -33,19 +33,22 @@ def target_names(incomplete: str) -> list[str]:
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file.", show_default=False)]
 Project = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that deeploy compile wrote.", show_default=False)]
 DimOption = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE of one network.")
+    list[str] | None, typer.Option("--dim", metavar="NAME=VALUE", help="Value of a symbolic dimension; NETWORK:NAME=VALUE for one network.")
 ]
 PinOption = Annotated[
     list[str] | None,
-    typer.Option("--pin", metavar="NAME=VALUE", help="Make an input a constant: one number, or all of its elements with commas between."),
+    typer.Option("--pin", metavar="NAME=VALUE", help="Make an input a constant: one number, or all elements separated by commas."),
 ]
-SequenceOption = Annotated[bool, typer.Option("--sequence", help="The samples are steps of one sequence; states outlive them.")]
-ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz with the golden outputs.")]
+SequenceOption = Annotated[
+    bool, typer.Option("--sequence", help="Samples are steps of one sequence: states carry over from one to the next.")
+]
+ExpectOption = Annotated[Path | None, typer.Option("--expect", help="npz file with the expected outputs.")]
 ToleranceOption = Annotated[
-    float | None, typer.Option("--tolerance", help="Largest absolute difference that counts as equal; without it, the rule of each output.")
+    float | None,
+    typer.Option("--tolerance", help="Largest absolute difference that counts as equal; default: depends on each output's type."),
 ]
 SanitizeOption = Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")]
-NetworkOption = Annotated[str | None, typer.Option("--network", help="Which network of the project, or chipK of several chips.")]
+NetworkOption = Annotated[str | None, typer.Option("--network", help="Network of the project to use; chipK selects a chip.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -58,11 +61,13 @@ class Choices:
         typer.Option(
             "--target",
             "-t",
-            help="Name or folder of the target (see: deeploy targets). Of a folder, the Python in it is run.",
+            help="Name of a target (see: deeploy targets), or a folder with a target.py, which is executed.",
             autocompletion=target_names,
         ),
     ] = "generic"
-    inputs: Annotated[Path | None, typer.Option("--inputs", help="npz with a sample, or several stacked on a new first axis.")] = None
+    inputs: Annotated[Path | None, typer.Option("--inputs", help="npz file with one sample, or several stacked on a new first axis.")] = (
+        None
+    )
     input_type: Annotated[
         list[str] | None, typer.Option("--input-type", metavar="NAME=TYPE", help="Element type of an input of a dialect graph.")
     ] = None
@@ -71,7 +76,7 @@ class Choices:
         typer.Option(
             "--dialect",
             metavar="integer|standard",
-            help="What the graph is, where its operators do not say.",
+            help="Whether the graph has integer or standard operators, if they do not tell.",
             autocompletion=words("integer", "standard"),
         ),
     ] = None
@@ -79,17 +84,18 @@ class Choices:
     pin: PinOption = None
     unroll: Annotated[
         int | None,
-        typer.Option(
-            "--unroll", metavar="NODES", min=0, help="Nodes that the model's loops may become; those that would be more stay loops."
-        ),
+        typer.Option("--unroll", metavar="NODES", min=0, help="Unroll loops of the model that become at most this many nodes."),
     ] = None
     weight_bits: Annotated[
-        int | None, typer.Option("--weight-bits", metavar="4|2", help="Weights that fit into so many bits are stored in them.")
+        int | None, typer.Option("--weight-bits", metavar="4|2", help="Pack weights whose values fit into this many bits.")
     ] = None
     state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that are one state (a KV cache).")
+        list[str] | None,
+        typer.Option("--state", metavar="PAST=PRESENT", help="An input and an output that form one state, such as a KV cache."),
     ] = None
-    context: Annotated[int | None, typer.Option("--context", metavar="ROWS", help="Rows that states hold at most.")] = None
+    context: Annotated[
+        int | None, typer.Option("--context", metavar="ROWS", help="The most rows that states can hold (the context length).")
+    ] = None
     quantised_io: Annotated[
         bool, typer.Option("--quantised-io", help="Use integer inputs and outputs: skip the conversions from and to float at the edges.")
     ] = False
@@ -98,56 +104,59 @@ class Choices:
         typer.Option(
             "--requantise",
             metavar="exact|engine",
-            help="Exact results, or the nearest that an engine computes itself: within one step, and faster (docs/requantise.md).",
+            help="exact: bit-exact. engine: faster, at most one step away from exact (docs/requantise.md).",
             autocompletion=words("exact", "engine"),
         ),
     ] = "exact"
-    l1: Annotated[
-        str | None, typer.Option("--l1", metavar="SIZE", help="Arena of the memory named L1 in bytes, or as 64k or 1M; less than there is.")
-    ] = None
-    l2: Annotated[str | None, typer.Option("--l2", metavar="SIZE", help="Arena of the memory named L2.")] = None
+    l1: Annotated[str | None, typer.Option("--l1", metavar="SIZE", help="Limit of memory L1: bytes, or a size such as 64k or 1M.")] = None
+    l2: Annotated[str | None, typer.Option("--l2", metavar="SIZE", help="Limit of memory L2.")] = None
     memory: Annotated[
-        list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Arena of any memory; 0: constants do not live there.")
+        list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Limit of any memory; 0 keeps constants out of it.")
     ] = None
-    flash: Annotated[str | None, typer.Option("--flash", metavar="SIZE", help="Code and constants, at most.")] = None
-    ram: Annotated[str | None, typer.Option("--ram", metavar="SIZE", help="Arena, variables and stack, at most.")] = None
-    stack: Annotated[str | None, typer.Option("--stack", metavar="SIZE", help="The deepest path of calls, at most.")] = None
-    cores: Annotated[int | None, typer.Option("--cores", help="Cores of a team.")] = None
-    engines: Annotated[
-        str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; all by default.")
-    ] = None
+    flash: Annotated[str | None, typer.Option("--flash", metavar="SIZE", help="Limit of flash: code and constants together.")] = None
+    ram: Annotated[str | None, typer.Option("--ram", metavar="SIZE", help="Limit of RAM: arena, variables and stack together.")] = None
+    stack: Annotated[str | None, typer.Option("--stack", metavar="SIZE", help="Limit of the stack, along the deepest chain of calls.")] = (
+        None
+    )
+    cores: Annotated[int | None, typer.Option("--cores", help="Number of cores to use.")] = None
+    engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers; default: all.")] = (
+        None
+    )
     buffering: Annotated[
         str,
         typer.Option(
             "--buffering",
             metavar="auto|double|single",
-            help="Whether the next tile is fetched while one is computed.",
+            help="double: fetch the next tile while one is computed; single: do not; auto: per layer.",
             autocompletion=words("auto", "double", "single"),
         ),
     ] = "auto"
     default_memory: Annotated[
-        str | None, typer.Option("--default-memory", metavar="L2|L3", help="Where constants lie.", autocompletion=words("L2", "L3"))
+        str | None,
+        typer.Option(
+            "--default-memory", metavar="L2|L3", help="The memory in which constants are stored.", autocompletion=words("L2", "L3")
+        ),
     ] = None
     objective: Annotated[
         str,
         typer.Option(
             "--objective",
             metavar="cycles|ram|traffic",
-            help="The fewest cycles; the least memory, where there is only one; or chains that move the fewest bytes (docs/chains.md).",
+            help="Minimise cycles, memory (ram: targets with one memory), or bytes moved (traffic: docs/chains.md).",
             autocompletion=words("cycles", "ram", "traffic"),
         ),
     ] = "cycles"
-    no_chains: Annotated[bool, typer.Option("--no-chains", help="Compute layers one after the other (docs/chains.md).")] = False
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Deterministic solver time per problem; the same on any machine.")] = (
-        None
-    )
-    chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Cut the model over several chips.")] = None
+    no_chains: Annotated[bool, typer.Option("--no-chains", help="Do not interleave the tiles of several layers (docs/chains.md).")] = False
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Limit of the solver per problem, in deterministic seconds: equal on every machine.")
+    ] = None
+    chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Distribute the model over several chips.")] = None
     partition: Annotated[
         str,
         typer.Option(
             "--partition",
             metavar="tensor|pipeline",
-            help="Cut every layer over all chips, or the network by depth.",
+            help="tensor: every layer over all chips. pipeline: consecutive layers on each chip.",
             autocompletion=words("tensor", "pipeline"),
         ),
     ] = "tensor"
@@ -156,17 +165,15 @@ class Choices:
         typer.Option(
             "--balance",
             metavar="layers|profile|parameters|cycles",
-            help="What a pipeline's stages have in equal parts.",
+            help="What is balanced between the stages of a pipeline.",
             autocompletion=words("layers", "profile", "parameters", "cycles"),
         ),
     ] = "cycles"
-    topology: Annotated[Path | None, typer.Option("--topology", help="TOML file that says how chips are joined (docs/chips.md).")] = None
-    fallback: Annotated[bool, typer.Option("--fallback", help="Take generated C for operators without a kernel (docs/fallback.md).")] = (
-        False
-    )
+    topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None
+    fallback: Annotated[bool, typer.Option("--fallback", help="Generate C for operators that have no kernel (docs/fallback.md).")] = False
     fallback_engine: Annotated[
         str | None,
-        typer.Option("--fallback-engine", metavar="NAME", help="Engine of that C; the first one by default. Implies --fallback."),
+        typer.Option("--fallback-engine", metavar="NAME", help="Engine that runs generated C; default: the first. Implies --fallback."),
     ] = None
 
     def request(self, save_after: tuple[str, Path] | None = None, on_stage: Callable[[str], None] | None = None) -> Request:

@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command()
 def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
-    """Show what a project holds and costs: cycles, memory, layers, transfers, energy; report.html shows more."""
+    """Show a project's cycles, memory, layers, transfers and energy; report.html shows more."""
     from deeploy.backend.project import read_manifest, read_plan, select_network
     from deeploy.devices import report as devices
     from deeploy.report import advice, chips, terminal
@@ -40,13 +40,11 @@ def report(project: Project, as_json: JsonOption = False, network: NetworkOption
 @app.command()
 def explain(
     project: Project,
-    node: Annotated[
-        str, typer.Argument(metavar="NODE", help="A layer, by the name of its node or of its function in C.", show_default=False)
-    ],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Layer: the name of its ONNX node or of its C function.", show_default=False)],
     as_json: JsonOption = False,
     network: NetworkOption = None,
 ) -> None:
-    """Say why a layer has its tile, its engine and the memories of its operands, and what the other candidates would cost."""
+    """Explain why a layer has its engine, tile size and memories, and what the alternatives would cost."""
     from deeploy.backend.project import read_manifest, select_network
     from deeploy.report import why
 
@@ -59,11 +57,11 @@ def explain(
 def compare(
     before: Annotated[Path, typer.Argument(metavar="A", help="A folder that deeploy compile wrote.", show_default=False)],
     after: Annotated[Path, typer.Argument(metavar="B", help="Another one.", show_default=False)],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file for the comparison as a page.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file to write the comparison to as a page.")] = None,
     network: NetworkOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what differs between two projects: cycles, memory, and of every layer what changed and why."""
+    """Show what changed between two projects, and why: cycles, memory, layers."""
     from deeploy.backend.project import read_manifest, select_network, write_file
     from deeploy.report import compare as comparison
 
@@ -78,7 +76,7 @@ def compare(
 
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
-    """List the compilers, emulators, simulators, boards and packages that are found here, and what each is needed for."""
+    """List the compilers, emulators, simulators, boards and packages found here, and what each is for."""
     from deeploy.report.text import table
     from deeploy.runners.doctor import examine
 
@@ -94,7 +92,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 @app.command()
 def inspect(model: Model, dim: DimOption = None, pin: PinOption = None, as_json: JsonOption = False) -> None:
-    """Show what a model holds: operators, inputs and outputs, quantisation, and what needs to be said to compile it."""
+    """Show a model's operators, inputs, outputs and quantisation, and the options that it needs to be compiled."""
     from deeploy.api import inspect as inspected
     from deeploy.report import text
 
@@ -107,7 +105,9 @@ def targets(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Show one target in detail; of a folder, the Python in it is run.", autocompletion=target_names
+            metavar="NAME",
+            help="Target to show in detail: its name, or a folder with a target.py, which is executed.",
+            autocompletion=target_names,
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -47,7 +47,7 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
     if cut.partition != "pipeline":
         raise UsageError(f"target {target.name} is for planning pipelines only", "Say --partition pipeline.")
     if target.device is None:
-        raise UsageError(f"target {target.name} has no figures of devices to plan with", "Compile for it: deeploy.chips.compile.")
+        raise UsageError(f"target {target.name} describes no device to plan pipelines for", "Compile for it: deeploy.chips.compile.")
     request.check()
     request.check_exact("a target for planning only")
     check_count(cut)

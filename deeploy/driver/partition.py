@@ -52,7 +52,10 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
         UsageError: there is none, or it says of a chip what the target does not have.
     """
     if file is None and target.topology is None:
-        raise UsageError(f"target {target.name} does not say how its chips are joined", "Name a file: --topology FILE (docs/chips.md).")
+        raise UsageError(
+            f"target {target.name} has no topology: the links between its chips are unknown",
+            "Name a file: --topology FILE (docs/chips.md).",
+        )
     topology = load_topology(file, target.topology) if file is not None else target.topology
     assert topology is not None
     for chip in sorted(topology.members):

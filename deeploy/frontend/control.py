@@ -30,7 +30,7 @@ def choose(walk: Walk, node: onnx.NodeProto) -> None:
         return
     hint = _pinning(condition)
     if hint and (is_heavy(then) or is_heavy(otherwise)):
-        raise UnsupportedError(f"{describe(node)} chooses at run time between branches that take long", hint)
+        raise UnsupportedError(f"{describe(node)} chooses at run time between branches with expensive operators", hint)
     results = [[walk.known.fresh(f"{name}_{end}") if name else "" for name in node.output] for end in ("then", "else")]
     try:
         for branch, names in zip((then, otherwise), results, strict=True):
@@ -87,7 +87,7 @@ def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
     """The value of a loop's condition."""
     condition = _condition(walk, node, name)
     if not isinstance(condition, gs.Constant):
-        hint = _pinning(condition) or "export the model with a fixed number of rounds"
+        hint = _pinning(condition) or "export the model with a fixed number of iterations"
         raise UnsupportedError(f"{describe(node)} has a condition that is computed at run time", hint)
     return bool(np.asarray(condition.values).item())
 
@@ -98,10 +98,10 @@ def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
         return None
     count = walk.tensors[name]
     if np.dtype(count.dtype) != np.int64 or math.prod(count.shape) != 1:
-        raise ModelError(f"{describe(node)} has a number of rounds of type {count.dtype}{list(count.shape)}", "give it one int64")
+        raise ModelError(f"{describe(node)} has a number of iterations of type {count.dtype}{list(count.shape)}", "give it one int64")
     if not isinstance(count, gs.Constant):
-        hint = _pinning(count) or "export the model with a fixed number of rounds"
-        raise UnsupportedError(f"{describe(node)} has a number of rounds that is computed at run time", hint)
+        hint = _pinning(count) or "export the model with a fixed number of iterations"
+        raise UnsupportedError(f"{describe(node)} has a number of iterations that is computed at run time", hint)
     return int(np.asarray(count.values).item())
 
 
@@ -227,7 +227,7 @@ def _stack(walk: Walk, node: onnx.NodeProto, value: onnx.ValueInfoProto, rows: S
     if not rows:
         known = read_type(value.type, {})
         if known.static_shape is None or known.dtype is None:
-            raise UnsupportedError(f"{describe(node)} has no round, and an output of unknown shape", "leave the loop out of the model")
+            raise UnsupportedError(f"{describe(node)} has no iteration, and an output of unknown shape", "leave the loop out of the model")
         shape = list(known.static_shape)
         shape.insert(_axis(node, axis, len(shape) + 1), 0)
         walk.over([helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.zeros(shape, known.dtype), name))])

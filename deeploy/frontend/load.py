@@ -260,7 +260,9 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
             return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
         return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"{', '.join(sorted(found))} cannot be taken apart: {shorten(str(error))}", _EXPORT_AGAIN) from error
+        raise ModelError(
+            f"{', '.join(sorted(found))} cannot be expanded into simpler operators: {shorten(str(error))}", _EXPORT_AGAIN
+        ) from error
 
 
 def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:

@@ -112,7 +112,7 @@ def _part(tensor: gs.Tensor) -> gs.Variable:
 
 def _goes_on(node: onnx.NodeProto, condition: gs.Tensor) -> None:
     if not isinstance(condition, gs.Constant) or not np.all(condition.values):
-        raise UnsupportedError(f"{describe(node)} ends by a condition", "export the model with a fixed number of rounds")
+        raise UnsupportedError(f"{describe(node)} ends by a condition", "export the model with a fixed number of iterations")
 
 
 def _model(

@@ -86,7 +86,10 @@ def quantize_for(
         UnsupportedError: no form can be compiled.
     """
     if target.timing is None:
-        raise UsageError(f"target {target.name} has no timing, by which forms are chosen", "Name a target with timing, or leave --for out.")
+        raise UsageError(
+            f"target {target.name} has no timing, which --for needs to compare quantisation schemes",
+            "Name a target with timing, or leave --for out.",
+        )
     check_output(output)
     model, samples = read(float_model, calibration, request.dims, request.pins)
     request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more

@@ -86,7 +86,7 @@ def rows(program: Program, past: int | None = None) -> dict[str, int]:
     most = _rows(program, PAST, 0).high
     past = most if past is None else past
     if not 0 <= past <= most:
-        raise UsageError(f"position {past}: inferences begin at 0 to {most}", "Give a position within the context.")
+        raise UsageError(f"position {past} is out of range: an inference can begin at 0 to {most}", "Give a position within the context.")
     return {PAST: past, LIVE: past + growth.rows}
 
 
