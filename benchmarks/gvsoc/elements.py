@@ -217,6 +217,12 @@ def reduced(op: str, x: str, y: str) -> list[Case]:
     return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
 
 
+def columns(op: str, x: str, y: str) -> list[Case]:
+    """All axes but the first and the last are added up."""
+    shapes = ((1, 7, 7, 64), (1, 16, 128), (4, 25, 40), (1, 8, 8, 256), (2, 3, 5, 21), (1, 64, 12), (8, 10, 16), (1, 100, 32))
+    return [_simple(op, y, {"keepdims": False, "axes": tuple(range(1, len(s) - 1))}, x=draw(x, *s)) for s in shapes]
+
+
 def _staged(case: Case, form: cases.Form = "narrow", per_channel: bool = False) -> Case:
     """The case with a requantisation behind it, of results of ``STANDARD``'s fraction."""
     channels = case.operands["x"].shape[-1] if per_channel else 1
@@ -365,6 +371,16 @@ FAST = (
         SHARED_ROWS,
     ),
     Family("pulp_maxpool2d", {"": pools("MaxPool", "s8")}, POOLING),
+    Family("pulp_reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
+    Family("pulp_reduce_sum columns", {"": columns("ReduceSum", "s8", "s32")}, ()),
+    Family("pulp_reduce_max", {"": reduced("ReduceMax", "s8", "s8")}),
+    Family("pulp_reduce_max columns", {"": columns("ReduceMax", "s8", "s8")}, ()),
+    Family("pulp_reduce_min", {"": reduced("ReduceMin", "s8", "s8")}),
+    Family("pulp_reduce_min columns", {"": columns("ReduceMin", "s8", "s8")}, ()),
+    Family("pulp_integer_mean", {"": reduced("IntegerMean", "s8", "s8")}),
+    Family("pulp_integer_mean columns", {"": columns("IntegerMean", "s8", "s8")}, ()),
+    Family("pulp_pairwise", {"": [*paired("max", "s8"), *paired("less", "s8")]}, ROWS, divided=AXES),
+    Family("pulp_select", {"": selected("s8")}, ROWS, divided=AXES),
     Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
 )
 ELEMENTS = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,30 @@ def nest(combine: Combine) -> Callable[[Node], Nest]:
 def _shape(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
     axes = node.attrs["axes"]
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape) if node.attrs["keepdims"] or axis not in axes)
+
+
+def loops(x: Any, y: Any, attrs: Mapping[str, Any]) -> str:
+    """C initialisers of a reduction of ``x`` to ``y``: extents and strides of the kept and of the reduced axes, filled up in front.
+
+    Neighbouring reduced axes become one where x steps through them as through one.
+    """
+    axes, rank = attrs["axes"], len(x.extent)
+    kept = [axis for axis in range(rank) if axis not in axes]
+    reduced: list[tuple[int, int]] = []  # extents and strides
+    for extent, stride in ((x.extent[axis], x.stride[axis]) for axis in axes):
+        if reduced and reduced[-1][1] == extent * stride:
+            reduced[-1] = (reduced[-1][0] * extent, stride)
+        else:
+            reduced.append((extent, stride))
+    fields = {
+        "kept": (1, [x.extent[axis] for axis in kept]),
+        "x_kept": (0, [x.stride[axis] for axis in kept]),
+        "y_kept": (0, [y.stride[axis] for axis in (kept if attrs["keepdims"] else range(len(kept)))]),
+        "reduced": (1, [extent for extent, _ in reduced]),
+        "x_reduced": (0, [stride for _, stride in reduced]),
+    }
+    filled = {name: [filler] * (AXES - len(values)) + values for name, (filler, values) in fields.items()}
+    return ", ".join(f".{name} = {{{', '.join(map(str, values))}}}" for name, values in filled.items())
 
 
 def _rows(node: Node, x: np.ndarray) -> np.ndarray:

@@ -141,9 +141,22 @@ static inline int xp_last_bit(uint32_t value) {
 #endif
 }
 
-/* funct7 of pv.max on bytes, signed or not. */
+/* funct7 of instructions that work on each pair of bytes: of signed and of unsigned ones, where these differ.
+ * Comparisons give bytes of ones or of zeros. */
+#define XP_MIN4 0x10
+#define XP_MIN4U 0x14
 #define XP_MAX4 0x18
 #define XP_MAX4U 0x1c
+#define XP_OR4 0x2c
+#define XP_XOR4 0x30
+#define XP_AND4 0x34
+#define XP_EQUAL4 0x02
+#define XP_DIFFER4 0x06
+#define XP_GREATER4 0x0a
+#define XP_AT_LEAST4 0x0e
+#define XP_LESS4 0x12
+#define XP_AT_MOST4 0x16
+#define XP_UNSIGNED_COMPARISON 0x10 /* further than the signed one, but for equality */
 
 /* The larger one of each pair of bytes. */
 #ifdef XPULP_INSN

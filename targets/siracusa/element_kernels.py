@@ -8,13 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from deeploy.operators import elementwise as ew
-from deeploy.operators import requantise, rotate, rows, scaled, staircase
+from deeploy.operators import reduce, requantise, rotate, rows, scaled, staircase
+from deeploy.operators.pairs import COMPARISONS
 from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types
 
 from . import forms
 from .kernels import CORES, GENERIC
 
 WORD = 4
+ONE_BYTE = BYTES | types("bool")
 AXES = 3  # of a sum, that the C loops have
 FEW_ROWS = (*(f"d{axis}" for axis in range(ew.AXES - 1)), "k")  # what divides rows, or columns of few
 ONE_FACTOR: Need = (lambda node: forms.of_all(node) is not None, "a requantisation by one multiplier, in 32 bits")
@@ -126,6 +128,32 @@ def _rotation(node: Node) -> dict[str, str]:
     return result | ({"SUM_HALVES": "sum_halves"} if joined.form == "halves" else {})
 
 
+def _pairs_bytes(node: Node) -> bool:
+    """Whether there is an instruction for four bytes."""
+    return node.attrs["function"] in (*COMPARISONS, "max", "min", "bit_and", "bit_or", "bit_xor")
+
+
+def _reduction(name: str, reduction: str) -> Kernel:
+    """A sum, mean, maximum or minimum of bytes."""
+
+    def macros(node: Node) -> dict[str, str]:
+        x = node.inputs[0]
+        assert x is not None
+        columns = {} if len(x.shape) - 1 in node.attrs["axes"] else {"COLUMNS": "columns"}
+        return {"REDUCTION": reduction, **columns, **forms.macros(node)}
+
+    return GENERIC.kernel(name).variant(
+        f"pulp_{name}",
+        source="pulp/pulp_reduce.c",
+        types={"x": BYTES, "y": types("s8", "u8", "s32")},
+        epilogues=((), ("requantise",), ("requantise", "lookup")),
+        strided={"x": 1, "y": 0},
+        macros=macros,
+        layouts=forms.PER_CHANNEL,
+        settings=lambda node: {**forms.settings(node), "is_shifted": reduction == "MEAN" and reduce.is_shifted_mean(node)},
+    )
+
+
 def _of_bytes(name: str, *operands: str) -> Kernel:
     """A portable kernel on bytes, requantised behind it by constants in the call."""
     kernel = GENERIC.kernel(name)
@@ -188,6 +216,17 @@ KERNELS: tuple[Kernel, ...] = (
         macros=forms.macros,
         layouts=forms.WITHOUT_BIAS,
         settings=forms.settings,
+    ),
+    *(_reduction(*each) for each in (("reduce_sum", "SUM"), ("reduce_max", "MAX"), ("reduce_min", "MIN"), ("integer_mean", "MEAN"))),
+    GENERIC.kernel("pairwise").variant(
+        "pulp_pairwise",
+        (_pairs_bytes, "a function of bytes that has an instruction"),
+        source="pulp/pulp_pairwise.c",
+        struct="pairwise",
+        types=dict.fromkeys(("a", "b", "y"), ONE_BYTE),
+    ),
+    GENERIC.kernel("select").variant(
+        "pulp_select", source="pulp/pulp_select.c", struct="select", types=dict.fromkeys(("a", "b", "y"), ONE_BYTE)
     ),
     GENERIC.kernel("residual_sum").variant(
         "pulp_residual_sum",

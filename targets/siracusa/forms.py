@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from deeploy.target import Layout, Node
 
 
 def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
-    channels = node.outputs[0].shape[-1]
+    channels = math.prod(node.outputs[0].shape[-1:])
     return np.ascontiguousarray(np.broadcast_to(array, channels))
 
 

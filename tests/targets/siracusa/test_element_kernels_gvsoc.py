@@ -26,12 +26,27 @@ TABLE = np.rint(np.exp(-np.arange(256) / 30) * 2**12).astype(np.uint32)
 
 
 def _draw(kind: str, *shape: int) -> np.ndarray:
+    if kind == "?":
+        return np.random.default_rng(len(shape)).integers(0, 2, shape).astype(bool)
     info = np.iinfo(kind)
     return np.random.default_rng(len(shape)).integers(max(info.min, -(2**20)), min(info.max, 2**20), shape, endpoint=True).astype(kind)
 
 
 def _case(op: str, y: str, attrs: dict[str, Any], **operands: np.ndarray) -> Callable[[], layer.Case]:
-    return lambda: layer.Case(op, op, ("x",), operands, y, attrs)
+    variables = tuple(name for name in operands if name in ("x", "a", "b", "condition"))
+    return lambda: layer.Case(op, op, variables, operands, y, attrs)
+
+
+def _reduction(op: str, kind: str, y: str, *axes: int, **attrs: Any) -> Callable[[], layer.Case]:
+    stage = {"mul": np.array([77], np.int32), "add": np.array([1 << 10])} if y != "s32" and op == "ReduceSum" else {}
+    attrs |= {"epilogue": ("requantise",), "shift": 11, "low": -100, "high": 90} if stage else {}
+    return _case(op, y, {"keepdims": True, "axes": axes, **attrs}, x=_draw(kind, 3, 5, 2, 21), **stage)
+
+
+def _pair(function: str, kind: str, y: str = "") -> Callable[[], layer.Case]:
+    """Rows of a, of all rows and columns of b."""
+    a, b = _draw(kind, 3, 5, 29), _draw(kind, 5, 1)
+    return _case("Binary", y or {"i1": "s8", "u1": "u8"}[kind], {"function": function}, a=a, b=b)
 
 
 STANDARD = {"centred": False, "zero_point": 9, "fraction": 25, "epsilon": 1 << 18}
@@ -88,6 +103,26 @@ CASES = {
         add=_draw("i8", 70) << 30,
     ),
     "RMS norm of fewer columns than cores": _case("IntegerRMSNorm", "s8", {"shift": 9}, x=_draw("i1", 5), weight=_draw("i4", 5)),
+    **{f"{name} of {kind}": _pair(name, kind) for name in ("max", "min") for kind in ("i1", "u1")},
+    **{name: _pair(name, "i1") for name in ("bit_and", "bit_or", "bit_xor")},
+    **{
+        f"{name} of {kind}": _pair(name, kind, "bool")
+        for name in ("less", "less_or_equal", "greater", "greater_or_equal")
+        for kind in ("i1", "u1")
+    },
+    **{name: _pair(name, "i1", "bool") for name in ("equal", "not_equal")},
+    **{f"{name} of truths": _pair(name, "?", "bool") for name in ("and", "or")},
+    "selection": _case("Where", "s8", {}, condition=_draw("?", 3, 5, 29), a=_draw("i1", 3, 5, 29), b=_draw("i1", 1)),
+    "selection by rows": _case("Where", "u8", {}, condition=_draw("?", 5, 1), a=_draw("u1", 29), b=_draw("u1", 3, 5, 29)),
+    "sum of rows": _reduction("ReduceSum", "u1", "s32", 2, 3),
+    "sum of columns": _reduction("ReduceSum", "i1", "s8", 0, 2),
+    "sum of columns, requantised": _reduction("ReduceSum", "u1", "s8", 1, 2),
+    "maximum of rows": _reduction("ReduceMax", "i1", "s8", 3),
+    "maximum of columns": _reduction("ReduceMax", "u1", "u8", 1),
+    "minimum of all": _reduction("ReduceMin", "u1", "u8", 0, 1, 2, 3),
+    "minimum of columns": _reduction("ReduceMin", "i1", "s8", 0, 1),
+    "mean of rows": _reduction("IntegerMean", "i1", "s8", 1, 3),
+    "mean of columns, a shift": _reduction("IntegerMean", "i1", "s8", 2, keepdims=False),
     "RMS norm, short weights": _case("IntegerRMSNorm", "s8", {"shift": 1}, x=_draw("i1", 17, 64), weight=_draw("i2", 64)),
 }
 
