@@ -8,7 +8,7 @@ cut = 16 if found.form == "halves" else 0
 low = (1 << cut) - 1
 %>\
 <%def name="product(constants, form)">{
-        .a_zero_point = ${constants[0]}, .b_zero_point = ${constants[1]}, .limit = ${2**31 - 1 if form.limit is None else form.limit},
+        .a_zero_point = ${constants[0]}, .b_zero_point = ${constants[1]}, .limit = ${form.limit or 0},
         .mul = ${form.mul.item()}, .add = ${c_int(form.add.item())}, .left = ${form.left}, .shift = ${form.shift},
         .low = ${constants[5]}, .high = ${constants[6]},
     }</%def>\

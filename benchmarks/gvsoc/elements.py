@@ -380,6 +380,7 @@ FAST = (
     Family("pulp_integer_mean", {"": reduced("IntegerMean", "s8", "s8")}),
     Family("pulp_integer_mean columns", {"": columns("IntegerMean", "s8", "s8")}, ()),
     Family("pulp_pairwise", {"": [*paired("max", "s8"), *paired("less", "s8")]}, ROWS, divided=AXES),
+    Family("pulp_scaled_div", {"": each("ScaledDiv", ("s8", "s8"), "s8", QUOTIENT)}),
     Family("pulp_select", {"": selected("s8")}, ROWS, divided=AXES),
     Family("pulp_average_pool2d", {"requantise": pools("AveragePool", "s8", True), "": pools("AveragePool", "s8")}, POOLING),
 )

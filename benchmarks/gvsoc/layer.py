@@ -39,7 +39,7 @@ STACKS = 16 * 1024  # for portable kernels
 SECONDS = 300
 
 
-INSTANCE = "typedef const struct network_instance instance; /* as layers see it */\n"
+_INSTANCE = re.compile(r"^typedef const struct network_instance instance;.*\n", re.MULTILINE)
 TILE = "struct tile {\n    instance *self;\n    int32_t t;\n};\n"
 FORKED = "static void forked_{name}(void *argument) {{\n    const struct tile *const tile = argument;\n    {name}(tile->self{tile});\n}}\n"
 _TILE_CALL = re.compile(r"^( +)((?:body|second)_(\w+))\(self(?:, (.+))?\);$", re.MULTILINE)
@@ -186,7 +186,9 @@ def write_forked(project: Compiled, folder: Path) -> None:
         lambda m: f"{m[1]}rt_fork({1 if m[3] in alone else cores}, forked_{m[2]}, &(struct tile){{self, {m[4] or 0}}});", text
     )
     text = _TILE_BODY.sub(lambda m: m[0] + FORKED.format(name=m[1], tile=", tile->t" * bool(m[2])), text)
-    source.write_text(text.replace(INSTANCE, INSTANCE + TILE, 1))
+    text, count = _INSTANCE.subn(lambda m: m[0] + TILE, text, count=1)
+    assert count == 1, "the type of the layers' argument stands alone in its line"
+    source.write_text(text)
 
 
 def launcher() -> str | None:

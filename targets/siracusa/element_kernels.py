@@ -119,13 +119,25 @@ def _joins(node: Node) -> bool:
 
 
 def _rotation(node: Node) -> dict[str, str]:
-    """The forms of a rotation's products and of their sum."""
+    """The forms of a rotation's products and of their sum, and which limits are those of a type."""
     found = rotate.in_words(node)
     assert found is not None
     by_cosine, by_sine, joined = found
     result = {"COSINE_NARROW": "cosine_narrow"} if by_cosine.form == "narrow" else {}
     result |= {"SINE_NARROW": "sine_narrow"} if by_sine.form == "narrow" else {}
+    result |= {
+        f"{name}_CLIPPED": f"{name.lower()}_clipped" for name, of in (("COSINE", by_cosine), ("SINE", by_sine)) if of.limit is not None
+    }
+    if all(node.attrs[name][5:7] == (-128, 127) for name in ("cosine", "sine")):
+        result["PRODUCTS_WHOLE"] = "products_whole"
+    if node.attrs["sum"][4:6] == tuple(node.outputs[0].dtype.range):
+        result["CLIP_WHOLE"] = "whole"
     return result | ({"SUM_HALVES": "sum_halves"} if joined.form == "halves" else {})
+
+
+def _divides_in_words(node: Node) -> bool:
+    """Whether numerators, of at most 511 steps, have room in a word where they are shifted up, and the factor has 31 bits."""
+    return 0 <= node.attrs["mul"] < 2**31 and 11 <= node.attrs["shift"] < 64 and abs(int(node.attrs["a_zero_point"])) <= 256
 
 
 def _pairs_bytes(node: Node) -> bool:
@@ -227,6 +239,12 @@ KERNELS: tuple[Kernel, ...] = (
     ),
     GENERIC.kernel("select").variant(
         "pulp_select", source="pulp/pulp_select.c", struct="select", types=dict.fromkeys(("a", "b", "y"), ONE_BYTE)
+    ),
+    GENERIC.kernel("scaled_div").variant(
+        "pulp_scaled_div",
+        (_divides_in_words, "a factor of 31 bits, and a shift by 11 to 63"),
+        source="pulp/pulp_scaled_div.c",
+        settings=lambda node: {"left": max(33 - node.attrs["shift"], 0), "right": max(node.attrs["shift"] - 33, 0)},
     ),
     GENERIC.kernel("residual_sum").variant(
         "pulp_residual_sum",

@@ -112,6 +112,13 @@ CASES = {
     },
     **{name: _pair(name, "i1", "bool") for name in ("equal", "not_equal")},
     **{f"{name} of truths": _pair(name, "?", "bool") for name in ("and", "or")},
+    "quotient": _case(
+        "ScaledDiv",
+        "s8",
+        {"a_zero_point": 1, "b_zero_point": -2, "mul": 1_234_567_890, "shift": 29, "zero_point": 4, "low": -128, "high": 127},
+        a=_draw("i1", 3, 5, 29),
+        b=_draw("i1", 5, 1),
+    ),
     "selection": _case("Where", "s8", {}, condition=_draw("?", 3, 5, 29), a=_draw("i1", 3, 5, 29), b=_draw("i1", 1)),
     "selection by rows": _case("Where", "u8", {}, condition=_draw("?", 5, 1), a=_draw("u1", 29), b=_draw("u1", 3, 5, 29)),
     "sum of rows": _reduction("ReduceSum", "u1", "s32", 2, 3),
