@@ -6,6 +6,7 @@ reader of the document, which then needs no checks of types, ranges and presence
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tomllib
@@ -230,3 +231,9 @@ def _where(file: str, text: str, path: Path_) -> str:
         if number < len(found):
             return f"{shorten(file, 160)}:{found[number]}"
     return shorten(file, 160)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's contents, in hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

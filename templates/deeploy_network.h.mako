@@ -7,6 +7,14 @@
 
 #define DEEPLOY_ABI_VERSION 4
 
+/* Where things lie: attributes that a program may define for all sources of its networks, such as __attribute__((section(".itcm"))).
+ * DEEPLOY_CONSTANTS stands before the arrays of constants, DEEPLOY_CODE before the functions of kernels, DEEPLOY_ARENA before a
+ * static arena (-DDEEPLOY_STATIC_ARENA).
+ */
+#ifndef DEEPLOY_ARENA
+#define DEEPLOY_ARENA
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -69,7 +69,7 @@ extern const ${instance} *${lead}_owner;
 % endif
 % if growth and sharing and is_flat:
 #ifdef DEEPLOY_STATIC_ARENA
-${f"_Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned char ${lead}_arena[${P}_ARENA_BYTES];
+${f"DEEPLOY_ARENA _Alignas({P}_ARENA_ALIGNMENT)" if lead == prefix else "extern"} unsigned char ${lead}_arena[${P}_ARENA_BYTES];
 #endif
 % endif
 
@@ -278,7 +278,7 @@ enum deeploy_status ${prefix}_init(void *arena, size_t bytes) {
 % if arena_bytes:
 #ifdef DEEPLOY_STATIC_ARENA
 % if not (growth and sharing):
-    static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char ${lead}_arena[${P}_ARENA_BYTES];
+    DEEPLOY_ARENA static _Alignas(${P}_ARENA_ALIGNMENT) unsigned char ${lead}_arena[${P}_ARENA_BYTES];
 % endif
     if (!arena) {
         arena = ${lead}_arena;

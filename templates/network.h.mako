@@ -11,6 +11,10 @@ instance = f"struct {lead}_instance"
 #include "${lead}.h"
 % endif
 
+#define ${P}_COMPILER_VERSION "${version}"
+% if digest:
+#define ${P}_MODEL_SHA256 "${digest}" /* of the ONNX file */
+% endif
 #define ${P}_INPUTS ${len(inputs)}
 #define ${P}_OUTPUTS ${len(outputs)}
 % if growth:

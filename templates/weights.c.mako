@@ -6,8 +6,11 @@
 #ifdef DEEPLOY_BINARY_WEIGHTS
 const unsigned char *${prefix}_weights;
 #else
+#ifndef DEEPLOY_CONSTANTS
+#define DEEPLOY_CONSTANTS
+#endif
 % for k in constants:
-const ${k.type} ${k.name}[${k.elements}] = {
+DEEPLOY_CONSTANTS const ${k.type} ${k.name}[${k.elements}] = {
 ${k.values}
 };
 % endfor

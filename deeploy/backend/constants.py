@@ -202,6 +202,7 @@ def context(prefix: str, plan: Plan, description: Document, version: str, common
         "project": common.project,
         "version": version,
         "model": names.comment(str(description["model"])),
+        "digest": description.get("digest", ""),
         "constants": common.store.owned(prefix),
         "borrowed": common.store.borrowed(prefix),
         "owners": common.store.owners(prefix),

@@ -27,6 +27,7 @@ from deeploy.version import VERSION
 
 Project = Mapping[str, str | bytes]
 
+_CODE = "#ifndef DEEPLOY_CODE\n#define DEEPLOY_CODE\n#endif\n"
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -99,6 +100,7 @@ def common_files(target: Target, instances: Mapping[str, c.Instance], lookup: Te
     files[f"include/{project}_kernels.h"] = _prototypes(instances, project)
     for entry in target.runtime:
         files |= runtime_files(entry)
+    files |= runtime_files(resource("kernels") / "interface", "include")
     files["include/deeploy_network.h"] = lookup.get_template("deeploy_network.h.mako").render()
     return files
 
@@ -119,8 +121,9 @@ def kernel_folders(files: Project) -> list[str]:
 
 
 def _instance_source(instance: c.Instance) -> str:
-    defines = "\n".join(f"#define {name} {value}" for name, value in instance.macros)
-    return f'#include <stdint.h>\n\n{defines}\n#include "{Path(instance.source).name}"\n'
+    place = {"KERNEL": "DEEPLOY_CODE "}
+    defines = "\n".join(f"#define {name} {place.get(name, '')}{value}" for name, value in instance.macros)
+    return f'#include <stdint.h>\n\n{_CODE}{defines}\n#include "{Path(instance.source).name}"\n'
 
 
 def _prototypes(instances: Mapping[str, c.Instance], project: str) -> str:

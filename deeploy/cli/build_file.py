@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from deeploy.cli.options import Choices
-from deeploy.documents import read_document
+from deeploy.documents import digest_of, read_document
 from deeploy.schemas import BUILD
 from deeploy.version import VERSION
 
@@ -28,17 +27,12 @@ def record(models: Mapping[str, Path], choices: Choices, folder: Path) -> str:
         lines = [line for line in lines if not line.startswith("target =")]
         lines.append(f"target = {json.dumps(_relative(Path(choices.target), folder))}")
     lines += ["", "[models]", *(f"{prefix} = {json.dumps(_relative(path, folder))}" for prefix, path in models.items())]
-    lines += ["", "[sha256]", *(f"{prefix} = {json.dumps(_digest(path))}" for prefix, path in models.items())]
+    lines += ["", "[sha256]", *(f"{prefix} = {json.dumps(digest_of(path))}" for prefix, path in models.items())]
     return "\n".join(lines) + "\n"
 
 
 def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
@@ -55,6 +49,6 @@ def read(file: Path) -> tuple[dict[str, Path], Choices, list[str]]:
         values["target"] = str(file.parent / values["target"])
     notes = [f"{file.name} was written by version {found['version']}, this is {VERSION}"] * (found.get("version", VERSION) != VERSION)
     for prefix, digest in found.get("sha256", {}).items():
-        if prefix in models and models[prefix].is_file() and _digest(models[prefix]) != digest:
+        if prefix in models and models[prefix].is_file() and digest_of(models[prefix]) != digest:
             notes.append(f"{models[prefix].name} is not the file that {file.name} was written for")
     return models, Choices(**values), notes

@@ -150,6 +150,15 @@ class Choices:
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="Limit of the solver per problem, in deterministic seconds: equal on every machine.")
     ] = None
+    package: Annotated[
+        str | None,
+        typer.Option(
+            "--package",
+            metavar="cmake|zephyr|platformio|arduino|esp-idf|makefile",
+            help="Make the project a package for that as well (docs/firmware.md).",
+            autocompletion=words("cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"),
+        ),
+    ] = None
     chips: Annotated[str | None, typer.Option("--chips", metavar="N|auto", help="Distribute the model over several chips.")] = None
     partition: Annotated[
         str,
@@ -213,6 +222,7 @@ class Choices:
             fallback=self.fallback if self.fallback_engine is None else self.fallback_engine,
             on_stage=on_stage,
             additions=generators,
+            package=cast(Any, self.package),
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
         )
 

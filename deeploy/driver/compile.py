@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from deeploy import target as targets
+from deeploy.backend.packages import check_package
 from deeploy.distribute.system import System, check
+from deeploy.documents import digest_of
 from deeploy.driver.lower import Clock, Lowered, filled, lowered
 from deeploy.driver.plan import bind_and_plan, plan_chips, plan_requantised, resources, together
 from deeploy.driver.prefixes import check_prefixes
 from deeploy.driver.project import Compiled, Distributed, Network
 from deeploy.driver.request import Cut, Request
+from deeploy.errors import UsageError
 from deeploy.frontend import readers_first
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
@@ -37,6 +40,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         DeeployError: a subclass says what is wrong and what to do.
     """
     request.check()
+    if request.package is not None:
+        check_package(request.package, target)
     request = replace(request, options=request.machine_options(target))
     check_prefixes(models)
     machine = resources(target, request.options, len(models))
@@ -59,8 +64,8 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         found[prefix], changed = graph, None
         if request.requantise == "engine":
             plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
-        ends = graph.inputs, graph.outputs
-        networks[prefix] = Network(plan, path.name, *ends, graph.dialect, graph.notes, graph.pinned, changed, graph, own[prefix].inputs)
+        about = graph.inputs, graph.outputs, graph.dialect, graph.notes, graph.pinned
+        networks[prefix] = Network(plan, path.name, *about, changed, graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)
@@ -70,7 +75,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         plans, notes = together(plans, again)
     told = {prefix: (*networks[prefix].notes, *([notes[prefix]] if prefix in notes else [])) for prefix in models}
     result = {prefix: replace(networks[prefix], plan=plans[prefix], notes=told[prefix]) for prefix in models}
-    return Compiled(result, clock.seconds, request.additions, request.budgets)
+    return Compiled(result, clock.seconds, request.additions, request.budgets, request.package)
 
 
 def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Distributed:
@@ -84,6 +89,8 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     check_code(target)
     request.check()
     request.check_exact("--chips")
+    if request.package is not None:
+        raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
     topology = topology_of(target, cut.topology, request.options)
     check_count(cut)
     clock = Clock(request.on_stage)
@@ -93,7 +100,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
         machine = machine_of(target, request.options)
         found.check(clock("bind", assemble, "network", found.graph, *kernels_of(target, machine)))
     system = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
-    return build(system, found, model.name, target, topology, request.options, clock)
+    return replace(build(system, found, model.name, target, topology, request.options, clock), digest=digest_of(model))
 
 
 def build(

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from deeploy.documents import digest_of
 from deeploy.resources import cache_folder, prune, put, resource
 
 MOST_BYTES = 1 << 27  # of a project that is kept: writing a larger one takes longer than what is saved is worth
@@ -104,8 +105,7 @@ def _stamp(path: Path) -> str:
     if path.is_dir():
         return hashlib.sha256("\n".join(_listing(path)).encode()).hexdigest()
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(path)
     except OSError as error:
         return str(error.errno)
 

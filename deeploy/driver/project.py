@@ -22,6 +22,7 @@ from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
 from deeploy.backend.constants import Additions
 from deeploy.backend.emit import arenas_of, emit
+from deeploy.backend.packages import Package, package
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
 from deeploy.driver.lower import Lowered
@@ -62,6 +63,7 @@ class Network:
         requantisation: what engines requantise otherwise than exactly, where that was asked for.
         lowered: what kernels were chosen for; None where that is a part of another network.
         samples: npz with inputs, by which that is measured.
+        digest: SHA-256 of the ONNX file, in hexadecimal digits; empty where that is not known.
     """
 
     plan: Plan
@@ -74,6 +76,7 @@ class Network:
     requantisation: Requantisation | None = None
     lowered: Lowered | None = None
     samples: str | Path | None = None
+    digest: str = ""
 
     @property
     def program(self) -> Program:
@@ -140,6 +143,7 @@ class Unit:
         timing = summary(self.run) if self.run is not None else None
         return {
             "model": self.network.model,
+            "digest": self.network.digest,
             **_pinned(self.network.pinned),
             **{side: [_entries(p) for p in found] for side, found in ports.items()},
             "timing": timing,
@@ -224,6 +228,7 @@ class Compiled(Project):
     seconds: Mapping[str, float]
     additions: Additions | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
+    package: Package | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(shorten(network.model) for network in self.networks.values())
@@ -264,7 +269,7 @@ class Compiled(Project):
         plans = {name: network.plan for name, network in self.networks.items()}
         files = emit(plans, {name: unit.description() for name, unit in self.units.items()}, self.additions)
         check_files(self.networks, files)
-        return files
+        return files if self.package is None else {**files, **package(self.package, files, json.loads(files["deploy.json"]))}
 
     def measured(self, sources: Mapping[str, str | bytes]) -> Mapping[str, str | bytes]:
         plans = {name: network.plan for name, network in self.networks.items()}
@@ -341,6 +346,7 @@ class Distributed(Project):
     notes: tuple[str, ...]
     seconds: Mapping[str, float]
     pinned: tuple[Pinned, ...] = ()
+    digest: str = ""
 
     @property
     def units(self) -> Mapping[str, Unit]:
@@ -348,7 +354,7 @@ class Distributed(Project):
         result = {}
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
-            network = Network(plan, self.model, inputs, outputs, self.dialect, ())
+            network = Network(plan, self.model, inputs, outputs, self.dialect, (), digest=self.digest)
             run = self.predicted.chips[chip] if self.predicted is not None else None
             result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
         return result

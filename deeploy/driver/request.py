@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from deeploy.backend.constants import Additions
+from deeploy.backend.packages import Package
 from deeploy.driver.prefixes import own, own_file
 from deeploy.errors import UsageError, shorten
 from deeploy.frontend.pins import Value
@@ -51,6 +52,7 @@ class Request:
         fallback: take generated C for operators without a kernel (docs/fallback.md), on the engine of that name, or on the first one.
         on_stage: called with the name of each stage as it begins.
         additions: finds networks to which packages beside the compiler add functions.
+        package: what the project is to be a package for, besides having its Makefile.
         budgets: bytes of ``flash``, ``ram`` and ``stack`` that the program may take on a microcontroller.
     """
 
@@ -70,6 +72,7 @@ class Request:
     fallback: bool | str = False
     on_stage: Stage | None = None
     additions: Additions | None = None
+    package: Package | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
 
     def check(self) -> None:

@@ -1,0 +1,94 @@
+"""Projects as packages: what CMake, Zephyr, PlatformIO, Arduino, ESP-IDF or a Makefile needs to build the networks in a firmware.
+
+A package is the project itself with a few files more. Only Arduino, which compiles everything below ``src`` and searches headers there
+alone, gets a copy of the sources in a folder of its own, ``arduino``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Literal, get_args
+
+from deeploy.backend.emit import Project, kernel_folders
+from deeploy.backend.templates import templates
+from deeploy.documents import Document
+from deeploy.errors import UsageError, shorten
+from deeploy.graph.target import Target
+from deeploy.graph.types import DType
+from deeploy.resources import resource
+from deeploy.version import VERSION
+
+Package = Literal["cmake", "zephyr", "platformio", "arduino", "esp-idf", "makefile"]
+PACKAGES: tuple[Package, ...] = get_args(Package)
+
+_FILES: Mapping[Package, Mapping[str, str]] = {
+    "cmake": {"CMakeLists.txt": "CMakeLists.txt.mako"},
+    "zephyr": {
+        "zephyr/module.yml": "module.yml.mako",
+        "zephyr/Kconfig": "Kconfig.mako",
+        "zephyr/CMakeLists.txt": "zephyr.CMakeLists.txt.mako",
+    },
+    "platformio": {"library.json": "library.json.mako"},
+    "arduino": {"arduino/library.properties": "library.properties.mako", "arduino/examples/{name}/{name}.ino": "sketch.ino.mako"},
+    "esp-idf": {"CMakeLists.txt": "idf_component.CMakeLists.txt.mako", "idf_component.yml": "idf_component.yml.mako"},
+    "makefile": {"{name}.mk": "fragment.mk.mako"},
+}
+_INCLUDED = re.compile(r'#include "(?:[^"]*/)?([^"/]+)\.([ch])"')
+
+
+def check_package(kind: str, target: Target) -> None:
+    """Raise UsageError unless there is such a package, and the target's projects can be one."""
+    if kind not in PACKAGES:
+        raise UsageError(f"--package {shorten(kind)} is unknown", f"Use one of {', '.join(PACKAGES)}.")
+    if not target.is_flat:
+        raise UsageError(
+            f"--package: projects for {target.name} have a runtime that moves data between its memories, and a build of their own",
+            "Build the project by its Makefile, or compile for a target with one memory (see: deeploy targets).",
+        )
+
+
+def package(kind: Package, files: Project, manifest: Document) -> Project:
+    """The files that make a package of a project for a machine with one memory.
+
+    Args:
+        files: the project.
+        manifest: what its ``deploy.json`` says.
+    """
+    entries = manifest.get("networks") or [manifest]
+    name = entries[0]["name"]
+    values = {
+        "name": name,
+        "version": ".".join(re.findall(r"\d+", VERSION)[:3]),
+        "sources": sorted(file for file in files if file.startswith("src/") and file.endswith(".c")),
+        "folders": kernel_folders(files),
+        "headers": [f"{entry['name']}.h" for entry in entries],
+        "ports": {side: [_port(port) for port in entries[0][side]] for side in ("inputs", "outputs")},
+    }
+    lookup = templates((resource("templates"),))
+    made = {path.format(name=name): lookup.get_template(f"packages/{file}").render(**values) for path, file in _FILES[kind].items()}
+    return {**made, **(_gathered(files) if kind == "arduino" else {})}
+
+
+def _port(port: Document) -> Document:
+    """An input or output as a sketch needs it."""
+    elements = math.prod(port["shape"])
+    return {"about": f"{port['type']}{port['shape']}", "elements": elements, "bytes": elements * DType(port["type"]).bytes}
+
+
+def _gathered(files: Project) -> Project:
+    """All headers and sources in one folder. Kernels, which are included by their instances, no longer end in ``.c``."""
+    found: dict[str, str | bytes] = {}
+    for path, text in files.items():
+        folder, file = path.split("/")[0], PurePosixPath(path)
+        if folder in ("include", "src", "kernels") and file.suffix in (".c", ".h") and isinstance(text, str):
+            name = f"{file.stem}.inc" if folder == "kernels" and file.suffix == ".c" else file.name
+            found[f"arduino/src/{name}"] = _INCLUDED.sub(_beside, text)
+    return found
+
+
+def _beside(include: re.Match[str]) -> str:
+    """The same header, or kernel, in the folder of the file that includes it."""
+    return f'#include "{include[1]}.{"inc" if include[2] == "c" else "h"}"'

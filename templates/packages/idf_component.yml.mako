@@ -1,0 +1,2 @@
+version: "${version}"
+description: Neural network ${name}, compiled to C by deeploy.

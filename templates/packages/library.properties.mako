@@ -1,0 +1,10 @@
+name=${name}
+version=${version}
+author=deeploy
+maintainer=deeploy
+sentence=Neural network ${name}, compiled to C by deeploy.
+paragraph=Include ${headers[0]}, give ${name}_init its working memory, and call ${name}_run.
+category=Data Processing
+url=
+architectures=*
+includes=${",".join(headers)}

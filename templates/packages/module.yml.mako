@@ -1,0 +1,4 @@
+name: ${name}
+build:
+  cmake: zephyr
+  kconfig: zephyr/Kconfig
