@@ -201,4 +201,4 @@ def test_the_help_says_that_the_python_of_a_folder_is_run(command: str) -> None:
     from tests.e2e.test_bad_input import deeploy_cli
 
     shown = " ".join(deeploy_cli(*command.split(), "--help").stdout.replace("│", " ").split())
-    assert ("Python in it is run" in shown) is (command != "inspect")
+    assert ("a target.py, which is executed" in shown) is (command != "inspect")
