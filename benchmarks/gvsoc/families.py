@@ -370,6 +370,7 @@ RUNNING = (
 )
 BY_TWO = ("oh ow/2 k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow/2 k/4", "oh ow/2 k<4 fh fw c")
 BY_ONE = ("oh ow k/4 fh fw c", "oh ow fh fw c", "oh ow fh", "oh ow", "oh", "oh ow k<4 fh fw c")
+FLAT = ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c")
 COLUMNS = ("oh/2 k/4", "oh/2 k", "k/4", "oh ow k<4")
 ALL = "b0 b1 b2"  # batches
 BATCHED = tuple(f"{ALL} {term}".strip() for term in ("", "n/4", "m/4 n/4 k", "m/2 n/4 k", "m/2 n/4", "n/4 k", "n<4 k", "m n<4 k", "m n<4"))
@@ -404,7 +405,10 @@ PULP = (
     Family(
         "pulp_matmul_columns_zeros", forms(_varying(False, (3, -7)), VARYING), (*BATCHED, *IN_PLACE, *SUMMED), f"{ALL} m n/4", ("m", "n")
     ),
-    Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), ("oh ow k/4 c", "k/4 c", "k/4", "oh ow k<4 c"), "oh ow k/4"),
+    Family("pulp_matmul_sums", forms(_matmul, [*MATMULS, *FEW]), PRODUCT),
+    Family("pulp_conv2d_pointwise", forms(_pointwise, POINTWISE), FLAT, "oh ow k/4"),
+    Family("pulp_conv2d_pointwise_sums", forms(_pointwise, POINTWISE), FLAT),
+    Family("pulp_conv2d_sums", forms(_conv, [*CONVOLUTIONS, *(shape for shape in WINDOWS if shape[4] != 1)]), RUNNING),
     Family("pulp_conv2d runs", forms(_conv, [*CONVOLUTIONS, *_whole(RAGGED)]), RUNNING, "oh ow k/4"),
     Family("pulp_conv2d gathered", forms(_conv, _gathered(RAGGED)), GATHERING, "oh ow k/4"),
     Family("pulp_conv2d_small runs", forms(_conv, [*SMALL, *WINDOWS]), RUNNING, "oh ow k/4"),

@@ -161,6 +161,11 @@ def view(call: Call, name: str, stored: DType, seen: Sequence[Window], strides: 
     )
 
 
+def kept_sums(call: Call, seen: Sequence[Window], strides: Sequence[Value]) -> View:
+    """What a kernel keeps of its outputs between tiles along a reduction."""
+    return replace(view(call, call.writes[0], DType.INT32, seen, strides), ptr=Variable(SUMS, 0, 0))
+
+
 def sums(call: Call, views: Mapping[str, View | None]) -> View:
     """What the first part of a call leaves of its output for the second: packed, with what does not stay between."""
     second, y = call.kernel.second, views[call.writes[0]]

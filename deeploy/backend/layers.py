@@ -286,7 +286,9 @@ class Printer:
         call, work = layer.call, layer.work
         stored = {name: self._dtype(call.operands[name].buffer) for name in call.operands}
         views: dict[str, c.View | None] = {name.rstrip("?"): None for name in call.kernel.inputs}
-        views |= {n: c.view(call, n, stored[n], operand.axes, operand.strides) for n, operand in work.operands.items()}
+        views |= {n: c.view(call, n, stored[n], work.operands[n].axes, work.operands[n].strides) for n in call.operands}
+        if SUMS in work.operands:
+            views[SUMS] = c.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
         part = c.parts(call, views, stored)[number]
         function = c.called(part.call, part.stored, self.instances, self.project)
         level = self.target.engine(call.kernel.engine).memory.lower()
@@ -321,8 +323,8 @@ class Printer:
 
     def _pointer(self, layer: Layer, name: str) -> str:
         operand = layer.work.operands[name]
-        const = "" if name in layer.call.writes else "const "
-        kind = f"{const}{self._dtype(layer.call.operands[name].buffer).c} *"
+        const = "" if name in (*layer.call.writes, SUMS) else "const "
+        kind = f"{const}{(DType.INT32 if name == SUMS else self._dtype(layer.call.operands[name].buffer)).c} *"
         outside = self.outside.get(operand.address.block) if not operand.address.level else None
         begin = f"({kind})({self._address(operand.address)})"
         if outside is not None and outside.is_pointer:  # C converts one of unknown type, but does not add to it

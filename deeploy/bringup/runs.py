@@ -19,7 +19,7 @@ from deeploy.backend import calls
 from deeploy.bringup.cases import Case
 from deeploy.graph.expr import Span, Variable
 from deeploy.graph.kernel import SUMS, Kernel
-from deeploy.graph.nest import Geometry, Kind, strides
+from deeploy.graph.nest import Geometry, Kind, Window, strides
 from deeploy.graph.types import DType
 from deeploy.midend import bind, tiling
 from deeploy.midend.lifetime import overwrites
@@ -237,8 +237,18 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
             kept = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
             if rng.random() < 0.7 or kept is None or kept & sizes.keys():
                 copied[name] = windows.order
-        boxes = _parts(given, places, box, rng) if rng.random() < 0.4 else ()
-        yield Form("tiles", places, copied, box, boxes or (box,), {})
+        reduced = [_steps(given, name, box.pop(name, None)) for name in given.geometry.nest.accumulated]
+        boxes = (_parts(given, places, box, rng) if rng.random() < 0.4 else ()) or (box,)
+        for name, steps in zip(given.geometry.nest.accumulated, reduced, strict=True):
+            boxes = tuple({**each, name: step} for step in steps for each in boxes)
+        yield Form("tiles", places, copied, box, boxes, {})
+
+
+def _steps(given: Subject, name: str, step: Span | None) -> list[Span]:
+    """All of a reduction, in tiles as long as the given one; each is added to the sums of those before it."""
+    extent = given.geometry.extents[name]
+    size = extent if step is None else step[1] - step[0] + 1
+    return [(first, min(first + size, extent) - 1) for first in range(0, extent, size)]
 
 
 def _parts(given: Subject, places: Mapping[str, Access], box: Box, rng: Random) -> tuple[Box, ...]:
@@ -261,14 +271,20 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[
     whole = {n: _part(given.geometry, n, form.box, a.shape)[0] for n, a in given.arrays.items()}
     accesses = {n: _packed(whole[n], form.copied[n]) if n in form.copied else a for n, a in form.accesses.items()}
     arrays = {n: a[whole[n]] if n in form.copied else a for n, a in given.arrays.items()}
-    memory: dict[str, np.ndarray] = {n: np.zeros(piece.bytes * piece.cores, np.uint8) for n, piece in _pieces(call, form).items()}
+    memory: dict[str, np.ndarray] = {
+        n: np.full(piece.bytes * piece.cores, POISON if n == SUMS else 0, np.uint8) for n, piece in _pieces(call, form).items()
+    }
     scratch = frozenset(memory)
+    steps = _reductions(given, form)
     for name, array in arrays.items():
-        if name not in form.shared:
+        if name in form.copied and len(steps) > 1 and name not in given.kernel.outputs:
+            parts = [_part(given.geometry, name, {**form.box, **step}, given.arrays[name].shape)[0] for step in steps]
+            memory[name] = np.concatenate([given.arrays[name][part].transpose(form.copied[name]).ravel() for part in parts])
+        elif name not in form.shared:
             memory[name] = _spread(array, accesses[name], name not in given.kernel.outputs)
     body: list[str] = []
     for number, box in enumerate(form.boxes):
-        body += _body(given, form, call, instances, lookup, number % max(1, given.cores), box, whole, accesses)
+        body += _body(given, form, call, instances, lookup, number % max(1, given.cores), box, steps)
     wanted = {}
     for name in given.kernel.outputs:
         inside = () if name in form.copied else whole[name]
@@ -292,8 +308,7 @@ def _body(
     lookup: TemplateLookup,
     core: int,
     box: Box,
-    whole: Mapping[str, tuple[slice, ...]],
-    accesses: Mapping[str, Access],
+    steps: Sequence[Box],
 ) -> list[str]:
     """The call of one core: pointers to what its part touches, and the kernel's template."""
     views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
@@ -302,13 +317,14 @@ def _body(
     for name, array in given.arrays.items():
         part, before = _part(given.geometry, name, box, array.shape)
         grown = _grown(given, form, name)
-        origin = [w.start for w in whole[name]] if name in form.copied else [0] * len(part)
-        access, kind = accesses[name], given.types[name]
+        held, access = _held(given, form, name, box, steps)
+        origin = [w.start for w in held] if name in form.copied else [0] * len(part)
+        kind = given.types[name]
         first = access.offset + sum((s.start - o) * step for s, o, step in zip(part, origin, access.strides, strict=True))
         views[name] = calls.View(
             ptr=Variable(name, 0, 0),
             extent=tuple(live if axis in grown else s.stop - s.start for axis, s in enumerate(part)),
-            stride=calls.steps(call, name, access.strides, [s.stop - s.start for s in whole[name]]),
+            stride=calls.steps(call, name, access.strides, [s.stop - s.start for s in held]),
             before=before,
             first=tuple(s.start for s in part),
             shape=array.shape,
@@ -318,6 +334,8 @@ def _body(
         const, owner = "" if name in given.kernel.outputs else "const ", form.shared.get(name, name)
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
+    if given.geometry.nest.accumulated:
+        views[SUMS] = _kept_sums(given, form, call, box, lines)
     pointers = _pieces(call, form)
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     every = calls.parts(call, views, given.types)
@@ -326,6 +344,33 @@ def _body(
         lines.append(f"const int32_t {ROWS} = {box[form.dynamic][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
     return ["{", *used, *text.splitlines(), "}"]
+
+
+def _reductions(given: Subject, form: Form) -> list[Box]:
+    """The parts of reductions that are computed one after the other."""
+    kept = given.geometry.nest.accumulated
+    return [dict(step) for step in dict.fromkeys(tuple((name, box[name]) for name in kept if name in box) for box in form.boxes)]
+
+
+def _held(given: Subject, form: Form, name: str, box: Box, steps: Sequence[Box]) -> tuple[tuple[slice, ...], Access]:
+    """What memory holds of an operand for a part, and how it lies there: copies for parts of a reduction are one behind the other."""
+    shape, access = given.arrays[name].shape, form.accesses[name]
+    if name not in form.copied:
+        return _part(given.geometry, name, form.box, shape)[0], access
+    own = {dim: span for dim, span in box.items() if dim in given.geometry.nest.accumulated}
+    parts = [_part(given.geometry, name, {**form.box, **step}, shape)[0] for step in steps[: steps.index(own) + 1]]
+    before = sum(math.prod(s.stop - s.start for s in part) for part in parts[:-1]) if name not in given.kernel.outputs else 0
+    return parts[-1], replace(_packed(parts[-1], form.copied[name]), offset=before)
+
+
+def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str]) -> calls.View:
+    """What a core's part sees of the sums of a tile's outputs, which are packed; ``lines`` get the pointer to it."""
+    (name,) = call.writes
+    part, whole = (_part(given.geometry, name, each, given.arrays[name].shape)[0] for each in (box, form.box))
+    steps = _packed(whole, tuple(range(len(part)))).strides
+    first = sum((s.start - w.start) * step for s, w, step in zip(part, whole, steps, strict=True))
+    lines.append(f"int32_t *{SUMS} = (int32_t *)m_{SUMS} + {first};")
+    return calls.kept_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
 
 
 def _text(call: Call, every: Sequence[calls.Part], instances: dict[str, calls.Instance], text: Callable[[calls.Part, str], str]) -> str:

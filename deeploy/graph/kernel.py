@@ -38,7 +38,7 @@ def types(*names: str) -> Types:
 
 
 CORE = "core"  # the first engine of a target, whatever its name is
-SUMS = "sums"  # what the first one of two parts of a kernel leaves for the second
+SUMS = "sums"  # what the first one of two parts of a kernel leaves for the second, or a tile along a reduction for the next one
 BYTES = types("s8", "u8")
 INTEGERS = types("s8", "u8", "s16", "u16", "s32")
 FLOAT = types("f32")
@@ -73,6 +73,11 @@ def packed(declare: Callable[[Node], Nest], operand: str) -> Callable[[Node], Ne
         return replace(found, reads={**found.reads, operand: Map(*axes, *encoded(f"{operand}_byte", of=tuple(last.dims())))})
 
     return nest
+
+
+def accumulated(declare: Callable[[Node], Nest], *names: str) -> Callable[[Node], Nest]:
+    """The nest of a kernel that adds up the products of tiles along reductions, in 32-bit sums in its scratch memory ``SUMS``."""
+    return lambda node: replace(declare(node), accumulated=names)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class Nest:
     ``extents`` is needed only for dimensions that no operand's axis shows alone. ``updates`` are written in place, at an
     offset, in a buffer that outlives the call. ``indirect`` operands are read by index (Gather): they stay where they
     lie and are never tiled. An operand without a map is a table that is read whole. ``phases`` are further nests over the
-    same dimension names, run one after the other.
+    same dimension names, run one after the other. ``accumulated`` are reductions along which tiles may be cut: the kernel keeps
+    the sums of a tile, adds those of the next one to them, and makes outputs of them in the last.
     """
 
     reads: Mapping[str, Map]
@@ -140,6 +141,7 @@ class Nest:
     extents: Mapping[str, int] = field(default_factory=dict)
     indirect: tuple[str, ...] = ()
     phases: tuple[Nest, ...] = ()
+    accumulated: tuple[str, ...] = ()
 
     def maps(self) -> dict[str, Map]:
         """Every operand's map."""
@@ -312,6 +314,10 @@ class Geometry:
     def cuttable(self, name: str) -> Kind | None:
         """Whether work may be divided along a dimension: PARALLEL, REDUCTION (leaves partial sums), or None."""
         return self._cuttable.get(name)
+
+    def may_cut(self, name: str) -> bool:
+        """Whether tiles may be cut along a dimension: its iterations are independent, or the kernel keeps what they add up to."""
+        return self.cuttable(name) is Kind.PARALLEL or name in self.nest.accumulated
 
     @cached_property
     def _cuttable(self) -> Mapping[str, Kind]:

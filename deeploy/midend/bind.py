@@ -7,6 +7,7 @@ without one are reported together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
     body = set(names) - set(epilogue.operands(node.epilogue))
     result = next(iter(nest.writes.values()), Map())
     reads = {name: access for name, access in nest.reads.items() if name in body}
-    nest = Nest({**reads, **epilogue.maps(node.epilogue, result)}, nest.writes, nest.updates, nest.extents, nest.indirect, nest.phases)
+    nest = replace(nest, reads={**reads, **epilogue.maps(node.epilogue, result)})
     shapes = {n: t.shape for n, t in zip(names, node.inputs, strict=True) if t is not None}
     shapes |= {n: a.shape for n, a in stored.items()}
     shapes |= {n: t.shape for n, t in zip(kernel.outputs, node.outputs, strict=True)}

@@ -130,6 +130,8 @@ class Tiler:
         """
         if self.engine is not other.engine or self.stored.keys() != other.stored.keys():
             return False
+        if self.call.geometry.nest.accumulated and not other.call.geometry.nest.accumulated and other.least * PLENTY <= self.plenty:
+            return True  # what is not cut takes little room
         mine = self.computed[0] + self._joined(self.size, self.tiles)
         theirs = other.computed[0] + other._joined(other.size, other.tiles)
         if theirs.min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
@@ -190,11 +192,12 @@ class Tiler:
 
     @cached_property
     def orders(self) -> tuple[tuple[str, ...], ...]:
-        """The loop orders tried, sorted."""
-        names = tuple(self.dims)
-        if math.factorial(len(names)) <= ORDERS:
-            return tuple(sorted(itertools.permutations(names)))
-        return tuple(sorted(names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS))))
+        """The loop orders tried, sorted; those of sums that are kept are innermost, so that there are those of one tile of outputs."""
+        kept = self.call.geometry.nest.accumulated
+        names, inner = (tuple(name for name in self.dims if (name in kept) is is_kept) for is_kept in (False, True))
+        turns = (names[turn:] + names[:turn] for turn in range(min(len(names), ORDERS)))
+        found = itertools.permutations(names) if math.factorial(len(names)) <= ORDERS else turns
+        return tuple(sorted((*order, *inner) for order in found))
 
     def _moves(self, dims: frozenset[str]) -> tuple[Numeric, Numeric]:
         """Per order and combination: how often a window moves that depends on ``dims``, and how many rounds over the operand that makes."""
@@ -448,10 +451,10 @@ class Tiler:
     def _staged(self, distances: Distances, depths: Sequence[int], front: Sequence[Cell]) -> list[Candidate]:
         """Candidates with operands that come from further out: loops of the near ones, split into outer and inner steps."""
         far = [name for name in self.moving if distances[name] > 1]
-        cuts: list[Cut] = []
+        sums, cuts = self.call.geometry.nest.accumulated, list[Cut]()
         for cell in front:
             loops = self._loops(cell)
-            splits = [d.dim for d in loops if any(d.dim in self.relevant(name) for name in far)]
+            splits = [d.dim for d in loops if d.dim not in sums and any(d.dim in self.relevant(name) for name in far)]
             for steps in itertools.product(*(divisors(loop.trips) if loop.dim in splits else [1] for loop in loops)):
                 outer = tuple(Loop(p.dim, a, p.tile * (p.trips // a)) for p, a in zip(loops, steps, strict=True) if a > 1)
                 inner = tuple(Loop(p.dim, p.trips // a, p.tile) for p, a in zip(loops, steps, strict=True) if p.trips // a > 1)

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
-from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
+from deeploy.graph.nest import Geometry, Part, Window, is_broadcast
 from deeploy.graph.types import Numeric
 from deeploy.midend.program import Call, Operand
 
@@ -79,6 +79,10 @@ class Tiling:
     @cached_property
     def tiles(self) -> int:
         return math.prod(loop.trips for loop in self.loops)
+
+    def partial(self, geometry: Geometry) -> int:
+        """How many tiles, one behind the other, add up to the same outputs: the loops along reductions are the innermost ones."""
+        return math.prod(loop.trips for loop in self.loops if loop.dim in geometry.nest.accumulated)
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
@@ -183,7 +187,7 @@ class Footprints:
         result: list[str | None] = []
         for axis, size in enumerate(self.shape):
             names = [d.name for access in self.maps for d in access.axes[axis].dims()] if self.is_mapped else []
-            free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.cuttable(n) is Kind.PARALLEL]
+            free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.may_cut(n)]
             result.append(None if is_broadcast(self.maps, size) or not free else free[0])
         return tuple(result)
 
@@ -263,7 +267,7 @@ def cut_dims(call: Call) -> dict[str, int]:
     """
     geometry, rules = call.geometry, call.kernel.tiling
     dims = geometry.dims()
-    allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.cuttable(name) is Kind.PARALLEL]
+    allowed = [name for name in dims if geometry.extents[name] > 1 and name not in rules.whole and geometry.may_cut(name)]
     tied: set[str] = set()
     for name, operand in call.operands.items():
         windows = Footprints(geometry, name, operand)
@@ -273,7 +277,8 @@ def cut_dims(call: Call) -> dict[str, int]:
         for axis, chosen in enumerate(windows.dims):
             names = {d.name for access in windows.maps for d in access.axes[axis].dims()}
             tied |= {n for n in names & set(allowed) if n != chosen} if chosen is not None else set()
-    missing = {n for n in allowed if not any(n in _output_dims(call, output) for output in call.writes)}
+    kept = geometry.nest.accumulated
+    missing = {n for n in allowed if n not in kept and not any(n in _output_dims(call, output) for output in call.writes)}
     return {name: rules.multiple.get(name, 1) for name in allowed if name not in tied | missing}
 
 
@@ -285,7 +290,8 @@ def core_dims(call: Call, free: Collection[str]) -> tuple[str, ...]:
     """Dimensions that may be divided over cores: those the kernel names, else every one that may be cut (``free``)."""
     if call.kernel.team:
         return (call.kernel.team,)
-    return tuple(name for name in (call.kernel.cores or free) if name in free and _parts_are_views(call, name))
+    able = [name for name in free if name not in call.geometry.nest.accumulated]
+    return tuple(name for name in (call.kernel.cores or able) if name in able and _parts_are_views(call, name))
 
 
 def _parts_are_views(call: Call, dim: str) -> bool:

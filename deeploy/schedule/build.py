@@ -144,6 +144,7 @@ class _Builder:
         self.team = min(plan.machine.cores, plan.target.engine(second.kernel.engine).cores) if second is not None else 0
         self.late = operands(self.call.node.epilogue) if second is not None else ()  # what the second part reads
         self.chain = next((chain for chain in plan.chains if chain.first <= step <= chain.last), None)
+        self.partial = self.tiling.partial(self.geometry)
 
     def layer(self) -> Layer:
         """The procedures of the call, and what runs them."""
@@ -169,6 +170,7 @@ class _Builder:
             self.procedures,
             self._work(),
             (*self._constants(), *self._tiles()) if self.chain is None else (),
+            partial=self.partial,
         )
 
     def _tile(self, chain: Chain) -> list[Node]:
@@ -202,6 +204,8 @@ class _Builder:
             if not is_output and not is_early:
                 conditions += [Condition(tile, "!=", 0)] if stream.is_early else []
                 conditions.append(Condition(tile, "==", 0) if stream.moves == 1 else Condition(remainder(tile, stream.period), "==", 0))
+            if is_output and distance == 0:
+                conditions.append(Condition(remainder(tile, self.partial), "==", self.partial - 1))
             found += guarded(conditions, [move])
         return found
 
@@ -272,6 +276,8 @@ class _Builder:
             empty.append(share[1][1])
             mine = {**parts, share[0]: share[1]}
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
+        if self.geometry.nest.accumulated:
+            operands[SUMS] = self._kept_sums(parts, mine)
         return Work(self.cores, tile, share, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
 
     def _operand(self, name: str, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
@@ -292,6 +298,15 @@ class _Builder:
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
         element = element - self._base(self.call.operands[name].buffer)
         return Operand(address, plain(element), part, tuple(plain(s) for s in strides))
+
+    def _kept_sums(self, tile: Mapping[str, Part], mine: Mapping[str, Part]) -> Operand:
+        """What the calling core sees of the sums of a tile's outputs, which are packed."""
+        (name,) = self.call.writes
+        whole = self._shown(name, tile, name)
+        part = whole if mine == tile else self._shown(name, mine, f"{name}_part")
+        strides = _packed(whole, self.windows[name].order)
+        element = plain(sum(((a.first - b.first) * stride for a, b, stride in zip(part, whole, strides, strict=True)), start=0))
+        return Operand(Address(self.call.scratch[SUMS], 0, self.engine.memory), element, part, tuple(plain(s) for s in strides))
 
     def _base(self, buffer: str) -> Value:
         """Elements of a buffer that its ring no longer holds when a tile is computed; 0 where it is no ring."""

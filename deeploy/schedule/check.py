@@ -7,6 +7,7 @@ One inference is gone through, tile by tile, as deep as memories and tokens show
 * what is computed into a window leaves before another one is computed there;
 * every transfer stays within the block that it reads or writes, and the block is alive in that step;
 * a tile of a chain reads the rows that it needs, and these are in the ring, in which nothing moves while an accelerator uses it;
+* tiles that add up to the same outputs follow each other, and all of them are added;
 * while cores may still compute, that is until the next barrier, the first core moves nothing that they use, and computes nothing;
 * no more tickets of a path are open at once than its engine has, and none is left open at the end.
 
@@ -80,6 +81,7 @@ class _Check:
         self.event: Event | None = None
         self.rings = Rings(plan, self.error)
         self.computing: Layer | None = None  # what cores may still compute
+        self.kept: dict[int, int] = {}  # of calls whose tiles add up, the last tile that was added
 
     def run(self) -> None:
         """What is done before the first inference, and the whole inference."""
@@ -118,6 +120,8 @@ class _Check:
             lost = next((window.result for window in self.slots.values() if window.result), "")
             if lost:
                 raise self.error(f"{lost} never leaves")
+            if self.kept:
+                raise self.error(f"the sums of tile {next(iter(self.kept.values()))} are never completed")
         self.event = None
         if self.open:
             raise self.error(f"nobody waits for {next(iter(self.open))}")
@@ -219,6 +223,7 @@ class _Check:
             raise self.error(f"cores may still compute {self.computing.call.name}")
         self.computing = layer if is_team else None
         name = layer.accelerator or "cores"
+        self.add(layer, tile)
         self.rings.compute(layer, layer.call.parts[0], tile, table)
         self.touch(layer, layer.call.parts[0], name, tile, table)
         if layer.sums is not None:
@@ -228,6 +233,18 @@ class _Check:
             self.open.setdefault(name, []).append(sums)
         if layer.accelerator is None:
             self.complete(name)
+
+    def add(self, layer: Layer, tile: int) -> None:
+        """A tile is added to the sums that tiles along a reduction have in common: the first of them begins, the others follow."""
+        if layer.partial == 1:
+            return
+        last = self.kept.pop(layer.step, -1)
+        if tile % layer.partial and last != tile - 1:
+            raise self.error(f"its sums hold tile {last} instead of the one before" if last >= 0 else "nothing was added to its sums")
+        if tile % layer.partial == 0 and last >= 0:
+            raise self.error(f"it begins sums anew, of which tile {last} was not the last")
+        if (tile + 1) % layer.partial:
+            self.kept[layer.step] = tile
 
     def second(self, layer: Layer, tile: int, table: Table) -> None:
         """The second part of a kernel runs on a tile."""
@@ -242,7 +259,7 @@ class _Check:
     def touch(self, layer: Layer, part: Call, name: str, tile: int, table: Table) -> None:
         """What a kernel, or a part of it, reads and writes of the windows of a tile."""
         for operand in part.operands:
-            if operand in layer.call.writes and part is not layer.call.parts[-1]:
+            if operand in layer.call.writes and (part is not layer.call.parts[-1] or (tile + 1) % layer.partial):
                 continue  # it leaves sums instead
             block = layer.work.operands[operand].address.block
             self.arrived(block)

@@ -290,6 +290,7 @@ class Layer:
         procedures: by name, over the variable ``TILE``.
         body: what runs the call; that of the last call of a chain runs all of them, and the others have none.
         others: the largest team of the calls that the body runs besides its own.
+        partial: how many tiles, one behind the other, add up to the same outputs, which the last of them makes of the sums.
     """
 
     step: int
@@ -305,6 +306,7 @@ class Layer:
     body: tuple[Node, ...]
     begins_at_barrier: bool = False
     others: int = 1
+    partial: int = 1
 
     @property
     def cores(self) -> int:

@@ -89,7 +89,7 @@ OUT_OF_LINE const W_T *fill_up(const struct pulp_conv2d *k) {
 }
 
 /* As many windows as there is room for, of several rows of the output where these follow each other. */
-static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, Y_T *y,
+static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, OUT_T *y,
                             const W_T *w, int channel) {
     X_T *const windows = (X_T *)k->windows;
     const int is_flat = k->y_row == wide * k->y_column;
@@ -115,7 +115,7 @@ static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, 
 
 #else
 
-static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, Y_T *y,
+static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, int high, int wide, OUT_T *y,
                             const W_T *w, int channel) {
     const int run = k->kernel_w * k->channels;
     for (int oh = 0; oh < high; oh++) {
@@ -134,7 +134,7 @@ static inline void multiply(const struct pulp_conv2d *k, const struct strip *s, 
 #endif
 
 /* Strips of whole rows where there is room for one, of four positions or fewer elsewhere. */
-static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const W_T *w, Y_T *y, int channel) {
+static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const W_T *w, OUT_T *y, int channel) {
     const int tall = (k->kernel_h - 1) * k->dilation_h + 1, broad = (k->kernel_w - 1) * k->dilation_w + 1;
     const int row_of_all = ((k->out_width - 1) * k->stride_w + broad) * k->channels;
     int wide = k->out_width, high = 1;
@@ -160,7 +160,7 @@ static inline void convolve(const struct pulp_conv2d *k, const X_T *image, const
 
 /* Every window is one pixel of the image: every row of the output is a product, or all of them together where the rows
  * follow each other. */
-static inline void convolve(const struct pulp_conv2d *k, const X_T *x, const W_T *w, Y_T *y, int channel) {
+static inline void convolve(const struct pulp_conv2d *k, const X_T *x, const W_T *w, OUT_T *y, int channel) {
     const int x_step = k->stride_w * k->x_column;
     const int is_flat = k->stride_h * k->x_row == k->out_width * x_step && k->y_row == k->out_width * k->y_column;
     const int count = is_flat ? k->out_width * k->out_height : k->out_width;
@@ -172,7 +172,11 @@ static inline void convolve(const struct pulp_conv2d *k, const X_T *x, const W_T
 }
 #endif
 
+#ifdef PARTIAL
+static inline void convolve_all(const struct pulp_conv2d *k) {
+#else
 void KERNEL(const struct pulp_conv2d *k) {
+#endif
     const struct pulp_product *const p = &k->product;
 #ifdef FILLED
     const W_T *const filters = fill_up(k);
@@ -183,7 +187,7 @@ void KERNEL(const struct pulp_conv2d *k) {
         for (int group = 0; group < k->groups; group++) {
             const int channel = group * p->filters;
             const X_T *const image = (const X_T *)k->x + n * k->x_batch + group * k->channels;
-            convolve(k, image, filters + channel * p->w_row, (Y_T *)k->y + n * k->y_batch + channel, channel);
+            convolve(k, image, filters + channel * p->w_row, (OUT_T *)k->y + n * k->y_batch + channel, channel);
         }
     }
 }

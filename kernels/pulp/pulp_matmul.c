@@ -6,7 +6,11 @@
 #endif
 #include "pulp_matmul.h"
 
+#ifdef PARTIAL
+static inline void multiply(const struct pulp_matmul *k) {
+#else
 void KERNEL(const struct pulp_matmul *k) {
+#endif
     struct batch at = {{0}, 0, 0, 0};
 #ifdef ZEROS
     const struct pulp_product p = with_sums(k->product, k->zeros);
@@ -14,7 +18,7 @@ void KERNEL(const struct pulp_matmul *k) {
     do {
         const B_T *const b = (const B_T *)k->b + at.b;
         struct rows r = {.x = (const A_T *)k->a + at.a,
-                         .y = (Y_T *)k->y + at.y,
+                         .y = (OUT_T *)k->y + at.y,
                          .x_step = k->a_row,
                          .y_step = k->y_row,
                          .count = k->rows};

@@ -5,7 +5,8 @@
  * left by two and four, 14 instructions for 32. Needs X_T and W_T: bytes, of one sign or x unsigned and w signed.
  * DEPTH_REST is defined where the depth is no multiple of 4, and DEPTH_VARIES too where it may be one; ZEROS where x
  * and w have zero points: then every row of x has a summand, and every filter one in place of its bias (see
- * pulp_zeros.h). Where W_BITS is defined, elements of w have as many bits (see pulp_words.h), and w_row counts their
+ * pulp_zeros.h). PARTIAL: products are added to sums of 32 bits, which y are then (see pulp_sums.h). Where W_BITS is
+ * defined, elements of w have as many bits (see pulp_words.h), and w_row counts their
  * bytes.
  */
 #ifndef DEEPLOY_PULP_PRODUCT_H
@@ -33,11 +34,24 @@ struct pulp_product {
 
 #include "pulp_dots.h"
 
+/* What products become: sums of 32 bits, or what the epilogue makes of them. */
+#ifdef PARTIAL
+#define OUT_T int32_t
+#define RESULT(acc, s, p) ((void)(s), (void)(p), (acc))
+#define PUT(y, value) ((y) += (value))
+#define IS_PARTIAL 1
+#else
+#define OUT_T Y_T
+#define RESULT(acc, s, p) finish_with(acc, s, &(p)->epilogue, &(p)->requantisation)
+#define PUT(y, value) ((y) = (Y_T)(value))
+#define IS_PARTIAL 0
+#endif
+
 /* Some rows of x: where they begin, how far apart they lie, with RUNS of how many runs of as many words each row
  * consists, and how far it is from the end of one to the next, and with ZEROS what is added to the products of each. */
 struct rows {
     const X_T *x;
-    Y_T *y;
+    OUT_T *y;
     int x_step, y_step, count;
 #ifdef RUNS
     int runs, words, skip;
@@ -94,26 +108,30 @@ static inline int32_t finish(int32_t acc, int i, struct operands s, const struct
     return finish_with(acc, &stages, &p->epilogue, &p->requantisation);
 }
 
-static inline void finish_2(int32_t a, int32_t b, Y_T *y, int step, int i, struct operands s,
+static inline void finish_1(int32_t acc, OUT_T *y, int i, struct operands s, const struct pulp_product *p) {
+    const struct stages stages = stages_of(s, i);
+    PUT(y[i], RESULT(acc, &stages, p));
+}
+
+/* The second one is the same as the first where the step is 0. */
+static inline void finish_2(int32_t a, int32_t b, OUT_T *y, int step, int i, struct operands s,
                             const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
-    const int32_t first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
-    const int32_t second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
-    y[i] = (Y_T)first, y[step + i] = (Y_T)second;
+    const int32_t first = RESULT(a, &stages, p), second = RESULT(b, &stages, p);
+    PUT(y[i], first);
+    if (!IS_PARTIAL || step) PUT(y[step + i], second);
 }
 
 /* With ZEROS, accumulators of four rows begin with what is added to them. */
-static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, int step, int i, struct operands s,
+static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, OUT_T *y, int step, int i, struct operands s,
                             const struct pulp_product *p) {
     struct stages stages = stages_of(s, i);
 #ifdef ZEROS
     stages.bias = 0;
 #endif
-    const int32_t first = finish_with(a, &stages, &p->epilogue, &p->requantisation);
-    const int32_t second = finish_with(b, &stages, &p->epilogue, &p->requantisation);
-    const int32_t third = finish_with(c, &stages, &p->epilogue, &p->requantisation);
-    const int32_t fourth = finish_with(d, &stages, &p->epilogue, &p->requantisation);
-    y[i] = (Y_T)first, y[step + i] = (Y_T)second, y[2 * step + i] = (Y_T)third, y[3 * step + i] = (Y_T)fourth;
+    const int32_t first = RESULT(a, &stages, p), second = RESULT(b, &stages, p);
+    const int32_t third = RESULT(c, &stages, p), fourth = RESULT(d, &stages, p);
+    PUT(y[i], first), PUT(y[step + i], second), PUT(y[2 * step + i], third), PUT(y[3 * step + i], fourth);
 }
 
 #define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
@@ -158,7 +176,7 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, Y_T *y, 
 #include "pulp_packed.h"
 #else
 /* Four rows of x and of w; `s` are the operands of the first of four channels. */
-static inline void block_4x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w, Y_T *y,
+static inline void block_4x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w, OUT_T *y,
                              const int32_t *sums, struct operands s) {
     const int words = WORDS_OF_RUN(p, *r), runs = RUNS_OF(*r), skip = SKIP_OF(*r), x_step = r->x_step;
 #ifdef XPULP_INSN
@@ -196,7 +214,7 @@ static inline void block_4x4(const struct pulp_product *p, const struct rows *r,
 }
 
 /* Two rows of x. */
-static inline void block_2x4(const struct pulp_product *p, const struct rows *r, const X_T *x0, const W_T *w0, Y_T *y,
+static inline void block_2x4(const struct pulp_product *p, const struct rows *r, const X_T *x0, const W_T *w0, OUT_T *y,
                              const int32_t *sums, struct operands s) {
     const X_T *x1 = x0 + r->x_step;
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
@@ -233,7 +251,7 @@ static inline void block_2x4(const struct pulp_product *p, const struct rows *r,
 }
 
 /* One row of x. */
-static inline void block_1x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w0, Y_T *y,
+static inline void block_1x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w0, OUT_T *y,
                              const int32_t *sums, struct operands s) {
     const W_T *w1 = w0 + p->w_row, *w2 = w1 + p->w_row, *w3 = w2 + p->w_row;
     const int words = WORDS_OF_RUN(p, *r);
@@ -261,13 +279,12 @@ static inline void block_1x4(const struct pulp_product *p, const struct rows *r,
         a3 = dot4(p0, xp_load(w3), a3);
     }
 #endif
-    y[0] = (Y_T)finish(a0, 0, s, p), y[1] = (Y_T)finish(a1, 1, s, p), y[2] = (Y_T)finish(a2, 2, s, p),
-    y[3] = (Y_T)finish(a3, 3, s, p);
+    finish_1(a0, y, 0, s, p), finish_1(a1, y, 1, s, p), finish_1(a2, y, 2, s, p), finish_1(a3, y, 3, s, p);
 }
 
 /* Two rows of x by two filters, the same twice where there is but one: 8 instructions for 16 multiply-accumulates. */
 static inline void block_2x2(const struct pulp_product *p, const struct rows *r, const X_T *x0, int is_two,
-                             const W_T *w0, int w_step, Y_T *y, const int32_t *sums, int channel) {
+                             const W_T *w0, int w_step, OUT_T *y, const int32_t *sums, int channel) {
     const int x_step = is_two ? r->x_step : 0, y_step = is_two ? r->y_step : 0;
     const X_T *x1 = x0 + x_step;
     const W_T *w1 = w0 + w_step;
@@ -296,7 +313,7 @@ static inline void block_2x2(const struct pulp_product *p, const struct rows *r,
     }
 #endif
     finish_2(a0, b0, y, y_step, 0, s, p);
-    finish_2(a1, b1, y, y_step, next, s, p);
+    if (!IS_PARTIAL || next) finish_2(a1, b1, y, y_step, next, s, p);
 }
 #endif
 
@@ -307,7 +324,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_
     for (int j = 0; j < p.filters; j += 2) {
         const int w_step = j + 1 < p.filters ? p.w_row : 0;
         const X_T *x = r.x;
-        Y_T *y = r.y + j;
+        OUT_T *y = r.y + j;
         const int32_t *sums = SUMS(r);
         for (int i = 0; i < r.count; i += 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2)) {
             block_2x2(&p, &r, x, i + 1 < r.count, filters + j * p.w_row, w_step, y, sums, channel + j);
@@ -316,7 +333,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES_OF_2) && !defined(W_BITS)
+#if defined(XP_STAGES_OF_2) && !defined(W_BITS) && !defined(PARTIAL)
 #include "pulp_block.h"
 #define HAS_BLOCKS (sizeof(Y_T) == 1)
 #else
@@ -341,7 +358,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_
     const struct rows r = *(given_rows);                                      \
     struct operands s = operands_at(&p.epilogue, &p.requantisation, channel); \
     const W_T *w = (filters_);                                                \
-    Y_T *out = r.y;                                                           \
+    OUT_T *out = r.y;                                                         \
     for (int left = p.filters;;) {                                            \
         __VA_ARGS__                                                           \
         left -= 4;                                                            \
@@ -356,7 +373,7 @@ OUT_OF_LINE void rows_by_4(const struct pulp_product *given, const struct rows *
     EACH_GROUP(given, all, filters, channel,
                {
                    const X_T *x = r.x;
-                   Y_T *y = out;
+                   OUT_T *y = out;
                    const int32_t *sums = SUMS(r);
                    for (int i = r.count; i > 0; i -= 4, x += 4 * r.x_step, y += 4 * r.y_step, SKIP(sums, 4))
                        block_4x4(&p, &r, x, w, y, sums, s);
@@ -367,7 +384,7 @@ OUT_OF_LINE void rows_by_2(const struct pulp_product *given, const struct rows *
     EACH_GROUP(given, all, filters, channel,
                {
                    const X_T *x = r.x;
-                   Y_T *y = out;
+                   OUT_T *y = out;
                    const int32_t *sums = SUMS(r);
                    for (int i = r.count; i > 0; i -= 2, x += 2 * r.x_step, y += 2 * r.y_step, SKIP(sums, 2))
                        block_2x4(&p, &r, x, w, y, sums, s);
@@ -378,8 +395,27 @@ OUT_OF_LINE void one_row(const struct pulp_product *given, const struct rows *al
 }
 #undef EACH_GROUP
 
+#ifdef PARTIAL
+/* The product with so many filters. */
+static inline struct pulp_product filters_of(const struct pulp_product *p, int filters) {
+    struct pulp_product found = *p;
+    found.filters = filters;
+    return found;
+}
+#endif
+
 /* Rows of y, whose first channel is `channel`. */
 static inline void product(const struct pulp_product *p, struct rows r, const W_T *w, int channel) {
+#ifdef PARTIAL /* a last group that were completed by filters before it would add their products twice */
+    const struct pulp_product whole = filters_of(p, p->filters & ~3), rest_of = filters_of(p, p->filters & 3);
+    if (rest_of.filters) {
+        struct rows last = r;
+        last.y += whole.filters;
+        few(&rest_of, &last, w + whole.filters * p->w_row, channel);
+    }
+    if (!whole.filters) return;
+    p = &whole;
+#endif
     if (p->filters < 4) {
         few(p, &r, w, channel);
         return;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, Count, DType, Kernel, Layout, Need, Node, Scratch, Tiling, load, types
+from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Scratch, Tiling, accumulated, load, types
 
 from . import forms
 
@@ -84,7 +85,7 @@ def _strip(room: int) -> Scratch:
         tall, broad = ((taps - 1) * step + 1 for taps, step in zip((w.height, w.width), w.dilations, strict=True))
 
         def seen(oh: Count, ow: Count) -> Count:
-            return ((oh - 1) * w.strides[0] + tall) * ((ow - 1) * w.strides[1] + broad) * w.channels
+            return ((oh - 1) * w.strides[0] + tall) * ((ow - 1) * w.strides[1] + broad) * tile["c"]
 
         few = seen(1, np.minimum(room, tile["ow"]))
         return _whole_words(np.minimum(seen(tile["oh"], tile["ow"]), np.maximum(few, STRIP if room == ROWS else 0)))
@@ -292,6 +293,50 @@ _MATMUL = GENERIC.kernel("matmul_dot").variant(
 )
 
 
+def _kept(*dims: str) -> Scratch:
+    """The sums of a tile's outputs."""
+    return Scratch(lambda node, tile: 4 * math.prod(tile[dim] for dim in dims))
+
+
+def _has_one(node: Node) -> bool:
+    """Whether there is one image, or one product of matrices."""
+    y = node.outputs[0]
+    return math.prod(y.shape[:-3] if node.op == "Conv" else y.shape[:-2]) == 1
+
+
+# Products that are cut along their reductions, for those of which four rows of weights leave little room in L1.
+_MATMUL_SUMS = _MATMUL.variant(
+    "pulp_matmul_sums",
+    (_has_one, "one product of matrices"),
+    source="pulp/pulp_matmul_sums.c",
+    nest=accumulated(matmul.nest("rows"), "k"),
+    tiling=Tiling(multiple={"n": 4, "k": 4}),
+    scratch={SUMS: _kept("m", "n")},
+    macros=lambda node: _varying_macros(node) if _row_macros(node).keys() & {"DEPTH_REST"} else forms.macros(node),
+    cores=("m", "n"),
+)
+_POINTWISE_SUMS = _SHARED.variant(
+    "pulp_conv2d_pointwise_sums",
+    (lambda node: _is_pointwise(node) and _has_one(node) and _depth(node) % 4 == 0, "one image, a kernel of 1x1, whole words"),
+    source="pulp/pulp_conv2d_sums.c",
+    nest=accumulated(conv.OUTPUTS_FIRST["nest"], "c"),
+    tiling=Tiling(whole=("fh", "fw"), multiple={"k": 4, "c": 4}),
+    scratch={SUMS: _kept("oh", "ow", "k")},
+    settings=forms.settings,
+    macros=forms.macros,
+)
+_CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
+    "pulp_conv2d_sums",
+    accepts=_ACCEPTS,
+    needs=(
+        lambda node: conv.is_dense(node) and _has_one(node) and _runs(node) and not _is_pointwise(node),
+        "one image, one group, channels of whole words, no dilation along rows",
+    ),
+    scratch={SUMS: _kept("oh", "ow", "k"), "strip": _strip(1)},
+    macros=_window_macros,
+)
+
+
 def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     """Products and convolutions with weights of so many bits."""
     suffix = "_packed" if bits == 4 else f"_packed_{bits}"
@@ -377,4 +422,7 @@ PRODUCTS: tuple[Kernel, ...] = (
     _MATMUL_COLUMNS,
     _with_zeros(_MATMUL_ROWS, True),
     _with_zeros(_MATMUL_COLUMNS, False),
+    _MATMUL_SUMS,
+    _POINTWISE_SUMS,
+    _CONVOLUTION_SUMS,
 )

@@ -1,0 +1,156 @@
+"""Products that are cut along their reductions: they fit where no row of weights does, are safe, and what makes one unsafe is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.backend import project
+from deeploy.errors import FitError
+from deeploy.midend.machine import Options
+from deeploy.midend.plan import Buffering
+from deeploy.midend.tiling import cut_dims
+from deeploy.runners import host
+from deeploy.schedule import Schedule, build
+from deeploy.schedule.check import ScheduleError, check
+from deeploy.schedule.ir import Compute, Condition, Do, Guard, Move, Node
+from deeploy.target import load
+from tests.schedule.test_chains import changed
+from tests.schedule.test_managed_chains import Quantised
+
+
+class Deep(Quantised):
+    def matmul(self, x: str, depth: int, columns: int) -> str:
+        scale, zero = self.constant(np.full(columns, 0.01 / depth**0.5)), self.constant(np.zeros(columns), np.int8)
+        weights = self.constant(self.random.integers(-127, 128, (depth, columns)), np.int8)
+        return self.stored(self.node("MatMul", self.read(x), self.node("DequantizeLinear", weights, scale, zero, axis=1)))
+
+
+def product(path: Path) -> Path:
+    """A row of weights and one of the input are longer than L1; more columns than four times the cores, and some left over."""
+    one = Deep()
+    return one.save(path, one.matmul("x", 9000, 37), [3, 9000], [3, 37])
+
+
+def ragged(path: Path) -> Path:
+    """Rows that end within a word."""
+    one = Deep()
+    return one.save(path, one.matmul("x", 5003, 12), [2, 5003], [2, 12])
+
+
+def convolution(path: Path) -> Path:
+    one = Deep()
+    return one.save(path, one.conv("x", 256, 12, 3), [1, 256, 5, 6], [1, 12, 5, 6])
+
+
+def pointwise(path: Path) -> Path:
+    one = Deep()
+    return one.save(path, one.conv("x", 3000, 6, 1), [1, 3000, 3, 3], [1, 6, 3, 3])
+
+
+NETWORKS: dict[str, tuple[Callable[[Path], Path], int, str]] = {
+    "product": (product, 12_000, "pulp_matmul_sums"),
+    "ragged": (ragged, 9_000, "pulp_matmul_sums"),
+    "convolution": (convolution, 9_000, "pulp_conv2d_sums"),
+    "pointwise": (pointwise, 9_000, "pulp_conv2d_pointwise_sums"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@cache
+def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.Compiled:
+    make, l1, _ = NETWORKS[name]
+    options = Options({"l1": l1}, buffering=buffering, engines=("cluster",))
+    return deeploy.compile(make(folder / f"{name}.onnx"), "siracusa", options=options)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_deeper_than_l1_computes_the_same(name: str, folder: Path, tmp_path: Path) -> None:
+    one = compiled(folder, name)
+    (step,) = (step for step, call in enumerate(one.plan.program.calls) if call.kernel.name == NETWORKS[name][2])
+    call, tiling = one.plan.program.calls[step], one.plan.tiling(step)
+    (dim,) = call.geometry.nest.accumulated
+    assert tiling.loops[-1].dim == dim and tiling.partial(call.geometry) == tiling.loops[-1].trips > 1
+    one.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
+    assert np.unique(outputs[0]).size > 8
+
+
+def test_weights_of_one_row_of_outputs_move_once(folder: Path) -> None:
+    one = compiled(folder, "product")
+    (step,) = (step for step, call in enumerate(one.plan.program.calls) if call.kernel.name == "pulp_matmul_sums")
+    moved = one.network.predicted.calls[step].traffic["L2_L1"].bytes_in if one.network.predicted else 0
+    weights, rows = 9000 * 37, 3 * 9000
+    assert weights + rows <= moved <= 1.02 * (weights + rows * -(-37 // 4))
+
+
+def test_without_sums_the_network_is_refused(folder: Path) -> None:
+    target = load("siracusa")
+    target = replace(target, kernels=tuple(kernel for kernel in target.kernels if not kernel.name.endswith("_sums")))
+    make, l1, _ = NETWORKS["product"]
+    with pytest.raises(FitError, match="L1"):
+        deeploy.compile(make(folder / "refused.onnx"), target, options=Options({"l1": l1}, engines=("cluster",)))
+
+
+def test_short_reductions_stay_whole(folder: Path) -> None:
+    """Sums that are kept cost time and room: where little is needed without them, no plan has them to choose from."""
+    one = Deep()
+    model = one.save(folder / "short.onnx", one.matmul("x", 64, 32), [16, 64], [16, 32])
+    plan = deeploy.compile(model, "siracusa", options=Options(engines=("cluster",))).plan
+    assert all(not call.geometry.nest.accumulated for row in (plan.program.calls, *plan.variants) for call in row)
+
+
+def test_reductions_are_cut_only_where_a_kernel_keeps_sums(folder: Path) -> None:
+    call = next(call for call in compiled(folder, "product").plan.program.calls if call.kernel.name == "pulp_matmul_sums")
+    assert "k" in cut_dims(call)
+    nest = replace(call.geometry.nest, accumulated=())
+    assert "k" not in cut_dims(replace(call, geometry=replace(call.geometry, nest=nest)))
+
+
+def _always(one: Node) -> Node | None:
+    """A transfer that a condition on the last of several tiles guards, with every tile."""
+    if isinstance(one, Guard) and any(isinstance(inner, Move) and inner.is_store for inner in one.body):
+        return replace(one, conditions=(Condition(0, "==", 0),))
+    return None
+
+
+CHANGES: dict[str, Callable[[Node], Node | None]] = {
+    "a tile is left out": lambda n: n if isinstance(n, Compute) else None,
+    "another tile is added": lambda n: replace(n, tile=n.tile - 1) if isinstance(n, Compute) else None,
+    "transfers are left out": lambda n: n if isinstance(n, Do) else None,
+    "outputs leave before they are complete": _always,
+}
+
+
+def _mutants(schedule: Schedule, what: str) -> list[Schedule]:
+    found, number = list[Schedule](), 0
+    while (mutant := changed(schedule, CHANGES[what], number)) is not None:
+        found.append(mutant)
+        number += 1
+    return found
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("buffering", ["single", "double"])
+def test_what_makes_sums_wrong_is_found(what: str, buffering: Buffering, folder: Path) -> None:
+    plan = compiled(folder, "product", buffering).plan
+    schedule = build(plan)
+    check(plan, schedule)
+    mutants = _mutants(schedule, what)
+    assert mutants
+    for mutant in mutants:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(plan, mutant)
