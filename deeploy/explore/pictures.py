@@ -9,10 +9,11 @@ from deeploy.report.markup import name, number, percent, tag
 
 _WIDTH, _LEFT, _RIGHT = 1060, 120, 20
 _BAR, _GAP = 14, 10
+COLOURS = 4  # of unrollings
 
 
 def _svg(height: float, label: str, *parts: str) -> str:
-    return tag("svg", *parts, viewBox=f"0 0 {_WIDTH} {height:.0f}", class_="picture", role="img", aria_label=label)
+    return tag("svg", *parts, viewBox=f"0 0 {_WIDTH} {height:.0f}", class_="map picture", role="group", aria_label=label)
 
 
 def bars(sets: Sequence[Document]) -> str:
@@ -51,10 +52,9 @@ def heat(study: Document) -> str:
                 f"{percent(use['utilisation'], 1)} of the elements, {percent(use['temporal'], 1)} of the cycles without a stall"
             )
             place = {"x": f"{_LEFT + at * step:.2f}", "y": y, "width": f"{max(0.8, step - 1):.2f}", "height": tall}
-            parts.append(tag("rect", class_="empty", **place))
             full = {**place, "y": f"{y + tall * (1 - share):.2f}", "height": f"{tall * share:.2f}"}
-            parts.append(tag("rect", class_=f"use{use['unrolling'] % 4}", **full))
-            parts.append(tag("rect", tag("title", about), class_="hover", **place))
+            used = tag("rect", class_=f"use{use['unrolling'] % COLOURS}", **full)
+            parts.append(tag("g", tag("rect", tag("title", about), class_="empty", **place), used, class_="block"))
     return _svg(top + len(sets) * (tall + 4) + 4, "utilisation of every layer", *parts)
 
 
@@ -82,7 +82,8 @@ def front(points: Sequence[Document], single: Document, key: str) -> str:
     parts.append(tag("path", d=steps, class_="front"))
     for (x, y), point, gain in zip(placed, points, gains, strict=True):
         about = f"{name(' + '.join(point['unrollings']), 120)}\n{number(point['multiplexer_inputs'])} inputs, gain {gain:.3f}"
-        parts.append(tag("circle", tag("title", about), class_=f"point{len(point['unrollings'])}", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5))
+        circle = tag("circle", class_=f"point{len(point['unrollings'])}", cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5)
+        parts.append(tag("g", tag("title", about), circle, class_="block"))
     parts.append(tag("text", "multiplexer inputs", class_="axis", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=height - 2, text_anchor="middle"))
     parts.append(tag("text", "gain", class_="axis", x=_LEFT - 50, y=height / 2, text_anchor="middle"))
     return _svg(height, "gain against multiplexer inputs", *parts)

@@ -1,6 +1,6 @@
 """``report.html`` of a study: the unrollings, utilisation per layer, latency and energy of every set, the front over overhead.
 
-Everything is drawn in Python; the page has no script and reads nothing.
+Everything is drawn in Python; the script of all reports shows the figures of a shape that the pointer or the keyboard is on.
 """
 
 from __future__ import annotations
@@ -8,22 +8,20 @@ from __future__ import annotations
 from importlib.resources import files
 
 from deeploy.documents import Document
-from deeploy.explore.pictures import bars, front, heat
+from deeploy.explore.pictures import COLOURS, bars, front, heat
 from deeploy.graph.loops import LOOPS
-from deeploy.report import markup
-from deeploy.report.markup import DASH, figures, header, name, number, percent, row, scrolled, section, table, tag, text
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+from deeploy.report.blocks import distinct
+from deeploy.report.markup import DASH, figures, header, legend, name, number, percent, row, scrolled, section, table, tag, text
+from deeploy.report.page import document
+from deeploy.version import VERSION
 
 
 def page(study: Document) -> str:
     """The page of a study as ``deeploy.explore.study.describe`` gives it, with ``models``."""
-    style = "".join(
-        (files("deeploy") / place).read_text(encoding="utf-8") for place in ("report/assets/report.css", "explore/assets/explore.css")
-    )
-    title = f"{name(study['hardware'])}: {name(', '.join(study['models']), 90)}"
-    main = tag("main", _heading(study), _unrollings(study), _sets(study), _utilisation(study), _tradeoff(study), _layers(study))
-    return markup.page(f"{title} {DASH} deeploy explore", style, _POLICY, tag("nav", tag("b", "deeploy explore")), main)
+    style = (files("deeploy") / "explore/assets/explore.css").read_text(encoding="utf-8")
+    title = f"{study['hardware']}: {', '.join(study['models'])}"
+    parts = (_heading(study), _unrollings(study), _sets(study), _utilisation(study), _tradeoff(study), _layers(study))
+    return document(title, (), (tag("article", *parts),), VERSION, style)
 
 
 def _heading(study: Document) -> str:
@@ -76,9 +74,11 @@ def _sets(study: Document) -> str:
 
 def _utilisation(study: Document) -> str:
     note = (
-        "Share of elements at work times share of cycles without a stall, per layer, from the first layer to the last. Hover for figures."
+        "Share of elements at work times share of cycles without a stall, per layer, from the first layer to the last."
+        " Hover for figures, or move by arrow keys."
     )
-    return section("Utilisation per layer", scrolled(heat(study)), note=note)
+    colours = legend((f"use{at}", f"unrolling nr {at + 1}") for at in range(min(COLOURS, study["sets"][-1]["configs"])))
+    return section("Utilisation per layer", scrolled(heat(study)), colours, note=note)
 
 
 def _tradeoff(study: Document) -> str:
@@ -101,12 +101,16 @@ def _layers(study: Document) -> str:
     best = study["sets"][-1]
     heads = ("layer", "", "loops", "MAC", "nr", "innermost", "elements", "no stall", "cycles", "energy, nJ")
     rows = []
-    for layer, use in zip(study["layers"], best["layers"], strict=True):
+    short = distinct([layer["name"] for layer in study["layers"]])
+    for layer, use, label in zip(study["layers"], best["layers"], short, strict=True):
         loops = " ".join(f"{loop}{size}" for loop, size in layer["loops"].items() if size > 1)
         cells = (percent(use["utilisation"], 1), percent(use["temporal"], 1), number(use["cycles"]), number(use["energy_pj"] / 1e3))
         shown = (text(loops), number(layer["macs"]), str(use["unrolling"] + 1), f"for {use['inner']}")
         repeat = f"{layer['count']} \u00d7" if layer["count"] > 1 else ""
-        label = tag("td", name(layer["name"], 44), title=name(layer["name"], 200))
-        rows.append(row((label, repeat, *shown, *figures(*cells))))
-    note = "Figures of one layer of each kind."
+        cell = tag("td", name(label, 36), title=name(layer["name"], 200))
+        rows.append(row((cell, repeat, *shown, *figures(*cells))))
+    note = (
+        "Figures of one layer of each kind; 2 \u00d7: there are two of it. nr: the unrolling that runs it; elements: share of the array"
+        " at work; no stall: share of cycles that do not wait for memory."
+    )
     return section(f"Layers on {best['configs']} unrollings", scrolled(table(heads, rows, "layers", "wide")), note=note)

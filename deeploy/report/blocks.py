@@ -15,8 +15,12 @@ _FEW = 4  # names that are left as they are
 
 
 def labels(calls: Sequence[Document]) -> list[str]:
-    """A short name for every layer: that of its node without the parts that most of them have, where it stays its own."""
-    names = [str(call["node"]) for call in calls]
+    """A short name for every layer of a network, see ``distinct``."""
+    return distinct([str(call["node"]) for call in calls])
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names without the parts that most of them have, where they stay different."""
     parts = [_PART.findall(name) for name in names]
     counts = Counter(part for found in parts for part in set(found))
     common = {part for part, count in counts.items() if len(set(names)) > _FEW and count > _COMMON * len(names)}

@@ -57,15 +57,15 @@ def _head(head: str, about: str) -> str:
 def _row(entry: Document, step: int, call: Document, is_timed: bool, label: str, block: int | None) -> str:
     loops = ", ".join(f"{dim} {trips} x {tile}" for dim, trips, tile in call["loops"])
     about = f"{loops or 'one tile'}{'; two buffers' if call['is_double'] else ''}"
-    tiles = tag("td", number(call["tiles"]), tag("small", " ⇄" if call["is_double"] else ""), class_="n", title=about, data_v=call["tiles"])
+    tiles = tag("td", number(call["tiles"]), tag("small", " ⇄") if call["is_double"] else "", class_="n", title=about, data_v=call["tiles"])
     cells = [
-        tag("td", str(step), class_="n", data_v=step),
+        tag("td", str(step), class_="n"),
         tag("td", name(label, 40), title=name(call["node"], 200)),
         tag("td", name(call["op"], 24), tag("small", " fallback") if call.get("generator") else ""),
         tag("td", text(instance(call)), title=_kernel(call), class_="kernel"),
         tag("td", text(call["engine"])),
         tiles,
-        tag("td", number(call["macs"]), class_="n", data_v=call["macs"]),
+        tag("td", number(call["macs"]), class_="n"),
     ]
     if is_timed:
         cells += _timed(entry, call)
@@ -84,21 +84,20 @@ def _timed(entry: Document, call: Document) -> list[str]:
     cycles = call["cycles"]
     moved = sum(t["in"] + t["out"] for t in call["traffic"].values())
     rate = call["macs"] / cycles if cycles else 0.0
-    peak = entry["machine"]["peaks"].get(call["engine"], 0)
     waits = {path: sum(reasons.values()) for path, reasons in call["stalls"].items()}
     parts = {"compute": call["compute"], "overhead": call["overhead"], "issue": call["issue"], **waits}
     words = share_names(entry)
     widest = max(c["cycles"] for c in entry["calls"]) or 1
     bar = [
-        tag("i", class_=share_class(key), style=f"width:{100 * count / widest:.2f}%", title=f"{words[key]}: {number(count)} cycles")
+        tag("i", class_=share_class(key), style=f"width:{100 * count / widest:.1f}%", title=f"{words[key]}: {number(count)}")
         for key, count in parts.items()
         if count
     ]
     return [
-        tag("td", number(cycles), class_="n", data_v=cycles),
+        tag("td", number(cycles), class_="n"),
         tag("td", tag("div", *bar, class_="mini"), tag("small", percent(cycles, entry["cycles"])), class_="share", data_v=cycles),
-        tag("td", number(rate, 2) if call["macs"] else DASH, class_="n", data_v=f"{rate:.6f}"),
-        tag("td", of_peak(entry, call).replace("-", DASH), class_="n", data_v=f"{rate / peak if peak else 0:.6f}"),
+        tag("td", number(rate, 2) if call["macs"] else DASH, class_="n"),
+        tag("td", of_peak(entry, call).replace("-", DASH), class_="n"),
         tag("td", tag("span", text(call["bound"]), class_=f"bound {share_class(call['bound'])}")),
-        tag("td", number(moved), class_="n", data_v=moved),
+        tag("td", number(moved), class_="n"),
     ]

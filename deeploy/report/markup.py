@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -102,6 +104,12 @@ def page(title: str, style: str, policy: str, *body: str) -> str:
         tag("style", style),
     )
     return f'<!DOCTYPE html>\n<html lang="en">{head}{tag("body", *body)}</html>\n'
+
+
+def packed(identifier: str, contents: Any) -> str:
+    """JSON inside a page as ``data``, compressed: explanations repeat themselves, and are ten times smaller like this."""
+    shrunk = zlib.compress(json.dumps(contents, separators=(",", ":")).encode(), 9)
+    return f'<script type="application/octet-stream" id="{text(identifier)}">{base64.b64encode(shrunk).decode()}</script>'
 
 
 def data(identifier: str, contents: Any) -> str:

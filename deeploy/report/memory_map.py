@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeploy.documents import Document
+from deeploy.report.blocks import distinct, labels
 from deeploy.report.markup import name, number, tag, text
 
 LEFT, RIGHT, TOP, BOTTOM = 78, 16, 22, 34  # margins in pixels
@@ -13,8 +14,8 @@ HEIGHT = 300
 NARROWEST, WIDEST = 9, 90  # pixels of a step
 USUAL = 1010  # pixels of a drawing with few steps
 CLOSE = 1.6  # a capacity up to this many peaks is drawn to scale
-TINTS = 4
-GLYPH = 6.3  # pixels of a letter
+TINTS = 3
+GLYPH, WIDE = 6.3, 10.5  # pixels of a letter, and of a wide one
 LABEL = 13  # pixels of height that a label needs
 
 
@@ -61,7 +62,9 @@ def memory_map(level: str, use: Document, buffers: Sequence[Document], calls: Se
     step = min(WIDEST, max(NARROWEST, (USUAL - LEFT - RIGHT) / steps))
     frame = _Frame(steps, step, max(peak, capacity if is_close else 0) * 1.06)
     parts = [_axes(frame, calls)]
-    parts += [_rectangle(frame, index, buffer, calls) for index, buffer in enumerate(inside)]
+    short = distinct([buffer["name"].split("=")[0] for buffer in inside])
+    layers = labels(calls) or [""]
+    parts += [_rectangle(frame, index, buffer, label, layers) for index, (buffer, label) in enumerate(zip(inside, short, strict=True))]
     if beside:
         parts.append(_beside(frame, use["peak"] - beside, beside))
     parts += _lines(frame, use, is_close)
@@ -102,35 +105,34 @@ def _rounds() -> list[int]:
     return [m * 10**e for e in range(0, 12) for m in (1, 2, 5)]
 
 
-def _rectangle(frame: _Frame, index: int, buffer: Document, calls: Sequence[Document]) -> str:
+def _rectangle(frame: _Frame, index: int, buffer: Document, short: str, layers: Sequence[str]) -> str:
     first, last = max(0, buffer["first"]), min(frame.steps - 1, buffer["last"])
     x, width = frame.x(first), (last - first + 1) * frame.step
     y, height = frame.y(buffer["offset"] + buffer["bytes"]), HEIGHT * buffer["bytes"] / frame.top_bytes
-    begin = "before the inference" if buffer["first"] < 0 else f"step {first} ({name(_node(calls, first), 40)})"
-    end = "after it" if buffer["last"] >= frame.steps else f"step {last} ({name(_node(calls, last), 40)})"
+    begin = "before the inference" if buffer["first"] < 0 else f"step {first} ({name(layers[first], 40)})"
+    end = "after it" if buffer["last"] >= frame.steps else f"step {last} ({name(layers[last], 40)})"
+    when = f"in {begin}" if buffer["first"] == buffer["last"] else f"from {begin} to {end}"
     title = (
         f"{name(buffer['name'], 80)}\n{text(buffer['kind'])}, {number(buffer['bytes'])} bytes"
-        f" at {number(buffer['offset'])} to {number(buffer['offset'] + buffer['bytes'])}\nfrom {begin} to {end}"
+        f" at {number(buffer['offset'])} to {number(buffer['offset'] + buffer['bytes'])}\n{when}"
     )
     # A gap of half a pixel parts neighbours; what is thinner than a pixel stays visible.
     shape = f'x="{x + 0.5:.1f}" y="{y + 0.25:.2f}" width="{max(1, width - 1):.1f}" height="{max(0.8, height - 0.5):.2f}"'
     label = ""
-    letters = int((width - 8) / GLYPH)
-    if height >= LABEL and letters >= 1:
-        shown = _label(buffer["name"].split("=")[0], letters)
+    shown = _label(short, width - 10) if height >= LABEL else ""
+    if shown:
         label = f'<text class="label" x="{x + 5:.1f}" y="{y + height / 2 + 4:.1f}">{shown}</text>'
     colour = f"{text(buffer['kind'])} tint{index % TINTS}"
     return f'<g class="block"><rect class="{colour}" {shape}><title>{title}</title></rect>{label}</g>'
 
 
-def _label(full: str, letters: int) -> str:
-    """As much of a name as fits; of a window rather the operand than the call."""
-    short = full.rsplit(".", 1)[-1] if "." in full and len(full) > letters else full
-    return name(short, 200) if len(short) <= letters else f"{name(short[: letters - 1], 200)}\u2026"
-
-
-def _node(calls: Sequence[Document], step: int) -> str:
-    return str(calls[step]["node"]) if step < len(calls) else ""
+def _label(full: str, room: float) -> str:
+    """As much of a name as fits into some pixels: its end, in which names differ. Of a window that is the operand."""
+    pixels = [WIDE if letter in "mwMW\u2026" or ord(letter) > 255 else GLYPH for letter in full]
+    if sum(pixels) <= room:
+        return name(full, 200)
+    start = next((at for at in range(len(full)) if WIDE + sum(pixels[at:]) <= room), len(full))
+    return f"\u2026{name(full[start:], 200)}" if len(full) - start > 1 else ""
 
 
 def _beside(frame: _Frame, at: int, count: int) -> str:

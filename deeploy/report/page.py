@@ -15,7 +15,7 @@ from deeploy.report.advice import advice
 from deeploy.report.chains import chains
 from deeploy.report.graph import graph
 from deeploy.report.layers import layers
-from deeploy.report.markup import DASH, MINUS, data, legend, name, scrolled, section, tag, text
+from deeploy.report.markup import DASH, MINUS, data, legend, name, packed, scrolled, section, tag, text
 from deeploy.report.memory_map import memory_map
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -71,13 +71,13 @@ def _who(code: Sequence[int], lead: int) -> str:
     return str(lead) if same == 1 else f"{lead} and {same - 1} more like it"
 
 
-def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str) -> str:
-    """A page of articles; ``links`` are names of articles and what they are called."""
+def document(title: str, links: Sequence[tuple[str, str]], articles: Sequence[str], version: str, style: str = "") -> str:
+    """A page of articles; ``links`` are names of articles and what they are called, ``style`` is added to the style of all pages."""
     theme = tag("button", "\u25d0", type="button", id="theme", title="light or dark")
     anchors = [tag("a", name(words), href=f"#{target}") for target, words in links]
     top = tag("nav", tag("b", "deeploy"), *anchors, tag("span", f"version {text(version)}"), theme)
     script = tag("script", (_ASSETS / "report.js").read_text(encoding="utf-8"))
-    return markup.page(f"{name(title)} {DASH} deeploy", STYLE, POLICY, top, tag("main", *articles), script)
+    return markup.page(f"{name(title)} {DASH} deeploy", STYLE + style, POLICY, top, tag("main", *articles), script)
 
 
 def article(entry: Document, timeline: Document | None, explanation: Document | None) -> str:
@@ -92,7 +92,7 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
         parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
     if explanation is not None:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
-        parts.append(data(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
+        parts.append(packed(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
 
 

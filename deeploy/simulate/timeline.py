@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.simulate.timing import Interval, Run
 
-MOST_EVENTS = 12_000
+MOST_EVENTS = 5_500
 MANY = "many"  # the kind of an event that stands for others
 
 
@@ -32,8 +32,8 @@ def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
             [
                 at["lane"][i.lane],
                 at["kind"][i.kind],
-                round(i.start, 1),
-                round(i.end - i.start, 1),
+                _short(i.start),
+                _short(i.end - i.start),
                 i.step,
                 i.owner,
                 words[i.label],
@@ -43,6 +43,12 @@ def timeline(run: Run, most: int = MOST_EVENTS) -> Document:
             for i in shown
         ],
     }
+
+
+def _short(cycles: float) -> float:
+    """A number of cycles with one decimal, which whole ones are written without."""
+    rounded = round(cycles, 1)
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def thinned(run: Run, most: int) -> list[Interval]:

@@ -99,9 +99,9 @@ def test_the_report_shows_everything(suite: Path, tmp_path: Path) -> None:
     page = Page()
     page.feed((tmp_path / "out" / "report.html").read_text())
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert ids == ["unrollings", "sets", "tradeoff", "layers"]
+    assert ids == ["theme", "unrollings", "sets", "tradeoff", "layers"]
     assert page.count("bar-edp") == len(study["sets"]) == 3
-    assert page.count("hover") == 3 * 3
+    assert page.count("empty") == 3 * 3
     assert sum(name == "circle" for name, _ in page.elements) == len(study["tradeoff"])
     assert "stem <b>" in page.text
     assert not any(name in ("b", "script") and attributes for name, attributes in page.elements)

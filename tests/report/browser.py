@@ -51,10 +51,16 @@ def shown(page: str, folder: Path, script: str = "") -> Document:
     return document
 
 
-def measured(page: str, folder: Path, width: int, theme: str) -> dict[str, Any]:
-    """What is seen of a page in a window of some width: pixels that it is too wide, texts of poor contrast, labels that are clipped."""
-    (folder / "inner.html").write_text(page)
-    frame = f'<iframe src="inner.html" style="width:{width}px;height:900px;border:0"></iframe>'
+def measured(page: str | Path, folder: Path, width: int, theme: str) -> dict[str, Any]:
+    """What is seen of a page in a window of some width: pixels that it is too wide, texts of poor contrast, labels that are clipped.
+
+    Args:
+        page: its text, or where it lies.
+    """
+    file = page if isinstance(page, Path) else folder / "inner.html"
+    if isinstance(page, str):
+        file.write_text(page)
+    frame = f'<iframe src="{file.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
     script = MEASURE.read_text().replace("THEME", theme)
     (folder / "frame.html").write_text(f"<html><body>{frame}<script>{script}</script></body></html>")
     flags = ["--allow-file-access-from-files", "--dump-dom", (folder / "frame.html").as_uri()]
@@ -63,6 +69,25 @@ def measured(page: str, folder: Path, width: int, theme: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(told.own)
     assert found["width"] == width
     return found
+
+
+def opened(page: str, folder: Path) -> float:
+    """Seconds of processor time until a page's scripts ran and it is laid out, less those of an empty page: the same on a busy machine."""
+
+    def spent(text: str) -> float:
+        file = folder / "opened.html"
+        file.write_text(text.replace("</body>", "<script>addEventListener('load', () => document.body.offsetHeight);</script></body>"))
+        flags = [flag for flag in command(folder) if "virtual-time" not in flag]
+        with subprocess.Popen(
+            [*flags, "--single-process", "--no-zygote", "--dump-dom", file.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None
+            assert len(process.stdout.read()) > len(text) // 3
+            _, process.returncode, used = os.wait4(process.pid, 0)
+        assert process.returncode == 0
+        return used.ru_utime + used.ru_stime
+
+    return min(spent(page) for _ in range(2)) - min(spent("<html><body></body></html>") for _ in range(2))
 
 
 class Element:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from deeploy.cli import app
 from deeploy.midend.machine import Options
 from deeploy.report.blocks import blocks, labels
 from deeploy.report.compare import compare
 from deeploy.report.compare import page as compared
 from deeploy.report.page import page
+from deeploy.simulate.timeline import MOST_EVENTS
 from tests.e2e.systems import star
-from tests.report.browser import measured, shown
+from tests.report.browser import Document, measured, opened, shown
 from tests.simulate.nets import convolutions
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_BYTES = 1_500_000
 COPIES = 100
 
@@ -41,9 +47,26 @@ def large(small: dict[str, Any]) -> dict[str, Any]:
     return {**one, "calls": calls, "buffers": buffers, "cycles": one["cycles"] * COPIES}
 
 
+def whole(large: dict[str, Any], one: str) -> str:
+    """The page of the large network with a timeline and explanations, as many times those of the small one's page."""
+    (timeline,), (reasons,) = (Document(one).find("script", "id", f"{kind}-data-network") for kind in ("timeline", "explain"))
+    drawn, told = json.loads(timeline.own), json.loads(zlib.decompress(base64.b64decode(reasons.own)))
+    cycles, count = drawn["cycles"], len(drawn["calls"])
+    calls, events = [], []
+    for copy in range(COPIES):
+        at = copy * cycles
+        calls += [{"name": f"{call['name']}_{copy}", "start": call["start"] + at, "end": call["end"] + at} for call in drawn["calls"]]
+        steps = copy * count
+        events += [[*e[:2], e[2] + at, e[3], e[4] + steps, e[5] + steps, *e[6:]] for e in drawn["events"][: MOST_EVENTS // COPIES]]
+    drawn |= {"cycles": cycles * COPIES, "calls": calls, "events": events}
+    told |= {"calls": [call for _ in range(COPIES) for call in told["calls"]]}
+    return page(large, {"network": drawn}, {"network": {**told, "calls": [{**call, "schedule": ""} for call in told["calls"]]}})
+
+
 def clean(found: dict[str, Any]) -> None:
     assert found["overflow"] <= 0 and found["wide"] == []
     assert found["poor"] == [] and found["clipped"] == []
+    assert found["outside"] == [] and found["overlaps"] == []
     assert found["texts"] > 5
 
 
@@ -55,12 +78,55 @@ def test_a_report_fits_its_window(small: dict[str, Any], tmp_path: Path, width: 
     assert found["labels"] > 8
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
 def test_a_comparison_and_the_chips_do_as_well(
     small: dict[str, Any], large: dict[str, Any], tmp_path: Path, width: int, theme: str
 ) -> None:
     clean(measured(compared(compare(small["manifest"], large), ("one", "other"), "0"), tmp_path, width, theme))
     clean(measured(str(star(tmp_path, "siracusa", 2).files()["report.html"]), tmp_path, width, theme))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of an exploration of a network of 108 layers."""
+    folder = tmp_path_factory.mktemp("study")
+    network, hardware = EXAMPLES / "layers" / "mobilevit_s.json", EXAMPLES / "hardware" / "table3.toml"
+    done = CliRunner().invoke(app, ["explore", str(network), "--hardware", str(hardware), "-o", str(folder / "out")])
+    assert done.exit_code == 0, done.output
+    return (folder / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_study_does_as_well(study: str, tmp_path: Path, width: int, theme: str) -> None:
+    found = measured(study, tmp_path, width, theme)
+    clean(found)
+    assert found["shapes"] > 90  # a cell per layer and set, a point per set of the front: reached by keys
+
+
+def test_a_study_shows_figures_by_keys_and_names_that_differ(study: str, tmp_path: Path) -> None:
+    script = """
+        const cells = [...document.querySelectorAll('svg.map g.block')];
+        cells[0].focus();
+        cells[0].dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+        document.documentElement.dataset.tip = document.getElementById('tip').textContent;
+    """
+    document = shown(study, tmp_path, script)
+    assert "of the elements" in document.find("html")[0].attributes["data-tip"]
+    names = [row.children[0].text for row in document.find("table", "id", "layers")[0].all("tr")[1:]]
+    assert len(names) > 40 and len(set(names)) == len(names)
+    assert len(study.encode()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("kind", ["large", "study", "chips"])
+def test_pages_open_in_a_second(kind: str, small: dict[str, Any], large: dict[str, Any], study: str, tmp_path: Path) -> None:
+    if kind == "chips":
+        text = str(star(tmp_path, "siracusa", 8).files()["report.html"])
+    else:
+        text = study if kind == "study" else whole(large, small["page"])
+    assert len(text.encode()) < MOST_BYTES
+    assert opened(text, tmp_path) < 1
 
 
 def test_500_layers_are_folded(large: dict[str, Any], tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
   const SVG = "http://www.w3.org/2000/svg";
   const GUTTER = 96, LANE = 26, GAP = 6, AXIS = 20, OVERVIEW = 12;
   const WORDS = { in: "fetch", out: "store", wait: "wait for", compute: "compute", overhead: "overhead:", issue: "start", many: "" };
+  const STRONG = new Set(["compute", "out"]); /* kinds of events in strong colours; labels on all others are dark */
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = '11px system-ui, "Segoe UI", Roboto, Arial, sans-serif';
   const digits = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 
   function element(name, attributes, text) {
@@ -183,11 +186,14 @@
       }
     }
 
-    label(parts, text, x, width, y) {
-      const letters = Math.floor((width - 8) / 6.3);
-      if (letters < 3) return;
-      const shown = text.length > letters ? text.slice(0, letters - 1) + "…" : text;
-      parts.push(element("text", { class: "label", x: x + 4, y: y + LANE / 2 + 4 }, shown));
+    /* As much of a text as fits: its end, in which names differ. */
+    label(parts, text, x, width, y, look = "") {
+      const room = width - 10, fits = (shown) => pen.measureText(shown).width <= room;
+      if (room < 14) return;
+      let from = 0;
+      const shown = () => (from ? "…" + text.slice(from) : text);
+      while (from < text.length && !fits(shown())) from++;
+      if (text.length - from > 1) parts.push(element("text", { class: `label ${look}`, x: x + 4, y: y + LANE / 2 + 4 }, shown()));
     }
 
     calls(parts) {
@@ -239,7 +245,7 @@
         const rect = element("rect", { class: `event event-${this.data.kinds[kind]}`, x: left, y, width: drawn - left, height: LANE });
         rect.append(element("title", {}, this.about(event)));
         parts.push(rect);
-        if (this.data.kinds[kind] !== "wait") this.label(parts, this.data.labels[event[6]], x, end - x, y);
+        if (this.data.kinds[kind] !== "wait") this.label(parts, this.data.labels[event[6]], x, end - x, y, STRONG.has(this.data.kinds[kind]) ? "strong" : "bright");
       }
     }
 
@@ -263,7 +269,8 @@
         const up = head.getAttribute("aria-sort") === "ascending";
         const value = (row) => {
           const cell = row.cells[column];
-          return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v);
+          const text = cell.dataset.v ?? cell.textContent;
+          return cell.dataset.v || cell.className === "n" ? Number(text.replace(/[^\d.]/g, "")) : text;
         };
         const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b));
         body.querySelectorAll("tr.why, tr.group").forEach((row) => row.remove());
@@ -305,14 +312,27 @@
     }
   }
 
-  function toggle(row, explanation) {
+  /* JSON that was compressed, see markup.packed; unpacked when it is first asked for. */
+  function packed(id) {
+    const found = document.getElementById(id);
+    let promise;
+    return found && (() => (promise ??= unpack(found.textContent)));
+  }
+
+  function unpack(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+  }
+
+  function toggle(row, reasons) {
     if (row.nextElementSibling && row.nextElementSibling.className === "why") return row.nextElementSibling.remove();
     const added = document.createElement("tr");
     added.className = "why";
     const cell = line(added, "td");
     cell.colSpan = row.cells.length;
-    explain(line(cell, "div"), explanation.calls[Number(row.dataset.step)], explanation.levels);
+    const shown = line(cell, "div");
     row.after(added);
+    reasons().then((found) => explain(shown, found.calls[Number(row.dataset.step)], found.levels));
   }
 
   /* ---- rows of large networks: a filter, groups that fold, arrow keys */
@@ -397,7 +417,7 @@
 
   document.addEventListener("focusin", (event) => {
     const block = event.target instanceof Element && event.target.matches("g.block") ? event.target : null;
-    const text = block && tipText(block.querySelector("rect"));
+    const text = block && tipText(block.querySelector("rect") ?? block);
     if (!text) return;
     tip.textContent = text;
     tip.hidden = false;
@@ -411,7 +431,7 @@
 
   for (const article of document.querySelectorAll("article[data-network]")) {
     const name = article.dataset.network;
-    const events = json(`timeline-data-${name}`), reasons = json(`explain-data-${name}`);
+    const events = json(`timeline-data-${name}`), reasons = packed(`explain-data-${name}`);
     if (events) new Timeline(document.getElementById(`timeline-${name}`), article.querySelector(".tools:not(.rows)"), events);
     const table = document.getElementById(`layers-${name}`);
     sortable(table);

@@ -1,0 +1,70 @@
+"""The site that ``make docs`` builds, in a real browser: search without a network, dark and light, on a phone and on a desktop."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.report.browser import Document, command, measured
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_BYTES = 1_500_000  # of a page with all that it loads
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, with pages derived from declarations."""
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed (make docs)")
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copytree(ROOT / "docs", folder / "build" / "pages")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    for module in (["deeploy.reference", "build/pages"], ["mkdocs", "build", "--strict", "--quiet"]):
+        subprocess.run([sys.executable, "-m", *module], cwd=folder, env=environment, check=True, capture_output=True, timeout=300)
+    return folder / "build" / "site"
+
+
+def test_nothing_is_read_from_a_network(site: Path) -> None:
+    """Links may lead elsewhere; what a page loads lies beside it."""
+    loaded = re.compile(r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href|<img[^>]*src)="(?:https?:)?//[^"]*')
+    found = {page.name: loaded.findall(page.read_text()) for page in site.rglob("*.html")}
+    assert len(found) > 40 and not any(found.values())
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    named = set(re.findall(r": ([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)) - {"README"}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} - {"README"} <= named
+    assert all((site / f"{name}.html").exists() for name in named)
+
+
+@pytest.mark.parametrize(("words", "page"), [("residence", "glossary.html"), ("slow", "slow.html"), ("pytorch", "from-pytorch.html")])
+def test_search_works_from_the_file(site: Path, tmp_path: Path, words: str, page: str) -> None:
+    flags = [*command(tmp_path), "--virtual-time-budget=10000", "--dump-dom", f"{(site / 'index.html').as_uri()}?q={words}"]
+    done = subprocess.run(flags, capture_output=True, text=True, timeout=120, check=True)
+    found = [link.attributes["href"] for link in Document(done.stdout).find("a", "class", "md-search-result__link")]
+    assert any(page in link for link in found[:6]), found[:6]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")])
+@pytest.mark.parametrize("page", ["index", "slow", "reference-options"])
+def test_pages_fit_their_window(site: Path, tmp_path: Path, page: str, width: int, theme: str) -> None:
+    found = measured(site / f"{page}.html", tmp_path, width, theme)
+    assert found["overflow"] <= 0 and found["wide"] == [] and found["poor"] == []
+    assert found["texts"] > 40
+
+
+def test_pages_are_light(site: Path) -> None:
+    """A page, and the scripts, styles and index of search that each of them loads."""
+    assets = [*site.glob("assets/javascripts/bundle*.js"), *site.glob("assets/javascripts/workers/*.js"), site / "search/search_index.js"]
+    assets += site.glob("assets/stylesheets/*.css")
+    shared = sum(path.stat().st_size for path in assets)
+    heaviest = max(page.stat().st_size for page in site.rglob("*.html"))
+    assert len(assets) > 4 and shared + heaviest < MOST_BYTES, (shared, heaviest)
