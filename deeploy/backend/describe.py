@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
+from deeploy.midend.bounds import bounds
 from deeploy.midend.chain import Chain
 from deeploy.midend.cost import form
 from deeploy.midend.lifetime import FOR_EVER
@@ -75,6 +76,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
+        **({"bounds": asdict(bounds(plan))} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
     }
 

@@ -106,11 +106,21 @@ def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
     gain = f"gain {percent(greedy - cycles, greedy)}" if greedy is not None else "does not fit"
     away = f"{'+' if walked >= cycles else MINUS}{percent(abs(walked - cycles), cycles)}"
     compute = entry["shares"]["compute"]
+    least = [
+        (f"products at the peak of {text(name)}", number(walked), f"at least {number(count)}", percent(count, walked))
+        for name, count in entry.get("bounds", {}).get("compute", {}).items()
+    ]
+    least += [
+        (f"constants, inputs and outputs once over {text(name)}", number(walked), f"at least {number(count)}", percent(count, walked))
+        for name, count in entry.get("bounds", {}).get("traffic", {}).items()
+        if count
+    ]
     return [
         ("cycles of the plan, as the planner counts", number(cycles), f"solver's bound {number(bound)}", gap),
         ("cycles of the greedy plan", number(greedy), "largest tiles, call by call", gain),
         ("cycles of the plan, walked event by event", number(walked), "the planner's count", away),
         ("cycles in kernels alone", number(compute), "all cycles", percent(compute, walked)),
+        *least,
     ]
 
 

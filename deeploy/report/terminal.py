@@ -54,6 +54,10 @@ def _time(entry: Document, macs: int) -> list[str]:
         gap = _share(planned - bound, planned)
         counted = f"the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap})"
         lines.append(f"  {counted}; greedy plan: {gain}")
+    least = {**entry.get("bounds", {}).get("compute", {}), **entry.get("bounds", {}).get("traffic", {})}
+    if any(least.values()):
+        name = max(least, key=lambda one: least[one])
+        lines.append(f"  at least {number(least[name])} in any schedule of these layers ({_share(least[name], cycles)}), by {name}")
     return lines
 
 

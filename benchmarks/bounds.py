@@ -1,0 +1,84 @@
+"""How far plans are from what bounds them: of every network, predicted cycles, the solver's bound, products at the peak, transfers.
+
+    python benchmarks/bounds.py [--json] [--l1 BYTES] [--engines NAMES] [NETWORK ...]
+
+Networks are those of gvsoc/networks.py, by a word of their names. The solver's bound is what it proves of its own model. Products at the
+peak: multiply-accumulates of every engine over the most that its kernels reach on layers without end. Transfers: constants, inputs and
+outputs once over every path. The largest of the last two bounds any schedule of the same layers on the same engines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "gvsoc"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common import print_machine
+from networks import NETWORKS, Network, files
+
+from deeploy import api
+from deeploy.errors import DeeployError
+from deeploy.midend.bounds import bounds
+from deeploy.midend.machine import Options
+
+ROW = "{:<22}{:>12}{:>12}{:>8}{:>14}{:>8}{:>12}{:>8}  {}"
+
+
+def row(network: Network, options: Options) -> dict[str, Any]:
+    """What is found of a network.
+
+    Raises:
+        DeeployError: it cannot be compiled.
+    """
+    with tempfile.TemporaryDirectory(prefix="deeploy-bounds-") as scratch:
+        model, inputs, _ = files(network, Path(scratch))
+        compiled = api.compile(model, "siracusa", inputs=inputs, options=options)
+    run, prediction = compiled.network.predicted, compiled.plan.prediction
+    assert run is not None and prediction is not None, "Siracusa has a timing"
+    found = bounds(compiled.plan)
+    products, transfers = max(found.compute.values(), default=0), max(found.traffic.values(), default=0)
+    cycles = {"cycles": round(run.cycles), "planned": prediction.cycles, "solver": prediction.bound}
+    return {"network": network.name, **cycles, "products": products, "transfers": transfers, "binds": found.binding[0]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--l1", type=int, default=64_000)
+    parser.add_argument("--engines")
+    chosen = parser.parse_args()
+    options = Options({"l1": chosen.l1}, engines=tuple(chosen.engines.split(",")) if chosen.engines else None)
+    rows, status = list[dict[str, Any]](), 0
+    if not chosen.json:
+        print_machine()
+        print(ROW.format("network", "cycles", "solver", "gap", "products", "share", "transfers", "share", "binds"))
+    for network in NETWORKS:
+        if chosen.names and not any(name.lower() in network.name.lower() for name in chosen.names):
+            continue
+        try:
+            rows.append(row(network, options))
+        except DeeployError as error:
+            print(f"{network.name}: {error}", file=sys.stderr)
+            status = 1
+            continue
+        if not chosen.json:
+            one = rows[-1]
+            gap = f"{1 - one['solver'] / one['planned']:.1%}"
+            shares = [f"{one[name] / one['cycles']:.1%}" for name in ("products", "transfers")]
+            numbers = one["cycles"], one["solver"], gap, one["products"], shares[0], one["transfers"], shares[1]
+            print(ROW.format(one["network"], *numbers, one["binds"]), flush=True)
+    if chosen.json:
+        print(json.dumps(rows, indent=1))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
