@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deeploy.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from deeploy import api as api
+    from deeploy import chips as chips
+    from deeploy import errors as errors
     from deeploy.api import Compiled as Compiled
     from deeploy.api import Form as Form
     from deeploy.api import compile as compile
@@ -14,11 +18,14 @@ if TYPE_CHECKING:
     from deeploy.api import quantize as quantize
     from deeploy.midend.machine import Options as Options
 
-__all__ = ["Compiled", "Form", "Options", "__version__", "compile", "inspect", "quantize"]
+_MODULES = ("api", "chips", "errors")
+__all__ = ["Compiled", "Form", "Options", "__version__", "api", "chips", "compile", "errors", "inspect", "quantize"]
 
 
 def __getattr__(name: str) -> Any:
     """Load the Python interface at first use, so that importing the package stays cheap; ``deeploy.api`` has all of it."""
+    if name in _MODULES:
+        return import_module(f"deeploy.{name}")
     if name == "Options":
         from deeploy.midend.machine import Options
 

@@ -40,3 +40,15 @@ def test_names_decide_before_the_order_does(compiled: deeploy.Compiled, inputs: 
 def test_other_inputs_are_refused(compiled: deeploy.Compiled, inputs: list[np.ndarray] | dict[str, np.ndarray], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         compiled.interpret(inputs)
+
+
+def test_dir_names_all_that_can_be_used() -> None:
+    """Functions for one chip and for several, and what they raise; each of them is there, and says what it raises."""
+    names = {name for name in dir(deeploy) if not name.startswith("_")}
+    assert {"api", "chips", "compile", "quantize", "inspect", "errors", "Compiled", "Form", "Options"} <= names
+    assert all(hasattr(deeploy, name) for name in deeploy.__all__)
+    functions = [getattr(module, name) for module in (deeploy.api, deeploy.chips) for name in module.__all__ if name.islower()]
+    assert {function.__name__ for function in functions} >= {"compile", "verify", "evaluate", "explore", "report", "plan", "quantize"}
+    for function in functions:
+        assert "Raises:" in (function.__doc__ or ""), function
+        assert {"return"} <= set(function.__annotations__), function

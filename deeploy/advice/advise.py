@@ -38,6 +38,7 @@ class Subject:
         entry: its part of ``deploy.json``.
         is_exact: whether engines requantise exactly (``--requantise exact``).
         is_dialect: whether the model is in the integer dialect, which rounds half up.
+        is_part: whether it is what one of several chips computes.
     """
 
     plan: Plan
@@ -45,6 +46,7 @@ class Subject:
     entry: Document
     is_exact: bool
     is_dialect: bool
+    is_part: bool = False
 
     @property
     def target(self) -> Target:
@@ -85,7 +87,7 @@ def _entry(
         "kind": kind,
         "title": title,
         "why": why,
-        "how": f"Predicted from {how}.",
+        "how": f"Predicted from {how}{', for this chip alone: others may have to be waited for' if subject.is_part else ''}.",
         "options": list(options),
         "gain": gain,
         "share": share,
@@ -240,10 +242,10 @@ def _slow(subject: Subject) -> list[int]:
 
 
 def _scales(subject: Subject, costs: Costs) -> list[Contents]:
-    """Multipliers that are powers of two: cores requantise in 32 bits. Only where ties are rounded up, as the integer dialect does."""
+    """Multipliers that are powers of two: cores requantise in 32 bits, unless ties go to the even result, as in QDQ graphs."""
     calls, graph = subject.plan.program.calls, subject.graph.copy()
-    slow = _slow(subject) if subject.is_dialect else []
-    names = powers_of_two(graph) if slow else set()
+    slow = _slow(subject)
+    names = powers_of_two(graph, ties_to_even=not subject.is_dialect) if slow else set()
     steps = [step for step in slow if calls[step].node.name in names]
     if not steps:
         return []

@@ -65,7 +65,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
         if request.requantise == "engine":
             plan, changed = plan_requantised(clock, prefix, graph.graph, target, machine, request.options, plan)
         about = graph.inputs, graph.outputs, graph.dialect, graph.notes, graph.pinned
-        networks[prefix] = Network(plan, path.name, *about, changed, graph, own[prefix].inputs, digest_of(path))
+        networks[prefix] = Network(plan, path.name, *about, changed, graph.graph, own[prefix].inputs, digest_of(path))
 
     def again(prefix: str, given: Machine) -> Plan:
         return bind_and_plan(clock, prefix, found[prefix].graph, target, given, request.options)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
 from deeploy.advice.advise import Subject, advise
 from deeploy.backend import chips, project
@@ -25,7 +26,6 @@ from deeploy.backend.emit import arenas_of, emit
 from deeploy.backend.packages import Package, package
 from deeploy.distribute.system import System
 from deeploy.documents import Contents, Document
-from deeploy.driver.lower import Lowered
 from deeploy.driver.plan import Requantisation
 from deeploy.driver.prefixes import check_files
 from deeploy.errors import UsageError, shorten
@@ -61,7 +61,8 @@ class Network:
 
     Attributes:
         requantisation: what engines requantise otherwise than exactly, where that was asked for.
-        lowered: what kernels were chosen for; None where that is a part of another network.
+        graph: that kernels were chosen for; None where that is not known.
+        is_part: whether it is what one of several chips computes.
         samples: npz with inputs, by which that is measured.
         digest: SHA-256 of the ONNX file, in hexadecimal digits; empty where that is not known.
     """
@@ -74,9 +75,10 @@ class Network:
     notes: tuple[str, ...]
     pinned: tuple[Pinned, ...] = ()
     requantisation: Requantisation | None = None
-    lowered: Lowered | None = None
+    graph: gs.Graph | None = None
     samples: str | Path | None = None
     digest: str = ""
+    is_part: bool = False
 
     @property
     def program(self) -> Program:
@@ -88,10 +90,10 @@ class Network:
         return _walked(self.plan)
 
     def advice(self, entry: Document) -> Contents:
-        """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``. Nothing of a part of a network."""
-        if self.lowered is None:
+        """What would make the network faster, as ``advice``; ``entry`` is its part of ``deploy.json``."""
+        if self.graph is None:
             return {}
-        return {"advice": advise(Subject(self.plan, self.lowered.graph, entry, self.requantisation is None, self.dialect))}
+        return {"advice": advise(Subject(self.plan, self.graph, entry, self.requantisation is None, self.dialect, self.is_part))}
 
     @cached_property
     def requantised(self) -> Contents | None:
@@ -354,7 +356,7 @@ class Distributed(Project):
         result = {}
         for chip, (graph, plan) in enumerate(zip(self.system.chips, self.plans, strict=True)):
             inputs, outputs = (tuple(ports[t.name] for t in side if t.name in ports) for side in (graph.inputs, graph.outputs))
-            network = Network(plan, self.model, inputs, outputs, self.dialect, (), digest=self.digest)
+            network = Network(plan, self.model, inputs, outputs, self.dialect, (), graph=graph, digest=self.digest, is_part=True)
             run = self.predicted.chips[chip] if self.predicted is not None else None
             result[f"chip{chip}"] = Unit(f"chip {chip}", network, run, self.leads[chip] == chip)
         return result

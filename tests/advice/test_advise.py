@@ -14,10 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import deeploy
+from deeploy import chips
 from deeploy.cli import app
 from deeploy.midend.machine import Options
 from deeploy.quantization.form import Form
 from deeploy.quantization.static import quantize
+from tests.e2e.systems import towers
 from tests.frontend.lower.nets import Net
 
 Advice = dict[str, dict[str, Any]]  # by kind
@@ -102,6 +104,17 @@ def test_scales_of_powers_of_two(tmp_path: Path) -> None:
     assert "scales" not in rest
 
 
+def test_scales_of_a_qdq_network_promise_nothing_that_is_not_found(tmp_path: Path) -> None:
+    """Its ties go to the even result, which scales of 2^n make frequent: such a network is slower, and nobody is told to make one."""
+    pytest.importorskip("onnxruntime")
+    files = float_network(tmp_path)
+    for name, form in (("usual", Form(symmetric=True)), ("powers", Form(symmetric=True, powers=True))):
+        quantize(*files, tmp_path / f"{name}.onnx", form)
+    before, advice = compiled(tmp_path / "usual.onnx", engines=CLUSTER)
+    after, _ = compiled(tmp_path / "powers.onnx", engines=CLUSTER)
+    assert after > before and "scales" not in advice
+
+
 def test_requantisation_by_the_engine(model: Path, usual: tuple[float, Advice]) -> None:
     after, rest = compiled(model, requantise="engine")
     kept(usual[0], after, usual[1]["requantise"])
@@ -183,6 +196,21 @@ def test_weights_without_zero_points(tmp_path: Path, engines: tuple[str, ...] | 
         return
     kept(before, after, advice["weights"])
     assert "weights" not in rest
+
+
+def test_chips_are_told_what_helps_each_of_them(tmp_path: Path) -> None:
+    """The system gains at least half of what the chip does that all others wait for."""
+    onnx.save(towers(32, 2), tmp_path / "m.onnx")
+    before, after = (
+        chips.compile(tmp_path / "m.onnx", "siracusa", chips.Cut(2), chips.Request(quantised_io=integers)) for integers in (False, True)
+    )
+    files = before.files()
+    told = json.loads(str(files["explain.json"]))["networks"]["chip0"]["advice"]
+    found = {entry["kind"]: entry for entry in told}["quantised-io"]
+    assert before.predicted is not None and after.predicted is not None
+    assert before.predicted.cycles - after.predicted.cycles >= found["gain"] / 2 > 0
+    assert "for this chip alone" in found["how"]
+    assert "What would help" in str(files["report.html"])
 
 
 @pytest.fixture(scope="module")
