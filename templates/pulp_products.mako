@@ -10,7 +10,7 @@ def has_batches(extents):
 <%def name="batches(a, b, y)">\
 % if has_batches(y.extent[:-2]):
     .batches = &(struct batches){
-        ${four(y.extent[:-2], 1)}, ${four(a.stride[:-2], 0)}, ${four(b.stride[:-2], 0)}, ${four(y.stride[:-2], 0)},
+        ${four([*y.extent[:-3], f"unknown({y.extent[-3]})"], 1)}, ${four(a.stride[:-2], 0)}, ${four(b.stride[:-2], 0)}, ${four(y.stride[:-2], 0)},
     },
 % else:
     .batches = 0,

@@ -11,6 +11,13 @@ struct batches {
     int extent[BATCHES], a_step[BATCHES], b_step[BATCHES], y_step[BATCHES];
 };
 
+/* A number that compilers do not know. A structure that holds one is stored word by word; one of constants would be
+ * copied out of L2, by every core. */
+static inline int unknown(int number) {
+    XP_UNKNOWN(number);
+    return number;
+}
+
 /* Which product is next, and where its operands begin, in elements. */
 struct batch {
     int index[BATCHES], a, b, y;
