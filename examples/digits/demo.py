@@ -124,7 +124,12 @@ def main() -> int:
     same_digit = 100 * np.mean(generated.argmax(1) == reference.argmax(1))
     print(f"{'agreement of the two':<22}{same_digit:>8.2f} % in the digit, {100 * np.mean(generated == reference):.2f} % in all scores")
     print(*memory_lines(json.loads((WORK / "out" / "deploy.json").read_text())), sep="\n")
-    print(f"\n{engines(json.loads((WORK / 'out' / 'deploy.json').read_text()))}")
+    report = json.loads((WORK / "out" / "deploy.json").read_text())
+    print(f"\n{engines(report)}")
+    cores = deeploy.compile(WORK / "int8.onnx", target="siracusa", options=deeploy.Options(engines=("cluster",))).network.predicted
+    if cores is not None:
+        times = cores.cycles / report["cycles"]
+        print(f"Without N-EUREKA (--engines cluster) an inference takes {cores.cycles:.0f} cycles, {times:.1f} times as many.")
     print(f"The C is in {WORK / 'out'}.")
     print(f"Open {WORK / 'out' / 'report.html'} in a browser: what would make it faster, every layer, every memory over time.")
     return 0 if accuracy["int8, generated C"] >= accuracy["int8, onnxruntime"] - TOLERATED_LOSS else 1
