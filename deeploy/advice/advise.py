@@ -18,6 +18,7 @@ from deeploy.frontend.io import strip_quantisation
 from deeploy.graph.target import Target
 from deeploy.midend.assemble import assemble
 from deeploy.midend.cost import form
+from deeploy.midend.cost import instance as kernel_instance
 from deeploy.midend.machine import Options, kernels_of, machine_of
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.program import Call, Program, State
@@ -107,7 +108,7 @@ def _layers(subject: Subject, found: Iterable[Better], words: Callable[[Better],
 
 def instance(call: Call, target: Target) -> str:
     """The kernel of a call with the form in which it requantises, and its engine."""
-    return f"{' '.join(filter(None, (call.kernel.name, form(call, target))))} on {call.kernel.engine}"
+    return f"{kernel_instance(call, target)} on {call.kernel.engine}"
 
 
 def _counted(count: int, words: str = "layer") -> str:

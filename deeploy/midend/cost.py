@@ -137,6 +137,11 @@ def form(call: Call, target: Target) -> str:
     return next((name for name in FORMS if name in found), "")
 
 
+def instance(call: Call, target: Target) -> str:
+    """The kernel of a call, and the form in which its cores requantise."""
+    return f"{call.kernel.name} {form(call, target)}".rstrip()
+
+
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs."""
     return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)

@@ -13,7 +13,7 @@ from deeploy.graph.kernel import Kernel
 from deeploy.midend.bind import mismatch
 from deeploy.midend.cached import code_of, is_cached
 from deeploy.midend.candidate import Candidate, with_early
-from deeploy.midend.cost import form
+from deeploy.midend.cost import instance
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import levels_of
 from deeploy.midend.place import Placement
@@ -112,8 +112,7 @@ class _Explanation:
         why = "" if compared else ", the only kernel that fits the node" if len(fitting) < 2 else ", as no other kernel is ever faster here"
         if call.kernel.generator:
             why = f", whole, in C from {call.kernel.generator} (--fallback): no kernel of the target has this operator"
-        kernel = f"{call.kernel.name} {form(call, target)}".rstrip()
-        return f"Engine: {call.kernel.engine}, by {kernel}{why}; {team}.{''.join(compared)}{self.refusals(fitting)}"
+        return f"Engine: {call.kernel.engine}, by {instance(call, target)}{why}; {team}.{''.join(compared)}{self.refusals(fitting)}"
 
     def refusals(self, fitting: Sequence[Kernel]) -> str:
         """Why each of the other engines with kernels for the operator does not run it; ``fitting`` are the kernels that could."""
@@ -142,9 +141,9 @@ class _Explanation:
         return [best[number] for number in sorted(best)]
 
     def by(self, candidate: Candidate) -> str:
-        """The kernel and the engine of a candidate."""
-        kernel = self.variants[candidate.variant].kernel
-        return f"{kernel.name} on {kernel.engine}"
+        """The instance of a kernel and the engine of a candidate."""
+        variant = self.variants[candidate.variant]
+        return f"{instance(variant, self.plan.target)} on {variant.kernel.engine}"
 
     def tile(self) -> str:
         """What bound the tile: nothing, or a memory."""
@@ -264,7 +263,7 @@ class _Explanation:
 
     def candidate(self, candidate: Candidate) -> Contents:
         return {
-            "kernel": self.variants[candidate.variant].kernel.name,
+            "kernel": instance(self.variants[candidate.variant], self.plan.target),
             "engine": self.variants[candidate.variant].kernel.engine,
             "loops": _loops(candidate),
             "is_double": candidate.is_double,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.report.blocks import labels
 from deeploy.report.markup import legend, name, number, section, tag, text
+from deeploy.report.text import instance
 
 _WIDE, _HIGH, _GAP, _LEFT = 300, 30, 16, 8  # pixels of a box, between boxes, and beside them
 _LANE = 12  # pixels between two lines
@@ -86,7 +87,7 @@ def _box(entry: Document, step: int, call: Document, label: str, colour: int, si
     made = list(call["operands"].values())[-1:] or [""]
     size = f"{number(sizes[made[0]])} B" if made[0] in sizes else ""
     cycles = f"\n{number(call['cycles'])} cycles" if call["cycles"] is not None else ""
-    title = f"{name(call['node'], 200)}\n{name(call['op'], 40)}, by {text(call['kernel'])} on {text(call['engine'])}{cycles}"
+    title = f"{name(call['node'], 200)}\n{name(call['op'], 40)}, by {text(instance(call))} on {text(call['engine'])}{cycles}"
     y = _top(step)
     shape = f'<rect class="engine{colour}" x="{_LEFT}" y="{y}" width="{_WIDE}" height="{_HIGH}"><title>{title}</title></rect>'
     words = f"{step} {name(call['op'], 14)} {_middle(label, max(6, _LETTERS - min(14, len(call['op']))))}"

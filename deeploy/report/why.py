@@ -8,7 +8,7 @@ from pathlib import Path
 from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import UsageError, shorten
 from deeploy.report import advice, chains
-from deeploy.report.text import number, table
+from deeploy.report.text import instance, number, table
 from deeploy.schemas import KINDS, REASONS
 
 _NEAR = 4  # names that are suggested
@@ -109,7 +109,7 @@ def _flat(entry: Document, step: int) -> Contents:
             f"Tile: {rows} of {dim}, {trips} tiles. It is in a chain, from {first} to {last}: layers that are computed together, a few rows"
             " at a time, so that the tensors between them need not be kept as a whole."
         )
-    reasons = [f"Engine: {call['engine']}, by {call['kernel']}{why}.", tile]
+    reasons = [f"Engine: {call['engine']}, by {instance(call)}{why}.", tile]
     reasons += [told] if (told := chains.reason(entry, step)) is not None else []
     head = {"step": step, "steps": len(entry["calls"]), "levels": list(entry["memory"]), "name": call["name"], "node": call["node"]}
     return {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
@@ -253,22 +256,41 @@ def test_kernels_are_named_with_their_form_and_the_share_of_the_peak(project: Pa
         assert 0 < share < 100
 
 
-def test_what_explain_says_agrees_with_its_table(project: Path) -> None:
-    networks = json.loads((project / "explain.json").read_text())["networks"]
-    faster = 0
-    for call in networks["network"]["calls"]:
+def tower(folder: Path) -> Path:
+    """Two products of floats."""
+    onnx.save(towers(48, 2), folder / "tower.onnx")
+    return folder / "tower.onnx"
+
+
+NETWORKS: dict[str, Callable[[Path, Path], Path]] = {
+    "int8": lambda model, folder: model,
+    "zero points": lambda model, folder: one_convolution(folder, 100),
+    "integers": lambda model, folder: integer_network(folder, [16777213, 12345679]),
+    "floats": lambda model, folder: tower(folder),
+}
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(NETWORKS)), st.integers(5, 64), st.booleans())
+def test_what_explain_says_agrees_with_its_table(model: Path, tmp_path: Path, name: str, kilobytes: int, has_npu: bool) -> None:
+    """Of any network, with any L1: reasons and table tell the same, and name the instance that deploy.json names."""
+    own = {"input_types": {"x0": "int8"}, "dialect": "integer"} if name == "integers" else {}
+    options = Options({"l1": 1024 * kilobytes}, engines=None if has_npu else CLUSTER)
+    files = deeploy.compile(NETWORKS[name](model, tmp_path), "siracusa", options=options, **own).files()
+    calls = json.loads(files["explain.json"])["networks"]["network"]["calls"]
+    entry = json.loads(files["deploy.json"])
+    assert len(calls) == len(entry["calls"])
+    for call, described in zip(calls, entry["calls"], strict=True):
         (chosen,) = [candidate for candidate in call["candidates"] if candidate["chosen"]]
         better = [candidate for candidate in call["candidates"] if candidate["cycles"] < chosen["cycles"]]
-        faster += len(better)
-        engine, tile, residence, time = call["reasons"]
+        engine, tile, residence, time = [reason for reason in call["reasons"] if not reason.startswith("Chain")]
         assert not ("No candidate is faster" in tile and better)
         alike = [c for c in better if (c["kernel"], c["sources"]) == (chosen["kernel"], chosen["sources"])]
         assert ("No other tiling with these residences is faster." in tile or "No candidate" in tile) == (not alike)
         elsewhere = [c for c in better if c["kernel"] == chosen["kernel"] and c["sources"] != chosen["sources"]]
         assert ("not faster with any other" in residence) == (not elsewhere)
-        assert f"by {chosen['kernel']}" in engine
+        assert chosen["kernel"] == f"{described['kernel']} {described['form']}".rstrip() and f"by {chosen['kernel']}" in engine
         others = {candidate["kernel"] for candidate in call["candidates"]} - {chosen["kernel"]}
         assert not ("the only kernel that fits" in engine and others)
         counted = re.search(r"compared: ([\d ]+)\)", time) or re.match(r"Time: ([\d ]+) cycles", time)
         assert counted is not None and int(counted[1].replace(" ", "")) == chosen["cycles"]
-    assert faster > 0
