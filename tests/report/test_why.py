@@ -10,7 +10,7 @@ import pytest
 from deeploy.errors import UsageError
 from deeploy.report.why import find
 
-CALL = {"op": "Conv", "kernel": "conv2d", "engine": "core", "operands": {}}
+CALL = {"op": "Conv", "kernel": "conv2d", "form": "", "engine": "core", "operands": {}}
 ENTRY: dict[str, Any] = {
     "model": "m.onnx",
     "target": "generic",
