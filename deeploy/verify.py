@@ -136,8 +136,9 @@ def verify(
     layers: bool = False,
     sanitize: bool = False,
     sequence: bool = False,
+    on: str = "host",
 ) -> Verdict:
-    """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs.
+    """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs; it runs on what ``on`` names.
 
     Without ``inputs``, seeded random ones are used, as one sequence where the network has states. Otherwise ``sequence`` says
     whether samples are steps of one sequence.
@@ -145,6 +146,9 @@ def verify(
     from deeploy.verification import onnxruntime_reference as reference
 
     network = next(iter(compiled.units.values())).network
+    if layers and on != "host" and not network.plan.target.is_flat:
+        what = f"--layers --on {on}: what lies in several memories is compared layer by layer on the host"
+        raise UsageError(what, "Leave --layers out, or --on.")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         project.write(folder, compiled.sources())
@@ -153,7 +157,7 @@ def verify(
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
-        outputs = host.Host(sanitize).run(folder, entry, samples, sequence).outputs
+        outputs = runner(on, sanitize).run(folder, entry, samples, sequence).outputs
         interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
@@ -183,7 +187,8 @@ def verify(
         if layers and "chips" in entry:
             notes.append("--layers shows nothing of several chips")
         elif layers:
-            notes += by_layer.differences(folder, entry, network.plan, samples[0], model)
+            emulator = qemu.Qemu() if on == "qemu" else None
+            notes += by_layer.differences(folder, entry, network.plan, samples[0], model, emulator)
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
 
 

@@ -173,6 +173,11 @@ def compile(
     show(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
+def _check_sanitizers(on: str, sanitize: bool) -> None:
+    if on != "host" and sanitize:
+        raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
+
+
 @app.command()
 @takes_choices
 def verify(
@@ -187,12 +192,18 @@ def verify(
             help="Show the first layer that differs from the interpreter, and the layers where differences from onnxruntime grow.",
         ),
     ] = False,
+    on: Annotated[
+        str, typer.Option("--on", metavar="host|gvsoc|qemu", help="Where the C runs.", autocompletion=words("host", "gvsoc", "qemu"))
+    ] = "host",
     sanitize: SanitizeOption = False,
     sequence: SequenceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
     tolerance_of(tolerance)
+    if on not in ("host", "gvsoc", "qemu"):
+        raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc or qemu", "Leave --on out, or name one of them.")
+    _check_sanitizers(on, sanitize)
     cut = choices.cut()
     with Progress() as progress:
         from deeploy import verify as checks
@@ -201,7 +212,7 @@ def verify(
         request = choices.request(None, progress)
         compiled = _compiled({"network": model}, loaded(choices.target), cut, request)
     _notify(compiled.notes)
-    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence)
+    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on)
     _notify(result.notes)
     _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 
@@ -237,8 +248,7 @@ def run(
 
     if on not in ("host", "gvsoc", "qemu", "mpi"):
         raise UsageError(f"--on {on}: projects run on host, gvsoc, qemu or mpi", "Leave --on out, or name one of them.")
-    if on != "host" and sanitize:
-        raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
+    _check_sanitizers(on, sanitize)
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     tolerance_of(tolerance)

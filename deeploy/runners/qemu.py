@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
 from deeploy.runners.processes import MORE_TIME, make, require, together
 from deeploy.runners.runner import Result, Samples, output_bytes, split, write_samples
 
+PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer
 SECONDS = 600.0  # wall time after which a run is taken to hang
 OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
 _TOOL = re.compile(r"^(QEMU_CC|QEMU_RUN) *:?= *(\S+)", re.MULTILINE)
@@ -54,9 +57,9 @@ class Qemu:
             raise UsageError(what, "Compile for a target that does, or leave --on out.")
         require_tools([tool for _, tool in _TOOL.findall((project / "Makefile").read_text(encoding="utf-8"))])
 
-    def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
+    def build(self, project: Path, entry: Document, sequence: bool = False, defines: str = "") -> Sequence[Path]:
         """The folder of the program."""
-        folder, options = self._options(project, entry, sequence)
+        folder, options = self._options(project, entry, sequence, defines)
 
         def failure(text: str, command: Sequence[str]) -> DeeployError:
             overflow = OVERFLOW.search(text)
@@ -76,28 +79,43 @@ class Qemu:
         Raises:
             DeeployError: see ``check`` and ``build``; or the program fails or hangs.
         """
-        self.check(project, entry)
-        (work,) = self.build(project, entry, sequence)
-        write_samples(work / "inputs.bin", entry, samples)
-        (work / "outputs.bin").unlink(missing_ok=True)
-        _, options = self._options(project, entry, sequence)
-        (done,) = together([["make", "-s", "-C", str(project), *options, "run-qemu"]], self.seconds)
-        if done.returncode is None:
-            raise BuildError(f"the run did not end within {self.seconds:g} seconds", MORE_TIME)
-        if done.returncode:
-            raise _failure(done.stdout)
+        work = self._run(project, entry, samples, sequence)
         data = (work / "outputs.bin").read_bytes() if (work / "outputs.bin").is_file() else b""
         wanted = output_bytes(entry["outputs"], len(samples))
         if len(data) != wanted:
             raise BuildError(f"the program left {len(data)} bytes of outputs instead of {wanted}", "Report this with the model.")
         return Result(split(data, entry["outputs"], len(samples)))
 
-    def _options(self, project: Path, entry: Document, sequence: bool) -> tuple[Path, list[str]]:
+    def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+        """The arena and all outputs after every layer of an inference, one behind the other.
+
+        Raises:
+            DeeployError: see ``run``.
+        """
+        return (self._run(project, entry, [sample], False, PROFILED) / "snapshots.bin").read_bytes()
+
+    def _run(self, project: Path, entry: Document, samples: Samples, sequence: bool, defines: str = "") -> Path:
+        """Build the program and let it work on samples; the folder with what it wrote."""
+        self.check(project, entry)
+        (work,) = self.build(project, entry, sequence, defines)
+        write_samples(work / "inputs.bin", entry, samples)
+        for name in ("outputs.bin", "snapshots.bin"):
+            (work / name).unlink(missing_ok=True)
+        _, options = self._options(project, entry, sequence, defines)
+        (done,) = together([["make", "-s", "-C", str(project), *options, "run-qemu"]], self.seconds)
+        if done.returncode is None:
+            raise BuildError(f"the run did not end within {self.seconds:g} seconds", MORE_TIME)
+        if done.returncode:
+            raise _failure(done.stdout)
+        return work
+
+    def _options(self, project: Path, entry: Document, sequence: bool, defines: str) -> tuple[Path, list[str]]:
         """The folder of a program, and the variables of the Makefile for it."""
         manifest = read_manifest(project)
         names = [other["name"] for other in manifest.get("networks") or [manifest]]
-        folder = f"build/qemu/{entry['name']}{'_sequence' * sequence}"
-        return project / folder, [f"QEMU_BUILD={folder}", f"DEFINES=-DNETWORK={names.index(entry['name'])}{' -DSEQUENCE' * sequence}"]
+        folder = f"build/qemu/{entry['name']}{'_sequence' * sequence}{'_layers' * bool(defines)}"
+        given = f"-DNETWORK={names.index(entry['name'])}{' -DSEQUENCE' * sequence} {defines}".rstrip()
+        return project / folder, [f"QEMU_BUILD={folder}", f"DEFINES={given}"]
 
 
 def _failure(text: str) -> DeeployError:

@@ -1,7 +1,7 @@
 """Layer by layer: every intermediate tensor of the C against the interpreter, and those of the interpreter against onnxruntime.
 
 The application, built with DEEPLOY_PROFILE, writes the whole arena and all outputs after every layer; each call's results
-are cut out of the snapshot taken right after it.
+are cut out of the snapshot taken right after it. On a flat machine it may run under an emulator.
 
 Every tensor that the program and the model both have is compared with onnxruntime's twice: as the program computes it from the
 network's inputs, and from onnxruntime's own values of all such tensors before it, which is what the layers in between make alone.
@@ -23,6 +23,7 @@ from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
 from deeploy.runners import host
+from deeploy.runners.qemu import Qemu
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute
 from deeploy.schedule.rings import box
@@ -211,21 +212,29 @@ def rounding(found: Compared, golden: Sequence[np.ndarray | None], outputs: Sequ
     )
 
 
-def differences(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path) -> list[str]:
-    """The first layer that differs from the interpreter, and where differences from onnxruntime grow."""
+def differences(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path, emulator: Qemu | None = None
+) -> list[str]:
+    """The first layer that differs from the interpreter, and where differences from onnxruntime grow.
+
+    Args:
+        emulator: what the program runs under; this host by default.
+    """
     program = plan.program
-    got = _layer_outputs(project, entry, plan, sample)
+    got = _layer_outputs(project, entry, plan, sample, emulator)
     memory = interpret(program, sample)
     found = compared(program, entry, [sample], model)
     against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
     return [_against_interpreter(program, got, memory), *against]
 
 
-def _layer_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+def _layer_outputs(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], emulator: Qemu | None
+) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand, as the C computed it."""
     program = plan.program
     if plan.target.is_flat:
-        return _flat_outputs(project, entry, plan, sample)
+        return _flat_outputs(project, entry, plan, sample, emulator)
     memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
     ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
     rings = {name for chain in plan.chains for name in chain.rings}  # of these, some rows are left
@@ -235,13 +244,16 @@ def _layer_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[
     ]
 
 
-def _flat_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+def _flat_outputs(
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], emulator: Qemu | None
+) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
     unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     found: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}
-    for (_, tile, table), snapshot in zip(tiles, _flat_snapshots(project, entry, plan, len(tiles), sample), strict=True):
+    data = _host_snapshots(project, entry, sample) if emulator is None else emulator.snapshots(project, entry, sample)
+    for (_, tile, table), snapshot in zip(tiles, _snapshots(plan, len(tiles), data), strict=True):
         call, step = table.layer.call, table.layer.step
         if table.layer.tiling.tiles == 1:
             found[step] = {name: _cut(plan, snapshot, call, name) for name in call.writes}
@@ -255,16 +267,20 @@ def _flat_outputs(project: Path, entry: Document, plan: Plan, sample: Sequence[n
     return found
 
 
-def _flat_snapshots(project: Path, entry: Document, plan: Plan, count: int, sample: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """The arena and the outputs after every tile, of which there are so many."""
+def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+    """The arena and the outputs after every tile, one behind the other."""
     application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
         host.execute(application, project, entry, [sample], ["0", str(path)])
-        data = np.fromfile(path, np.uint8)
+        return path.read_bytes()
+
+
+def _snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray]]:
+    """The same by memory, of so many tiles."""
     level = plan.target.memories[0].name
     peak = plan.memory[level].peak
-    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in data.reshape(count, -1)]
+    return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in np.frombuffer(data, np.uint8).reshape(count, -1)]
 
 
 def _managed_snapshots(

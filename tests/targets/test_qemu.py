@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,8 @@ from deeploy.report import terminal
 from deeploy.report import text as text_report
 from deeploy.runners import qemu, sizes
 from deeploy.target import load, names
-from deeploy.verify import run_project
+from deeploy.verification.layers import differences
+from deeploy.verify import run_project, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "targets" / "tcm"
@@ -297,3 +299,39 @@ def test_what_cannot_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(BuildError, match="is not installed"):
         run_project(tmp_path / "out", tmp_path / "inputs.npz", on="qemu")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three products one behind the other."""
+    values = np.random.default_rng(4).normal(size=(3, 8, 8)).astype(np.float32)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 8]) for name in ("x", "y")]
+    nodes = [helper.make_node("MatMul", [a, f"w{i}"], [b], f"product{i}") for i, (a, b) in enumerate([("x", "a"), ("a", "b"), ("b", "y")])]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(values)])
+    path = tmp_path_factory.mktemp("rows") / "rows.onnx"
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize("machine", ["cortex_m4", "rv32imc"])
+def test_layers_are_compared_on_the_machine(machine: str, rows: Path, tmp_path: Path) -> None:
+    """All of them agree; where a constant of the second one is another in flash, that is the first that differs."""
+    need(machine)
+    compiled = deeploy.compile(rows, machine)
+    verdict = verify(compiled, rows, layers=True, on="qemu")
+    assert verdict.passed and "all 3 layers agree with the interpreter" in verdict.notes
+    compiled.write(tmp_path / "out")
+    entry = select_network(read_manifest(tmp_path / "out"))
+    weights = tmp_path / "out" / "src" / "network_weights.c"
+    head, second, rest = weights.read_text().partition("network_constant_w1")
+    (tmp_path / "out" / "src" / "network_weights.c").write_text(head + second + re.sub(r"\{\n *[-.\w]+", "{ 99.0f", rest, count=1))
+    sample = [np.ones((2, 8), np.float32)]
+    (found, *_) = differences(tmp_path / "out", entry, compiled.plan, sample, rows, qemu.Qemu())
+    assert found.startswith("first layer that differs from the interpreter: product1 "), found
+
+
+def test_layers_in_several_memories_are_compared_on_the_host(rows: Path) -> None:
+    with pytest.raises(UsageError, match="on the host"):
+        verify(deeploy.compile(rows, "cortex_m7_tcm"), rows, layers=True, on="qemu")
+    said = CliRunner().invoke(cli.app, ["verify", str(rows), "--on", "moon"])
+    assert isinstance(said.exception, UsageError) and "host, gvsoc or qemu" in said.exception.what
