@@ -1,0 +1,105 @@
+/* Depthwise convolution of floats whose image is streamed, two channels at a time; the number of channels is even.
+ *
+ * Up to eight outputs beside or below each other are computed together: a pair of weights is loaded once for all.
+ */
+#include "../portable/depthwise2d.h"
+
+#include "snitch_products.h"
+#include "snitch_regions.h"
+
+/* Outputs along two axes, `lanes` of the first one at a time, of all pairs of channels. */
+struct part {
+    const float *x, *w;
+    float *y;
+    int outputs, x_step, y_step;
+    int others, x_other, y_other;
+    int rows, count, row, column, w_row, w_step; /* taps */
+};
+
+#define STRIPS(lanes)                                                                                                \
+    static void strips_##lanes(const struct part *p, const struct depthwise2d *k, const struct ends *e) {            \
+        const int is_nine = lanes == 8 && p->rows == 3 && p->count == 3;                                             \
+        struct streams streams;                                                                                      \
+        for (int from = 0; from < p->outputs; from += lanes) {                                                       \
+            const int at = from + lanes <= p->outputs ? from : p->outputs - lanes;                                   \
+            const float *const x = p->x + at * p->x_step;                                                            \
+            float *const y = p->y + at * p->y_step;                                                                  \
+            STREAM_BEGIN(                                                                                            \
+                &streams, FIRST, 4,                                                                                  \
+                {(float *)x, 1, {lanes, p->count, p->rows, p->others}, {p->x_step, p->column, p->row, p->x_other}}); \
+            streams_on();                                                                                            \
+            for (int c = 0; c < k->filters; c += 2) {                                                                \
+                float start[2] __attribute__((aligned(8)));                                                          \
+                begin_sums(start, e, c, 2);                                                                          \
+                STREAM_FROM(&streams, FIRST, 4, (float *)x + c);                                                     \
+                if (is_nine)                                                                                         \
+                    multiply_nine_8(&streams, pair_load(start), p->w + c, p->w_step, p->w_row, p->others, y + c,     \
+                                    p->y_step, p->y_other, e);                                                       \
+                else                                                                                                 \
+                    multiply_pairs_##lanes(&streams, pair_load(start), p->w + c, p->count, p->rows, p->w_step,       \
+                                           p->w_row, p->others, y + c, p->y_step, p->y_other, e);                    \
+            }                                                                                                        \
+            streams_off();                                                                                           \
+        }                                                                                                            \
+    }
+STRIPS(8)
+STRIPS(4)
+STRIPS(1)
+
+static void unseen(const struct part *p, const struct depthwise2d *k, const struct ends *e) {
+    for (int i = 0; i < p->others; i++) {
+        for (int j = 0; j < p->outputs; j++) {
+            float *const y = p->y + i * p->y_other + j * p->y_step;
+            begin_sums(y, e, 0, k->filters);
+            for (int c = 0; c < k->filters; c += 2) pair_store(y + c, clamped(pair_load(y + c), e));
+        }
+    }
+}
+
+/* The outputs of one rectangle: eight beside each other, or below where it is higher than wide. */
+static void rectangle(const struct depthwise2d *k, const float *image, float *y, const struct stretch *rows,
+                      const struct stretch *columns) {
+    const int height = rows->last - rows->first, width = columns->last - columns->first;
+    const int x_row = k->stride_h * k->x_row, x_column = k->stride_w * k->x_column;
+    const struct ends e = ends_of(&k->epilogue);
+    struct part p = {.w = (const float *)k->w, .y = y + rows->first * k->y_row + columns->first * k->y_column};
+    p.rows = rows->taps.last - rows->taps.first, p.count = columns->taps.last - columns->taps.first;
+    p.row = k->dilation_h * k->x_row, p.column = k->dilation_w * k->x_column;
+    p.w_row = k->kernel_w * k->filters, p.w_step = k->filters;
+    p.outputs = width, p.x_step = x_column, p.y_step = k->y_column;
+    p.others = height, p.x_other = x_row, p.y_other = k->y_row;
+    if (height > width) {
+        p.outputs = height, p.x_step = x_row, p.y_step = k->y_row;
+        p.others = width, p.x_other = x_column, p.y_other = k->y_column;
+    }
+    if (p.rows <= 0 || p.count <= 0) {
+        unseen(&p, k, &e);
+        return;
+    }
+    const int ih = rows->first * k->stride_h - k->top + rows->taps.first * k->dilation_h;
+    const int iw = columns->first * k->stride_w - k->left + columns->taps.first * k->dilation_w;
+    p.x = image + ih * k->x_row + iw * k->x_column;
+    p.w += rows->taps.first * p.w_row + columns->taps.first * p.w_step;
+    if (p.outputs >= 8)
+        strips_8(&p, k, &e);
+    else if (p.outputs >= 4)
+        strips_4(&p, k, &e);
+    else
+        strips_1(&p, k, &e);
+}
+
+void KERNEL(const struct depthwise2d *k) {
+    for (int n = 0; n < k->batch; n++) {
+        const float *const image = (const float *)k->x + n * k->x_batch;
+        float *const y = (float *)k->y + n * k->y_batch;
+        struct stretch rows = {0, 0, {0, 0}}, columns;
+        for (; rows.last < k->out_height;) {
+            rows = stretch_from(rows.last, k->out_height, k->stride_h, k->top, k->dilation_h, k->kernel_h, k->height);
+            for (columns.last = 0; columns.last < k->out_width;) {
+                columns = stretch_from(columns.last, k->out_width, k->stride_w, k->left, k->dilation_w, k->kernel_w,
+                                       k->width);
+                rectangle(k, image, y, &rows, &columns);
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+/* Outputs of a window over an image in rectangles, all of which see the same taps: the inner one sees all of them. */
+#ifndef SNITCH_REGIONS_H
+#define SNITCH_REGIONS_H
+
+#include "../portable/window.h"
+
+/* Outputs first <= o < last along one axis, and the taps that they see. */
+struct stretch {
+    int first, last;
+    struct span taps;
+};
+
+/* The stretch that begins at output `first` of `outputs`; its first tap lies at first * stride - before. */
+static inline struct stretch stretch_from(int first, int outputs, int stride, int before, int dilation, int taps,
+                                          int size) {
+    struct stretch s = {first, first + 1, inside(first * stride - before, dilation, taps, size)};
+    for (; s.last < outputs; s.last++) {
+        const struct span next = inside(s.last * stride - before, dilation, taps, size);
+        if (next.first != s.taps.first || next.last != s.taps.last) break;
+    }
+    return s;
+}
+
+#endif
