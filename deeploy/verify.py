@@ -20,6 +20,7 @@ from deeploy.errors import UsageError, shorten
 from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
+from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
 from deeploy.report import text
@@ -146,9 +147,7 @@ def verify(
     from deeploy.verification import onnxruntime_reference as reference
 
     network = next(iter(compiled.units.values())).network
-    if layers and on != "host" and not network.plan.target.is_flat:
-        what = f"--layers --on {on}: what lies in several memories is compared layer by layer on the host"
-        raise UsageError(what, "Leave --layers out, or --on.")
+    _check_layers(layers, on, network.plan.target)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         project.write(folder, compiled.sources())
@@ -187,9 +186,15 @@ def verify(
         if layers and "chips" in entry:
             notes.append("--layers shows nothing of several chips")
         elif layers:
-            emulator = qemu.Qemu() if on == "qemu" else None
-            notes += by_layer.differences(folder, entry, network.plan, samples[0], model, emulator)
+            notes += by_layer.differences(folder, entry, network.plan, samples[0], model, qemu.Qemu() if on == "qemu" else None)
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+
+
+def _check_layers(layers: bool, on: str, target: Target) -> None:
+    """Raise UsageError where layers cannot be compared where the C runs."""
+    if layers and on != "host" and not target.is_flat:
+        what = f"--layers --on {on}: what lies in several memories is compared layer by layer on the host"
+        raise UsageError(what, "Leave --layers out, or --on.")
 
 
 def _rounding(
