@@ -17,12 +17,8 @@ _BYTE = -128, 127
 MOST_SHIFT = 30  # of a multiplier of 32 bits
 
 
-def powers_of_two(graph: gs.Graph, ties_to_even: bool = False) -> set[str]:
-    """Make the multipliers of all fused requantisations the nearest powers of two, in place; returns the names of these nodes.
-
-    Args:
-        ties_to_even: round exact ties to the even result, as onnxruntime does: that takes more instructions.
-    """
+def powers_of_two(graph: gs.Graph) -> set[str]:
+    """Make the multipliers of all fused requantisations the nearest powers of two, in place; returns the names of these nodes."""
     changed = set()
     for node in graph.nodes:
         names = epilogue.operands(view_node(node).epilogue)
@@ -35,7 +31,6 @@ def powers_of_two(graph: gs.Graph, ties_to_even: bool = False) -> set[str]:
         values = 2 ** np.rint(np.log2(mul.values.astype(np.float64))).clip(0, MOST_SHIFT).astype(np.int64)
         if not np.array_equal(values, mul.values):
             node.inputs[place] = const(f"{mul.name}_power", values, mul.values.dtype.type)
-            node.attrs = {**node.attrs, **({"even": node.attrs.get("even", 0)} if ties_to_even else {})}
             changed.add(node.name)
     return changed
 
