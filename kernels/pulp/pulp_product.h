@@ -38,12 +38,12 @@ struct pulp_product {
 #ifdef PARTIAL
 #define OUT_T int32_t
 #define RESULT(acc, s, p) ((void)(s), (void)(p), (acc))
-#define PUT(y, value) ((y) += (value))
+#define LEAVE(y, value) ((y) += (value))
 #define IS_PARTIAL 1
 #else
 #define OUT_T Y_T
 #define RESULT(acc, s, p) finish_with(acc, s, &(p)->epilogue, &(p)->requantisation)
-#define PUT(y, value) ((y) = (Y_T)(value))
+#define LEAVE(y, value) ((y) = (Y_T)(value))
 #define IS_PARTIAL 0
 #endif
 
@@ -110,7 +110,7 @@ static inline int32_t finish(int32_t acc, int i, struct operands s, const struct
 
 static inline void finish_1(int32_t acc, OUT_T *y, int i, struct operands s, const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
-    PUT(y[i], RESULT(acc, &stages, p));
+    LEAVE(y[i], RESULT(acc, &stages, p));
 }
 
 /* The second one is the same as the first where the step is 0. */
@@ -118,8 +118,8 @@ static inline void finish_2(int32_t a, int32_t b, OUT_T *y, int step, int i, str
                             const struct pulp_product *p) {
     const struct stages stages = stages_of(s, i);
     const int32_t first = RESULT(a, &stages, p), second = RESULT(b, &stages, p);
-    PUT(y[i], first);
-    if (!IS_PARTIAL || step) PUT(y[step + i], second);
+    LEAVE(y[i], first);
+    if (!IS_PARTIAL || step) LEAVE(y[step + i], second);
 }
 
 /* With ZEROS, accumulators of four rows begin with what is added to them. */
@@ -131,7 +131,7 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, OUT_T *y
 #endif
     const int32_t first = RESULT(a, &stages, p), second = RESULT(b, &stages, p);
     const int32_t third = RESULT(c, &stages, p), fourth = RESULT(d, &stages, p);
-    PUT(y[i], first), PUT(y[step + i], second), PUT(y[2 * step + i], third), PUT(y[3 * step + i], fourth);
+    LEAVE(y[i], first), LEAVE(y[step + i], second), LEAVE(y[2 * step + i], third), LEAVE(y[3 * step + i], fourth);
 }
 
 #define DOTS(j, w) DOT("a" j, "t0", w) DOT("b" j, "t1", w) DOT("c" j, "t2", w) DOT("d" j, "t3", w)
