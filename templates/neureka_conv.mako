@@ -17,6 +17,8 @@ def behind(axis):
     return f"{out} + {halo} - ({before}) - {inside}"
 
 
+added = f" | (({x.first[3]}) ? 1u << 14 : 0u)" if accumulates else ""  # to the sums of the tile before
+fields = {**layer, "config": layer["config"] + added}
 constants = {field: f"(rt_address){context[name].ptr}" for field, name in operands.items()}
 sizes = {
     "height": y.extent[1], "width": y.extent[2], "channels_in": x.extent[3], "channels_out": y.extent[3],
@@ -27,7 +29,7 @@ sizes = {
 %>\
 ${neureka.tile(
     kernel,
-    layer,
+    fields,
     {"x": f"(rt_address){x.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){w.ptr}", **constants},
     sizes,
     (y.extent[0], x.stride[0], y.stride[0] * size),

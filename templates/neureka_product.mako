@@ -2,6 +2,8 @@
 <%
 size = y.dtype.bytes
 batch = next((axis for axis, extent in enumerate(y.shape[:-2]) if extent > 1), None)
+added = f" | (({a.first[-1]}) ? 1u << 14 : 0u)" if accumulates else ""  # to the sums of the tile before
+fields = {**layer, "config": layer["config"] + added}
 constants = {field: f"(rt_address){context[name].ptr}" for field, name in operands.items()}
 sizes = {
     "height": y.extent[-2], "width": 1, "channels_in": a.extent[-1], "channels_out": y.extent[-1],
@@ -11,7 +13,7 @@ sizes = {
 %>\
 ${neureka.tile(
     kernel,
-    layer,
+    fields,
     {"x": f"(rt_address){a.ptr}", "y": f"(rt_address){y.ptr}", "weights": f"(rt_address){b.ptr}", **constants},
     sizes,
     (1, 0, 0) if batch is None else (y.extent[batch], a.stride[batch], y.stride[batch] * size),

@@ -3,7 +3,8 @@
     python benchmarks/gvsoc/chains.py [--l1 BYTES] [--no-gvsoc] [PART OF A NAME ...]
 
 Every network is compiled three times: without chains, with those that take fewer cycles, and with those that move fewer bytes. MobileNets
-have seeded weights. Outputs are compared with golden ones, or with the interpreter's. Exit status 1 when something differs.
+have seeded weights. ``pooled`` is a convolution that N-EUREKA requantises itself, behind a copy of the caller's image, and a pool: here a
+chain takes fewer cycles. Outputs are compared with golden ones, or with the interpreter's. Exit status 1 when something differs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
@@ -22,6 +24,7 @@ import arena
 import numpy as np
 import onnx
 from networks import NETWORKS, files, measure
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.midend.machine import Options
@@ -29,20 +32,45 @@ from kernels import versions
 
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
+POOLED = "pooled"
 CHOICES = {"none": Options(chains=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
 COLUMNS = "| {} | {} | {} | {} | {} | {} | {} |"
 
 
 def model_of(name: str, folder: Path) -> tuple[Path, Path, Path | None]:
     """A model, one sample of inputs, and the golden outputs if there are any."""
-    if name not in IMAGES:
+    if name not in (*IMAGES, POOLED):
         return files(next(network for network in NETWORKS if network.name == name), folder)
-    model = arena.NETWORKS[name]()
+    model = pooled() if name == POOLED else arena.NETWORKS[name]()
     onnx.save(model, folder / "network.onnx")
     given = model.graph.input[0]
     shape = [size.dim_value for size in given.type.tensor_type.shape.dim]
     np.savez(folder / "inputs.npz", **{given.name: np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)})
     return folder / "network.onnx", folder / "inputs.npz", None
+
+
+def pooled(channels: int = 32, size: int = 64) -> onnx.ModelProto:
+    """A 3x3 convolution of an int8 image with its channels first, and a 3x3 pool of stride 1."""
+    constants = {
+        "scale": np.array(0.05, np.float32),
+        "zero": np.array(-128, np.int8),
+        "w": np.random.default_rng(20).integers(-127, 128, (channels, channels, 3, 3)).astype(np.int8),
+        "w_scale": np.full(channels, 0.01 / (9 * channels) ** 0.5, np.float32),
+        "w_zero": np.zeros(channels, np.int8),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "scale", "zero"], ["x_float"]),
+        helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["w_float"], axis=0),
+        helper.make_node("Conv", ["x_float", "w_float"], ["sums"], kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("Relu", ["sums"], ["positive"]),
+        helper.make_node("QuantizeLinear", ["positive", "scale", "zero"], ["conv"]),
+        helper.make_node("DequantizeLinear", ["conv", "scale", "zero"], ["conv_float"]),
+        helper.make_node("MaxPool", ["conv_float"], ["pool"], kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("QuantizeLinear", ["pool", "scale", "zero"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.INT8, [1, channels, size, size]) for name in "xy")
+    graph = helper.make_graph(nodes, POOLED, [x], [y], [numpy_helper.from_array(array, name) for name, array in constants.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def show(name: str, capacities: dict[str, int], has_gvsoc: bool) -> bool:
@@ -52,12 +80,13 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool) -> bool:
         paths = model_of(name, Path(scratch))
         for kind, choice in CHOICES.items():
             options, begin = replace(choice, capacities=capacities), time.process_time()
-            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options)
+            form: Literal["exact", "engine"] = "engine" if name == POOLED else "exact"
+            compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options, requantise=form)
             seconds, run = time.process_time() - begin, compiled.network.predicted
             assert run is not None, "siracusa has a timing"
             measured = "not measured"
             if has_gvsoc:
-                result, _ = measure(name, *paths, options)
+                result, _ = measure(name, *paths, options, requantise=form)
                 measured, is_right = str(result.measured), is_right and result.is_right
             chained = sum(len(chain.members) for chain in compiled.plan.chains)
             moved = run.traffic["L2_L1"].bytes
@@ -74,7 +103,7 @@ def main() -> int:
     print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
     print(COLUMNS.format("network", "chains", "layers in chains", "bytes", "cycles predicted", "measured", "CPU seconds"))
     print("|---" * 7 + "|")
-    wanted = [name for name in (*IMAGES, *NAMES) if not given.names or any(word in name for word in given.names)]
+    wanted = [name for name in (*IMAGES, POOLED, *NAMES) if not given.names or any(word in name for word in given.names)]
     return 0 if all([show(name, {} if given.l1 is None else {"l1": given.l1}, not given.no_gvsoc) for name in wanted]) else 1
 
 

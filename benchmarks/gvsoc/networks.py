@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -133,7 +134,13 @@ def result(network: Network, options: Options, target: str = "siracusa") -> Resu
 
 
 def measure(
-    name: str, model: Path, inputs: Path, golden: Path | None, options: Options, target: str = "siracusa"
+    name: str,
+    model: Path,
+    inputs: Path,
+    golden: Path | None,
+    options: Options,
+    target: str = "siracusa",
+    requantise: Literal["exact", "engine"] = "exact",
 ) -> tuple[Result, Sequence[Call]]:
     """Compile, build, simulate and compare one inference: the first after the start, with cold instruction caches; with the plan's calls.
 
@@ -142,7 +149,7 @@ def measure(
     """
     with tempfile.TemporaryDirectory(prefix="deeploy-gvsoc-") as scratch:
         folder = Path(scratch)
-        compiled = api.compile(model, target, inputs=inputs, options=options)
+        compiled = api.compile(model, target, inputs=inputs, options=options, requantise=requantise)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden, on="gvsoc")
         is_right = all(comparison.passed for _, comparison in verdict.comparisons)

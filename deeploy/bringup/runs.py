@@ -227,7 +227,7 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
         return
     for turn in range(TILES):
         box = {}
-        for name, size in sizes.items():
+        for name, size in ((name, size) for name, size in sizes.items() if name not in given.geometry.nest.accumulated):
             extent = given.geometry.extents[name]
             first = size * ((extent - 1) // size if turn == 0 else rng.randrange(-(-extent // size)))
             box[name] = (first, min(first + size, extent) - 1)
@@ -237,17 +237,16 @@ def _tiles(given: Subject, places: Mapping[str, Access], rng: Random) -> Iterato
             kept = tiling.in_place(call, windows) if windows.is_mapped else frozenset()
             if rng.random() < 0.7 or kept is None or kept & sizes.keys():
                 copied[name] = windows.order
-        reduced = [_steps(given, name, box.pop(name, None)) for name in given.geometry.nest.accumulated]
         boxes = (_parts(given, places, box, rng) if rng.random() < 0.4 else ()) or (box,)
-        for name, steps in zip(given.geometry.nest.accumulated, reduced, strict=True):
+        for name in given.geometry.nest.accumulated:
+            steps = _steps(given.geometry.extents[name], sizes.get(name))
             boxes = tuple({**each, name: step} for step in steps for each in boxes)
         yield Form("tiles", places, copied, box, boxes, {})
 
 
-def _steps(given: Subject, name: str, step: Span | None) -> list[Span]:
-    """All of a reduction, in tiles as long as the given one; each is added to the sums of those before it."""
-    extent = given.geometry.extents[name]
-    size = extent if step is None else step[1] - step[0] + 1
+def _steps(extent: int, size: int | None) -> list[Span]:
+    """All of a reduction, in tiles of a size, or whole; each is added to the sums of those before it."""
+    size = size or extent
     return [(first, min(first + size, extent) - 1) for first in range(0, extent, size)]
 
 
@@ -334,12 +333,13 @@ def _body(
         const, owner = "" if name in given.kernel.outputs else "const ", form.shared.get(name, name)
         cast = "" if owner == name else f"({const}{kind.c} *)"
         lines.append(f"{const}{kind.c} *{name} = {cast}m_{owner} + {first};")
-    if given.geometry.nest.accumulated:
+    if given.geometry.nest.accumulated and given.kernel.second is None:
         views[SUMS] = _kept_sums(given, form, call, box, lines)
     pointers = _pieces(call, form)
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
     every = calls.parts(call, views, given.types)
-    text = _text(call, every, instances, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
+    is_last = all(box.get(name, (0, extents[name] - 1))[1] == extents[name] - 1 for name in given.geometry.nest.accumulated)
+    text = _text(call, every, instances, is_last, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
     if _names(ROWS, text):
         lines.append(f"const int32_t {ROWS} = {box[form.dynamic][1] + 1};")
     used = [line for line in lines if ("= m_" not in line and "*)m_" not in line) or _names(line.split("*")[1].split()[0], text)]
@@ -373,14 +373,20 @@ def _kept_sums(given: Subject, form: Form, call: Call, box: Box, lines: list[str
     return calls.kept_sums(call, [Window(s.start, s.stop - s.start, 0, 0) for s in part], steps)
 
 
-def _text(call: Call, every: Sequence[calls.Part], instances: dict[str, calls.Instance], text: Callable[[calls.Part, str], str]) -> str:
-    """The calls of a kernel's parts: the second one is done by all cores in turn, when the job of the first is."""
+def _text(
+    call: Call,
+    every: Sequence[calls.Part],
+    instances: dict[str, calls.Instance],
+    is_last: bool,
+    text: Callable[[calls.Part, str], str],
+) -> str:
+    """The calls of a kernel's parts: the second one is done by all cores in turn, when the job of the first is, and sums are complete."""
     texts = [text(part, calls.called(part.call, part.stored, instances, "")) for part in every]
     if len(texts) == 1:
         return texts[0]
-    around = f"rt_job_wait(ACCELERATOR_{call.kernel.engine});\nfor (core = 0; core < rt_machine.cores; core++) {{\n"
     pointer = f"int32_t *const {SUMS} = (int32_t *)m_{SUMS};\n"
-    return f"{pointer}{{\n{texts[0]}\n}}\n{around}{texts[1]}\n}}\ncore = 0;"
+    first = f"{pointer}{{\n{texts[0]}\n}}\nrt_job_wait(ACCELERATOR_{call.kernel.engine});\n"
+    return first + (f"for (core = 0; core < rt_machine.cores; core++) {{\n{texts[1]}\n}}\ncore = 0;" if is_last else "")
 
 
 def _grown(given: Subject, form: Form, name: str) -> set[int]:
@@ -392,7 +398,7 @@ def _grown(given: Subject, form: Form, name: str) -> set[int]:
 
 
 def _names(name: str, text: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+    return re.search(rf"(?<![.\w]){name}\b", text) is not None  # and not the field of a structure
 
 
 def _part(geometry: Geometry, name: str, box: Box, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int, ...]]:

@@ -420,9 +420,13 @@ class Tiler:
         """Cycles of the second parts of all tiles; 0 where there are none."""
         if self.second is None:
             return 0.0
-        extents, second = self.call.geometry.extents, self.second
+        extents, second, sums = self.call.geometry.extents, self.second, self.call.geometry.nest.accumulated
+        for name in sums:  # of tiles that add up, the last one has a second part
+            tiles = tiles // -(-extents[name] // size.get(name, extents[name]))
 
         def steps(name: str, step: int) -> Numeric:
+            if name in sums:
+                return 1
             return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
 
         return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again

@@ -213,7 +213,7 @@ class _Builder:
         """The slot in which the first part of a tile leaves its sums."""
         scratch = self.call.kernel.scratch[SUMS]
         size = int(scratch.total(self.call.node, {**self.geometry.extents, **self.tiling.sizes}))
-        turn = remainder(self.tiling.index, self.call.kernel.slots(SUMS, self.is_double))
+        turn = remainder(quotient(self.tiling.index, self.partial), self.call.kernel.slots(SUMS, self.is_double))
         return Address(self.call.scratch[SUMS], turn * size, self.engine.memory)
 
     def _dtype(self, operand: str) -> DType:
@@ -276,7 +276,7 @@ class _Builder:
             empty.append(share[1][1])
             mine = {**parts, share[0]: share[1]}
         operands = {name: self._operand(name, parts, mine) for name in self.call.operands}
-        if self.geometry.nest.accumulated:
+        if self.geometry.nest.accumulated and not self.team:
             operands[SUMS] = self._kept_sums(parts, mine)
         return Work(self.cores, tile, share, mine, operands, tuple(n for n in empty if bounds(n)[0] <= 0))
 
@@ -353,9 +353,14 @@ class _Builder:
                 Compute(self.step, tile),
                 *others,
                 Finish(self.step, self.engine.name, tile),
-                *[Second(self.step, tile)] * bool(self.team),
+                *self._seconded(tile),
             ]
         return [*others, Compute(self.step, tile)]
+
+    def _seconded(self, tile: Value) -> list[Node]:
+        """What cores make of the sums of a tile, or of the last of those that add up to them."""
+        second: list[Node] = [Second(self.step, tile)] if self.team else []
+        return guarded([Condition(remainder(tile, self.partial), "==", self.partial - 1)], second)
 
     def _followed(self, tile: Value) -> list[Node]:
         """With the last tile the early windows of a later call begin to move."""
@@ -404,7 +409,7 @@ class _Builder:
             *guarded([further], self._do("fetch", tile + 2)),
             *guarded([more], self._do("supply", tile + 1)),
             *self._followed(tile),
-            Second(self.step, tile),
+            *self._seconded(tile),
             *self._waited("store", 0, "out"),
             *self._do("store", tile),
         ]

@@ -229,7 +229,9 @@ class _Check:
         if layer.sums is not None:
             sums = self.slot(layer.sums, tile, table)
             self.written(sums, layer.sums.block)
-            sums.content, sums.arriving = (tile,), name
+            if tile % layer.partial and sums.content != (tile // layer.partial,):
+                raise self.error("it is added to the sums of another tile")
+            sums.content, sums.arriving = (tile // layer.partial,), name
             self.open.setdefault(name, []).append(sums)
         if layer.accelerator is None:
             self.complete(name)
@@ -250,7 +252,9 @@ class _Check:
         """The second part of a kernel runs on a tile."""
         assert layer.sums is not None
         self.computing = layer if layer.cores > 1 else None
-        self.read(self.slot(layer.sums, tile, table), (tile,), "cores")
+        if (tile + 1) % layer.partial:
+            raise self.error("not all tiles were added to its sums")
+        self.read(self.slot(layer.sums, tile, table), (tile // layer.partial,), "cores")
         self.slot(layer.sums, tile, table).leaving.clear()
         self.rings.compute(layer, layer.call.parts[-1], tile, table)
         self.touch(layer, layer.call.parts[-1], "cores", tile, table)

@@ -29,6 +29,7 @@ from deeploy.target import (
     Scratch,
     Second,
     Tiling,
+    accumulated,
     encoded,
     parallel,
     reduction,
@@ -43,6 +44,7 @@ WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
 ROOM = 24 * 1024  # bytes for two bands of windows, or of outputs that are thinned out
 FEW = 8  # input channels, of which pixels are copied one by one
+REDUCED = {"product": {"k": GROUP}, "pointwise": {"c": GROUP}, "dense": {"c": NARROW}}  # reductions that may be cut, weights in L1
 BANDS = 4  # of all outputs, at least: while the engine works on one, the cores are busy with another
 
 Form = Callable[[Node], Lowered | str]  # a node for the engine, or what the engine would need instead
@@ -181,7 +183,7 @@ def _layer(form: Form, node: Node, in_weight_memory: bool) -> dict[str, Any]:
     operands = {"scale": "mul", "bias": "add"} if norm is not None else {}
     operands |= {"shifts": "bias"} if norm is not None and norm.shifts is not None else {}
     fields = {"config": f"0x{layer.config:08x}u", "weight_offset": layer.weight_offset, "padding_value": layer.padding_value}
-    return {"layer": fields, "taps": layer.mode.taps, "operands": operands}
+    return {"layer": fields, "taps": layer.mode.taps, "operands": operands, "accumulates": False}
 
 
 def _pitch(node: Node) -> int:
@@ -247,11 +249,14 @@ def _of_stride_1(node: Node) -> tuple[int, ...]:
     return (1, *node.attrs["strides"], 1)
 
 
-def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None, steps: Steps = _as_they_are) -> Kernel:
+def _with_sums(
+    kernel: Kernel, name: str, form: Form, usual: Form | None = None, steps: Steps = _as_they_are, reduced: Mapping[str, int] | None = None
+) -> Kernel:
     """A kernel whose sums leave as int32, and are requantised by cores, for nodes that the engine cannot requantise itself.
 
     Args:
         usual: what the engine makes of such nodes where it requantises them, if that differs from ``form``.
+        reduced: reductions along which tiles are cut, at multiples; the engine adds to the sums of those before. It cannot requantise then.
     """
     (weights,) = set(kernel.constants) - {"bias", "mul", "add"}
     bare = body if steps is _as_they_are else body_of_all
@@ -259,7 +264,7 @@ def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None,
     def needs(node: Node) -> str | None:
         if steps is _of_stride_1 and max(conv.window(node).strides) != 2:
             return "a convolution of stride 2"
-        if isinstance((usual or form)(node), Lowered):
+        if not reduced and isinstance((usual or form)(node), Lowered):
             return "a requantisation that the engine cannot compute itself"
         found = form(bare(node))
         if isinstance(found, str):
@@ -287,14 +292,17 @@ def _with_sums(kernel: Kernel, name: str, form: Form, usual: Form | None = None,
         macros=lambda node: {"CLIP_WHOLE": "whole"} if is_whole(node) else {},
         settings=lambda node: {"sums_steps": steps(node)},
     )
+    whole = (*(dim for dim in kernel.tiling.whole if dim not in (reduced or ())), "ow")
     return kernel.variant(
-        f"{name}_sums",
+        name,
         accepts=needs,
+        nest=accumulated(kernel.nest, *(reduced or ())),
+        settings=lambda node: {**(kernel.settings(node) if kernel.settings else {}), "accumulates": bool(reduced)},
         types={"y": BYTES},
         epilogues=(*STAGES[1:], *((*stages, "lookup") for stages in STAGES[1:])),
         layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
-        tiling=replace(kernel.tiling, whole=tuple(dict.fromkeys((*kernel.tiling.whole, "ow")))),
+        tiling=Tiling(tuple(dict.fromkeys(whole)), {**kernel.tiling.multiple, **(reduced or {})}),
         second=Second(second, bare, steps),
     )
 
@@ -330,7 +338,9 @@ def _pair(
     every = (declared.variant(f"{declared.name}_nms", resident={weights: "WM"}, settings=settings(True)), declared)
     yield from every
     if name not in ("depthwise_thinned", "dense_thinned"):
-        yield from (_with_sums(kernel, kernel.name, form) for kernel in every)
+        yield from (_with_sums(kernel, f"{kernel.name}_sums", form) for kernel in every)
+    if name in REDUCED:
+        yield _with_sums(declared, f"{declared.name}_parts", form, reduced=REDUCED[name])
 
 
 _DEPTHWISE = Tiling(whole=("fh", "fw"), multiple={"k": NARROW})
@@ -341,7 +351,7 @@ def _all_of(kernels: Sequence[Kernel], mode: Mode) -> Iterator[Kernel]:
     for kernel in kernels:
         if kernel.second is None:
             name = kernel.name.replace(mode.name.lower(), f"{mode.name.lower()}_all")
-            yield _with_sums(kernel, name, _of_mode(mode), _lower_thinned, _of_stride_1)
+            yield _with_sums(kernel, f"{name}_sums", _of_mode(mode), _lower_thinned, _of_stride_1)
 
 
 _DENSE_3X3 = tuple(_pair("dense", conv.CONV, _of_mode(Mode.DENSE), nest=_dense_nest))

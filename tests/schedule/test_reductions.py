@@ -19,7 +19,7 @@ from deeploy.midend.tiling import cut_dims
 from deeploy.runners import host
 from deeploy.schedule import Schedule, build
 from deeploy.schedule.check import ScheduleError, check
-from deeploy.schedule.ir import Compute, Condition, Do, Guard, Move, Node
+from deeploy.schedule.ir import Compute, Condition, Do, Finish, Guard, Move, Node, Second
 from deeploy.target import load
 from tests.schedule.test_chains import changed
 from tests.schedule.test_managed_chains import Quantised
@@ -54,12 +54,24 @@ def pointwise(path: Path) -> Path:
     return one.save(path, one.conv("x", 3000, 6, 1), [1, 3000, 3, 3], [1, 6, 3, 3])
 
 
+def dense(path: Path) -> Path:
+    """A convolution of which N-EUREKA adds parts to its sums."""
+    one = Deep()
+    return one.save(path, one.conv("x", 300, 40, 3), [1, 300, 7, 8], [1, 40, 7, 8])
+
+
 NETWORKS: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "product": (product, 12_000, "pulp_matmul_sums"),
     "ragged": (ragged, 9_000, "pulp_matmul_sums"),
     "convolution": (convolution, 9_000, "pulp_conv2d_sums"),
     "pointwise": (pointwise, 9_000, "pulp_conv2d_pointwise_sums"),
+    "dense": (dense, 32_000, "neureka_dense_parts"),
 }
+
+
+SIRACUSA = load("siracusa")
+# Weights come through L1, and nothing but N-EUREKA's parts is as deep.
+PARTS = replace(SIRACUSA, kernels=tuple(k for k in SIRACUSA.kernels if not k.resident and not (k.op == "Conv" and "pulp" in k.source)))
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cache
 def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.Compiled:
     make, l1, _ = NETWORKS[name]
-    options = Options({"l1": l1}, buffering=buffering, engines=("cluster",))
-    return deeploy.compile(make(folder / f"{name}.onnx"), "siracusa", options=options)
+    engines = ("cluster", "npu") if name == "dense" else ("cluster",)
+    options = Options({"l1": l1}, buffering=buffering, engines=engines)
+    return deeploy.compile(make(folder / f"{name}.onnx"), PARTS if name == "dense" else SIRACUSA, options=options)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -98,8 +111,7 @@ def test_weights_of_one_row_of_outputs_move_once(folder: Path) -> None:
 
 
 def test_without_sums_the_network_is_refused(folder: Path) -> None:
-    target = load("siracusa")
-    target = replace(target, kernels=tuple(kernel for kernel in target.kernels if not kernel.name.endswith("_sums")))
+    target = replace(SIRACUSA, kernels=tuple(kernel for kernel in SIRACUSA.kernels if not kernel.name.endswith("_sums")))
     make, l1, _ = NETWORKS["product"]
     with pytest.raises(FitError, match="L1"):
         deeploy.compile(make(folder / "refused.onnx"), target, options=Options({"l1": l1}, engines=("cluster",)))
@@ -129,7 +141,13 @@ def _always(one: Node) -> Node | None:
 
 CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a tile is left out": lambda n: n if isinstance(n, Compute) else None,
-    "another tile is added": lambda n: replace(n, tile=n.tile - 1) if isinstance(n, Compute) else None,
+    "another tile is added": lambda n: replace(n, tile=n.tile - 1) if isinstance(n, Compute) and not isinstance(n.tile, int) else None,
+    "nobody waits for a job": lambda n: n if isinstance(n, Finish) else None,
+    "cores do not wait for the last tile": lambda n: (
+        replace(n, conditions=(Condition(0, "==", 0),))
+        if isinstance(n, Guard) and any(isinstance(inner, Second) for inner in n.body)
+        else None
+    ),
     "transfers are left out": lambda n: n if isinstance(n, Do) else None,
     "outputs leave before they are complete": _always,
 }
@@ -145,12 +163,18 @@ def _mutants(schedule: Schedule, what: str) -> list[Schedule]:
 
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("buffering", ["single", "double"])
-def test_what_makes_sums_wrong_is_found(what: str, buffering: Buffering, folder: Path) -> None:
-    plan = compiled(folder, "product", buffering).plan
+@pytest.mark.parametrize("name", ["product", "dense"])
+def test_what_makes_sums_wrong_is_found(name: str, what: str, buffering: Buffering, folder: Path) -> None:
+    plan = compiled(folder, name, buffering).plan
+    assert any(plan.tiling(step).partial(call.geometry) > 1 for step, call in enumerate(plan.program.calls))
     schedule = build(plan)
     check(plan, schedule)
     mutants = _mutants(schedule, what)
-    assert mutants
+    without = {
+        "product": ("nobody waits for a job", "cores do not wait for the last tile"),
+        "dense": ("outputs leave before they are complete",),
+    }
+    assert bool(mutants) is (what not in without[name])
     for mutant in mutants:
         with pytest.raises((ScheduleError, IndexError)):
             check(plan, mutant)
