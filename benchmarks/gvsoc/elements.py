@@ -214,7 +214,8 @@ def coupled() -> list[Case]:
 def reduced(op: str, x: str, y: str) -> list[Case]:
     """The last axis is added up."""
     attrs = {"keepdims": True}
-    return [_simple(op, y, {**attrs, "axes": (len(s) - 1,)}, x=draw(x, *s)) for s in SHAPES]
+    draws = [draw("s32", *s).astype(np.int64) if x == "s64" else draw(x, *s) for s in SHAPES]
+    return [_simple(op, y, {**attrs, "axes": (values.ndim - 1,)}, x=values) for values in draws]
 
 
 def columns(op: str, x: str, y: str) -> list[Case]:
@@ -450,6 +451,7 @@ ELEMENTS = (
     Family("pairwise_coupling", {"": coupled()}, ("n e e",)),
     Family("gather_packed", {"": [few(case) for case in gathered()]}, ("rows",)),
     Family("reduce_sum", {"": reduced("ReduceSum", "s8", "s32")}),
+    *(Family(f"reduce_{kind.lower()}_wide", {"": reduced(f"Reduce{kind}", "s64", "s64")}) for kind in ("Sum", "Max", "Min")),
     Family("reduce_max", {"": reduced("ReduceMax", "s8", "s8"), "f32": reduced("ReduceMax", "f32", "f32")}),
     Family("reduce_min", {"": reduced("ReduceMin", "s8", "s8"), "f32": reduced("ReduceMin", "f32", "f32")}),
     Family("reduce_prod", {"": reduced("ReduceProd", "f32", "f32")}),

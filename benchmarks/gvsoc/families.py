@@ -5,6 +5,7 @@ Shapes are chosen for what they vary: depth, rows, widths, remainders of the ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -202,11 +203,14 @@ def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
 
     def narrow(shape: Any, form: cases.Form) -> Case:
         case = make(shape, form)
+        dtype = DType(f"s{bits}")
         operands = {
-            name: array >> (8 - bits) if name not in case.variables and array.dtype == np.int8 else array
+            name: unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1])
+            if name not in case.variables and array.dtype == np.int8
+            else array
             for name, array in case.operands.items()
         }
-        return replace(case, name=f"{case.name} of {bits} bits", operands=operands, attrs={**case.attrs, NARROW: (f"s{bits}",)})
+        return replace(case, name=f"{case.name} of {bits} bits", operands=operands, attrs={**case.attrs, NARROW: (dtype.value,)})
 
     return narrow
 
@@ -261,6 +265,7 @@ IMAGES = (
     *((32, 32, 3, 16, 3, 1), (16, 16, 16, 16, 3, 1), (12, 12, 32, 24, 3, 1), (24, 24, 8, 40, 3, 2), (20, 20, 12, 12, 3, 1)),
     *((40, 20, 1, 32, (9, 3), 2), (12, 16, 6, 33, 5, 1)),
 )
+NARROW_IMAGES = ((16, 16, 16, 7, 3, 1), (4, 1, 256, 7, 1, 1), (20, 20, 24, 5, 3, 1), (12, 12, 64, 3, 3, 1), (12, 12, 32, 2, 1, 1))
 LARGE_DEPTHWISE = ((12, 12, 16, 1), (16, 10, 64, 1), (20, 20, 3, 1), (10, 10, 40, 1), (24, 24, 32, 2), (15, 15, 7, 1), (12, 8, 96, 1))
 FEW_COLUMNS = ((12, 12, 16, 1), (6, 6, 64, 2), (9, 9, 3, 1), (8, 8, 40, 1), (16, 5, 32, 2), (5, 5, 7, 1))
 
@@ -380,7 +385,7 @@ IN_PLACE = (f"{ALL} m<3 n/4 k", f"{ALL} m<3 n/4")  # few rows, for which columns
 
 def _packed(bits: int) -> tuple[Family, ...]:
     """Products and convolutions with weights of so many bits, in words of 32."""
-    suffix, elements = "_packed" if bits == 4 else f"_packed_{bits}", 32 // bits
+    suffix, elements = "_packed" if bits == 4 else f"_packed_{bits}", 4 * math.lcm(8, bits) // bits
     products = [shape for shape in (*MATMULS, *FEW) if shape[1] % elements == 0]
     deep = [shape for shape in (*PAIRS, *CONVOLUTIONS) if shape[2] % elements == 0]
     flat = [shape for shape in POINTWISE if shape[2] % elements == 0]
@@ -418,15 +423,15 @@ PULP = (
     Family("pulp_conv2d_single runs", forms(_conv, [*SINGLE, *WINDOWS]), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_single gathered", forms(_conv, WINDOWS_GATHERED), BY_ONE, "oh ow k/4"),
     Family("pulp_conv2d_grouped", forms(_grouped, GROUPED), ("oh ow fh fw c", "oh ow fh", "oh ow", "oh ow/4 k/4"), "oh ow k/4"),
-    *_packed(4),
-    *_packed(2),
+    *(family for bits in range(1, 8) for family in _packed(bits)),
     Family("pulp_depthwise", forms(_depthwise, DEPTHWISE), COLUMNS, "oh/2 ow k/4"),
     Family("pulp_depthwise 2", forms(_depthwise, STRIDED), COLUMNS, "oh/2 ow k/4"),
 )
 
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
-BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8")  # of filters
+BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8", "oh ow fh fw c k<8")  # of filters
+FILTERED = (*IMAGES, *LARGE_POINTWISE, *NARROW_IMAGES)
 DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
 BY_TAP = ("oh ow fh fw", "oh ow fh fw k/8", "oh ow k<8")  # all windows that are measured are 3x3
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
@@ -448,7 +453,7 @@ PORTABLE = (
     Family("block_matmul_packed float", {"": [few(_float_blocks)(shape, "plain") for shape in IN_BLOCKS]}, BY_TILE),
     Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
     Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
-    Family("conv2d f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
+    Family("conv2d f32", float_forms(FILTERED, _conv), BY_BLOCK),
     Family(
         "conv2d_dot_grouped",
         {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
@@ -459,7 +464,7 @@ PORTABLE = (
         {"requantise": [_grouped(s, "narrow") for s in GROUPED], "": [_grouped(s, "plain") for s in GROUPED]},
         POSITIONS,
     ),
-    Family("conv2d_grouped f32", float_forms([*IMAGES, *LARGE_POINTWISE], _conv), BY_BLOCK),
+    Family("conv2d_grouped f32", float_forms(FILTERED, _conv), BY_BLOCK),
     Family("conv2d_any", {"requantise": [_computed(s, "narrow") for s in THIN], "": [_computed(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d_any f32", float_forms(THIN, _computed), POSITIONS),
     Family(
@@ -488,8 +493,8 @@ HALVES = tuple(
     for dtype in (DType.FLOAT16, DType.BFLOAT16)
     for name, shapes, make, terms in (
         ("matmul", [*MATMULS, *FEW], _matmul, BLOCKS),
-        ("conv2d", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
-        ("conv2d_grouped", [*IMAGES, *LARGE_POINTWISE], _conv, BY_BLOCK),
+        ("conv2d", FILTERED, _conv, BY_BLOCK),
+        ("conv2d_grouped", FILTERED, _conv, BY_BLOCK),
         ("conv2d_transpose", TRANSPOSED, _transposed, WHOLE),
         ("depthwise2d_multiplied", SPREAD, _spread, BY_TAP),
         ("depthwise2d", LARGE_DEPTHWISE, _depthwise, BY_TAP),

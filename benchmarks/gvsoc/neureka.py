@@ -81,8 +81,6 @@ LAYERS = (
     convolution(Mode.POINTWISE, (9, 9), 40, 40, y_type="s32"),
     convolution(Mode.DENSE, (6, 6), 28, 32),
     convolution(Mode.DENSE, (12, 12), 64, 64),
-    convolution(Mode.DENSE, (12, 12), 64, 64, bits=4, weight_offset=-8),
-    convolution(Mode.DENSE, (12, 12), 64, 64, bits=2, weight_offset=-2),
     convolution(Mode.DENSE, (32, 32), 16, 16),
     convolution(Mode.DENSE, (7, 13), 30, 40),
     convolution(Mode.DENSE, (16, 16), 32, 32, y_type="s32"),
@@ -90,6 +88,11 @@ LAYERS = (
     convolution(Mode.DEPTHWISE, (24, 24), 56, 56),
     convolution(Mode.DEPTHWISE, (25, 5), 64, 64),
     convolution(Mode.DEPTHWISE, (7, 7), 30, 30, y_type="s32"),
+)
+WIDTHS = tuple(
+    convolution(mode, (12, 12), channels, channels, bits=bits, weight_offset=-(2 ** (bits - 1)))
+    for mode, channels in ((Mode.DENSE, 64), (Mode.DEPTHWISE, 56), (Mode.POINTWISE, 64))
+    for bits in range(2, 9)
 )
 LINEAR = tuple(linear(rows, *shape) for shape in ((64, 256), (256, 64)) for rows in SEQUENCES)
 
@@ -132,7 +135,7 @@ def with_weights_apart(job: Job) -> Job:
 
 
 def main(arguments: list[str]) -> int:
-    jobs = [*LAYERS, *LINEAR]
+    jobs = [*LAYERS, *WIDTHS, *LINEAR]
     apart = [with_weights_apart(job) for job in jobs]
     try:
         cycles = measure([*jobs, *apart])

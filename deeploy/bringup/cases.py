@@ -177,6 +177,8 @@ def draw(rng: random.Random, dtype: DType, shape: tuple[int, ...], most: int = 2
         low, high = max(low, -3), min(high, 3)
     values = np.asarray(numbers.integers(low, high, shape, endpoint=True))
     values.flat[:2] = (low, high)[: values.size]
+    if dtype is DType.INT1:
+        values[values == 0] = 1
     return values.astype(dtype.numpy)
 
 

@@ -87,7 +87,7 @@ class Choices:
         typer.Option("--unroll", metavar="NODES", min=0, help="Unroll loops of the model that become at most this many nodes."),
     ] = None
     weight_bits: Annotated[
-        int | None, typer.Option("--weight-bits", metavar="4|2", help="Pack weights whose values fit into this many bits.")
+        int | None, typer.Option("--weight-bits", metavar="1..7", help="Pack weights whose values fit into this many bits.")
     ] = None
     state: Annotated[
         list[str] | None,

@@ -82,7 +82,7 @@ class Request:
         if self.inputs is not None and not Path(self.inputs).is_file():
             raise UsageError(f"there is no file {shorten(str(self.inputs))}", "Give the path of an npz file.")
         if self.weight_bits is not None and self.weight_bits not in {dtype.bits for dtype in PACKED}:
-            raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 2 or 4 bits", "For example: --weight-bits 4")
+            raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 1 to 7 bits", "For example: --weight-bits 4")
         list(self.types)
 
     def machine_options(self, target: Target) -> Options:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.graph.rewrite import constant, producer, sort
+from deeploy.operators.views import KEEP
 
 _FORWARD = ("Reshape", "Transpose", "Slice", "Copy")
 
@@ -67,7 +68,11 @@ def strip_quantisation(graph: gs.Graph, states: Collection[str] = ()) -> dict[st
         graph.outputs[position] = inner
         _rename(graph, inner, name)
         found[name] = parameters
+    kept = [tensor for node in graph.nodes if node.op == KEEP for tensor in node.outputs]  # states, which nothing else reads
+    outputs = list(graph.outputs)
+    graph.outputs += kept
     sort(graph.cleanup())
+    graph.outputs = outputs
     return found
 
 

@@ -18,7 +18,7 @@ from deeploy.graph.nodes import NARROW
 from deeploy.graph.types import NARROW as TYPES
 from deeploy.graph.types import PACKED, DType
 
-MOST_BITS = 4  # of what is stored packed; 5 to 7 bits are stored as bytes
+MOST_BITS = 7  # of what is stored packed
 _FLOATS: dict[int, DType] = {TensorProto.FLOAT16: DType.FLOAT16, TensorProto.BFLOAT16: DType.BFLOAT16}
 _KNOWN = dict(TensorProto.DataType.items())  # older versions of onnx lack types of 2 bits
 _BITS = {_KNOWN[f"{sign}INT{bits}"]: bits for sign in ("", "U") for bits in (2, 4) if f"{sign}INT{bits}" in _KNOWN}
@@ -89,8 +89,7 @@ def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
         elif node.op_type == "Clip" and len(limits) == 2 and limits[0].data_type in (TensorProto.INT8, TensorProto.UINT8):
             low, high = (int(numpy_helper.to_array(limit).item()) for limit in limits)
             found |= {t.bits for t in PACKED if t.holds(low, high)}
-    most = next((t.bits for t in PACKED if found and t.bits >= max(found)), 0)
-    return packed_types(most) | {_FLOATS[tensor.data_type] for tensor in values.values() if tensor.data_type in _FLOATS}
+    return packed_types(max(found, default=0)) | {_FLOATS[tensor.data_type] for tensor in values.values() if tensor.data_type in _FLOATS}
 
 
 def packed_types(most: int) -> frozenset[DType]:
@@ -99,10 +98,14 @@ def packed_types(most: int) -> frozenset[DType]:
 
 
 def note_narrow(graph: gs.Graph, types: Collection[DType]) -> None:
-    """Give the nodes of the integer form that have constants of some narrow types the attribute that names these."""
+    """Give the nodes of the integer form that have constants of some narrow types the attribute that names these.
+
+    It names the packed types of more bits as well: kernels may be faster at reading those.
+    """
     for node in graph.nodes:
         weights = [t.values for t in node.inputs if isinstance(t, gs.Constant)]
-        found = [t for t in TYPES if t in types and any(t.stores(values) for values in weights)]
+        weights = [values for values in weights if any(t.stores(values) for t in types)]
+        found = [t for t in TYPES if (t in types or t in PACKED) and any(t.stores(values) for values in weights)]
         if found:
             node.attrs[NARROW] = tuple(t.value for t in found)
 

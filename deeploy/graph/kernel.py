@@ -53,10 +53,12 @@ class Layout:
 
     ``encode`` takes the array as the graph has it and the node, and returns the array to store, or None where others hold what the
     kernel needs of it; a nest's map for the operand describes the stored axes. Cuts along an encoded axis are multiples of ``block``.
+    Elements of few bits are packed in so many ``lanes`` (``deeploy.graph.types.pack``).
     """
 
     encode: Callable[[np.ndarray, Node], np.ndarray | None]
     block: int = 1
+    lanes: int = 1
 
 
 def permuted(*axes: int) -> Layout:
@@ -345,7 +347,7 @@ class Kernel:
         array = tensor.data if layout is None else layout.encode(tensor.data, node)
         if array is None:
             return None
-        return (array, DType.of(array.dtype)) if packing is None else (pack(array, packing), packing)
+        return (array, DType.of(array.dtype)) if packing is None else (pack(array, packing, 1 if layout is None else layout.lanes), packing)
 
     def slots(self, scratch: str, is_double: bool) -> int:
         """How many pieces of scratch memory of a name there are, where two tiles may be under way."""

@@ -1,8 +1,9 @@
 """Element types: what a tensor can have in the generated code, with the number of bits of an element.
 
 Narrow types are of constants only, for kernels that read them: they hold some values of a type that the code computes with. Elements
-of 2 and 4 bits are packed: rows along the last axis are whole bytes, the first element of a byte in its lowest bits. Floats of 16 bits
-are the bits of IEEE's binary16 and of bfloat16, which is the upper half of a float32.
+of 1 to 7 bits are packed: rows along the last axis are whole bytes, which hold the bits of their elements one behind the other, from the
+lowest bit of the first byte on. A signed element of one bit is 1 or -1, and its bit is the sign. Floats of 16 bits are the bits of
+IEEE's binary16 and of bfloat16, which is the upper half of a float32.
 """
 
 from __future__ import annotations
@@ -27,10 +28,20 @@ class DType(Enum):
     INT64 = "s64"
     FLOAT32 = "f32"
     BOOL = "bool"
-    INT4 = "s4"
-    UINT4 = "u4"
+    INT1 = "s1"
+    UINT1 = "u1"
     INT2 = "s2"
     UINT2 = "u2"
+    INT3 = "s3"
+    UINT3 = "u3"
+    INT4 = "s4"
+    UINT4 = "u4"
+    INT5 = "s5"
+    UINT5 = "u5"
+    INT6 = "s6"
+    UINT6 = "u6"
+    INT7 = "s7"
+    UINT7 = "u7"
     FLOAT16 = "f16"
     BFLOAT16 = "bf16"
 
@@ -78,20 +89,24 @@ class DType(Enum):
         if self is DType.BOOL:
             return 0, 1
         if self.is_packed:
-            return (0, 2**self.bits - 1) if self in (DType.UINT4, DType.UINT2) else (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1)
+            low, high = (0, 2**self.bits - 1) if self in _UNSIGNED else (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1)
+            return (low, 1) if self is DType.INT1 else (low, high)
         info = np.iinfo(_NUMPY[self])
         return int(info.min), int(info.max)
 
     def holds(self, low: int, high: int) -> bool:
         """Whether an integer type has every value from ``low`` to ``high``; a type of floats has none of them for sure."""
+        if self is DType.INT1 and low <= 0 <= high:
+            return False
         return not self.is_float and self.range[0] <= low and high <= self.range[1]
 
     def stores(self, values: np.ndarray) -> bool:
         """Whether a constant's elements, of 8 bits or float32, are elements of this narrow type; those of floats have to be finite."""
         if not self.is_float:
-            return (
-                values.dtype.kind in "iu" and values.itemsize == 1 and values.size > 0 and self.holds(int(values.min()), int(values.max()))
-            )
+            is_byte = values.dtype.kind in "iu" and values.itemsize == 1 and values.size > 0
+            if self is DType.INT1:
+                return is_byte and bool((np.abs(values.astype(np.int16)) == 1).all())
+            return is_byte and self.holds(int(values.min()), int(values.max()))
         if values.dtype != np.float32 or not np.isfinite(values).all():
             return False
         return np.array_equal(unpack(pack(values, self), self), values)
@@ -120,17 +135,16 @@ _NUMPY = {
     DType.INT64: "int64",
     DType.FLOAT32: "float32",
     DType.BOOL: "bool",
-    DType.INT4: "int8",
-    DType.UINT4: "uint8",
-    DType.INT2: "int8",
-    DType.UINT2: "uint8",
     DType.FLOAT16: "float32",
     DType.BFLOAT16: "float32",
 }
-_NARROW = {DType.INT2: 2, DType.UINT2: 2, DType.INT4: 4, DType.UINT4: 4, DType.FLOAT16: 16, DType.BFLOAT16: 16}
-NARROW = tuple(_NARROW)  # fewest bits first
-PACKED = tuple(t for t in NARROW if t.bits < 8)  # several elements in a byte
-HALVES = tuple(t for t in NARROW if t.bits == 16)
+_SIGNED = (DType.INT1, DType.INT2, DType.INT3, DType.INT4, DType.INT5, DType.INT6, DType.INT7)
+_UNSIGNED = (DType.UINT1, DType.UINT2, DType.UINT3, DType.UINT4, DType.UINT5, DType.UINT6, DType.UINT7)
+_NUMPY |= dict.fromkeys(_SIGNED, "int8") | dict.fromkeys(_UNSIGNED, "uint8")
+PACKED = tuple(t for pair in zip(_SIGNED, _UNSIGNED, strict=True) for t in pair)  # fewest bits first
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+NARROW = (*PACKED, *HALVES)
+_NARROW = {t: int(t.value[1:]) for t in PACKED} | dict.fromkeys(HALVES, 16)
 WHOLE = tuple(t for t in DType if t not in _NARROW)  # those of tensors that the code computes
 _C = {
     **{t: f"{name}_t" for t, name in _NUMPY.items()},
@@ -141,22 +155,23 @@ _C = {
 _FROM_NUMPY = {_NUMPY[dtype]: dtype for dtype in WHOLE}
 
 
-def pack(values: np.ndarray, dtype: DType) -> np.ndarray:
+def pack(values: np.ndarray, dtype: DType, lanes: int = 1) -> np.ndarray:
     """Elements of a narrow type as they are stored.
 
-    Integers: uint8, whose last axis has as many bytes as hold the elements along it, then zeros. Floats: uint16.
+    Integers: uint8, whose last axis has as many bytes as hold the elements along it, then zeros. Of several ``lanes``, element i and
+    byte i belong to lane i modulo their number, which is a stream of bits of its own; the elements of each are whole bytes.
+    Floats: uint16.
     """
     if dtype is DType.BFLOAT16:
         return np.asarray(values.astype(np.float32).view(np.uint32) >> 16, np.uint16)
     if dtype is DType.FLOAT16:
         with np.errstate(over="ignore"):
             return np.asarray(values.astype(np.float16).view(np.uint16))
-    per = 8 // dtype.bits
-    rows = values.reshape(*values.shape[:-1], -1).astype(np.uint8) & (2**dtype.bits - 1)
-    filled = np.pad(rows, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % per)])
-    parts = filled.reshape(*values.shape[:-1], -1, per) << np.arange(0, 8, dtype.bits, dtype=np.uint8)
-    packed: np.ndarray = np.bitwise_or.reduce(parts, axis=-1)
-    return packed
+    codes = (values < 0).astype(np.uint8) if dtype is DType.INT1 else values.astype(np.uint8)
+    rows = codes.reshape(*values.shape[:-1], -1, lanes).swapaxes(-1, -2)
+    bits = np.unpackbits(np.ascontiguousarray(rows)[..., None], axis=-1, count=dtype.bits, bitorder="little")
+    stored = np.packbits(bits.reshape(*rows.shape[:-1], -1), axis=-1, bitorder="little")
+    return np.ascontiguousarray(stored.swapaxes(-1, -2).reshape(*values.shape[:-1], -1))
 
 
 def unpack(stored: np.ndarray, dtype: DType, count: int | None = None) -> np.ndarray:
@@ -165,7 +180,10 @@ def unpack(stored: np.ndarray, dtype: DType, count: int | None = None) -> np.nda
         return np.asarray((stored.astype(np.uint32) << 16).view(np.float32))
     if dtype is DType.FLOAT16:
         return np.asarray(stored.view(np.float16).astype(np.float32))
-    parts = stored[..., None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)
-    values = parts.reshape(*stored.shape[:-1], -1)[..., :count].astype(np.int16)
-    elements: np.ndarray = (values - (values > dtype.range[1]) * 2**dtype.bits).astype(dtype.numpy)
+    count = stored.shape[-1] * 8 // dtype.bits if count is None else count
+    bits = np.unpackbits(stored, axis=-1, count=count * dtype.bits, bitorder="little")
+    codes = np.packbits(bits.reshape(*stored.shape[:-1], count, dtype.bits), axis=-1, bitorder="little")[..., 0].astype(np.int16)
+    if dtype is DType.INT1:
+        return (1 - 2 * codes).astype(np.int8)
+    elements: np.ndarray = (codes - (codes > dtype.range[1]) * 2**dtype.bits).astype(dtype.numpy)
     return elements

@@ -18,8 +18,8 @@ Ends = tuple[np.ndarray, np.ndarray]  # the least and the most value, int64, per
 
 
 def stored_whole(node: Node) -> str | None:
-    """An int32 accumulator that is not requantised must be stored as it is."""
-    if "requantise" in node.epilogue or node.outputs[0].dtype.value in ("s32", "f32"):
+    """An accumulator that is not requantised must be stored as it is."""
+    if "requantise" in node.epilogue or node.outputs[0].dtype.value in ("s32", "s64", "f32"):
         return None
     return f"a requantisation, or y of type s32, not {node.outputs[0].dtype.value}"
 

@@ -44,7 +44,7 @@ def _accepts(node: Node) -> str | None:
 
 # A kernel may want the rows of a constant b packed: [N,bytes of K].
 PACKED_ROWS = Stored(nest=packed(nest, "b"), constants=("b",))
-WHOLE_BYTES: Need = (lambda node: node.attrs["size"] % 4 == 0, "blocks of a multiple of 4 elements")
+WHOLE_BYTES: Need = (lambda node: node.attrs["size"] % 8 == 0, "blocks of a multiple of 8 elements")
 
 BLOCK_MATMUL = Operator(
     "BlockMatMul",

@@ -52,10 +52,10 @@ def gather_reference(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarr
     return np.take(x, indices.astype(np.int64), axis=node.attrs["axis"])
 
 
-def has_whole_rows(node: Node) -> bool:
-    """Whether entries of the table are rows, which end with a byte where elements have 2 bits or more."""
+def has_rows(node: Node) -> bool:
+    """Whether entries of the table are whole rows."""
     table = node.inputs[0]
-    return table is not None and node.attrs["axis"] < len(table.shape) - 1 and table.shape[-1] % 4 == 0
+    return table is not None and node.attrs["axis"] < len(table.shape) - 1
 
 
 PAD = Operator(

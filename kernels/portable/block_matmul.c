@@ -13,13 +13,15 @@ enum { ROWS = 4, COLUMNS = 4, CHUNK = 8, HAS_ROW = 1 };
 enum { ROWS = 4, COLUMNS = 8, CHUNK = 32, HAS_ROW = 0 };
 #endif
 
-/* The elements of a unit of b: of a byte, several. */
+/* Elements of b, of which units hold one or several, and how many elements of B_T hold so many of them. */
 #ifdef B_BITS
-enum { PER_UNIT = 8 / B_BITS };
-#define ELEMENT(unit, part) packed_element(unit, part, B_BITS, B_IS_SIGNED)
+enum { UNIT = PACKED_UNIT(B_BITS), PER_UNIT = PACKED_PER_UNIT(B_BITS) };
+#define ELEMENT(units, i) packed_element(units, i, B_BITS, B_IS_SIGNED)
+#define STORED(count) PACKED_BYTES(count, B_BITS)
 #else
-enum { PER_UNIT = 1 };
-#define ELEMENT(unit, part) ((void)(part), unit)
+enum { UNIT = 1, PER_UNIT = 1 };
+#define ELEMENT(units, i) (units)[i]
+#define STORED(count) (count)
 #endif
 #ifdef ZEROS_T
 #define ZERO(k, n, block) ((const ZEROS_T *)(k)->zeros)[(n) * (k)->zeros_column + (block)]
@@ -28,16 +30,17 @@ enum { PER_UNIT = 1 };
 #endif
 
 /* Elements of some columns, without their zero points: w[i][j] is element begin + i of column n + j. Blocks begin with
- * whole units; what a last one has too much is not used. */
+ * whole units, and only the last one of a column may end within one. */
 static inline void unpack(const struct block_matmul *k, const B_T *b, int n, int columns, int begin, int count,
                           PART_T w[CHUNK][COLUMNS]) {
     for (int j = 0; j < columns; j++) {
-        const B_T *const units = b + (n + j) * k->b_column + begin / PER_UNIT;
+        const B_T *unit = b + (n + j) * k->b_column + STORED(begin);
         const int zero = ZERO(k, n + j, begin / k->size);
-        for (int i = 0; i < count; i += PER_UNIT) {
-            const B_T unit = units[i / PER_UNIT];
+        int i = 0;
+        for (; i + PER_UNIT <= count; i += PER_UNIT, unit += UNIT) {
             for (int part = 0; part < PER_UNIT; part++) w[i + part][j] = (PART_T)(ELEMENT(unit, part) - zero);
         }
+        for (int part = 0; i + part < count; part++) w[i + part][j] = (PART_T)(ELEMENT(unit, part) - zero);
     }
 }
 
@@ -60,8 +63,10 @@ OUT_OF_LINE void row(const struct block_matmul *k, const A_T *a, const B_T *b, Y
         int zeros[COLUMNS];
         for (int j = 0; j < COLUMNS; j++) zeros[j] = ZERO(k, n + (j < columns ? j : columns - 1), block);
         for (int i = begin; i < end; i += PER_UNIT) {
-            B_T unit[COLUMNS];
-            for (int j = 0; j < COLUMNS; j++) unit[j] = *units[j]++;
+            B_T unit[COLUMNS][UNIT];
+            for (int j = 0; j < COLUMNS; j++) {
+                for (int at = 0; at < UNIT && (at == 0 || at < STORED(end - i)); at++) unit[j][at] = *units[j]++;
+            }
             for (int of = 0; of < PER_UNIT && i + of < end; of++) {
                 const PART_T value = (PART_T)a[i + of];
                 for (int j = 0; j < COLUMNS; j++) part[j] += value * (PART_T)(ELEMENT(unit[j], of) - zeros[j]);

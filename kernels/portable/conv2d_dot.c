@@ -80,7 +80,7 @@ static inline void positions(const struct conv2d_dot *k, const X_T *image, int i
                     gather_window(k, image, ih, iw + i * k->stride_w, vectors[i]);
             }
             dots_of_vectors(acc, (const int16_t (*)[DEPTH])vectors, count,
-                            (const W_T *)k->w + channel * units(depth) + begin / PER_UNIT, units(depth), end - begin,
+                            (const W_T *)k->w + channel * stored(depth) + stored(begin), stored(depth), end - begin,
                             filters);
         }
         for (int i = 0; i < count; i++)

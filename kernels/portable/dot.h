@@ -1,7 +1,7 @@
 /* Inner products of one vector, widened to 16 bits, with the rows of a matrix: the integer kernels' inner loop.
  *
- * DOT_T is the type of the matrix's elements. Where DOT_BITS is defined, its bytes hold several of so many bits, the
- * first in the lowest; rows are whole bytes, and DOT_IS_SIGNED says whether elements are signed.
+ * DOT_T is the type of the matrix's elements. Where DOT_BITS is defined, these have so many bits (see packed.h), and
+ * DOT_IS_SIGNED says whether they are signed.
  *
  * Compilers turn such loops into multiply-add instructions on pairs of 16-bit values where the machine has them. Four
  * rows at a time share the loads of the vector. Included by kernel sources, once per instance.
@@ -30,26 +30,30 @@ enum { DEPTH = 512, BLOCK = 64, VECTORS = 1 };
 #endif
 
 #ifdef DOT_BITS
-enum { PER_UNIT = 8 / DOT_BITS };
+enum { UNIT = PACKED_UNIT(DOT_BITS), PER_UNIT = PACKED_PER_UNIT(DOT_BITS) };
 
-static inline int element(unsigned byte, int before) {
-    return packed_element(byte, before, DOT_BITS, DOT_IS_SIGNED);
+static inline int element(const uint8_t *row, int i) {
+    return packed_element(row, i, DOT_BITS, DOT_IS_SIGNED);
+}
+
+/* How many elements of DOT_T hold so many elements of a row. */
+static inline int stored(int elements) {
+    return PACKED_BYTES(elements, DOT_BITS);
 }
 #else
-enum { PER_UNIT = 1 };
+enum { UNIT = 1, PER_UNIT = 1 };
 
-static inline int element(DOT_T value, int before) {
-    return (void)before, value;
+static inline int element(const DOT_T *row, int i) {
+    return row[i];
+}
+
+static inline int stored(int elements) {
+    return elements;
 }
 #endif
 
-/* What so many elements are stored in: bytes, or elements that are none. */
-static inline int units(int elements) {
-    return (elements + PER_UNIT - 1) / PER_UNIT;
-}
-
-/* acc[j] += sum over i of vector[i] * w[j][i], for `rows` rows of w, so many units apart. A function of its own:
- * inlined, its sums would leave their registers. */
+/* acc[j] += sum over i of vector[i] * w[j][i], for `rows` rows of w, w_row elements of DOT_T apart. A function of its
+ * own: inlined, its sums would leave their registers. */
 VECTORISED void dots(int32_t *restrict acc, const int16_t *restrict vector, const DOT_T *restrict w, int w_row,
                      int depth, int rows) {
     const int whole = depth / PER_UNIT, rest = depth % PER_UNIT;
@@ -60,24 +64,24 @@ VECTORISED void dots(int32_t *restrict acc, const int16_t *restrict vector, cons
         for (int i = 0; i < whole; i++) {
             for (int part = 0; part < PER_UNIT; part++) {
                 const int16_t v = vector[i * PER_UNIT + part];
-                s0 += v * element(w0[i], part);
-                s1 += v * element(w1[i], part);
-                s2 += v * element(w2[i], part);
-                s3 += v * element(w3[i], part);
+                s0 += v * element(w0 + i * UNIT, part);
+                s1 += v * element(w1 + i * UNIT, part);
+                s2 += v * element(w2 + i * UNIT, part);
+                s3 += v * element(w3 + i * UNIT, part);
             }
         }
         for (int part = 0; part < rest; part++) {
             const int16_t v = vector[whole * PER_UNIT + part];
-            s0 += v * element(w0[whole], part);
-            s1 += v * element(w1[whole], part);
-            s2 += v * element(w2[whole], part);
-            s3 += v * element(w3[whole], part);
+            s0 += v * element(w0 + whole * UNIT, part);
+            s1 += v * element(w1 + whole * UNIT, part);
+            s2 += v * element(w2 + whole * UNIT, part);
+            s3 += v * element(w3 + whole * UNIT, part);
         }
         acc[j] += s0, acc[j + 1] += s1, acc[j + 2] += s2, acc[j + 3] += s3;
     }
     for (; j < rows; j++) {
         int32_t s = 0;
-        for (int i = 0; i < depth; i++) s += vector[i] * element(w[j * w_row + i / PER_UNIT], i % PER_UNIT);
+        for (int i = 0; i < depth; i++) s += vector[i] * element(w + j * w_row, i);
         acc[j] += s;
     }
 }

@@ -17,9 +17,18 @@ void KERNEL(const struct gather *k) {
             index = index < 0 ? 0 : index >= k->size ? k->size - 1 : index;
             const X_T *const row = (const X_T *)k->x + ((ptrdiff_t)o * k->size + index) * k->inner;
 #ifdef X_BITS
-            for (int j = 0; j < k->inner; j++) {
-                for (int part = 0; part < 8 / X_BITS; part++)
-                    *y++ = (Y_T)packed_element(row[j], part, X_BITS, X_IS_SIGNED);
+            enum { UNIT = PACKED_UNIT(X_BITS), PER_UNIT = PACKED_PER_UNIT(X_BITS) };
+            const X_T *unit = row;
+            for (const X_T *const end = row + k->inner; unit < end; y += k->elements) {
+                int j = 0;
+                for (; j + PER_UNIT <= k->elements; j += PER_UNIT, unit += UNIT) {
+                    for (int part = 0; part < PER_UNIT; part++)
+                        y[j + part] = (Y_T)packed_element(unit, part, X_BITS, X_IS_SIGNED);
+                }
+                const int rest = k->elements - j;
+                for (int part = 0; part < rest; part++)
+                    y[j + part] = (Y_T)packed_element(unit, part, X_BITS, X_IS_SIGNED);
+                unit += PACKED_BYTES(rest, X_BITS);
             }
 #elif defined(X_FROM)
             for (int j = 0; j < k->inner; j++) *y++ = X_FROM(row[j]);

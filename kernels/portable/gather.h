@@ -5,8 +5,9 @@
 struct gather {
     const void *x;       /* [outer, size, inner], bytes of packed elements */
     const void *indices; /* [count] */
-    void *y;             /* [outer, count, inner], of packed elements as many as bytes hold */
+    void *y;             /* [outer, count, inner], of packed elements in rows of `elements` */
     int outer, size, inner, count;
+    int elements; /* of a row of packed ones */
 };
 
 #endif

@@ -27,7 +27,7 @@ static inline void rows(const struct matmul_dot *k, const A_T *a, int count, con
                     for (int i = 0; i < depth; i++) sums[m] += vector[i];
                 }
             }
-            dots_of_vectors(acc, (const int16_t (*)[DEPTH])vectors, count, b + first * k->b_column + begin / PER_UNIT,
+            dots_of_vectors(acc, (const int16_t (*)[DEPTH])vectors, count, b + first * k->b_column + stored(begin),
                             k->b_column, depth, columns);
         }
         for (int m = 0; m < count; m++) {

@@ -1,3 +1,7 @@
+#ifdef WIDE /* elements of 64 bits */
+#undef ACC_T
+#define ACC_T int64_t
+#endif
 #include "reduce.h"
 
 #include <math.h>
@@ -7,6 +11,9 @@
 #ifdef ACC_IS_FLOAT
 #define LOWEST (-INFINITY)
 #define HIGHEST INFINITY
+#elif defined(WIDE)
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
 #else
 #define LOWEST INT32_MIN
 #define HIGHEST INT32_MAX

@@ -1,4 +1,4 @@
-/* Products of bytes with columns of 2 or 4 bits, which have a scale and perhaps a zero point for every block of
+/* Products of bytes with columns of 1 to 7 bits, which have a scale and perhaps a zero point for every block of
  * elements. */
 #include "../portable/block_matmul.h"
 
@@ -9,18 +9,18 @@
 #include "pulp_words.h"
 
 #ifdef ZEROS_T
-/* The sum of as many elements of a row of a as so many words of b have. */
-static inline int32_t sum_of(const X_T *x, int words) {
+/* The sum of as many elements of a row of a as so many groups of b have. */
+static inline int32_t sum_of(const X_T *x, int groups) {
     int32_t sum = 0;
-    words *= PER_WORD / 8;
+    const int pairs = groups * (GROUP / 8);
 #ifdef XPULP_INSN
     __asm__ volatile(BEGIN LOOP("%[n]", 4) LOAD("t0", "x") LOAD("t1", "x") DOT("sum", "t0", "%[ones]")
                          DOT("sum", "t1", "%[ones]") END
                      : [sum] "+r"(sum), [x] "+r"(x)
-                     : [n] "r"(words), [sdot] "i"(SDOT), [ones] "r"(0x01010101)
+                     : [n] "r"(pairs), [sdot] "i"(SDOT), [ones] "r"(0x01010101)
                      : "t0", "t1", "memory");
 #else
-    for (int i = 0; i < 2 * words; i++, x += 4) sum = dot4(xp_load(x), 0x01010101, sum);
+    for (int i = 0; i < 2 * pairs; i++, x += 4) sum = dot4(xp_load(x), 0x01010101, sum);
 #endif
     return sum;
 }
@@ -43,12 +43,12 @@ static inline void tile(const struct block_matmul *k, const X_T *x, int rows, Y_
     for (int j = 0; j < 4; j++) zeros[j] = (const ZEROS_T *)k->zeros + (n + steps[j]) * k->zeros_column;
 #endif
     for (int left = k->depth, block = 0; left > 0; left -= k->size, block++) {
-        const int words = (left < k->size ? left : k->size) / PER_WORD;
+        const int groups = (left < k->size ? left : k->size) / GROUP;
         int32_t acc[8] = {0};
 #ifdef ZEROS_T
-        const int32_t sum0 = sum_of(at.x0, words), sum1 = rows == 1 ? 0 : sum_of(at.x1, words);
+        const int32_t sum0 = sum_of(at.x0, groups), sum1 = rows == 1 ? 0 : sum_of(at.x1, groups);
 #endif
-        dots(&at, words, rows, acc);
+        dots(&at, groups, rows, acc);
         for (int j = 0; j < 4; j++) {
             const float scale = scales[j][block];
             y0[j] += (float)LESS_ZERO(acc[j], sum0, j) * scale;

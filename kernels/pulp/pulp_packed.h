@@ -1,4 +1,4 @@
-/* Products with rows of w whose elements have 2 or 4 bits (see pulp_words.h). Included by pulp_product.h. */
+/* Products with rows of w whose elements have 1 to 7 bits (see pulp_words.h). Included by pulp_product.h. */
 #include "pulp_words.h"
 
 /* Rows of w, the same four times at most. */
@@ -13,7 +13,7 @@ static inline void block_2x4(const struct pulp_product *p, const struct rows *r,
     struct places at = places_of(x0, r->x_step, w0, p->w_row, 2 * p->w_row, 3 * p->w_row);
     int32_t acc[8] = {0};
     (void)sums;
-    dots(&at, p->depth / PER_WORD, 2, acc);
+    dots(&at, p->depth / GROUP, 2, acc);
     finish_2(WHOLE(acc[0]), WHOLE(acc[4]), y, y_step, 0, s, p),
         finish_2(WHOLE(acc[1]), WHOLE(acc[5]), y, y_step, 1, s, p);
     finish_2(WHOLE(acc[2]), WHOLE(acc[6]), y, y_step, 2, s, p),
@@ -26,7 +26,7 @@ static inline void block_1x4(const struct pulp_product *p, const struct rows *r,
     struct places at = places_of(x, 0, w0, p->w_row, 2 * p->w_row, 3 * p->w_row);
     int32_t acc[4] = {0};
     (void)sums, (void)r;
-    dots(&at, p->depth / PER_WORD, 1, acc);
+    dots(&at, p->depth / GROUP, 1, acc);
     y[0] = (Y_T)finish(WHOLE(acc[0]), 0, s, p), y[1] = (Y_T)finish(WHOLE(acc[1]), 1, s, p);
     y[2] = (Y_T)finish(WHOLE(acc[2]), 2, s, p), y[3] = (Y_T)finish(WHOLE(acc[3]), 3, s, p);
 }
@@ -39,7 +39,7 @@ static inline void block_2x2(const struct pulp_product *p, const struct rows *r,
     const struct operands s = operands_at(&p->epilogue, &p->requantisation, channel);
     int32_t acc[8] = {0};
     (void)sums;
-    dots(&at, p->depth / PER_WORD, 2, acc);
+    dots(&at, p->depth / GROUP, 2, acc);
     finish_2(WHOLE(acc[0]), WHOLE(acc[4]), y, y_step, 0, s, p);
     finish_2(WHOLE(acc[1]), WHOLE(acc[5]), y, y_step, w_step != 0, s, p);
 }

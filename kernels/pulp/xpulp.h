@@ -31,6 +31,13 @@
 #define XP_UNKNOWN(count) (void)0
 #endif
 
+/* What was written so far is in memory. */
+#ifdef XPULP_INSN
+#define XP_WRITTEN() __asm__ volatile("" ::: "memory")
+#else
+#define XP_WRITTEN() (void)0
+#endif
+
 /* Functions that keep their registers to themselves. */
 #ifdef __GNUC__
 #define OUT_OF_LINE static __attribute__((noinline, unused))
@@ -98,6 +105,29 @@ XP_DOT(xp_sdotup, __builtin_pulp_sdotup4, XP_SDOTUP, uint8_t, uint8_t, xp_ubytes
 XP_DOT(xp_sdotusp, __builtin_pulp_sdotusp4, XP_SDOTUSP, uint8_t, int8_t, xp_ubytes, xp_bytes)
 #undef XP_DOT
 #undef XP_DOT_BODY
+
+/* Every byte of a word, shifted by a constant: zeros come in. */
+static inline __attribute__((always_inline)) uint32_t xp_shift_up4(uint32_t a, int by) {
+#ifdef XPULP_INSN
+    uint32_t result;
+    if (by == 0) return a;
+    __asm__ volatile(".insn r 0x57, 7, %2, %0, %1, x%3" : "=r"(result) : "r"(a), "i"(0x28 + (by & 1)), "i"(by >> 1));
+    return result;
+#else
+    return a << by & (0xffu << by & 255) * 0x01010101u;
+#endif
+}
+
+static inline __attribute__((always_inline)) uint32_t xp_shift_down4(uint32_t a, int by) {
+#ifdef XPULP_INSN
+    uint32_t result;
+    if (by == 0) return a;
+    __asm__ volatile(".insn r 0x57, 7, %2, %0, %1, x%3" : "=r"(result) : "r"(a), "i"(0x20 + (by & 1)), "i"(by >> 1));
+    return result;
+#else
+    return a >> by & (0xffu >> by) * 0x01010101u;
+#endif
+}
 
 /* acc + a0*b0 + a1*b1 of the signed halves of two words. */
 static inline int32_t xp_sdotsp2(uint32_t a, uint32_t b, int32_t acc) {

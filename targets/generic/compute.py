@@ -21,6 +21,13 @@ def _reduction(operator: Operator, name: str, operation: str) -> Kernel:
     return operator.kernel(name, "portable/reduce.c", settings=lambda node: {"operation": f"REDUCE_{operation}"})
 
 
+def _wide(kernel: Kernel) -> Kernel:
+    """The same reduction of elements of 64 bits."""
+    return kernel.variant(
+        f"{kernel.name}_wide", types=dict.fromkeys(("x", "y"), types("s64")), epilogues=((),), macros=lambda _: {"WIDE": "wide"}
+    )
+
+
 def _integer_mean(node: Node) -> dict[str, str]:
     return {"operation": "REDUCE_SHIFT_MEAN" if reduce.is_shifted_mean(node) else "REDUCE_INTEGER_MEAN"}
 
@@ -59,6 +66,11 @@ def _sums_of_blocks(node: Node) -> dict[str, str]:
 
 _BLOCKS = blocks.BLOCK_MATMUL.kernel("block_matmul", "portable/block_matmul.c", macros=_sums_of_blocks)
 
+_REDUCTIONS = (
+    _reduction(reduce.REDUCE_SUM, "reduce_sum", "SUM"),
+    _reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
+    _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
+)
 _ON_BOTH = (
     _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "k")),
     _DEPTHWISE,
@@ -69,9 +81,7 @@ _ON_BOTH = (
     _MATMUL.variant("matmul", **matmul.COLUMNS_LAST),
     _MATMUL,
     pool.AVERAGE_POOL.kernel("average_pool2d", "portable/average_pool2d.c", cores=("oh", "c")),
-    _reduction(reduce.REDUCE_SUM, "reduce_sum", "SUM"),
-    _reduction(reduce.REDUCE_MAX, "reduce_max", "MAX"),
-    _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
+    *_REDUCTIONS,
 )
 
 _PACKED_GROUPED = _GROUPED.variant(
@@ -95,6 +105,7 @@ KERNELS: tuple[Kernel, ...] = (
     _MATMUL.variant("matmul_dot", source="portable/matmul_dot.c", types={"a": BYTES, "b": WEIGHTS}, **matmul.ROWS_LAST),
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
+    *map(_wide, _REDUCTIONS),
     pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "c")),
     reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),

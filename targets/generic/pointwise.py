@@ -88,7 +88,7 @@ KERNELS: tuple[Kernel, ...] = (
     movement.GATHER.kernel(
         "gather_packed",
         "portable/gather.c",
-        (movement.has_whole_rows, "a constant table with rows of whole bytes"),
+        (movement.has_rows, "a constant table of rows"),
         types={"x": FEW, "indices": types("s32", "s64"), "y": BYTES},
         nest=packed(movement.gather_nest, "x"),
         constants=("x",),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deeploy.operators import conv, matmul
-from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Scratch, Tiling, accumulated, load, types
+from deeploy.target import BYTES, SUMS, Count, DType, Kernel, Layout, Need, Node, Sample, Scratch, Tiling, accumulated, load, types
 
 from . import forms
 
@@ -110,14 +111,14 @@ def _windows(room: int, is_used: Callable[[Node], bool] = lambda node: not _runs
 FILLED_UP = Scratch(lambda node, tile: _pitch(node) * tile["k"] + SKEW if _is_filled(node) else 0, CORES)
 
 
-def _gathering(room: int, fills: bool = False, per_byte: int = 1) -> Callable[[Node], dict[str, Any]]:
-    """What the template is told of windows: how many are gathered together, how long they are, and how many elements of the filters a
-    byte has.
+def _gathering(room: int, fills: bool = False, bits: int = 8) -> Callable[[Node], dict[str, Any]]:
+    """What the template is told of windows: how many are gathered together, how long they are, and of how many bits elements of the
+    filters are.
     """
 
     def settings(node: Node) -> dict[str, Any]:
         row = _pitch(node) if fills and _is_filled(node) else _depth(node)
-        return {**forms.settings(node), "slots": _slots(node, room), "pitch": _pitch(node), "row": row, "w_row": row // per_byte}
+        return {**forms.settings(node), "slots": _slots(node, room), "pitch": _pitch(node), "row": row, "w_row": row * bits // 8}
 
     return settings
 
@@ -207,23 +208,23 @@ def _varying_macros(node: Node) -> dict[str, str]:
     return {"DEPTH_REST": "rest", "DEPTH_VARIES": "varies", **forms.macros(node)}
 
 
-def _in_words(kernel: Kernel, name: str, operand: str, bits: int) -> Kernel:
-    """A kernel on a constant of so many bits, in words that have the first four elements in the lowest bits of their bytes."""
-    before, per = kernel.layouts.get(operand), 8 // bits
+def _group(bits: int) -> int:
+    """How many elements of so many bits are whole words, each of whose bytes holds whole elements of its lane."""
+    return 4 * math.lcm(8, bits) // bits
 
-    def encode(array: np.ndarray, node: Node) -> np.ndarray | None:
-        found = array if before is None else before.encode(array, node)
-        assert found is not None
-        return np.ascontiguousarray(found.reshape(*found.shape[:-1], -1, per, 4).swapaxes(-1, -2).reshape(found.shape))
+
+def _in_words(kernel: Kernel, name: str, operand: str, bits: int) -> Kernel:
+    """A kernel on a constant of so many bits, in words whose bytes are lanes of elements."""
+    layout, group = kernel.layouts.get(operand, Layout(lambda array, node: array)), _group(bits)
 
     def has_whole_words(node: Node) -> bool:
         """Whether rows end with a word of elements, and what accumulators hold fits into 32 bits."""
         w = node.inputs[1]
         depth = 0 if w is None else w.elements // node.outputs[0].shape[-1]
-        return depth % (4 * per) == 0 and depth <= MOST_PACKED
+        return depth % group == 0 and depth <= MOST_PACKED
 
-    needs: Need = (has_whole_words, f"rows of whole words, of {4 * per} elements each")
-    return kernel.variant(name, needs, types={operand: types(f"s{bits}", f"u{bits}")}, layouts={operand: Layout(encode)})
+    needs: Need = (has_whole_words, f"rows of whole words, of {group} elements")
+    return kernel.variant(name, needs, types={operand: types(f"s{bits}", f"u{bits}")}, layouts={operand: replace(layout, lanes=4)})
 
 
 def _sums(dim: str) -> Scratch:
@@ -337,17 +338,23 @@ _CONVOLUTION_SUMS = _POINTWISE_SUMS.variant(
 )
 
 
+_WHOLE_WORDS = Sample({"a": (5, 96), "b": (96, 9)}, {"a_zero_point": 0, "b_zero_point": 0, "trans_a": False, "trans_b": False})
+
+
 def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     """Products and convolutions with weights of so many bits."""
     suffix = "_packed" if bits == 4 else f"_packed_{bits}"
     product = _MATMUL.variant(
-        "product", (lambda node: node.inputs[1] is not None and len(node.inputs[1].shape) == 2, "one matrix b"), **matmul.PACKED_ROWS
+        "product",
+        (lambda node: node.inputs[1] is not None and len(node.inputs[1].shape) == 2, "one matrix b"),
+        samples=(_WHOLE_WORDS,),
+        **matmul.PACKED_ROWS,
     )
     convolution = _in_words(
         _few_windows("packed", 2, "two for every core fit").variant(
             "packed",
             **conv.PACKED_FILTERS,
-            settings=_gathering(2, per_byte=8 // bits),
+            settings=_gathering(2, bits=bits),
             scratch={"strip": _strip(2), "windows": _windows(2, lambda node: True)},
             macros=lambda node: {"GATHERED": "gathered", **forms.macros(node)},
         ),
@@ -359,12 +366,12 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
         f"pulp_conv2d_pointwise{suffix}",
         (_is_pointwise, "a kernel of 1x1 and no padding"),
         scratch={},
-        settings=_gathering(2, per_byte=8 // bits),
+        settings=_gathering(2, bits=bits),
         macros=forms.macros,
     )
     of_blocks = GENERIC.kernel("block_matmul_packed").variant(
         "blocks",
-        (lambda node: node.attrs["size"] % (32 // bits) == 0, f"blocks of a multiple of {32 // bits} elements"),
+        (lambda node: node.attrs["size"] % _group(bits) == 0, f"blocks of a multiple of {_group(bits)} elements"),
         source="pulp/pulp_block_matmul.c",
         struct="block_matmul",
         types={"a": BYTES},
@@ -377,13 +384,14 @@ def _packed(bits: int) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
     )
 
 
-_PRODUCTS_2, _CONVOLUTIONS_2 = _packed(2)
-_PRODUCTS_4, _CONVOLUTIONS_4 = _packed(4)
+_FIRST = tuple(kernel for bits in (2, 4) for kernel in _packed(bits)[0])
+_OFFERED = tuple(kernel for bits in (1, 3, 5, 6, 7) for kernel in _packed(bits)[0])
+_CONVOLUTIONS = tuple(kernel for bits in range(1, 8) for kernel in _packed(bits)[1])
 
-# Where weights of products have few bits, those come first that read them packed; of convolutions, which are rarely bound by memory, last.
+# Of products with weights of few bits, kernels come first that read 2 or 4 bits, and bytes are not tried then. Those of other bits take
+# longer than bytes where computing binds, and convolutions are rarely bound by memory: they come last, for plans to choose from.
 PRODUCTS: tuple[Kernel, ...] = (
-    *_PRODUCTS_2,
-    *_PRODUCTS_4,
+    *_FIRST,
     GENERIC.kernel("depthwise2d").variant(
         "pulp_depthwise",
         (_is_3x3, "a kernel of 3x3 without dilation, moved by 1 or 2"),
@@ -415,8 +423,7 @@ PRODUCTS: tuple[Kernel, ...] = (
     _few_windows("pulp_conv2d_pairs", 2, "two for every core fit"),
     _few_windows("pulp_conv2d_single", 1, "one for every core fits"),
     _GROUPED,
-    *_CONVOLUTIONS_2,
-    *_CONVOLUTIONS_4,
+    *_CONVOLUTIONS,
     _MATMUL,
     _MATMUL_ROWS,
     _MATMUL_COLUMNS,
@@ -425,4 +432,5 @@ PRODUCTS: tuple[Kernel, ...] = (
     _MATMUL_SUMS,
     _POINTWISE_SUMS,
     _CONVOLUTION_SUMS,
+    *_OFFERED,
 )

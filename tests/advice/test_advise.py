@@ -131,6 +131,25 @@ def test_integer_inputs_and_outputs(model: Path, usual: tuple[float, Advice]) ->
     assert "quantised-io" not in rest
 
 
+def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
+    """What writes the state, which nothing else reads, stays."""
+    tensors = [numpy_helper.from_array(np.float32(0.02), "s"), numpy_helper.from_array(np.int8(0), "z")]
+    nodes, shape = [], [1, 4096]
+    for name in ("x", "h"):
+        nodes.append(helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}.q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}.q", "s", "z"], [f"{name}.d"]))
+    nodes.append(helper.make_node("Add", ["x.d", "h.d"], ["sum"]))
+    for name, source in (("hn", "sum"), ("y", "sum")):
+        nodes.append(helper.make_node("QuantizeLinear", [source, "s", "z"], [f"{name}.q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}.q", "s", "z"], [name]))
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "h", "hn", "y")]
+    graph = helper.make_graph(nodes, "state", ports[:2], ports[2:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    before, advice = told(deeploy.compile(tmp_path / "m.onnx", "siracusa", states={"h": "hn"}))
+    after, _ = told(deeploy.compile(tmp_path / "m.onnx", "siracusa", states={"h": "hn"}, quantised_io=True))
+    kept(before, after, advice["quantised-io"])
+
+
 @pytest.mark.parametrize("l1", [4000, 9000])
 def test_more_memory(model: Path, l1: int) -> None:
     before, advice = compiled(model, capacities={"l1": l1}, engines=CLUSTER)

@@ -103,6 +103,17 @@ SOME: dict[str, Case] = {
         attributes={"K": 32, "N": 5, "bits": 8, "block_size": 16},
         tolerance=5e-4,
     ),
+    "MatMulNBits of two bits": Case(
+        [(2, 40), integers(0, 256, U8, 5, 2, 8), np.abs(w(5, 2))], attributes={"K": 40, "N": 5, "bits": 2, "block_size": 32}
+    ),
+    "MatMulNBits of sorted channels": Case(
+        [(2, 40), integers(0, 256, U8, 5, 3, 8), np.abs(w(5, 3)), None, RANDOM.permutation(40).astype(I32) // 16],
+        attributes={"K": 40, "N": 5, "bits": 4, "block_size": 16},
+    ),
+    "MatMulNBits of blocks of any length": Case(
+        [(2, 40), integers(0, 256, U8, 5, 3, 8), np.abs(w(5, 3)), None, integers(0, 3, I32, 40)],
+        attributes={"K": 40, "N": 5, "bits": 4, "block_size": 16},
+    ),
     "DynamicQuantizeMatMul": Case([(3, 16), integers(-128, 128, I8, 16, 5), np.abs(w(5)), integers(-5, 5, I8, 5), w(5)], tolerance=1e-4),
     "MatMulIntegerToFloat": Case(
         [given(integers(0, 256, U8, 3, 16)), integers(-60, 60, I8, 16, 5), np.abs(w(1)), np.abs(w(5)), np.array(7, U8), None, w(5)]

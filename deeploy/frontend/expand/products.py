@@ -8,6 +8,7 @@ import numpy as np
 
 from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.lower.quant import repeated
+from deeploy.graph.types import DType, unpack
 
 
 def to_float(b: Builder, x: Operand, weights: Operand, scale: Operand, zero: Operand | None, weight_zero: Operand | None) -> Operand:
@@ -33,20 +34,24 @@ def dynamic_matmul(b: Builder) -> Operand:
 
 
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """``count`` numbers of some bits along the last axis, of which every byte holds several, the lowest bits first."""
-    each = 8 // bits
-    parts = np.stack([(packed >> (bits * i)) & ((1 << bits) - 1) for i in range(each)], axis=-1)
-    return parts.reshape(*packed.shape[:-1], -1)[..., :count]
+    """``count`` numbers of some bits along the last axis of bytes, without a sign."""
+    return packed[..., :count] if bits == 8 else unpack(packed, DType(f"u{bits}"), count)
 
 
 def block_matmul(b: Builder) -> Operand:
-    """MatMulNBits: weights of few bits, with a scale and a zero point for every block of a column."""
+    """MatMulNBits: weights of few bits, with a scale and a zero point for every block of a column.
+
+    The constant ``g_idx`` says of every row of weights which block's scale and zero point it has. Rows are sorted by these, and with them
+    the elements of x, where blocks have as many rows as without it; else the weights become floats.
+    """
+    x, order = b.needed(0), b.constant_input(4)
     columns, rows, bits, size = (b.integer(name, default) for name, default in (("N", 0), ("K", 0), ("bits", 4), ("block_size", 32)))
     packed, scales = b.constant_input(1), b.constant_input(2)
-    if packed is None or scales is None or bits not in (2, 4, 8) or b.input(4) is not None:
-        raise b.refused(f"has weights of {bits} bits, or reorders them", "quantise to 2, 4 or 8 bits without g_idx")
+    if packed is None or scales is None or bits not in (2, 4, 8):
+        raise b.refused(f"has weights of {bits} bits, or that are no constants", "quantise to 2, 4 or 8 bits")
     blocks = -(-rows // size)
     values = unpacked(packed.reshape(columns, blocks, -1), bits, size).reshape(columns, -1)[:, :rows]
+    scales = scales.reshape(columns, blocks)
     zeros = b.constant_input(3)
     if zeros is None:
         centre = np.full((columns, blocks), 2 ** (bits - 1), np.uint8)
@@ -54,13 +59,24 @@ def block_matmul(b: Builder) -> Operand:
         centre = unpacked(zeros.reshape(columns, -1), bits, blocks)
     else:
         centre = zeros.reshape(columns, blocks)
-    return _biased(b.needed(0) @ _blocks(b, values.T, scales.reshape(columns, blocks).T, centre.T, 0, size), b.input(5))
+    if b.input(4) is not None:
+        if order is None or order.size < rows or not 0 <= order.ravel()[:rows].min() <= order.ravel()[:rows].max() < blocks:
+            raise b.refused(
+                f"has a g_idx that is not of {rows} constants from 0 to {blocks - 1}", "correct the model, or quantise without it"
+            )
+        block_of = order.ravel()[:rows].astype(np.int64)
+        places = np.argsort(block_of, kind="stable")
+        if np.array_equal(block_of[places], np.arange(rows) // size):
+            values, x = values[:, places], x if np.array_equal(places, np.arange(rows)) else x.take(places, x.rank - 1)
+        else:
+            scales, centre, size = scales[:, block_of], centre[:, block_of], 1
+    return _biased(x @ _blocks(b, values.T, scales.T, centre.T, 0, size), b.input(5))
 
 
 def _blocks(b: Builder, values: np.ndarray, scales: np.ndarray, zeros: np.ndarray, axis: int, size: int) -> Operand:
     """The numbers that bytes with a scale and a zero point for every block along an axis stand for; zero points may be no integers."""
     scales, whole = scales.astype(np.float32), zeros.astype(values.dtype)
-    if not np.array_equal(zeros, whole):
+    if size == 1 or not np.array_equal(zeros, whole):
         centre, steps = (repeated(array.astype(np.float32), size, axis, values.shape) for array in (zeros, scales))
         return b.operand((values.astype(np.float32) - centre) * steps)
     return b.op("DequantizeLinear", *map(b.operand, (values, scales, whole)), axis=axis, block_size=size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import string
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx
@@ -12,6 +13,8 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower.lookup import real_constant
 from deeploy.frontend.lower.rewriter import Rewriter, standard
 from deeploy.graph.rewrite import Pass
+
+_COLUMNS = (("strides", 1, 1), ("dilations", 1, 1), ("pads", 0, 2))  # attributes of Col2Im, their default, and how many there are per axis
 
 
 @standard("CumSum", kind="if")
@@ -39,12 +42,17 @@ def running_sum(rw: Rewriter) -> bool:
 
 
 def _equation(rw: Rewriter) -> tuple[list[str], str] | None:
-    """The letters of every operand and of the result of an Einsum without dots or repeated letters."""
-    text = str(rw.attrs.get("equation", "")).replace(" ", "")
+    """The letters of every operand and of the result of an Einsum without repeated letters; dots become capital letters."""
+    text = str(rw.attrs.get("equation", "")).replace(" ", "").replace("...", ".")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
+    free = [c for c in string.ascii_uppercase if c not in text]
+    hidden = [max(0, len(t.shape) - len(word) + 1) if "." in word else 0 for word, t in zip(terms, rw.node.inputs, strict=False)]
+    dots = free[: max(hidden, default=0)]
     if not arrow:
-        right = "".join(sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1))
+        right = "." * bool(dots) + "".join(sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1))
+    terms = [word.replace(".", "".join(dots[len(dots) - count :])) for word, count in zip(terms, hidden, strict=False)]
+    right = right.replace(".", "".join(dots))
     words = [*terms, right]
     plain = all(word.isalpha() or not word for word in words) and all(len(set(word)) == len(word) for word in words)
     return (terms, right) if plain and set(right) <= set("".join(terms)) and len(terms) == len(rw.node.inputs) else None
@@ -52,18 +60,32 @@ def _equation(rw: Rewriter) -> tuple[list[str], str] | None:
 
 @standard("Einsum")
 def einsum(rw: Rewriter) -> bool:
-    """Of two operands: batches, rows, columns and what is summed are grouped and multiplied as matrices."""
+    """Of two operands: batches, rows, columns and what is summed are grouped and multiplied as matrices.
+
+    Letters of one operand alone that the result lacks are summed before; of more operands, the first two are multiplied.
+    """
     found = _equation(rw)
-    if found is None or len(found[0]) != 2:
+    if found is None or any(len(word) != len(t.shape) for word, t in zip(found[0], rw.node.inputs, strict=True)):
         return False
-    (first, second), result = found
-    pairs = [pair for word, t in zip(found[0], rw.node.inputs, strict=True) for pair in zip(word, t.shape, strict=True)]
+    terms, result = found
+    pairs = [pair for word, t in zip(terms, rw.node.inputs, strict=True) for pair in zip(word, t.shape, strict=True)]
     sizes = dict(pairs)
+    if any(sizes[c] != n for c, n in pairs):
+        return False
+    needed = [set(result).union(*(word for other, word in enumerate(terms) if other != at)) for at in range(len(terms))]
+    operands = [_summed(rw, t, word, kept) for t, word, kept in zip(rw.node.inputs, terms, needed, strict=True)]
+    terms = ["".join(c for c in word if c in kept) for word, kept in zip(terms, needed, strict=True)]
+    if len(terms) == 1:
+        return rw.finish(rw.transpose(operands[0], [terms[0].index(c) for c in result]))
+    if len(terms) > 2:
+        joint = "".join(c for c in dict.fromkeys(terms[0] + terms[1]) if c in result or any(c in word for word in terms[2:]))
+        equation = f"{terms[0]},{terms[1]}->{joint}"
+        product = rw.create("Einsum", *operands[:2], shape=[sizes[c] for c in joint], equation=equation)
+        return rw.replace("Einsum", product, *operands[2:], equation=f"{','.join([joint, *terms[2:]])}->{result}")
+    first, second = terms
     batch = [c for c in result if c in first and c in second]
     summed = [c for c in first if c in second and c not in result]
     rows, columns = ([c for c in word if c not in other] for word, other in ((first, second), (second, first)))
-    if any(sizes[c] != n for c, n in pairs) or any(c not in result for c in (*rows, *columns)):
-        return False
 
     def matrix(x: gs.Tensor, word: str, outer: Sequence[str], inner: Sequence[str]) -> gs.Tensor:
         """An operand as batches of matrices."""
@@ -71,11 +93,36 @@ def einsum(rw: Rewriter) -> bool:
         ordered = rw.transpose(x, [word.index(c) for c in (*batch, *outer, *inner)])
         return rw.reshape(ordered, [*(sizes[c] for c in batch), *extents])
 
-    a, b = rw.node.inputs
+    a, b = operands
     product = rw.create("MatMul", matrix(a, first, rows, summed), matrix(b, second, summed, columns))
     order = [*batch, *rows, *columns]
     whole = rw.reshape(product, [sizes[c] for c in order])
     return rw.finish(rw.transpose(whole, [order.index(c) for c in result]))
+
+
+def _summed(rw: Rewriter, x: gs.Tensor, word: str, kept: Collection[str]) -> gs.Tensor:
+    """The sum over the axes whose letters are not kept."""
+    axes = tuple(at for at, c in enumerate(word) if c not in kept)
+    return rw.create("ReduceSum", x, axes=axes, keepdims=False) if axes else x
+
+
+@standard("Col2Im")
+def image_of_columns(rw: Rewriter) -> bool:
+    """A transposed convolution of every channel, whose columns are the inputs of its group and go to one tap each."""
+    image, block = rw.value(1), rw.value(2)
+    if image is None or block is None or len(image) != 2 or not rw.is_float:
+        return False
+    taps = math.prod(map(int, block))
+    channels = rw.x.shape[1] // taps
+    strides, dilations, pads = ([int(n) for n in rw.attrs.get(name, [default] * 2 * count)] for name, default, count in _COLUMNS)
+    reach = [int(d) * (int(n) - 1) + 1 for d, n in zip(dilations, block, strict=True)]
+    padded = [int(n) + pads[axis] + pads[2 + axis] - reach[axis] for axis, n in enumerate(image)]
+    extents = [n // step + 1 for n, step in zip(padded, strides, strict=True)]
+    weights = np.tile(np.eye(taps, dtype=np.float32).reshape(taps, 1, *map(int, block)), (channels, 1, 1, 1))
+    window = {"strides": strides, "dilations": dilations, "pads": pads, "group": channels}
+    left = [n % step for n, step in zip(padded, strides, strict=True)]
+    x = rw.reshape(rw.x, [*rw.x.shape[:2], *extents])
+    return rw.replace("ConvTranspose", x, rw.constant(weights), output_padding=left, kernel_shape=[int(n) for n in block], **window)
 
 
 @standard("InstanceNormalization", kind="f")
@@ -104,4 +151,4 @@ def triangle(rw: Rewriter) -> bool:
     return rw.replace("Where", rw.constant(kept), rw.x, rw.constant([0], rw.x.dtype))
 
 
-PASS = Pass("contractions", (running_sum, einsum, instance_norm, triangle))
+PASS = Pass("contractions", (running_sum, einsum, image_of_columns, instance_norm, triangle))

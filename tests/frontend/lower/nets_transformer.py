@@ -290,8 +290,10 @@ for _equation, _left, _right in [
     ("bij,jk->bik", (2, 5, 6), (6, 4)),
     ("ij,kj", (5, 6), (4, 6)),
     ("bsh,hnd->bsnd", (2, 5, 6), (6, 3, 4)),
+    ("...ij,jk->...ik", (2, 3, 5, 6), (6, 4)),
 ]:
     _add(f"einsum {_equation}", lambda n, e=_equation, a=_left, b=_right: n.Einsum(n.x(*a), n.x(*b), equation=e))
+_add("einsum of one", lambda n: n.Einsum(n.x(2, 5, 3), equation="bij->jb"))
 _add("instance norm", lambda n: n.InstanceNormalization(n.x(2, 6, 5, 4), n.w(6), n.w(6)))
 _add(
     "triangles",

@@ -1,0 +1,70 @@
+"""Einsum of any number of operands, columns of images, and reductions of integers of 64 bits, beside onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import deeploy
+
+FLOAT, LONG = TensorProto.FLOAT, TensorProto.INT64
+RANDOM = np.random.default_rng(5)
+
+
+def check(nodes: list[onnx.NodeProto], given: dict[str, np.ndarray], constants: dict[str, np.ndarray], path: Path) -> None:
+    """C, interpreter and onnxruntime agree on the results "y"."""
+    kind = LONG if next(iter(given.values())).dtype == np.int64 else FLOAT
+    inputs = [helper.make_tensor_value_info(name, kind, array.shape) for name, array in given.items()]
+    outputs = [helper.make_tensor_value_info("y", kind, None)]
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, path / "m.onnx")
+    (wanted,) = onnxruntime.InferenceSession(path / "m.onnx").run(None, given)
+    compiled = deeploy.compile(path / "m.onnx")
+    (got,) = compiled.run(given)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got, compiled.interpret(given)[0])
+    np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bld,bln,bld->bldn", [(2, 5, 3), (2, 5, 4), (2, 5, 3)]),
+        ("ij,jk,kl,l->i", [(3, 4), (4, 5), (5, 2), (2,)]),
+        ("bijc,bjk->bik", [(2, 5, 6, 3), (2, 6, 4)]),
+        ("bij->bj", [(2, 5, 6)]),
+        ("b...->...", [(2, 5, 6)]),
+        ("i...j,...jk", [(3, 2, 4), (2, 4, 5)]),
+        ("ij,kl->", [(3, 2), (4, 5)]),
+    ],
+)
+def test_einsum(equation: str, shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
+    given = {f"x{at}": RANDOM.normal(size=shape).astype(np.float32) for at, shape in enumerate(shapes)}
+    check([helper.make_node("Einsum", list(given), ["y"], equation=equation)], given, {}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "block", "columns", "attributes"),
+    [
+        ((4, 6), (2, 3), 4, {"strides": [2, 3]}),
+        ((7, 6), (2, 3), 12, {"strides": [2, 2], "pads": [0, 1, 1, 1]}),
+        ((1, 8), (1, 2), 6, {"dilations": [1, 2]}),
+    ],
+)
+def test_columns_become_an_image(image: tuple[int, int], block: tuple[int, int], columns: int, attributes: dict, tmp_path: Path) -> None:
+    given = {"x": RANDOM.normal(size=(2, 3 * block[0] * block[1], columns)).astype(np.float32)}
+    node = helper.make_node("Col2Im", ["x", "image", "block"], ["y"], **attributes)
+    check([node], given, {"image": np.array(image), "block": np.array(block)}, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax", "ReduceMin"])
+def test_integers_of_64_bits_are_reduced(op: str, tmp_path: Path) -> None:
+    given = {"x": RANDOM.integers(-(2**40), 2**40, (3, 4, 9))}
+    check([helper.make_node(op, ["x", "axes"], ["y"], keepdims=0)], given, {"axes": np.array([0, 2])}, tmp_path)
