@@ -204,12 +204,10 @@ def few(make: Callable[..., Case], bits: int = 4) -> Callable[..., Case]:
     def narrow(shape: Any, form: cases.Form) -> Case:
         case = make(shape, form)
         dtype = DType(f"s{bits}")
-        operands = {
-            name: unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1])
-            if name not in case.variables and array.dtype == np.int8
-            else array
-            for name, array in case.operands.items()
-        }
+        operands = dict(case.operands)
+        for name, array in case.operands.items():
+            if name not in case.variables and array.dtype == np.int8:
+                operands[name] = unpack(pack(array >> (8 - bits), dtype), dtype, array.shape[-1])
         return replace(case, name=f"{case.name} of {bits} bits", operands=operands, attrs={**case.attrs, NARROW: (dtype.value,)})
 
     return narrow
@@ -265,7 +263,7 @@ IMAGES = (
     *((32, 32, 3, 16, 3, 1), (16, 16, 16, 16, 3, 1), (12, 12, 32, 24, 3, 1), (24, 24, 8, 40, 3, 2), (20, 20, 12, 12, 3, 1)),
     *((40, 20, 1, 32, (9, 3), 2), (12, 16, 6, 33, 5, 1)),
 )
-NARROW_IMAGES = ((16, 16, 16, 7, 3, 1), (4, 1, 256, 7, 1, 1), (20, 20, 24, 5, 3, 1), (12, 12, 64, 3, 3, 1), (12, 12, 32, 2, 1, 1))
+THIN_IMAGES = ((16, 16, 16, 7, 3, 1), (4, 1, 256, 7, 1, 1), (20, 20, 24, 5, 3, 1), (12, 12, 64, 3, 3, 1), (12, 12, 32, 2, 1, 1))
 LARGE_DEPTHWISE = ((12, 12, 16, 1), (16, 10, 64, 1), (20, 20, 3, 1), (10, 10, 40, 1), (24, 24, 32, 2), (15, 15, 7, 1), (12, 8, 96, 1))
 FEW_COLUMNS = ((12, 12, 16, 1), (6, 6, 64, 2), (9, 9, 3, 1), (8, 8, 40, 1), (16, 5, 32, 2), (5, 5, 7, 1))
 
@@ -431,7 +429,7 @@ PULP = (
 BLOCKS = (ALL, "rows", "rows k", f"{ALL} m n<8 k", f"{ALL} m n<8", f"{ALL} m n/8 k", f"{ALL} m n/8")
 POSITIONS = ("oh ow", "oh ow fh", "oh ow fh fw c", "oh ow fh fw", "oh ow fh fw c k/8", "oh ow k<8")
 BY_BLOCK = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw c k/8", "oh ow k<8", "oh ow fh fw c k<8")  # of filters
-FILTERED = (*IMAGES, *LARGE_POINTWISE, *NARROW_IMAGES)
+FILTERED = (*IMAGES, *LARGE_POINTWISE, *THIN_IMAGES)
 DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
 BY_TAP = ("oh ow fh fw", "oh ow fh fw k/8", "oh ow k<8")  # all windows that are measured are 3x3
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
