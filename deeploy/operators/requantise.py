@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from deeploy.operators.table import OPERATORS
 
 Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where there is one, multiplier and summand; of one axis or none
 FUSED = (("requantise",), ("bias", "requantise"))
+FURTHER = 16  # bits by which the shift of a joined requantisation may be longer
 STEPS = 2**8  # the most that a staircase of an approximation has
 
 
@@ -67,6 +69,53 @@ def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:
     if np.abs(summand).max() >= 1 << 61:
         return None
     return staircase(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most), factor
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The constants of a requantisation that does what another one and a table behind it do; ``mul`` and ``add`` as those of the first."""
+
+    mul: np.ndarray
+    add: np.ndarray
+    shift: int
+    low: int
+    high: int
+
+
+def with_table(node: Node, results: np.ndarray) -> Joined | None:
+    """One requantisation for that of ``node`` and what its results become, for all accumulators that can occur; None where there is none.
+
+    The thresholds of both together are some of those of the first. Constants are tried whose slope is that of both, and taken if an
+    ``add`` exists with which every threshold that can be reached is the same (``Staircase.adds``).
+
+    Args:
+        results: what every result of the requantisation becomes, from ``low`` to ``high``.
+    """
+    attrs, found, table = node.attrs, _constants(node), results.astype(np.int64)
+    if found is None or found[0] is not None or (np.diff(table) < 0).any() or table[0] == table[-1] or attrs["shift"] > LONGEST:
+        return None
+    factor, summand = found[1].astype(np.int64), found[2].astype(np.int64)
+    least, most = accumulators(node)
+    if factor.min() <= 0 or np.abs(summand).max() >= 1 << 61 or least.min() < -WORD or most.max() >= WORD:
+        return None
+    channels = max(len(least), factor.size, summand.size)
+    mul, add, least, most = (np.broadcast_to(values, channels) for values in (factor, summand, least, most))
+    stairs = staircase(mul, add, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most)
+    steps = np.arange(table[0] + 1, table[-1] + 1)
+    first = np.searchsorted(table, steps)  # results of the first that reach a step of both
+    both = Staircase(steps, stairs.thresholds[:, first - 1], least, most)
+    slope = (len(steps) - 1) / max(int(first[-1] - first[0]), 1) if len(steps) > 1 else 1.0
+    for further in range(min(FURTHER, LONGEST - attrs["shift"]) + 1):
+        scaled = np.rint(factor * slope * 2.0**further).astype(np.int64)
+        if not 0 < scaled.min() <= scaled.max() < WORD:
+            continue
+        lower, upper = both.adds(np.broadcast_to(scaled, channels), attrs["shift"] + further)
+        if factor.size == summand.size == 1:
+            lower, upper = lower.max(keepdims=True), upper.min(keepdims=True)
+        if (lower <= upper).all():
+            found_add = np.clip(0, lower, upper)
+            return Joined(scaled.astype(np.int32), found_add, attrs["shift"] + further, int(table[0]), int(table[-1]))
+    return None
 
 
 def _constants(node: Node) -> Constants | None:

@@ -67,7 +67,11 @@ def _of_mode(mode: Mode) -> Form:
 
 @lru_cache(maxsize=512)
 def _as_windows(node: Node) -> Lowered | str:
-    """A convolution of windows that cores gather."""
+    """A convolution of windows that cores gather, which those of one pixel each need not."""
+    if node.op == "Conv":
+        window = conv.window(node)
+        if (window.height, window.width, *window.strides, *window.pads) == (1, 1, 1, 1, 0, 0, 0, 0):
+            return "a window of several pixels, or one that is moved by more than a pixel"
     longest = ROOM // (2 * PIXELS**2)
     return f"a window of at most {longest} bytes" if _pitch(node) > longest else lower_windows(node)
 

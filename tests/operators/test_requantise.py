@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deeploy.graph.epilogue import requantise
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.operators.requantise import of_node
+from deeploy.operators.requantise import of_node, with_table
 from deeploy.operators.staircase import WORD, Requantisation, cheapest
 
 
@@ -171,3 +171,25 @@ def test_forms_of_nodes_hold_for_all_that_reaches_them(seed: int, largest: int, 
         wanted = requantise(acc + b, np.array(m), np.array(1 << (shift - 1)), shift, -128, 127, None)
         given_to_form = acc if op == "ReduceSum" else acc + b
         np.testing.assert_array_equal(apply(form, given_to_form, channel, -128, 127), wanted)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), even=st.sampled_from([None, 0, 1]), divisor=st.integers(0, 4), factor=st.sampled_from([1, 3]))
+def test_a_requantisation_that_is_joined_with_another_gives_the_same(seed: int, even: int | None, divisor: int, factor: int) -> None:
+    """For every number of 16 bits. One by a shift that leaves several results is joined, unless ties of the first go to even steps."""
+    random = np.random.default_rng(seed)
+    channels, shift = int(random.choice([1, 5])), int(random.integers(8, 20))
+    mul, add = random.integers(1, 2**12, channels).astype(np.int32), random.integers(-(2 ** (shift + 6)), 2 ** (shift + 6), channels)
+    low, high = int(random.integers(-128, 0)), int(random.integers(1, 128))
+    rounded = (np.arange(low, high + 1) * factor + int(random.integers(0, 1 << divisor))) >> divisor
+    results = np.clip(rounded, -100, 110)
+    attrs = {"shift": shift, "low": low, "high": high} | ({} if even is None else {"even": even})
+    operands = [Tensor(name, array.shape, DType.of(array.dtype), array) for name, array in (("mul", mul), ("add", add))]
+    x, y = Tensor("x", (4, 5), DType.INT16), Tensor("y", (4, 5), DType.INT8)
+    found = with_table(Node("node", "RequantShift", (x, *operands), (y,), attrs), results)
+    if found is None:
+        assert even is not None or factor > 1 or results[0] == results[-1]
+        return
+    acc = np.arange(-(2**15), 2**15)[:, None]
+    wanted = results[requantise(acc, mul, add, shift, low, high, even) - low]
+    np.testing.assert_array_equal(requantise(acc, found.mul, found.add, found.shift, found.low, found.high, None), wanted)

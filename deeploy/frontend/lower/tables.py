@@ -12,10 +12,11 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.fuse import ACCUMULATING, BYTES, stages
 from deeploy.frontend.lower.layout import BROADCASTING
-from deeploy.frontend.lower.quant import limits
+from deeploy.frontend.lower.quant import limits, narrow
 from deeploy.frontend.lower.rewriter import Rewriter, lowered
 from deeploy.graph import epilogue
 from deeploy.graph.rewrite import Pass, constant
+from deeploy.operators import requantise
 from deeploy.operators.table import OPERATORS
 
 POINTWISE = (
@@ -129,4 +130,21 @@ def limit(rw: Rewriter) -> bool:
     return rw.give(front)
 
 
-PASS = Pass("tables", (composed, shares, limit))
+@lowered("RequantShift", "Lookup")
+def joined(rw: Rewriter) -> bool:
+    """A requantisation and a function of its results, a second one say, that one requantisation does for all that can occur."""
+    front = rw.only_source(rw.x, *ACCUMULATING, "RequantShift") if all(np.dtype(t.dtype) in BYTES for t in (rw.x, rw.y)) else None
+    table = None if front is None else applied(rw.node, every(rw.x))
+    if front is None or table is None or (front.op != "RequantShift" and stages(front) != ("requantise",)):
+        return False
+    smallest, (low, high) = limits(rw.x)[0], (front.attrs["low"], front.attrs["high"])
+    found = requantise.with_table(build.described(front), table[low - smallest : high - smallest + 1])
+    if found is None:
+        return False
+    front.inputs = [*front.inputs[:-2], rw.constant(found.mul, np.int32, "mul"), rw.constant(narrow(found.add), label="add")]
+    front.attrs |= {"shift": found.shift, "low": found.low, "high": found.high}
+    front.attrs.pop("even", None)
+    return rw.give(front)
+
+
+PASS = Pass("tables", (composed, shares, limit, joined))

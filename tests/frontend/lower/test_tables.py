@@ -118,3 +118,35 @@ def test_steps_that_undo_each_other_are_nothing() -> None:
         return of.graph
 
     assert both(make, tables.PASS, 3)[1] in ([], ["Copy"])
+
+
+def _twice(random: np.random.Generator, first: tuple[int, int, int], second: tuple[int, int, int], low: int = -128) -> gs.Graph:
+    """A number of 16 bits that is requantised twice, by multipliers, summands and shifts."""
+    graph = gs.Graph([], [build.variable("x", np.int16, [2, 4096])], [])
+    y: gs.Tensor = graph.inputs[0]
+    for number, (mul, add, shift) in enumerate((first, second)):
+        operands = [build.const(f"mul{number}", np.array([mul], np.int32)), build.const(f"add{number}", np.array([add], np.int64))]
+        result = named(graph, np.int8, [2, 4096])
+        y = build.add(graph, "RequantShift", [y, *operands], result, shift=shift, low=low if number == 0 else -100, high=127)
+    graph.outputs = [y]
+    return graph
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_requantisation_by_a_shift_behind_another_is_one(seed: int) -> None:
+    """Also where both have limits."""
+
+    def make(random: np.random.Generator) -> gs.Graph:
+        mul, shift, second = int(random.integers(100, 2**15)), int(random.integers(12, 22)), int(random.integers(1, 6))
+        low = int(random.choice([-128, -90]))
+        rounding = int(random.integers(0, 1 << second))
+        return _twice(random, (mul, 1 << (shift - 1), shift), (1, rounding, second), low)
+
+    before, after = both(make, tables.PASS, seed)
+    assert before == ["RequantShift", "RequantShift"] and after == ["RequantShift"]
+
+
+def test_requantisations_that_no_constants_join_stay_two() -> None:
+    """Their thresholds are no multiples of one number."""
+    before, after = both(lambda random: _twice(random, (300, 1 << 13, 14), (45, 1 << 5, 6)), tables.PASS, 1)
+    assert before == ["RequantShift", "RequantShift"] and after == before
