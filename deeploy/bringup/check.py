@@ -70,6 +70,7 @@ def check(
     everything: bool = False,
     samples: int = SAMPLES_PER_KERNEL,
     seed: int = 0,
+    on_kernel: Callable[[str], None] = lambda name: None,
 ) -> Findings:
     """Check a target.
 
@@ -78,6 +79,7 @@ def check(
         everything: also the kernels whose C is the compiler's own, beside those of the target; its tests run those.
         samples: random nodes of every kernel.
         seed: of all that is random; the same one gives the same nodes and runs.
+        on_kernel: called with the name of every kernel before it is checked.
 
     Raises:
         BuildError: there is no C compiler with sanitizers.
@@ -94,6 +96,7 @@ def check(
         if not everything and _is_borrowed(kernel, target):
             borrowed += 1
             continue
+        on_kernel(kernel.name)
         rows.append(_kernel(kernel, target, compiler, lambda kernel: cases(kernel, samples, seed), seed))
     if borrowed:
         rows.append(Row("kernel", f"{borrowed} more", "note", 0, "their C is the compiler's own, and tested there; --all runs it here too"))

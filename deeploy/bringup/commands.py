@@ -45,8 +45,10 @@ def target_check(
     from deeploy import target as registry
     from deeploy.bringup.check import check
     from deeploy.report import checked
+    from deeploy.report.progress import Progress
 
-    findings = check(registry.load(target), kernel or (), everything, samples, seed)
+    with Progress() as progress:
+        findings = check(registry.load(target), kernel or (), everything, samples, seed, progress)
     print(json.dumps(findings.contents(), indent=1)) if as_json else checked.show(findings.contents())
     if not findings.passed:
         raise typer.Exit(1)

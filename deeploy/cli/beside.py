@@ -11,9 +11,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names, words
-from deeploy.cli.progress import Progress
 from deeploy.errors import UsageError, shorten
 from deeploy.quantization.form import ACTIVATIONS, METHODS, Form
+from deeploy.report.progress import Progress
 
 app = typer.Typer()
 MOST_LOSS = 100  # decibel

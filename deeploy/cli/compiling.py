@@ -27,8 +27,8 @@ from deeploy.cli.options import (
     tolerance_of,
     words,
 )
-from deeploy.cli.progress import Progress
 from deeploy.errors import UsageError, shorten
+from deeploy.report.progress import Progress
 from deeploy.schemas import BUILD
 
 if TYPE_CHECKING:

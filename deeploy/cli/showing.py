@@ -77,10 +77,13 @@ def compare(
 @app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """List the compilers, emulators, simulators, boards and packages found here, and what each is for."""
+    from deeploy.report.progress import Progress
     from deeploy.report.text import table
     from deeploy.runners.doctor import examine
 
-    found = examine()
+    with Progress() as progress:
+        progress("look for tools")
+        found = examine()
     if as_json:
         show(json.dumps([tool.contents() for tool in found], indent=1))
         return
@@ -95,8 +98,11 @@ def inspect(model: Model, dim: DimOption = None, pin: PinOption = None, as_json:
     """Show a model's operators, inputs, outputs and quantisation, and the options that it needs to be compiled."""
     from deeploy.api import inspect as inspected
     from deeploy.report import text
+    from deeploy.report.progress import Progress
 
-    contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))
+    with Progress() as progress:
+        progress("read")
+        contents = inspected(model, dims=dims_of(dim), pins=pins_of(pin))
     show(json.dumps(contents, indent=1) if as_json else text.describe_model(contents))
 
 
