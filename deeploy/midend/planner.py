@@ -1,6 +1,7 @@
 """Planning: Choose and Place, joined by cuts.
 
-On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where there are several
+On a flat machine buffers lie in the only memory, constants are part of the program, and a call is one tile. Where calls may change places
+and the network does not fit in the order of the file, the order that needs the least memory at once is tried. Where there are several
 memories, the constants are first all kept in the one around the engines' own, where reading them costs least. Only when that does not
 fit, further residences enter the problem: activations and constants that stay far away and are streamed through, and constants
 that are fetched for the calls that use them; large buffers at first, and all of them when that is not enough. A choice that
@@ -463,7 +464,15 @@ def make_plan(program: Program, target: Target, machine: Machine, seconds: float
         FitError: nothing fits; names the call, the buffer, the level and a capacity that would do.
     """
     if not target.is_flat:
-        return Planner(program, target, machine, seconds).plan()
+        try:
+            return Planner(program, target, machine, seconds).plan()
+        except FitError:
+            other = ordered(program)
+            if other is program:
+                raise
+            with suppress(FitError):
+                return Planner(other, target, machine, seconds).plan()
+            raise
     name = target.memories[0].name
     roomy = replace(machine, capacities=dict.fromkeys(machine.capacities, UNLIMITED))
     plans = [Planner(one, target, roomy, seconds).plan() for one in dict.fromkeys((program, ordered(program)))]

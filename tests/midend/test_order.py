@@ -83,3 +83,28 @@ def test_parts_of_a_concatenation_may_change_places_and_readers_of_what_is_overw
     found = compiled(tmp_path, nodes, {"x": [2, 4]}, {"y": [6, 4]}, constants, Options(), "generic").interpret(sample)
     other = deeploy.compile(tmp_path / "model.onnx", "siracusa").interpret(sample)
     np.testing.assert_allclose(found[0], other[0], rtol=1e-5)
+
+
+def wide_branches(folder: Path, options: Options) -> deeploy.Compiled:
+    """Four branches that are wide in the middle; the file computes all wide parts before any narrow one."""
+    names, width = range(4), 600
+    nodes = [node("MatMul", f"x w{n}", f"a{n}") for n in names] + [node("MatMul", f"a{n} v{n}", f"b{n}") for n in names]
+    nodes.append(node("Concat", " ".join(f"b{n}" for n in names), "y", axis=1))
+    constants = {f"w{n}": [4, width] for n in names} | {f"v{n}": [width, 4] for n in names}
+    return compiled(folder, nodes, {"x": [40, 4]}, {"y": [40, 16]}, constants, options, "siracusa")
+
+
+def test_what_does_not_fit_in_the_order_of_the_file_is_planned_in_another_one(tmp_path: Path) -> None:
+    """Of four tensors of 96 000 bytes in the middle of branches, two have room beside the constants."""
+    room = 4 * 2 * 4 * 600 * 4 + 2 * 40 * 600 * 4 + 20_000
+    options = Options({"l1": 30_000, "l2": room}, engines=("cluster",))
+    one = wide_branches(tmp_path, options)
+    calls = [call.node.outputs[0].name for call in one.plan.program.calls]
+    assert calls.index("b0") < calls.index("a3")
+    assert is_legal(one.plan.program)
+    assert [call.name for call in one.plan.program.calls] == [call.name for call in wide_branches(tmp_path, options).plan.program.calls]
+    roomy = wide_branches(tmp_path, Options({"l1": 30_000}, engines=("cluster",)))
+    calls = [call.node.outputs[0].name for call in roomy.plan.program.calls]
+    assert calls.index("a3") < calls.index("b0")
+    sample = [np.random.default_rng(1).normal(size=[40, 4]).astype(np.float32)]
+    np.testing.assert_array_equal(one.interpret(sample)[0], roomy.interpret(sample)[0])

@@ -246,3 +246,18 @@ def test_the_loop_over_clocks_is_one_loop(fused: tuple[str, deeploy.Compiled]) -
 def test_options_of_machines_with_several_memories(options: Options, message: str, model: Path) -> None:
     with pytest.raises(UsageError, match=f"{message}: target generic has one flat memory"):
         deeploy.compile(model, target="generic", options=options)
+
+
+def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) -> None:
+    """By default, a copy of the caller's image and the convolution behind it are computed together: both take about as long."""
+    one = Quantised()
+    y = one.stored(one.node("MaxPool", one.read(one.conv("x", 32, 32, 3)), kernel_shape=[3, 3], pads=[1] * 4))
+    model = one.save(tmp_path / "pooled.onnx", y, [1, 32, 64, 64], [1, 32, 64, 64])
+    np.savez(tmp_path / "inputs.npz", x=np.random.default_rng(0).integers(-128, 128, (1, 32, 64, 64)).astype(np.int8))
+    runs = []
+    for chains in (True, False):
+        options = Options(chains=chains)
+        found = deeploy.compile(model, "siracusa", inputs=tmp_path / "inputs.npz", requantise="engine", options=options)
+        assert [(chain.first, chain.last) for chain in found.plan.chains] == [(0, 1)] * chains
+        runs.append(walk(found.plan).cycles)
+    assert runs[0] < 0.96 * runs[1]
