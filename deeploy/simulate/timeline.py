@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from deeploy.documents import Document
 from deeploy.simulate.timing import Interval, Run
 
-MOST_EVENTS = 5_500
+MOST_EVENTS = 4_000
 MANY = "many"  # the kind of an event that stands for others
 
 
