@@ -261,3 +261,28 @@ def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) 
         assert [(chain.first, chain.last) for chain in found.plan.chains] == [(0, 1)] * chains
         runs.append(walk(found.plan).cycles)
     assert runs[0] < 0.96 * runs[1]
+
+
+def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
+    """Scores, softmax and values are computed head by head; in L1 lie the scores of one head, and none leave it."""
+    heads, rows, width = 8, 96, 16
+    one = Quantised()
+    scores = one.stored(one.node("MatMul", one.read("q"), one.read("k")))
+    shares = one.node("QuantizeLinear", one.node("Softmax", one.read(scores), axis=-1), one.constant(1 / 255), one.constant(-128, np.int8))
+    shares = one.node("DequantizeLinear", shares, one.constant(1 / 255), one.constant(-128, np.int8))
+    one.nodes.append(helper.make_node("Identity", [one.stored(one.node("MatMul", shares, one.read("v")))], ["y"]))
+    shapes = {"q": [heads, rows, width], "k": [heads, width, rows], "v": [heads, rows, width], "y": [heads, rows, width]}
+    ports = [helper.make_tensor_value_info(name, TensorProto.INT8, shape) for name, shape in shapes.items()]
+    graph = helper.make_graph(one.nodes, "attention", ports[:3], ports[3:], one.constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "attention.onnx")
+    options = Options({"l1": 60_000}, engines=("cluster",), objective="traffic")
+    found, alone = (deeploy.compile(tmp_path / "attention.onnx", "siracusa", options=o) for o in (options, replace(options, chains=False)))
+    (chain,) = found.plan.chains
+    assert (chain.first, chain.last) == (0, 2) and all(ring.rows * ring.pitch == rows * rows for ring in chain.rings.values())
+    assert moved(found) == 4 * heads * rows * width
+    assert moved(alone) > moved(found) + 2 * heads * rows * rows
+    found.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    sample = [np.random.default_rng(3).integers(-128, 128, port["shape"]).astype(np.int8) for port in entry["inputs"]]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], found.interpret(sample)[0])
