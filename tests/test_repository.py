@@ -187,6 +187,18 @@ def test_targets_outside_the_tree_need_the_public_interface_only() -> None:
     assert {str(path.relative_to(ROOT)): found for path in files if (found := parts(path) - {"target"})} == {}
 
 
+def test_targets_outside_the_tree_are_small_and_named_nowhere_in_the_compiler() -> None:
+    lines = {
+        folder.name: sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py"))
+        for folder in (ROOT / "examples" / "targets").iterdir()
+        if folder.is_dir()
+    }
+    assert {"snitch", "pulp_open"} <= set(lines)
+    assert {name: count for name, count in lines.items() if count >= 250} == {}
+    texts = [path.read_text().lower().replace("-", "_") for path in (ROOT / "deeploy").rglob("*") if path.suffix in {".py", ".json"}]
+    assert [name for name in ("snitch", "pulp_open") if any(name in text for text in texts)] == []
+
+
 def test_the_compiler_names_no_target() -> None:
     """No module imports one; only the two interfaces may name one, as the default of an option."""
     names = {folder.name for folder in (ROOT / "targets").iterdir() if (folder / "target.py").is_file()}

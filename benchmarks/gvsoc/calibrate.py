@@ -31,6 +31,7 @@ from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
 from recurrent import RECURRENT
+from streamed import STREAMED
 
 from deeploy.errors import DeeployError, UsageError
 from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
@@ -53,7 +54,7 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED)
 ENOUGH = 0.05  # by which a figure may differ in --check
 
 

@@ -88,7 +88,7 @@ static inline void multiply_1(struct streams *streams, pair *s, int pairs) {
                          "add %[whole], %[whole], %[x]\n"                                                        \
                          "add %[end], %[x], %[count]\n"                                                          \
                          "beq %[x], %[whole], 3f\n"                                                              \
-                         "2: flw f24, 0(%[x])\n flw f25, 4(%[x])\n flw f26, 8(%[x])\n flw f27, 12(%[x])\n"       \
+                         ".balign 64\n2: flw f24, 0(%[x])\n flw f25, 4(%[x])\n flw f26, 8(%[x])\n flw f27, 12(%[x])\n"       \
                          "flw f28, 16(%[x])\n flw f29, 20(%[x])\n flw f30, 24(%[x])\n flw f31, 28(%[x])\n"       \
                          "addi %[x], %[x], 32\n" REPEAT_NEXT(lanes) SUMS_##lanes(ADD_ONE)                        \
                          "bne %[x], %[whole], 2b\n"                                                              \
