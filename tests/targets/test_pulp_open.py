@@ -86,7 +86,7 @@ def test_its_memory_is_a_limit(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="l1"):
         deeploy.compile(model, FOLDER, options=Options({"l1": 65536}))
     with pytest.raises(FitError):
-        deeploy.compile(model, FOLDER, options=Options({"l1": 256}))
+        deeploy.compile(model, FOLDER, options=Options({"l1": 64}))
     with pytest.raises(UsageError, match="npu"):
         deeploy.compile(model, FOLDER, options=Options(engines=("npu",)))
 
