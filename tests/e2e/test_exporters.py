@@ -202,7 +202,8 @@ def test_what_exporters_write_compiles_and_is_right(case: str, tmp_path: Path) -
     for target in ("generic", "siracusa"):
         compiled = deeploy.compile(model, target, inputs=tmp_path / "inputs.npz")
         constants = {buffer.dtype for buffer in compiled.network.program.buffers.values() if buffer.data is not None}
-        assert (DType.FLOAT16 in constants) == case.endswith("float16")
+        if target == "generic":  # on Siracusa they are widened where that is faster
+            assert (DType.FLOAT16 in constants) == case.endswith("float16")
         verdict = verify(compiled, model, tmp_path / "inputs.npz")
         assert verdict.passed, [f"{against}: {comparison}" for against, comparison in verdict.comparisons]
         if case != "brevitas qonnx":  # whose operators onnxruntime does not have
