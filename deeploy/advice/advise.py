@@ -166,17 +166,22 @@ def _ways(costs: Costs, program: Program, machine: Machine, near: bool) -> dict[
     return found
 
 
+def _need(costs: Costs, way: Better, level: str) -> int:
+    """The bytes of a memory that a way takes; none of one that its engine, such as that of a chip's links, does not work in."""
+    reach = costs.reach(way.call)
+    return way.candidate.bytes[reach.index(level)] if level in reach else 0
+
+
 def _within(costs: Costs, size: int, loads: Mapping[int, int], ways: dict[int, list[Better]], level: str) -> list[tuple[Better, int]]:
     """The faster ways in a memory of some bytes, and how many bytes more each needs than are free now; none where tensors do not fit."""
     found = []
     for step, offers in ways.items():
         room = size - loads[step]
-        best = next((way for way in offers if way.candidate.bytes[costs.reach(way.call).index(level)] <= room), None)
+        best = next((way for way in offers if _need(costs, way, level) <= room), None)
         if best is None:
             return []
         if best.gain > 0:
-            need = best.candidate.bytes[costs.reach(best.call).index(level)]
-            lack = need - costs.rooms.free(level, step, costs.plan.program.calls[step].name)
+            lack = _need(costs, best, level) - costs.rooms.free(level, step, costs.plan.program.calls[step].name)
             found.append((best, max(0, lack)))
     return found
 

@@ -31,7 +31,7 @@ def fits(whole: deeploy.Compiled, l1: int, l2: int) -> bool:
     ("name", "little", "plenty"),
     [
         ("products", (400, 200), (700, 200)),
-        ("residual", (400, 500), (1400, 500)),
+        ("residual", (740, 740), (1400, 740)),
         ("filters", (1400, 1200), (12_000, 1200)),
         ("perceptron", (700, 800), (6000, 800)),
     ],

@@ -118,10 +118,10 @@ def test_it_is_explained_who_runs_a_layer(model: Path) -> None:
     compiled = deeploy.compile(model, ARRAY)
     calls = json.loads(str(compiled.files()["explain.json"]))["networks"]["network"]["calls"]
     small = next(call for call in calls if call["node"].startswith("conv1"))
-    assert re.search(r"Engine: cores, by conv2d\b[^;]*; .* array_conv2d_any on array: [\d ]+ cycles more", small["reasons"][0]), small[
+    assert re.search(r"Engine: cores, by conv2d\b[^;]*; .* array_conv2d_any wide on array: [\d ]+ cycles more", small["reasons"][0]), small[
         "reasons"
     ][0]
     assert {way["engine"] for way in small["candidates"]} == {"cores", "array"}
     shown = why.describe({"step": 2, "steps": 5, "levels": ["L1", "L2", "L3", "PAD"], **small})
-    assert re.search(r"^ +\* +\S+ on cores .* chosen$", shown, re.M), shown
-    assert re.search(r"^ +array_conv2d_any on array .* bytes of|^ +array_conv2d_any on array .* more", shown, re.M), shown
+    assert re.search(r"^ +\* +conv2d wide on cores .* chosen$", shown, re.M), shown
+    assert re.search(r"^ +array_conv2d_any wide on array .* bytes of|^ +array_conv2d_any wide on array .* more", shown, re.M), shown
