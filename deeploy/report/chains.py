@@ -64,6 +64,11 @@ def _instead(now: int, apart: int, unit: str) -> str:
     return f"{number(now)} {unit} instead of {number(apart)}"
 
 
+def taken(entry: Document) -> list[Document]:
+    """The chains of a network."""
+    return [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
+
+
 def _rows(entry: Document) -> list[Document]:
     """The choices that are worth a line."""
     return sorted(sorted(entry.get("chain_choices", ()), key=_rank)[:_SHOWN], key=lambda choice: (choice["first"], choice["last"]))
@@ -75,7 +80,7 @@ def _cells(choice: Document) -> list[int | None]:
     return [choice["cycles_apart"], choice["cycles_chained"], *moved, choice["peak_apart"], choice["peak_chained"]]
 
 
-HEADS = ("cycles apart", "together", "bytes moved apart", "together", "memory apart", "together")
+_HEADS = ("cycles apart", "together", "bytes moved apart", "together", "memory apart", "together")
 
 
 def chains(entry: Document) -> str:
@@ -91,13 +96,12 @@ def chains(entry: Document) -> str:
     more = len(entry["chain_choices"]) - len(rows)
     rest = f" {more} more were considered." if more else ""
     note = f"Layers of a chain are computed together, a few rows at a time; what is between them is never whole.{rest}"
-    return section("Chains", scrolled(marked(("layers", "tiles", *HEADS, ""), rows, f"chains-{entry['name']}")), note=note)
+    return section("Chains", scrolled(marked(("layers", "tiles", *_HEADS, ""), rows, f"chains-{entry['name']}")), note=note)
 
 
 def chain_lines(entry: Document) -> list[str]:
     """The chains that were taken, for the terminal."""
-    taken = [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
-    if not taken:
+    rows = [(_ends(entry, choice), number(choice["tiles"]), *map(number, _cells(choice))) for choice in taken(entry)]
+    if not rows:
         return []
-    rows = [(_ends(entry, c), number(c["tiles"]), *map(number, _cells(c))) for c in taken]
-    return ["", "chains (layers that are computed together):", *table(("layers", "tiles", *HEADS), rows).splitlines()]
+    return ["", "chains (layers that are computed together):", *table(("layers", "tiles", *_HEADS), rows).splitlines()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from deeploy.documents import Document
 from deeploy.report import chips, markup, sections
 from deeploy.report.advice import advice
-from deeploy.report.chains import chains
+from deeploy.report.chains import chains, taken
 from deeploy.report.graph import graph
 from deeploy.report.layers import layers
 from deeploy.report.markup import DASH, MINUS, data, legend, name, packed, scrolled, section, tag, text
@@ -88,17 +88,12 @@ def article(entry: Document, timeline: Document | None, explanation: Document | 
     parts += [sections.arrangements(entry), sections.bounds(entry)]
     parts += [sections.requantised(entry), sections.traffic(entry)]
     if timeline is not None:
-        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in _taken(entry)]
+        together = [[chain["first"], chain["last"], chain["tiles"]] for chain in taken(entry)]
         parts.append(data(f"timeline-data-{entry['name']}", {**timeline, "chains": together}))
     if explanation is not None:
         calls = [{key: value for key, value in call.items() if key != "schedule"} for call in explanation["calls"]]
         parts.append(packed(f"explain-data-{entry['name']}", {"levels": explanation["levels"], "calls": calls}))
     return tag("article", *parts, id=entry["name"], data_network=entry["name"])
-
-
-def _taken(entry: Document) -> list[Document]:
-    """The chains of a network."""
-    return [choice for choice in entry.get("chain_choices", ()) if choice["reason"] == "taken"]
 
 
 def _timeline(entry: Document) -> str:
