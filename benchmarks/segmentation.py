@@ -3,19 +3,19 @@
 Networks come from their summaries (``make summaries`` writes them), the device from targets/edgetpu, which is fitted to one device only:
 everything on several devices is a prediction.
 
-    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [strategies] [synthetic] [differences]
+    python benchmarks/segmentation.py [device] [table1] [table5] [table7] [uncertainty] [strategies] [synthetic] [differences]
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from common import ROOT, print_machine
@@ -29,8 +29,7 @@ from deeploy.errors import UsageError
 from deeploy.graph.device import load_device
 
 DEVICE = load_device(ROOT / "targets" / "edgetpu" / "device.toml")
-STRATEGIES = ("layers", "profile", "parameters", "cycles")
-DATA = "data"  # not offered by the compiler: what the sizes of the vendor's segments in table 5 look like
+STRATEGIES = ("layers", "vendor", "profile", "parameters", "cycles")
 FILTERS = range(32, 1153, 10)
 LARGEST_LAYER = 8 * MIB  # the paper's synthetic figures leave out networks with larger ones
 
@@ -92,8 +91,8 @@ class Study:
         try:
             if strategy == "layers":
                 cuts = balance.layers(self.levels, devices)
-            elif strategy == DATA:
-                cuts = by_data(self.levels.weights, devices)
+            elif strategy == "vendor":
+                cuts = balance.vendor(self.levels, devices)
             elif strategy == "profile":
                 cuts = balance.profile(self.levels, tables)
             elif strategy == "parameters":
@@ -106,16 +105,6 @@ class Study:
         return self.split(cuts, time.perf_counter() - start, refined)
 
 
-def by_data(weights: Sequence[int], devices: int) -> Cuts:
-    """Every stage ends before the constants so far exceed its share of all of them: 1, 1, 1, 2 for the synthetic networks, too."""
-    before = [0, *itertools.accumulate(weights)]
-    cuts: list[int] = []
-    for stage in range(1, devices):
-        last = max(border for border, size in enumerate(before) if size <= stage * before[-1] / devices)
-        cuts.append(min(max(last, (cuts[-1] if cuts else 0) + 1), len(weights) - (devices - stage)))
-    return tuple(cuts)
-
-
 @cache
 def study(name: str) -> Study:
     return Study(summary.load(name))
@@ -124,7 +113,7 @@ def study(name: str) -> Study:
 @cache
 def splits(name: str) -> dict[str, Split | None]:
     """A network of the paper by all strategies, on as many devices as the paper takes."""
-    return {strategy: study(name).by(strategy, NETWORKS[name].devices) for strategy in (*STRATEGIES, DATA)}
+    return {strategy: study(name).by(strategy, NETWORKS[name].devices) for strategy in STRATEGIES}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -136,7 +125,7 @@ def device() -> None:
     """How the figures of one device are fitted, and what they predict of networks that are left out."""
     found = fit_edgetpu.fit()
     fit_edgetpu.show(found)
-    same = np.allclose([found.device.slot, found.device.byte, found.device.fetch], [DEVICE.slot, DEVICE.byte, DEVICE.fetch], rtol=1e-3)
+    same = np.allclose([found.device.step, found.device.byte, found.device.fetch], [DEVICE.step, DEVICE.byte, DEVICE.fetch], rtol=1e-3)
     is_same = same and (found.device.memory, found.device.filters) == (DEVICE.memory, DEVICE.filters)
     print(f"targets/edgetpu/device.toml has {'these figures' if is_same else 'OTHER FIGURES'}")
 
@@ -159,10 +148,10 @@ def table1() -> None:
 
 def table5() -> None:
     """Host memory and sizes of the segments."""
-    shown = ("layers", DATA, "parameters", "cycles")
+    shown = ("layers", "vendor", "parameters", "cycles")
     print("Table 5. Host MiB on one device, and over all devices; then what the largest segment has more than the smallest, in MiB.")
-    print("The paper's text says that the vendor balances layers; its sizes are those of equal data, which is shown besides.\n")
-    print(f"| network | devices | one | ours | vendor | {' | '.join(shown)} | spread of vendor | {' | '.join(shown)} |")
+    print("Columns of the paper first; `vendor` is the published partitioner, `layers` what the paper's text says of the vendor.\n")
+    print(f"| network | devices | one, paper | ours | vendor, paper | {' | '.join(shown)} | spread, paper | {' | '.join(shown)} |")
     print("|" + "---|" * (6 + 2 * len(shown)))
     for name, row in NETWORKS.items():
         found = [split for strategy in shown if (split := splits(name)[strategy])]
@@ -170,46 +159,128 @@ def table5() -> None:
         spreads = [f"{(max(split.sizes) - min(split.sizes)) / MIB:.2f}" for split in found]
         hosts = [f"{row.host:.2f}", f"{study(name).one().host / MIB:.2f}", f"{row.vendor_host:.2f}", *hosts]
         print(f"| {name} | {row.devices} | {' | '.join(hosts)} | {row.vendor_spread:.2f} | {' | '.join(spreads)} |")
+    same = sum(
+        (row.vendor_host > 0) == (bool(split) and split.host > 0) for name, row in NETWORKS.items() for split in [splits(name)["vendor"]]
+    )
+    print(f"\nvendor: host memory in those networks of the paper that have some, and not in the others, for {same} of {len(NETWORKS)}")
     balanced = [split for name in NETWORKS if (split := splits(name)["parameters"])]
     clean, moved = sum(split.host == 0 for split in balanced), sum(split.refined for split in balanced)
-    print(f"\nparameters: no host memory in {clean} of {len(balanced)} networks, refined in {moved} (paper: 15 and 5),", end=" ")
+    print(f"parameters: no host memory in {clean} of {len(balanced)} networks, refined in {moved} (paper: 15 and 5),", end=" ")
     print(f"at most {max(split.planning for split in balanced):.3f} s")
 
 
 def table7() -> None:
     """Times and speedups."""
     print(f"Table 7. Milliseconds per input of a batch of {BATCH}, filling and draining included; the slowest stage in brackets. Speedups:")
-    print(
-        "parameters over layers (P/L), over equal data (P/D) and over one device (P/1), and cycles over parameters (C/P, slowest stages).\n"
-    )
-    head = "one | ours | layers | ours | parameters | ours | cycles | profile | P/L | ours | P/D | P/1 | ours | C/P"
+    print("parameters over vendor (P/V), over layers (P/L), over one device (P/1), and cycles over vendor (C/V) and parameters (C/P).\n")
+    head = "one | ours | vendor | ours | layers | parameters | ours | cycles | profile | P/V | ours | P/L | P/1 | ours | C/V | C/P"
     print(f"| network | devices | {head} |\n|" + "---|" * (2 + len(head.split("|"))))
     gains: list[tuple[float, ...]] = []
+    absolute = []
     for name, row in NETWORKS.items():
         one, found = study(name).one(), splits(name)
-        layers, data, parameters, cycles = found["layers"], found[DATA], found["parameters"], found["cycles"]
-        assert layers and data and parameters and cycles
-        ratios = (row.vendor / row.balanced, layers.per_input / parameters.per_input, data.per_input / parameters.per_input)
-        gains.append((*ratios, row.one / row.balanced, one.per_input / parameters.per_input, parameters.slowest / cycles.slowest))
-        times = [f"{row.one:.2f}", f"{1e3 * one.per_input:.2f}", f"{row.vendor:.2f}", _ms(layers), f"{row.balanced:.2f}", _ms(parameters)]
-        times += [_ms(cycles), _ms(found["profile"])]
+        layers, vendor, parameters, cycles = found["layers"], found["vendor"], found["parameters"], found["cycles"]
+        assert layers and vendor and parameters and cycles
+        ratios = (row.vendor / row.balanced, vendor.per_input / parameters.per_input, layers.per_input / parameters.per_input)
+        over = (row.one / row.balanced, one.per_input / parameters.per_input)
+        gains.append((*ratios, *over, vendor.per_input / cycles.per_input, parameters.per_input / cycles.per_input))
+        absolute.append((1e3 * one.per_input / row.one, 1e3 * vendor.per_input / row.vendor, 1e3 * parameters.per_input / row.balanced))
+        times = [f"{row.one:.2f}", f"{1e3 * one.per_input:.2f}", f"{row.vendor:.2f}", _ms(vendor), _ms(layers), f"{row.balanced:.2f}"]
+        times += [_ms(parameters), _ms(cycles), _ms(found["profile"])]
         print(f"| {name} | {row.devices} | {' | '.join(times)} | {' | '.join(f'{gain:.2f}' for gain in gains[-1])} |")
-    paper, ours, data_gain, paper_one, one_gain, exact = (mean([gain[i] for gain in gains]) for i in range(6))
-    above = sum(gain[1] > 1 for gain in gains)
-    print(f"\ngeometric means: P/L {paper:.2f} in the paper, {ours:.2f} predicted ({100 * (ours / paper - 1):+.0f} %),", end=" ")
-    print(f"above 1 in {above}; P/D {data_gain:.2f}; P/1 {paper_one:.2f} in the paper, {one_gain:.2f} predicted; C/P {exact:.2f},", end=" ")
-    print(f"above 1 in {sum(gain[5] > 1.001 for gain in gains)}, below in {sum(gain[5] < 1 for gain in gains)}")
+    names = ("P/V of the paper", "P/V", "P/L", "P/1 of the paper", "P/1", "C/V", "C/P")
+    print("\ngeometric means: " + ", ".join(f"{name} {mean([gain[i] for gain in gains]):.2f}" for i, name in enumerate(names)))
+    faster = sum(gain[4] > row.devices for gain, row in zip(gains, NETWORKS.values(), strict=True))
+    print(f"P/1 is more than the number of devices in {faster} of {len(gains)} networks (paper: {len(gains)});", end=" ")
+    print(f"P/V is above 1 in {sum(gain[1] > 1 for gain in gains)} (paper: {len(gains)})")
+    columns = ("one device", "vendor", "parameters")
+    print(
+        "predicted times over the paper's: " + ", ".join(f"{name} {mean([r[i] for r in absolute]):.2f}" for i, name in enumerate(columns))
+    )
 
 
 def _ms(split: Split | None) -> str:
     return "too many" if split is None else f"{1e3 * split.per_input:.2f} ({1e3 * split.slowest:.2f})"
 
 
+def uncertainty() -> None:
+    """What the predictions are by other figures of the device that the measurements of one device allow."""
+    found = fit_edgetpu.fit()
+    print(
+        "Predictions by other figures that measurements of one device allow. Cuts stay those by targets/edgetpu. Geometric means: time of"
+    )
+    print(
+        "`parameters` over the paper's, its speedup over one device (P/1) with the networks where that is more than the number of devices,"
+    )
+    print("and speedups over vendor of parameters (P/V) and cycles (C/V). With one link for all devices, a pipeline takes no less than all")
+    print("bytes of all stages take: the last two columns.\n")
+    print("| terms | left out, error % | time over the paper's | P/1 | superlinear | P/V | C/V | P/1, one link | superlinear |")
+    print("|" + "---|" * 9)
+    possible = [candidate for candidate in fit_edgetpu.candidates(found.rows, found.seconds) if candidate.is_possible]
+    rows = [_predicted(candidate.terms, candidate.times) for candidate in possible]
+    for candidate, row in zip(possible, rows, strict=True):
+        print(f"| {', '.join(candidate.terms)} | {candidate.without:.1f} | {row.text()} |")
+    refitted = [_predicted(fit_edgetpu.CHOSEN, times) for times in fit_edgetpu.left_out_times(found.rows, found.seconds)]
+    for what, among in (("other terms", rows), ("one measurement left out", refitted)):
+        ranges = [(min(row[i] for row in among), max(row[i] for row in among)) for i in (1, 3, 4)]
+        texts = [f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in zip(("P/1", "P/V", "C/V"), ranges, strict=True)]
+        print(f"{what}: {', '.join(texts)}")
+    print(f"cycles over vendor: geometric mean {rows[0].cycles:.2f}, from", end=" ")
+    print(f"{min(row.cycles for row in (*rows, *refitted)):.2f} to {max(row.cycles for row in (*rows, *refitted)):.2f} by all of these")
+
+
+class Predicted(NamedTuple):
+    """Geometric means over all networks, by some figures of a device; see ``uncertainty``."""
+
+    time: float
+    alone: float
+    superlinear: int
+    parameters: float
+    cycles: float
+    shared: float
+    shared_superlinear: int
+
+    def text(self) -> str:
+        return " | ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in self)
+
+
+def _predicted(terms: fit_edgetpu.Terms, times: np.ndarray) -> Predicted:
+    """What figures of a device say of all networks, cut as they are by those of targets/edgetpu."""
+    rows = []
+    for name, row in NETWORKS.items():
+        one, _ = _timed(name, (), terms, times)
+        taken = {}
+        for strategy in ("vendor", "parameters", "cycles"):
+            split = splits(name)[strategy]
+            assert split
+            taken[strategy] = _timed(name, split.cuts, terms, times)
+        (vendor, _), (parameters, shared), (cycles, _) = (taken[strategy] for strategy in ("vendor", "parameters", "cycles"))
+        gain = one / parameters
+        is_more, is_more_shared = gain > row.devices, one / shared > row.devices
+        rows.append((1e3 * parameters / row.balanced, gain, is_more, vendor / parameters, vendor / cycles, one / shared, is_more_shared))
+    columns = list(zip(*rows, strict=True))
+    return Predicted(*(sum(column) if isinstance(column[0], bool) else mean(column) for column in columns))
+
+
+def _timed(name: str, cuts: Cuts, terms: fit_edgetpu.Terms, times: np.ndarray) -> tuple[float, float]:
+    """Seconds per input of a batch by some figures of a device, and with one link for all devices."""
+    found = study(name)
+    rows = []
+    for first, end in segments(cuts, found.levels.depth):
+        items = [found.network.items[position] for row in found.levels.layers[first:end] for position in row]
+        moved = found.levels.crossing[first] + found.levels.crossing[end]
+        rows.append(fit_edgetpu.features_of(items, found.costs.use(first, end), moved, DEVICE))
+    stages = fit_edgetpu.matrix(rows, terms) @ times
+    link = sum(row["fetched"] for row in rows) * float(times[terms.index("fetched")])
+    per_input = throughput(stages.tolist(), BATCH)
+    return per_input, max(per_input, link)
+
+
 def synthetic() -> None:
     """The family of section 3.1 on 2 to 4 devices."""
     print("Synthetic family, five convolutions: speedups over one device by number of devices and strategy, then host MiB.\n")
     head = [f"{strategy} {devices}" for devices in (2, 3, 4) for strategy in STRATEGIES]
-    print(f"| f | MiB | {' | '.join(head)} | host one | layers 4 | parameters 4 |")
+    print(f"| f | MiB | {' | '.join(head)} | host one | vendor 4 | parameters 4 |")
     print("|" + "---|" * (5 + len(head)))
     best: dict[tuple[str, int], float] = {}
     for filters in FILTERS:
@@ -221,41 +292,41 @@ def synthetic() -> None:
         gains = {key: one.per_input / split.per_input for key, split in found.items()}
         if one.host:
             best |= {key: max(gain, best.get(key, 0.0)) for key, gain in gains.items()}
-        hosts = [one.host, found["layers", 4].host, found["parameters", 4].host]
+        hosts = [one.host, found["vendor", 4].host, found["parameters", 4].host]
         cells = [f"{gains[s, n]:.2f}" for n in (2, 3, 4) for s in STRATEGIES]
         print(f"| {filters} | {sum(one.sizes) / MIB:.2f} | {' | '.join(cells)} | {' | '.join(f'{h / MIB:.2f}' for h in hosts)} |")
-    print("\nbest speedups where one device uses host memory (paper: 1.8 by layers and 6 by profile on four):", end=" ")
+    print("\nbest speedups where one device uses host memory (paper: 1.8 by vendor and 6 by profile on four):", end=" ")
     print(", ".join(f"{s} {best[s, 4]:.2f}" for s in STRATEGIES))
 
 
 def strategies() -> None:
     """All that the study asks of every strategy."""
     print("Every strategy: MiB with the host, of the largest and the smallest segment, ms of the slowest stage, speedups of a batch")
-    print("over layers (/L) and over one device (/1); then those of the paper's Segm_Balanced.\n")
-    print("| network | devices | strategy | host | largest | smallest | slowest | /L | /1 | paper /L | paper /1 |")
+    print("over vendor (/V) and over one device (/1); then those of the paper's Segm_Balanced.\n")
+    print("| network | devices | strategy | host | largest | smallest | slowest | /V | /1 | paper /V | paper /1 |")
     print("|" + "---|" * 11)
     for name, row in NETWORKS.items():
         one, found = study(name).one(), splits(name)
-        layers = found["layers"]
-        assert layers
+        vendor = found["vendor"]
+        assert vendor
         for strategy in STRATEGIES:
             split = found[strategy]
             if split is None:
                 print(f"| {name} | {row.devices} | {strategy} | too many cuts |" + " |" * 7)
                 continue
             cells = [f"{size / MIB:.2f}" for size in (split.host, max(split.sizes), min(split.sizes))] + [f"{1e3 * split.slowest:.2f}"]
-            cells += [f"{other.per_input / split.per_input:.2f}" for other in (layers, one)]
+            cells += [f"{other.per_input / split.per_input:.2f}" for other in (vendor, one)]
             paper = (f"{row.vendor / row.balanced:.2f}", f"{row.one / row.balanced:.2f}") if strategy == "parameters" else ("", "")
             print(f"| {name} | {row.devices} | {strategy} | {' | '.join((*cells, *paper))} |")
 
 
 def differences() -> None:
     """Where cycles is better than parameters, and why."""
-    print("What the slowest stage by parameters and by cycles spends its time on, in ms, and how unequal all stages are.\n")
-    print("| network | strategy | slowest stage | products | constants held | fetched | given and returned | fastest stage |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("What the slowest stage by vendor, parameters and cycles spends its time on, in ms, and how unequal all stages are.\n")
+    print("| network | strategy | slowest stage | products | fetched | given and returned | fastest stage |")
+    print("|---|---|---|---|---|---|---|")
     for name in NETWORKS:
-        for strategy in ("parameters", "cycles"):
+        for strategy in ("vendor", "parameters", "cycles"):
             split = splits(name)[strategy]
             assert split
             part = segments(split.cuts, study(name).levels.depth)[int(np.argmax(split.stages))]
@@ -268,6 +339,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "table1": table1,
     "table5": table5,
     "table7": table7,
+    "uncertainty": uncertainty,
     "strategies": strategies,
     "synthetic": synthetic,
     "differences": differences,

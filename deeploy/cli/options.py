@@ -173,9 +173,9 @@ class Choices:
         str,
         typer.Option(
             "--balance",
-            metavar="layers|profile|parameters|cycles",
+            metavar="layers|vendor|profile|parameters|cycles",
             help="What is balanced between the stages of a pipeline.",
-            autocompletion=words("layers", "profile", "parameters", "cycles"),
+            autocompletion=words("layers", "vendor", "profile", "parameters", "cycles"),
         ),
     ] = "cycles"
     topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None

@@ -82,7 +82,7 @@ class DevicePlan:
             "given": self.levels.crossing[first],
             "returned": self.levels.crossing[end],
             "ms": _ms(sum(shares)),
-            "ms_of": dict(zip(("products", "held", "host", "moved"), map(_ms, shares), strict=True)),
+            "ms_of": dict(zip(("products", "host", "moved"), map(_ms, shares), strict=True)),
             "idle": round(1 - sum(shares) / max(self.seconds), 4),
         }
 

@@ -21,9 +21,9 @@ Loops = tuple[int, ...]  # of a layer's products (``deeploy.graph.loops.LOOPS``)
 
 @dataclass(frozen=True)
 class Use:
-    """What a stage does on a device: products, bytes of constants that it holds, that the host does, and of how many layers."""
+    """What a stage does on a device: positions on its array, bytes of constants that it holds and that the host does, layers fetched."""
 
-    slots: int
+    steps: int
     held: int
     fetched: int
     fetches: int
@@ -36,18 +36,18 @@ def use(layers: Sequence[Layer], loops: Sequence[Loops], device: Device) -> Use:
 
 def uses(levels: Levels, layers: Sequence[Layer], loops: Sequence[Loops], device: Device, first: int) -> list[Use]:
     """What stages do that begin at a level and end with it, with the next one, and so on."""
-    slots = held = fetched = fetches = 0
+    steps = held = fetched = fetches = 0
     found = []
     for row in levels.layers[first:]:
         for position in row:
             size = device.stored(layers[position].weights, loops[position])
-            slots += device.slots(loops[position])
+            steps += device.steps(loops[position])
             if held + size <= device.memory:
                 held += size
             else:
                 fetched += size
                 fetches += 1
-        found.append(Use(slots, held, fetched, fetches))
+        found.append(Use(steps, held, fetched, fetches))
     return found
 
 
@@ -81,12 +81,12 @@ class DeviceStages:
         """Seconds of a stage for one inference, with what it is given and returns."""
         return sum(self.shares(first, end, stage))
 
-    def shares(self, first: int, end: int, stage: int = 0) -> tuple[float, float, float, float]:
-        """The same by what they are spent on: products, constants held, constants fetched, what the stage is given and returns."""
+    def shares(self, first: int, end: int, stage: int = 0) -> tuple[float, float, float]:
+        """The same by what they are spent on: products, constants fetched, what the stage is given and returns."""
         found, device = self.use(first, end, stage), self.at(stage)
         moved = self.levels.crossing[first] + self.levels.crossing[end]
         fetching = found.fetched * device.byte + found.fetches * device.fetch
-        return found.slots * device.slot, found.held * device.byte, fetching, moved * device.byte
+        return found.steps * device.step, fetching, moved * device.byte
 
     def overflow(self, stage: int, first: int, end: int) -> int:
         """Bytes of constants that lie with the host."""

@@ -1,7 +1,8 @@
-"""Where to cut a network into a pipeline: four strategies, each a pure function of its levels.
+"""Where to cut a network into a pipeline: five strategies, each a pure function of its levels.
 
 =============  ==========================================================================================================
-``layers``     equal numbers of layers, as vendors' tools cut
+``layers``     equal numbers of layers
+``vendor``     stages filled up to the average of the constants, the rest to the last, as the Edge TPU's published partitioner cuts
 ``profile``    every way to cut, timed; the fastest
 ``parameters`` the largest stage as small as can be, then moved until all constants fit (Villarrubia et al., Segm_Balanced)
 ``cycles``     the slowest stage as fast as can be, exactly
@@ -41,7 +42,7 @@ def check(levels: Levels, stages: int) -> None:
 
 
 def layers(levels: Levels, stages: int) -> Cuts:
-    """Equal numbers of layers: the vendor's way, which gives what is left over to the last stage (5 in 4: 1, 1, 1, 2)."""
+    """Equal numbers of layers; what is left over is given to the last stage (5 in 4: 1, 1, 1, 2)."""
     check(levels, stages)
     before = [0, *itertools.accumulate(len(row) for row in levels.layers)]
     cuts: list[int] = []
@@ -49,6 +50,24 @@ def layers(levels: Levels, stages: int) -> Cuts:
         share = stage * before[-1] // stages
         nearest = max(border for border, count in enumerate(before) if count <= share)
         cuts.append(min(max(nearest, (cuts[-1] if cuts else 0) + 1), levels.depth - (stages - stage)))
+    return tuple(cuts)
+
+
+def vendor(levels: Levels, stages: int) -> Cuts:
+    """Every stage but the last is filled until the next level would make it exceed the average of all constants; the rest is the last's.
+
+    What the stages before leave of their averages adds up in the last one, so that it may exceed its device.
+    """
+    check(levels, stages)
+    average = sum(levels.weights) / stages
+    cuts: list[int] = []
+    filled = 0
+    for level, size in enumerate(levels.weights[1:], 1):
+        filled += levels.weights[level - 1]
+        missing = stages - 1 - len(cuts)
+        if missing and (filled + size > average or levels.depth - level == missing):
+            cuts.append(level)
+            filled = 0
     return tuple(cuts)
 
 

@@ -23,8 +23,8 @@ from deeploy.frontend.positions import POSITION
 from deeploy.operators.link import receive, send
 from deeploy.operators.views import APPEND
 
-Balance = Literal["layers", "profile", "parameters", "cycles"]
-BALANCES: tuple[Balance, ...] = ("layers", "profile", "parameters", "cycles")
+Balance = Literal["layers", "vendor", "profile", "parameters", "cycles"]
+BALANCES: tuple[Balance, ...] = ("layers", "vendor", "profile", "parameters", "cycles")
 MOST_CHIPS = 64  # that `--chips auto` tries
 
 
@@ -109,6 +109,8 @@ def choose(levels: Levels, chips: int, strategy: Balance, costs: Costs) -> Cuts:
     """
     if strategy == "layers":
         return balance.layers(levels, chips)
+    if strategy == "vendor":
+        return balance.vendor(levels, chips)
     if strategy == "parameters":
         return balance.parameters(levels, chips, costs.overflow).cuts
     if strategy not in BALANCES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,29 +16,40 @@ class Device:
 
     Attributes:
         memory: bytes for constants.
-        filters: constants are stored, and products computed, for so many results at a time.
-        slot: seconds for one product, ``byte`` for a byte of constants or one that a stage is given or returns, ``fetch`` for a layer
-            whose constants lie with the host.
+        filters: the side of its array of multipliers: constants are stored for so many results at a time, and products computed in
+            tiles of so many results times so many of the inputs that are summed.
+        step: seconds for one position of the result in one tile of the array, ``byte`` for a byte between the device and the host: of
+            constants that lie there, of what a stage is given or returns; ``fetch`` for a layer whose constants lie with the host.
     """
 
     memory: int
     filters: int
-    slot: float = 0.0
+    step: float = 0.0
     byte: float = 0.0
     fetch: float = 0.0
 
     def stored(self, weights: int, loops: Sequence[int]) -> int:
         """Bytes of a layer's constants as the device lays them out; ``loops`` are those of ``deeploy.graph.loops.LOOPS``, or none."""
-        return self._products(loops) + weights - math.prod(loops[i] for i in (0, 1, 2, 5, 6)) if loops else weights
-
-    def slots(self, loops: Sequence[int]) -> int:
-        """Products that a layer computes, those that only fill up included."""
-        return self._products(loops) * loops[3] * loops[4] if loops else 0
-
-    def _products(self, loops: Sequence[int]) -> int:
-        """Those of one place of the result: groups are filters of one channel."""
+        if not loops:
+            return weights
         groups, results, inputs, _, _, high, wide = loops
-        return -(-groups * results // self.filters) * self.filters * inputs * high * wide
+        return (self._blocks(groups * results) * self.filters - groups * results) * inputs * high * wide + weights
+
+    def steps(self, loops: Sequence[int]) -> int:
+        """Positions that a layer's products take on the array, over all its tiles, which are filled with the depth of the array each.
+
+        A dense layer is a matrix of weights, results times all that is summed. Of a layer with groups every tap is a tile, where an input
+        meets its own result only.
+        """
+        if not loops:
+            return 0
+        groups, results, inputs, tall, wide, high, broad = loops
+        summed = self._blocks(inputs * high * broad) if groups == 1 else self._blocks(inputs) * high * broad
+        return self._blocks(groups * results) * summed * (tall * wide + self.filters)
+
+    def _blocks(self, count: int) -> int:
+        """How many sides of the array something takes."""
+        return -(-count // self.filters)
 
 
 def load_device(file: Path) -> Device:
@@ -51,4 +61,4 @@ def load_device(file: Path) -> Device:
     """
     data = read_document(file, "device.toml", TargetError)
     memory, time = data["memory"], data["time"]
-    return Device(memory["bytes"], memory["filters"], *(float(time[name]) for name in ("slot", "byte", "fetch")))
+    return Device(memory["bytes"], memory["filters"], *(float(time[name]) for name in ("step", "byte", "fetch")))

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.networks import paper, summary
+from benchmarks.networks import fit_edgetpu, paper, summary
 from deeploy.devices.stages import DeviceStages, throughput
 from deeploy.distribute import balance
-from deeploy.distribute.balance_levels import Layer, levels_of, sizes
+from deeploy.distribute.balance_levels import Layer, levels_of, segments, sizes
 from deeploy.errors import TargetError
 from deeploy.graph.device import Device, load_device
 
@@ -33,19 +33,21 @@ def test_layers_get_room_in_their_order_and_as_a_whole() -> None:
     stages = DeviceStages(levels_of(layers, 5), layers, [()] * 5, Device(100, 1, byte=1.0, fetch=1000.0))
     use = stages.use(0, 5)
     assert (use.held, use.fetched, use.fetches) == (60 + 30 + 10, 50 + 1, 2)
-    assert stages.seconds(0, 5) == 151 + 2000 + 5 + 10
-    assert stages.seconds(1, 3) == 80 + 10 + 10
+    assert stages.seconds(0, 5) == 51 + 2000 + 5 + 10
+    assert stages.seconds(1, 3) == 10 + 10  # what a device holds takes no time
     assert [stages.overflow(0, 0, end) for end in (1, 2, 3)] == [0, 50, 50]
     assert np.isinf(stages.table()[2, 2]) and stages.table()[1, 3] == stages.seconds(1, 3)
 
 
-def test_filters_fill_up_units() -> None:
-    device = Device(10**9, 64, slot=1.0)
+def test_layers_fill_up_tiles_of_the_array() -> None:
+    device = Device(10**9, 64, step=1.0)
     dense, depthwise = (1, 65, 3, 7, 5, 3, 3), (96, 1, 1, 7, 5, 3, 3)
     assert device.stored(65 * 27 + 4 * 65, dense) == 128 * 3 * 9 + 4 * 65
-    assert device.slots(dense) == 128 * 3 * 9 * 35
+    assert device.steps(dense) == 2 * 1 * (35 + 64)  # 65 results in two columns of tiles, 27 products in one row of them
+    assert device.steps((1, 64, 8, 7, 5, 3, 3)) == 1 * 2 * (35 + 64)
+    assert device.steps(depthwise) == 2 * 9 * (35 + 64)
     assert device.stored(96 * 9 + 4 * 96, depthwise) == 128 * 9 + 4 * 96
-    assert (device.stored(96, ()), device.slots(())) == (96, 0)
+    assert (device.stored(96, ()), device.steps(())) == (96, 0)
 
 
 def test_a_batch_fills_and_drains_the_pipeline_once() -> None:
@@ -97,9 +99,29 @@ def test_balanced_networks_need_no_host_and_the_exact_cut_is_no_slower(name: str
 
 def test_the_synthetic_network_is_cut_as_the_paper_says() -> None:
     costs = stages_of(summary.synthetic(602))
-    assert balance.layers(costs.levels, 4) == (1, 2, 3)
+    assert balance.layers(costs.levels, 4) == balance.vendor(costs.levels, 4) == (1, 2, 3)
     assert balance.parameters(costs.levels, 4, costs.overflow).cuts == (2, 3, 4)
     assert balance.profile(costs.levels, costs.tables(4)) == (2, 3, 4)
+
+
+@pytest.mark.parametrize("name", ["ResNet101", "ResNet101V2", "ResNet152", "ResNet152V2", "InceptionResNetV2"])
+def test_the_vendors_split_leaves_as_much_with_the_host_as_in_the_paper(name: str) -> None:
+    costs, row = stages_of(summary.load(name)), paper.NETWORKS[name]
+    parts = segments(balance.vendor(costs.levels, row.devices), costs.levels.depth)
+    hosts = [costs.use(*part).fetched / MIB for part in parts]
+    assert sum(hosts) == hosts[-1] == pytest.approx(row.vendor_host, rel=0.08)  # all in the last stage
+
+
+def test_one_device_rules_out_that_constants_that_it_holds_take_time() -> None:
+    found = fit_edgetpu.fit()
+    possible = {candidate.terms: candidate.is_possible for candidate in fit_edgetpu.candidates(found.rows, found.seconds)}
+    assert possible[fit_edgetpu.CHOSEN] and not possible["slots", "constants", "fetches"]
+    assert fit_edgetpu.features_alone(found.networks[1], found.device)["steps"] == sum(
+        found.device.steps(item.loops) for item in found.networks[1].items
+    )
+    assert (found.device.step, found.device.byte, found.device.fetch) == pytest.approx(
+        (load_device(EDGETPU).step, load_device(EDGETPU).byte, load_device(EDGETPU).fetch), rel=1e-3
+    )
 
 
 def test_summaries_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

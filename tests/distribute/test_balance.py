@@ -84,18 +84,27 @@ def test_layers_read_from_their_own_or_an_earlier_stage(layers: list[Layer]) -> 
     assert sum(levels.weights) == sum(layer.weights for layer in layers)
 
 
-# ---- layers
+# ---- layers and vendor
 
 
-def test_the_vendor_cuts_five_layers_for_four_devices_as_the_paper_says() -> None:
-    assert balance.layers(chain(1, 9, 9, 9, 9), 4) == (1, 2, 3)
+@pytest.mark.parametrize("strategy", [balance.layers, balance.vendor])
+def test_five_layers_are_cut_for_four_devices_as_the_paper_says_of_the_vendor(strategy: Callable[[Levels, int], tuple[int, ...]]) -> None:
+    assert strategy(chain(1, 9, 9, 9, 9), 4) == (1, 2, 3)
 
 
+def test_the_vendor_fills_stages_up_to_the_average_and_leaves_the_rest_to_the_last() -> None:
+    assert balance.vendor(chain(4, 6, 5, 5, 7, 3, 9, 1), 4) == (2, 4, 6)  # 10 each, exactly
+    levels = chain(6, 6, 6, 6, 6, 6, 4)  # 10 on average
+    assert balance.vendor(levels, 4) == (1, 2, 3)
+    assert sizes(levels, balance.vendor(levels, 4)) == [6, 6, 6, 22]
+
+
+@pytest.mark.parametrize("strategy", [balance.layers, balance.vendor])
 @given(dags(), st.data())
-def test_layers_gives_every_stage_a_level(layers: list[Layer], data: st.DataObject) -> None:
+def test_every_stage_gets_a_level(strategy: Callable[[Levels, int], tuple[int, ...]], layers: list[Layer], data: st.DataObject) -> None:
     levels = levels_of(layers, 1)
     stages = data.draw(st.integers(1, levels.depth))
-    cuts = balance.layers(levels, stages)
+    cuts = strategy(levels, stages)
     assert len(cuts) == stages - 1
     assert all(end > first for first, end in segments(cuts, levels.depth))
 
@@ -180,7 +189,8 @@ def test_cycles_is_the_best_of_all_cuts_and_never_worse_than_the_other_strategie
         if balance.slowest(tables, other) == best
     ]
     assert sum(tables[k][part] for k, part in enumerate(segments(cuts, levels.depth))) == pytest.approx(min(totals))
-    for other in (balance.layers(levels, stages), balance.parameters(levels, stages).cuts, balance.profile(levels, tables)):
+    others = (balance.layers(levels, stages), balance.vendor(levels, stages), balance.parameters(levels, stages).cuts)
+    for other in (*others, balance.profile(levels, tables)):
         assert best <= balance.slowest(tables, other)
     assert balance.slowest(tables, balance.profile(levels, tables)) == best
 
@@ -200,6 +210,7 @@ def test_more_devices_than_levels_is_refused_by_every_strategy() -> None:
     tables = tables_of(levels, 4, 10, [1.0] * 4)
     for strategy in (
         lambda: balance.layers(levels, 4),
+        lambda: balance.vendor(levels, 4),
         lambda: balance.parameters(levels, 4),
         lambda: balance.profile(levels, tables),
         lambda: balance.cycles(levels, tables),
