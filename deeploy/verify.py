@@ -24,6 +24,7 @@ from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
 from deeploy.report import text
+from deeploy.runners import board as boards
 from deeploy.runners import gvsoc, host, qemu
 from deeploy.runners.processes import SECONDS
 from deeploy.runners.runner import Runner
@@ -84,8 +85,10 @@ def run_project(
     on_line: Callable[[str], None] | None = None,
     sequence: bool = False,
     hostfile: Path | None = None,
+    board: str | None = None,
+    port: str | None = None,
 ) -> Verdict:
-    """Run a project on the host, on a simulator, under an emulator or as MPI ranks and compare its outputs with golden ones.
+    """Run a project on the host, on a simulator, under an emulator, on a board or as MPI ranks and compare its outputs with golden ones.
 
     With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
     """
@@ -101,7 +104,7 @@ def run_project(
         raise UsageError(
             "--on gvsoc: samples of a network with states are steps of one sequence there", "Say --sequence, or give one sample."
         )
-    result = runner(on, sanitize, time_limit, on_line, hostfile).run(folder, entry, samples, sequence)
+    result = runner(on, sanitize, time_limit, on_line, hostfile, board, port).run(folder, entry, samples, sequence)
     comparisons = []
     if expect is not None:
         golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
@@ -117,13 +120,16 @@ def runner(
     time_limit: float | None = None,
     on_line: Callable[[str], None] | None = None,
     hostfile: Path | None = None,
+    board: str | None = None,
+    port: str | None = None,
 ) -> Runner:
-    """The runner of a name: ``host``, ``mpi``, ``gvsoc`` or ``qemu``; see ``run_project``."""
+    """The runner of a name: ``host``, ``mpi``, ``gvsoc``, ``qemu`` or ``board``; see ``run_project``."""
     made: dict[str, Callable[[], Runner]] = {
         "host": lambda: host.Host(sanitize, seconds=time_limit or SECONDS),
         "mpi": lambda: host.Mpi(hostfile, time_limit or host.PATIENCE, seconds=time_limit or SECONDS),
         "gvsoc": lambda: gvsoc.Gvsoc(time_limit or gvsoc.SECONDS, on_line),
         "qemu": lambda: qemu.Qemu(time_limit or qemu.SECONDS),
+        "board": lambda: boards.Board(board, port, time_limit or boards.SECONDS),
     }
     return made[on]()
 
@@ -138,6 +144,8 @@ def verify(
     sanitize: bool = False,
     sequence: bool = False,
     on: str = "host",
+    board: str | None = None,
+    port: str | None = None,
 ) -> Verdict:
     """Compare the C of a compiled model with the interpreter, with onnxruntime, and with golden outputs; it runs on what ``on`` names.
 
@@ -156,7 +164,8 @@ def verify(
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
-        outputs = runner(on, sanitize).run(folder, entry, samples, sequence).outputs
+        device = runner(on, sanitize, board=board, port=port)
+        outputs = device.run(folder, entry, samples, sequence).outputs
         interpretation = [np.stack(arrays) for arrays in zip(*compiled.references(samples, sequence), strict=True)]
         exact = {"outputs": [_exactly(port) for port in entry["outputs"]]}
         comparisons = _all(exact, outputs, list(interpretation), None, "interpreter")
@@ -183,11 +192,16 @@ def verify(
             golden, more = _golden(expect, entry["outputs"], len(samples) if stacked else None)
             notes += more
             comparisons += _all(entry, outputs, golden, tolerance, expect.name)
-        if layers and "chips" in entry:
-            notes.append("--layers shows nothing of several chips")
-        elif layers:
-            notes += by_layer.differences(folder, entry, network.plan, samples[0], model, qemu.Qemu() if on == "qemu" else None)
+        notes += _layers(folder, entry, network, samples[0], model, device) if layers else []
     return Verdict(comparisons, outputs, [p["name"] for p in entry["outputs"]], len(samples), stacked, notes)
+
+
+def _layers(folder: Path, entry: Document, network: Network, sample: list[np.ndarray], model: Path, device: Runner) -> list[str]:
+    """What is said of the layers as they are computed where the C runs."""
+    if "chips" in entry:
+        return ["--layers shows nothing of several chips"]
+    shown = device if isinstance(device, qemu.Qemu | boards.Board) else None
+    return by_layer.differences(folder, entry, network.plan, sample, model, shown)
 
 
 def _check_layers(layers: bool, on: str, target: Target) -> None:

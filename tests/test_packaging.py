@@ -74,6 +74,7 @@ def test_metadata(wheel: Path) -> None:
         "demo",
         "train",
         "zigzag",
+        "board",
         "dask",
         "exporters",
         "hf",

@@ -12,11 +12,13 @@ import typer
 
 from deeploy.cli import build_file
 from deeploy.cli.options import (
+    BoardOption,
     Choices,
     ExpectOption,
     JsonOption,
     Model,
     NetworkOption,
+    PortOption,
     Project,
     SanitizeOption,
     SequenceOption,
@@ -173,9 +175,11 @@ def compile(
     show(json.dumps(manifest, indent=1) if as_json else summary(manifest, output))
 
 
-def _check_sanitizers(on: str, sanitize: bool) -> None:
+def _check_place(on: str, sanitize: bool, board: str | None, port: str | None) -> None:
     if on != "host" and sanitize:
         raise UsageError("--sanitize: only the host has sanitizers", "Leave --sanitize out, or --on.")
+    if on != "board" and (board, port) != (None, None):
+        raise UsageError("--board or --port without --on board", "Say --on board, or leave them out.")
 
 
 @app.command()
@@ -193,17 +197,22 @@ def verify(
         ),
     ] = False,
     on: Annotated[
-        str, typer.Option("--on", metavar="host|gvsoc|qemu", help="Where the C runs.", autocompletion=words("host", "gvsoc", "qemu"))
+        str,
+        typer.Option(
+            "--on", metavar="host|gvsoc|qemu|board", help="Where the C runs.", autocompletion=words("host", "gvsoc", "qemu", "board")
+        ),
     ] = "host",
+    board: BoardOption = None,
+    port: PortOption = None,
     sanitize: SanitizeOption = False,
     sequence: SequenceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
     tolerance_of(tolerance)
-    if on not in ("host", "gvsoc", "qemu"):
-        raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc or qemu", "Leave --on out, or name one of them.")
-    _check_sanitizers(on, sanitize)
+    if on not in ("host", "gvsoc", "qemu", "board"):
+        raise UsageError(f"--on {shorten(on)}: a model is verified on host, gvsoc, qemu or board", "Leave --on out, or name one of them.")
+    _check_place(on, sanitize, board, port)
     cut = choices.cut()
     with Progress() as progress:
         from deeploy import verify as checks
@@ -212,7 +221,7 @@ def verify(
         request = choices.request(None, progress)
         compiled = _compiled({"network": model}, loaded(choices.target), cut, request)
     _notify(compiled.notes)
-    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on)
+    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port)
     _notify(result.notes)
     _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 
@@ -230,8 +239,13 @@ def run(
     tolerance: ToleranceOption = None,
     save: Annotated[Path | None, typer.Option("--save", help="npz file to write the outputs to.")] = None,
     on: Annotated[
-        str, typer.Option("--on", metavar="host|gvsoc|qemu|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "mpi"))
+        str,
+        typer.Option(
+            "--on", metavar="host|gvsoc|qemu|board|mpi", help="Where to run.", autocompletion=words("host", "gvsoc", "qemu", "board", "mpi")
+        ),
     ] = "host",
+    board: BoardOption = None,
+    port: PortOption = None,
     time_limit: Annotated[
         float | None,
         typer.Option("--time-limit", help="Seconds after which a simulation is stopped, or a chip that does not answer counts as failed."),
@@ -246,9 +260,9 @@ def run(
     from deeploy import verify as checks
     from deeploy.backend import project as files
 
-    if on not in ("host", "gvsoc", "qemu", "mpi"):
-        raise UsageError(f"--on {on}: projects run on host, gvsoc, qemu or mpi", "Leave --on out, or name one of them.")
-    _check_sanitizers(on, sanitize)
+    if on not in ("host", "gvsoc", "qemu", "board", "mpi"):
+        raise UsageError(f"--on {shorten(on)}: projects run on host, gvsoc, qemu, board or mpi", "Leave --on out, or name one of them.")
+    _check_place(on, sanitize, board, port)
     if hostfile is not None and on != "mpi":
         raise UsageError("--hostfile without --on mpi", "Say --on mpi, or leave --hostfile out.")
     tolerance_of(tolerance)
@@ -256,13 +270,16 @@ def run(
     if save is not None:
         files.check_file(save, "--save")
     with Progress() as progress:
-        result = checks.run_project(project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile)
+        result = checks.run_project(
+            project, inputs, expect, tolerance, sanitize, network, on, time_limit, progress, sequence, hostfile, board, port
+        )
     _notify(result.notes)
     if save is not None:
         result.save(save)
     from deeploy.report import text
 
-    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {'the host' if on == 'host' else on}"]
+    place = f"the {on}" if on in ("host", "board") else on
+    lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {place}"]
     _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
 
 

@@ -48,6 +48,11 @@ ToleranceOption = Annotated[
     typer.Option("--tolerance", help="Largest absolute difference that counts as equal; default: depends on each output's type."),
 ]
 SanitizeOption = Annotated[bool, typer.Option("--sanitize", help="Build with the address and undefined-behaviour sanitizers.")]
+BoardOption = Annotated[
+    str | None,
+    typer.Option("--board", metavar="NAME|FOLDER", help="Board for --on board: one that comes with projects, or a folder with a board.mk."),
+]
+PortOption = Annotated[str | None, typer.Option("--port", help="Serial line of the board; found where only one board is plugged in.")]
 NetworkOption = Annotated[str | None, typer.Option("--network", help="Network of the project to use; chipK selects a chip.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

@@ -51,9 +51,12 @@ _PROGRAMS = (
     ("emulator", "qemu-system-riscv32", "RISC-V boards (deeploy run --on qemu)", "qemu-system-misc"),
     ("simulator", "gvsoc", "cycles of the chips that it models (deeploy run --on gvsoc)", ""),
     ("programmer", "openocd", "loading programs onto boards over JTAG or SWD", "openocd"),
+    ("programmer", "pyocd", "the same for Arm boards", "python3-pyocd"),
+    ("programmer", "esptool.py", "loading programs onto boards of Espressif", "esptool"),
 )
 _PACKAGES = (
     ("onnxruntime", "deeploy quantize; comparisons of deeploy verify and deeploy evaluate", "quantize"),
+    ("serial", "boards (deeploy run --on board)", "board"),
     ("torch", "deeploy.compile of a torch.nn.Module", "torch"),
     ("onnxscript", "PyTorch's default exporter", "torch"),
     ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "fallback"),
@@ -84,7 +87,7 @@ def _told(command: Sequence[str]) -> str:
 
 def _boards() -> list[Tool]:
     """Boards that are plugged in, by the names that the system gives their serial ports."""
-    enables = "programs on a real chip: load them with your board's tool, and read its serial port"
+    enables = "programs on a real chip (deeploy run --on board)"
     folder = Path(_BOARDS)
     ports = sorted(folder.iterdir()) if folder.is_dir() else []
     found = [Tool("board", port.name, enables, str(port), "", "") for port in ports]

@@ -87,11 +87,7 @@ class Qemu:
         return Result(split(data, entry["outputs"], len(samples)))
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-        """The arena and all outputs after every layer of an inference, one behind the other.
-
-        Raises:
-            DeeployError: see ``run``.
-        """
+        """See ``Snapshots``."""
         return (self._run(project, entry, [sample], False, PROFILED) / "snapshots.bin").read_bytes()
 
     def _run(self, project: Path, entry: Document, samples: Samples, sequence: bool, defines: str = "") -> Path:

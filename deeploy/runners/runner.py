@@ -60,6 +60,17 @@ class Runner(Protocol):
         """
 
 
+class Snapshots(Protocol):
+    """A runner that shows what memory holds while a program runs."""
+
+    def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+        """The arena and all outputs after every layer of an inference, one behind the other.
+
+        Raises:
+            DeeployError: see ``Runner.run``.
+        """
+
+
 @dataclass(frozen=True)
 class Part:
     """The part of one chip: its entry, the folder of what belongs to it alone, and its share of the samples."""

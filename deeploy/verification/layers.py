@@ -1,7 +1,7 @@
 """Layer by layer: every intermediate tensor of the C against the interpreter, and those of the interpreter against onnxruntime.
 
 The application, built with DEEPLOY_PROFILE, writes the whole arena and all outputs after every layer; each call's results
-are cut out of the snapshot taken right after it. On a flat machine it may run under an emulator.
+are cut out of the snapshot taken right after it. On a flat machine it may run under an emulator or on a board.
 
 Every tensor that the program and the model both have is compared with onnxruntime's twice: as the program computes it from the
 network's inputs, and from onnxruntime's own values of all such tensors before it, which is what the layers in between make alone.
@@ -23,7 +23,7 @@ from deeploy.errors import shorten
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Operand, Program, Role
 from deeploy.runners import host
-from deeploy.runners.qemu import Qemu
+from deeploy.runners.runner import Snapshots
 from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute
 from deeploy.schedule.rings import box
@@ -213,15 +213,15 @@ def rounding(found: Compared, golden: Sequence[np.ndarray | None], outputs: Sequ
 
 
 def differences(
-    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path, emulator: Qemu | None = None
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], model: Path, device: Snapshots | None = None
 ) -> list[str]:
     """The first layer that differs from the interpreter, and where differences from onnxruntime grow.
 
     Args:
-        emulator: what the program runs under; this host by default.
+        device: what the program runs on; this host by default.
     """
     program = plan.program
-    got = _layer_outputs(project, entry, plan, sample, emulator)
+    got = _layer_outputs(project, entry, plan, sample, device)
     memory = interpret(program, sample)
     found = compared(program, entry, [sample], model)
     against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
@@ -229,12 +229,12 @@ def differences(
 
 
 def _layer_outputs(
-    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], emulator: Qemu | None
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
 ) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand, as the C computed it."""
     program = plan.program
     if plan.target.is_flat:
-        return _flat_outputs(project, entry, plan, sample, emulator)
+        return _flat_outputs(project, entry, plan, sample, device)
     memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
     ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
     rings = {name for chain in plan.chains for name in chain.rings}  # of these, some rows are left
@@ -245,14 +245,14 @@ def _layer_outputs(
 
 
 def _flat_outputs(
-    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], emulator: Qemu | None
+    project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray], device: Snapshots | None
 ) -> list[dict[str, np.ndarray]]:
     """What every call wrote, by operand; that of a call of a chain tile by tile, since of its tensor only some rows are there at a time."""
     unrolled = Unrolled(build(plan), rows(plan.program, 0) if plan.program.growth is not None else {})
     tiles = [event for layer in unrolled.schedule.layers for event in unrolled.events(layer.step) if isinstance(event.node, Compute)]
     found: list[dict[str, np.ndarray]] = [{} for _ in plan.program.calls]
     wholes: dict[tuple[int, str], np.ndarray] = {}
-    data = _host_snapshots(project, entry, sample) if emulator is None else emulator.snapshots(project, entry, sample)
+    data = _host_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
     for (_, tile, table), snapshot in zip(tiles, _snapshots(plan, len(tiles), data), strict=True):
         call, step = table.layer.call, table.layer.step
         if table.layer.tiling.tiles == 1:

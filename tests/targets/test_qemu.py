@@ -334,4 +334,4 @@ def test_layers_in_several_memories_are_compared_on_the_host(rows: Path) -> None
     with pytest.raises(UsageError, match="on the host"):
         verify(deeploy.compile(rows, "cortex_m7_tcm"), rows, layers=True, on="qemu")
     said = CliRunner().invoke(cli.app, ["verify", str(rows), "--on", "moon"])
-    assert isinstance(said.exception, UsageError) and "host, gvsoc or qemu" in said.exception.what
+    assert isinstance(said.exception, UsageError) and "host, gvsoc, qemu or board" in said.exception.what

@@ -1,8 +1,7 @@
 /* From reset to main: stack, floating point where there is any, variables. */
-#include <stdint.h>
 #include <string.h>
 
-#include "semihost.h"
+#include "program.h"
 
 extern unsigned char __data_load[], __data_start[], __data_end[], __bss_start[], __bss_end[], __stack_top[];
 int main(void);
@@ -14,8 +13,7 @@ __attribute__((used)) static void begin(void) {
 }
 
 __attribute__((used)) static void trap(void) {
-    semihost_print("error: the processor met an exception\n");
-    semihost_exit(2);
+    program_fail("the processor met an exception");
 }
 
 #if defined(__riscv)
@@ -44,6 +42,12 @@ __attribute__((used)) void reset(void) {
     begin();
 }
 
+void system_timer(void); /* of programs that use the timer of the processor */
+__attribute__((weak)) void system_timer(void) {
+    trap();
+}
+
 __attribute__((used, section(".start"))) static void *const vectors[16] = {
-    __stack_top, (void *)reset, (void *)trap, (void *)trap, (void *)trap, (void *)trap, (void *)trap};
+    __stack_top,  (void *)reset, (void *)trap, (void *)trap,
+    (void *)trap, (void *)trap,  (void *)trap, [15] = (void *)system_timer};
 #endif
