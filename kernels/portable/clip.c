@@ -14,8 +14,8 @@ void KERNEL(const struct clip *k) {
         const X_T *const x = (const X_T *)k->x + row_offset(index, k->x_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
         for (int i = 0; i < k->extent[LAST]; i++) {
-            const X_T value = x[i * x_step];
-            y[i * y_step] = value < low ? low : value > high ? high : value;
+            const X_T value = x[i * x_step], least = value < low ? low : value; /* no branch */
+            y[i * y_step] = least > high ? high : least;
         }
     } while (next_row(index, k->extent));
 }

@@ -30,6 +30,26 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
     }
 }
 
+#ifdef ACCUMULATE_ALL
+/* POSITIONS outputs of a row, whose columns are all inside the image. */
+static inline void positions(const struct conv2d *k, const X_T *image, const W_T *w, int ih, int iw, struct span rows,
+                             Y_T *y, int channel, int lanes) {
+    const int filters = k->w_channel, next = k->stride_w * k->x_column;
+    const int is_run = k->dilation_w * k->x_column == k->channels && k->w_column == k->channels * filters;
+    const int taps = is_run ? 1 : k->kernel_w, count = is_run ? k->kernel_w * k->channels : k->channels;
+    ACC_T acc[POSITIONS][LANES];
+    for (int p = 0; p < POSITIONS; p++)
+        for (int j = 0; j < lanes; j++) acc[p][j] = 0;
+    for (int fh = rows.first; fh < rows.last; fh++) {
+        const X_T *row = image + (ih + fh * k->dilation_h) * k->x_row + iw * k->x_column;
+        for (int fw = 0; fw < taps; fw++)
+            accumulate_all(acc, row + fw * k->dilation_w * k->x_column, next, 1, w + fh * k->w_row + fw * k->w_column,
+                           filters, count, lanes);
+    }
+    for (int p = 0; p < POSITIONS; p++) finish_row(acc[p], y + p * k->y_column, &k->epilogue, channel, lanes);
+}
+#endif
+
 static inline void block(const struct conv2d *k, int group, int first, int lanes) {
     const int channel = group * k->filters + first;
     const W_T *w = (const W_T *)k->w + channel;
@@ -43,6 +63,14 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
                 const int iw = ow * k->stride_w - k->left;
                 const struct span columns = inside(iw, k->dilation_w, k->kernel_w, k->width);
                 const struct span none = {0, 0};
+#ifdef ACCUMULATE_ALL
+                const int last_iw = iw + (POSITIONS - 1) * k->stride_w + (k->kernel_w - 1) * k->dilation_w;
+                if (iw >= 0 && last_iw < k->width && ow + POSITIONS <= k->out_width && lanes % 8 == 0) {
+                    positions(k, image, w, ih, iw, rows, y + ow * k->y_column, channel, lanes);
+                    ow += POSITIONS - 1;
+                    continue;
+                }
+#endif
                 ACC_T acc[LANES];
                 for (int j = 0; j < lanes; j++) acc[j] = 0;
                 for (int fh = 0; fh < k->kernel_h; fh++) {
@@ -57,7 +85,18 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
     }
 }
 
-void KERNEL(const struct conv2d *k) {
+/* Pointwise convolutions whose rows lie one behind the other are those of one long row. */
+static struct conv2d flat(struct conv2d k) {
+    if (k.kernel_h * k.kernel_w == 1 && k.stride_h * k.stride_w == 1 && k.height == k.out_height &&
+        k.width == k.out_width && k.x_row == k.width * k.x_column && k.y_row == k.width * k.y_column) {
+        k.width = k.out_width = k.width * k.height;
+        k.height = k.out_height = 1;
+    }
+    return k;
+}
+
+void KERNEL(const struct conv2d *whole) {
+    const struct conv2d flattened = flat(*whole), *const k = &flattened;
     for (int group = 0; group < k->groups; group++) {
         for (int first = 0, lanes; first < k->filters; first += lanes) {
             lanes = block_width(&first, k->filters);

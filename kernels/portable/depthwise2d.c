@@ -16,7 +16,7 @@ struct taps {
 
 /* acc[j] += sum over taps of x[j] * w[j]; one function per width, as in products.h. */
 #define MULTIPLY_ADD(name, ...)                                                                \
-    OUT_OF_LINE void name(ACC_T *restrict acc, const struct taps *t, int width) {              \
+    VECTORISED void name(ACC_T *restrict acc, const struct taps *t, int width) {               \
         const int lanes = __VA_ARGS__;                                                         \
         (void)width;                                                                           \
         const X_T *first_x = t->x;                                                             \

@@ -21,14 +21,6 @@ enum { DEPTH = 512, BLOCK = 64, VECTORS = 4 };
 enum { DEPTH = 512, BLOCK = 64, VECTORS = 1 };
 #endif
 
-/* gcc vectorises such loops from -O3 on, and otherwise keeps sums in memory; clang does so from -O2 on. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    (defined(__SSE2__) || defined(__ARM_NEON) || defined(__riscv_vector))
-#define VECTORISED static __attribute__((noinline, unused, optimize("O3")))
-#else
-#define VECTORISED OUT_OF_LINE
-#endif
-
 #ifdef DOT_BITS
 enum { UNIT = PACKED_UNIT(DOT_BITS), PER_UNIT = PACKED_PER_UNIT(DOT_BITS) };
 

@@ -41,6 +41,22 @@ struct epilogue {
 #define OUT_OF_LINE static inline
 #endif
 
+/* The same where loops are worth vectors: gcc has them from -O3 on, and otherwise keeps sums in memory; clang does so
+ * from -O2 on. Where an x86 is not told how wide its vectors are, BY_MACHINE chooses among several versions when the
+ * program starts; all of them round alike. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    (defined(__SSE2__) || defined(__ARM_NEON) || defined(__riscv_vector))
+#define VECTORISED_FOR(...) static __attribute__((noinline, unused, optimize("O3", "fp-contract=off"), ##__VA_ARGS__))
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__AVX2__)
+#define BY_MACHINE
+#define VECTORISED VECTORISED_FOR(target_clones("avx2", "default"))
+#else
+#define VECTORISED VECTORISED_FOR()
+#endif
+#else
+#define VECTORISED OUT_OF_LINE
+#endif
+
 #ifdef EPILOGUE_REQUANTISE
 static inline int32_t requantise(ACC_T value, MUL_T mul, ADD_T add, int shift, int32_t low, int32_t high) {
     const int64_t sum = (int64_t)value * mul + add;
@@ -63,7 +79,7 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
 #endif
 
 /* The epilogue of `count` accumulators of neighbouring channels, the first of which is `channel`. */
-OUT_OF_LINE void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct epilogue *e, int channel, int count) {
+VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct epilogue *e, int channel, int count) {
     (void)e, (void)channel;
 #ifdef EPILOGUE_BIAS
     const BIAS_T *bias = (const BIAS_T *)e->bias + e->bias_step * channel;
@@ -78,7 +94,11 @@ OUT_OF_LINE void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct e
         requantise_row(acc, e, channel, count, e->mul_step, 0);
     }
 #elif defined(EPILOGUE_CLAMP) && defined(ACC_IS_FLOAT)
-    for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low_f ? e->low_f : acc[j] > e->high_f ? e->high_f : acc[j];
+    const float low = e->low_f, high = e->high_f;
+    for (int j = 0; j < count; j++) { /* one comparison after the other, without a branch */
+        const float least = acc[j] < low ? low : acc[j];
+        acc[j] = least > high ? high : least;
+    }
 #elif defined(EPILOGUE_CLAMP)
     for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
 #endif

@@ -34,6 +34,24 @@ static void multiply(const struct matmul *k, const A_T *a, const B_T *b, ACC_T *
 #define ZERO_POINT(k, operand) ((k)->operand##_zero_point)
 #endif
 
+#ifdef ACCUMULATE_ALL
+/* Some columns of POSITIONS rows. */
+static inline void rows_of_floats(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
+    ACC_T acc[POSITIONS][LANES], part[POSITIONS][LANES];
+    for (int from = 0; from < k->depth || from == 0; from += RUN) {
+        const int count = k->depth - from < RUN ? k->depth - from : RUN;
+        ACC_T(*const to)[LANES] = from ? part : acc;
+        for (int p = 0; p < POSITIONS; p++)
+            for (int j = 0; j < lanes; j++) to[p][j] = 0;
+        accumulate_all(to, a + from * k->a_depth, k->a_row, k->a_depth, b + from * k->b_depth, k->b_depth, count,
+                       lanes);
+        for (int p = 0; from && p < POSITIONS; p++)
+            for (int j = 0; j < lanes; j++) acc[p][j] += part[p][j];
+    }
+    for (int p = 0; p < POSITIONS; p++) finish_row(acc[p], y + p * k->y_row, &k->epilogue, first, lanes);
+}
+#endif
+
 /* Columns of y whose neighbours in b are neighbours in memory. The zero points are taken off apart from the products:
  * (a - za) * (b - zb) = a*b - za*b - zb*(a - za), summed over the depth. */
 OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *y, int first, int lanes) {
@@ -43,7 +61,12 @@ OUT_OF_LINE void block(const struct matmul *k, const A_T *a, const B_T *b, Y_T *
         const A_T one = 1;
         accumulate(column_sums, &one, 0, b + first, k->b_depth, k->depth, lanes);
     }
-    for (int m = 0; m < k->rows; m++) {
+    int m = 0;
+#ifdef ACCUMULATE_ALL
+    for (; m + POSITIONS <= k->rows && lanes % 8 == 0; m += POSITIONS)
+        rows_of_floats(k, a + m * k->a_row, b + first, y + m * k->y_row + first, first, lanes);
+#endif
+    for (; m < k->rows; m++) {
         const A_T *row = a + m * k->a_row;
         ACC_T acc[LANES];
         multiply(k, row, b + first, acc, lanes);
