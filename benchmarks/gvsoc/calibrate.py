@@ -200,7 +200,7 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
     old = given["machine"]["clock"]
     clock = old["provenance"].split(";")[0]
     figures = {"mhz": old["mhz"], "tile": tile, "layer": around.layer, "first_window": around.first_window, "window": around.window}
-    figures |= {"move": old["move"]}
+    figures |= {name: old[name] for name in ("move",) if name in old}
     return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -203,10 +204,16 @@ def simulate(program: Path, folder: Path, target: Target) -> list[str]:
         raise SimulationError("no GVSoC: build github.com/gvsoc/gvsoc for the chip, then set GVSOC to its launcher or add it to PATH")
     chip = gvsoc.chip_name(runtime(target)["SOC"])
     command = [found, f"--target={chip}", f"--work-dir={folder}", f"--binary={program}", "image", "flash", "run"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=SECONDS, check=False)
-    if done.returncode:
-        raise SimulationError(done.stdout + done.stderr)
-    return done.stdout.splitlines()
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True)
+    try:
+        said, complaints = running.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # the launcher leaves the simulator behind
+        running.communicate()
+        raise SimulationError(f"no end after {SECONDS} seconds: {' '.join(command)}") from None
+    if running.returncode:
+        raise SimulationError(said + complaints)
+    return said.splitlines()
 
 
 def check_and_measure(

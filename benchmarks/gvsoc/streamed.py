@@ -43,5 +43,10 @@ STREAMED = (
     Family("snitch_normalise", {"": rows("Normalise", "f32", "f32", PAIRS, scale=_floats, offset=_floats)}, ("rows",)),
     Family("snitch_softmax", {"": rows("Softmax", "f32", "f32", {})}, ("rows",)),
     *(Family(f"snitch_{op.lower()}", {"": each(op, ("f32", "f32"), "f32", {})}, ("rows",)) for op in ("Add", "Sub", "Mul")),
+    Family(
+        "snitch_unary",
+        {name: each("Unary", "f32", "f32", {"function": name, "alpha": 1.0, "beta": 0.0}) for name in ("gelu", "tanh", "exp", "affine")},
+        ("rows",),
+    ),
     Family("snitch_clip", {"": each("Clip", "f32", "f32", {"low": 0.0, "high": 6.0})}, ("rows",)),
 )

@@ -129,6 +129,62 @@ def test_layers_of_remainders_on_the_host_model(tmp_path: Path, l1: int | None) 
     check(compiled, tmp_path, "host")
 
 
+FUNCTIONS = {
+    "Sigmoid": {},
+    "Tanh": {},
+    "Erf": {},
+    "Exp": {},
+    "Neg": {},
+    "HardSigmoid": {"alpha": 0.3},
+    "HardSwish": {},
+    "LeakyRelu": {},
+    "Gelu": {},
+}
+
+
+def functions(folder: Path) -> Path:
+    """Functions of rows of 37 elements, each with an output of its own, and GELU by tanh."""
+    numbers = np.random.default_rng(2)
+    nodes = [helper.make_node(op, ["x"], [op.lower()], **attrs) for op, attrs in FUNCTIONS.items()]
+    nodes.append(helper.make_node("Gelu", ["x"], ["gelu_tanh"], approximate="tanh"))
+    shape = [3, 37]
+    results = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, shape) for node in nodes]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    model.ir_version = 9
+    onnx.save(model, folder / "functions.onnx")
+    samples = numbers.normal(0, 1, (2, *shape)).astype(np.float32) * np.array([1, 30], np.float32)[:, None, None]
+    np.savez(folder / "inputs.npz", x=samples)
+    return folder / "functions.onnx"
+
+
+def check_functions(compiled: deeploy.Compiled, folder: Path, on: str) -> None:
+    compiled.write(folder / "out")
+    found = run_project(folder / "out", folder / "inputs.npz", on=on)
+    with np.load(folder / "inputs.npz") as arrays:
+        for number, sample in enumerate(arrays["x"]):
+            for got, wanted in zip(found.outputs, compiled.interpret([sample]), strict=True):
+                np.testing.assert_allclose(got[number], wanted, rtol=1e-5, atol=2e-7 * np.abs(sample).max())
+
+
+def test_functions_of_elements_on_the_host_model(tmp_path: Path) -> None:
+    compiled = deeploy.compile(functions(tmp_path), FOLDER)
+    assert {call.kernel.name for call in compiled.plan.program.calls} == {"snitch_unary"}
+    check_functions(compiled, tmp_path, "host")
+
+
+@pytest.mark.gvsoc
+def test_functions_of_elements_on_the_simulator(tmp_path: Path) -> None:
+    skip_without_a_simulator()
+    check_functions(deeploy.compile(functions(tmp_path), FOLDER), tmp_path, "gvsoc")
+
+
+def skip_without_a_simulator() -> None:
+    launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
+    if launcher is None or not list(Path(launcher).resolve().parents[1].glob("models/**/*snitch_dma*")):
+        pytest.skip("no GVSoC that was built for snitch: set GVSOC to the launcher of one")
+
+
 def test_what_does_not_fit_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FitError):
         deeploy.compile(network(tmp_path) / "float.onnx", FOLDER, options=Options({"l1": 100}))
@@ -151,9 +207,7 @@ def test_the_program_for_the_cluster_links(tmp_path: Path) -> None:
     ("name", "l1"), [("float", None), ("float", 8000), ("int8", None), ("int8", 8000), ("layers", None), ("layers", 3000)]
 )
 def test_the_simulator_agrees(tmp_path: Path, name: str, l1: int | None) -> None:
-    launcher = os.environ.get("GVSOC") or shutil.which("gvsoc")
-    if launcher is None or not list(Path(launcher).resolve().parents[1].glob("models/**/*snitch_dma*")):
-        pytest.skip("no GVSoC that was built for snitch: set GVSOC to the launcher of one")
+    skip_without_a_simulator()
     options = Options({} if l1 is None else {"l1": l1})
     model = layers(tmp_path) if name == "layers" else network(tmp_path) / f"{name}.onnx"
     cycles = check(deeploy.compile(model, FOLDER, options=options), tmp_path, "gvsoc")

@@ -57,6 +57,22 @@ _DEPTHWISE = accumulate.on_floats(GENERIC.kernel("depthwise2d")).variant(
     cores=("k", "oh"),
 )
 
+# Functions of snitch_unary.c.
+_FUNCTIONS = {
+    "sigmoid",
+    "tanh",
+    "scaled_tanh",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "erf",
+    "exp",
+    "affine",
+    "neg",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+}
 _FLOATS = {kernel.name: kernel for kernel in GENERIC.computing if kernel.types.get("a") == FLOAT}  # of two operands
 
 KERNELS: tuple[Kernel, ...] = (
@@ -76,5 +92,11 @@ KERNELS: tuple[Kernel, ...] = (
     GENERIC.kernel("softmax").variant("snitch_softmax", source="snitch/snitch_softmax.c", struct="softmax"),
     *(_FLOATS[name].variant(f"snitch_{name}", source="snitch/snitch_binary.c", struct="binary") for name in ("add", "sub", "mul")),
     GENERIC.kernel("clip").variant("snitch_clip", source="snitch/snitch_clip.c", struct="clip", types={"x": FLOAT, "y": FLOAT}),
+    GENERIC.kernel("unary").variant(
+        "snitch_unary",
+        (lambda node: node.attrs["function"] in _FUNCTIONS, f"one of {', '.join(sorted(_FUNCTIONS))}"),
+        source="snitch/snitch_unary.c",
+        struct="unary",
+    ),
     *GENERIC.computing,
 )

@@ -16,31 +16,32 @@ struct part {
     int rows, count, row, column, w_row, w_step; /* taps */
 };
 
-#define STRIPS(lanes)                                                                                                \
-    static void strips_##lanes(const struct part *p, const struct depthwise2d *k, const struct ends *e) {            \
-        const int is_nine = lanes == 8 && p->rows == 3 && p->count == 3;                                             \
-        struct streams streams;                                                                                      \
-        for (int from = 0; from < p->outputs; from += lanes) {                                                       \
-            const int at = from + lanes <= p->outputs ? from : p->outputs - lanes;                                   \
-            const float *const x = p->x + at * p->x_step;                                                            \
-            float *const y = p->y + at * p->y_step;                                                                  \
-            STREAM_BEGIN(                                                                                            \
-                &streams, FIRST, 4,                                                                                  \
-                {(float *)x, 1, {lanes, p->count, p->rows, p->others}, {p->x_step, p->column, p->row, p->x_other}}); \
-            streams_on();                                                                                            \
-            for (int c = 0; c < k->filters; c += 2) {                                                                \
-                float start[2] __attribute__((aligned(8)));                                                          \
-                begin_sums(start, e, c, 2);                                                                          \
-                STREAM_FROM(&streams, FIRST, 4, (float *)x + c);                                                     \
-                if (is_nine)                                                                                         \
-                    multiply_nine_8(&streams, pair_load(start), p->w + c, p->w_step, p->w_row, p->others, y + c,     \
-                                    p->y_step, p->y_other, e);                                                       \
-                else                                                                                                 \
-                    multiply_pairs_##lanes(&streams, pair_load(start), p->w + c, p->count, p->rows, p->w_step,       \
-                                           p->w_row, p->others, y + c, p->y_step, p->y_other, e);                    \
-            }                                                                                                        \
-            streams_off();                                                                                           \
-        }                                                                                                            \
+#define STRIPS(lanes)                                                                                                  \
+    static void strips_##lanes(const struct part *p, const struct depthwise2d *k, const struct ends *e) {              \
+        const int is_nine = lanes == 8 && p->rows == 3 && p->count == 3;                                               \
+        struct streams streams;                                                                                        \
+        for (int from = 0; from < p->outputs; from += lanes) {                                                         \
+            const int at = from + lanes <= p->outputs ? from : p->outputs - lanes;                                     \
+            const float *const x = p->x + at * p->x_step;                                                              \
+            float *const y = p->y + at * p->y_step;                                                                    \
+            STREAM_BEGIN(                                                                                              \
+                &streams, FIRST, 4,                                                                                    \
+                {(float *)x, 1, {lanes, p->count, p->rows, p->others}, {p->x_step, p->column, p->row, p->x_other}});   \
+            for (int c = 0; c < k->filters; c += 2) {                                                                  \
+                float start[2] __attribute__((aligned(8)));                                                            \
+                begin_sums(start, e, c, 2);                                                                            \
+                const pair sum = pair_load(start);                                                                     \
+                STREAM_FROM(&streams, FIRST, 4, (float *)x + c);                                                       \
+                streams_on();                                                                                          \
+                if (is_nine)                                                                                           \
+                    multiply_nine_8(&streams, sum, p->w + c, p->w_step, p->w_row, p->others, y + c, p->y_step,         \
+                                    p->y_other, e);                                                                    \
+                else                                                                                                   \
+                    multiply_pairs_##lanes(&streams, sum, p->w + c, p->count, p->rows, p->w_step, p->w_row, p->others, \
+                                           y + c, p->y_step, p->y_other, e);                                           \
+                streams_off();                                                                                         \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 STRIPS(8)
 STRIPS(4)

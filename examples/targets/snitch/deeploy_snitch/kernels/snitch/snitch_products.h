@@ -60,7 +60,6 @@ static inline void multiply_1(struct streams *streams, pair *s, int pairs) {
 #define TIMES(lanes) ((lanes) < 8 ? (lanes) - 1 : 7)
 #define BEGIN_SUM(sum) ".insn r 0x33, 0, 0x41, " sum ", ft0, %[zero]\n"
 #define COPY_SUM(sum) ".insn r 0x33, 0, 0x41, " sum ", %[start], %[zero]\n"
-#define ADD_LAST(sum, n) ".insn r 0x33, 0, 0x48, " sum ", ft0, %[last]\n"
 #define RAISE(sum) ".insn r 0x33, 0, 0x46, " sum ", " sum ", %[low]\n"
 #define LOWER(sum) ".insn r 0x33, 0, 0x45, " sum ", " sum ", %[high]\n"
 #ifdef EPILOGUE_CLAMP
@@ -142,22 +141,24 @@ MULTIPLY_PAIRS(4)
 MULTIPLY_PAIRS(1)
 
 #define LOAD_NEXT(register) "fld " register ", 0(%[at])\n add %[at], %[at], %[step]\n"
+#define FIRST_PRODUCT(sum) ".insn r 0x33, 0, 0x43, " sum ", ft0, %[zeroth]\n"
+#define ADD_START(sum) ".insn r 0x33, 0, 0x41, " sum ", " sum ", %[start]\n"
 
 /* The same of groups of eight and of three rows of three taps, which stay in registers. */
 static inline void multiply_nine_8(struct streams *streams, pair start, const float *w, int step, int row, int groups,
                                    float *y, int y_step, int y_other, const struct ends *e) {
     const float *at = w;
-    const int count = 3;
-    pair last;
+    const int count = 3, has_start = e->bias != 0;
+    pair zeroth;
     (void)streams;
     __asm__ volatile(
-        LOAD_NEXT("f24") LOAD_NEXT("f25") LOAD_NEXT("f26") "add %[at], %[at], %[rest]\n" LOAD_NEXT("f27")
-            LOAD_NEXT("f28") LOAD_NEXT("f29") "add %[at], %[at], %[rest]\n" LOAD_NEXT("f30") LOAD_NEXT("f31")
-                LOAD_NEXT("%[last]") "1:" RESULT_OF_EACH(8, COPY_SUM) REPEAT_NEXT(8) SUMS_8(ADD_PAIR) SUMS_8(ADD_LAST)
-                    CLAMP_SUMS(8) SUMS_8(
+        LOAD_NEXT("%[zeroth]") LOAD_NEXT("f24") LOAD_NEXT("f25") "add %[at], %[at], %[rest]\n" LOAD_NEXT("f26")
+            LOAD_NEXT("f27") LOAD_NEXT("f28") "add %[at], %[at], %[rest]\n" LOAD_NEXT("f29") LOAD_NEXT("f30")
+                LOAD_NEXT("f31") ".balign 32\n1:" RESULT_OF_EACH(8, FIRST_PRODUCT) REPEAT_NEXT(8)
+                    SUMS_8(ADD_PAIR) "beqz %[has_start], 2f\n" BOTH_OF_EACH(8, ADD_START) "2:" CLAMP_SUMS(8) SUMS_8(
                         STORE_APART) "add %[y], %[y], %[y_rest]\n addi %[groups], %[groups], -1\n bnez %[groups], 1b\n"
-        : [groups] "+&r"(groups), [y] "+&r"(y), [at] "+&r"(at), [last] "=&f"(last)
-        : PAIRS_OPERANDS(8), [seven] "r"(7)
+        : [groups] "+&r"(groups), [y] "+&r"(y), [at] "+&r"(at), [zeroth] "=&f"(zeroth)
+        : PAIRS_OPERANDS(8), [seven] "r"(7), [has_start] "r"(has_start)
         : CLOBBERED);
 }
 

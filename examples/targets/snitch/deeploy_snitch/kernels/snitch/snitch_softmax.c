@@ -9,58 +9,28 @@
 #include <math.h>
 
 #include "../portable/loops.h"
-#include "snitch_rows.h"
+#include "snitch_exponential.h"
 
-enum { BATCH = 2 * GROUP, FRACTION_BITS = 23 };
-
-#define LOG2_E 1.44269504f
-#define ROUNDING (12582912.0f + 127) /* 1.5 * 2^23: the lowest bits of a sum with it are n + 127 */
-#define LEAST (-127.0f)              /* 2^n becomes 0 */
-
-/* What the steps of an exponential need, both of every pair the same. */
-enum { MAX, LOG, LOWEST, MAGIC, COEFFICIENTS, STEPS = COEFFICIENTS + 6 };
+enum { MAX }; /* the first of the numbers of steps */
 
 static void set_steps(float *steps) {
-    const float of[STEPS] = {[LOG] = LOG2_E, [LOWEST] = LEAST, [MAGIC] = ROUNDING, [COEFFICIENTS] = 0.00132764f,
-                             0.00967554f,    0.05550713f,      0.2402212f,         0.69314697f,
-                             1.00000007f};
+    const float of[STEPS] = {0, EXPONENTIAL_STEPS};
     for (int i = 0; i < STEPS; i++) steps[2 * i] = steps[2 * i + 1] = of[i];
 }
 
 #ifdef __riscv
 
-/* An instruction for all of f8 to f15, or of f24 to f31: frep.o, whose registers are each time those next to the time
- * before, that of the result, of the first operand, of both. */
-#define OF_RESULT(instruction) ".insn i 0x0B, 7, x3, %[each], 0\n .insn r 0x33, 0, " instruction "\n"
-#define OF_FIRST(instruction) ".insn i 0x0B, 7, x7, %[each], 0\n .insn r 0x33, 0, " instruction "\n"
-#define OF_BOTH(instruction) ".insn i 0x0B, 7, x15, %[each], 0\n .insn r 0x33, 0, " instruction "\n"
-#define HORNER(n) OF_BOTH("0x43, f8, f8, f24") "fld f7, 8*" #n "(%[steps])\n" OF_FIRST("0x41, f8, f8, f7")
-#define LOAD_24(n, register) "fld " register ", 8*" #n "(%[bits])\n"
-
 /* y = exp(x - max), 16 of each at multiples of 8 bytes; x is the first stream. */
 static inline void exponentials(struct streams *streams, float *y, const float *steps) {
     uint32_t bits[BATCH] __attribute__((aligned(8)));
-    uint32_t *at = bits, word;
+    uint32_t *at = bits, word, next;
     (void)streams;
-    __asm__ volatile(
-        "fld f3, 0(%[steps])\n fld f4, 8(%[steps])\n fld f5, 16(%[steps])\n fld f6, 24(%[steps])\n" /* MAX to MAGIC */
-        OF_RESULT("0x42, f24, ft0, f3") OF_FIRST("0x43, f24, f24, f4") OF_FIRST("0x46, f24, f24, f5")
-        OF_FIRST("0x41, f8, f24, f6")
-        "fsd f8, 0(%[bits])\n fsd f9, 8(%[bits])\n fsd f10, 16(%[bits])\n fsd f11, 24(%[bits])\n"
-        "fsd f12, 32(%[bits])\n fsd f13, 40(%[bits])\n fsd f14, 48(%[bits])\n fsd f15, 56(%[bits])\n"
-        "fmv.x.w %[word], f3\n mv zero, %[word]\n" /* what is stored is in memory */
-        OF_FIRST("0x42, f8, f8, f6") OF_BOTH("0x42, f24, f24, f8")
-        "fld f3, 32(%[steps])\n fld f4, 40(%[steps])\n"
-        OF_FIRST("0x43, f8, f24, f3") OF_FIRST("0x41, f8, f8, f4")
-        HORNER(6) HORNER(7) HORNER(8) HORNER(9)
-        "1: lw %[word], 0(%[at])\n slli %[word], %[word], 23\n sw %[word], 0(%[at])\n addi %[at], %[at], 4\n"
-        "bne %[at], %[end], 1b\n"
-        LOAD_24(0, "f24") LOAD_24(1, "f25") LOAD_24(2, "f26") LOAD_24(3, "f27")
-        LOAD_24(4, "f28") LOAD_24(5, "f29") LOAD_24(6, "f30") LOAD_24(7, "f31")
-        OF_BOTH("0x43, f8, f8, f24") SUMS_8(STORE_SUM)
-        : [at] "+&r"(at), [word] "=&r"(word)
-        : [each] "r"(GROUP - 1), [steps] "r"(steps), [bits] "r"(bits), [end] "r"(bits + BATCH), [y] "r"(y)
-        : CLOBBERED, "f3", "f4", "f5", "f6", "f7");
+    __asm__ volatile("fld f3, 0(%[steps])\n fld f4, 8(%[steps])\n fld f5, 16(%[steps])\n" /* MAX to LOWEST */
+                     OF_RESULT("0x42, f24, ft0, f3") OF_FIRST("0x43, f24, f24, f4") OF_FIRST("0x46, f24, f24, f5")
+                         POWER_OF_TWO SUMS_8(STORE_SUM)
+                     : [at] "+&r"(at), [word] "=&r"(word), [next] "=&r"(next)
+                     : [each] "r"(GROUP - 1), [steps] "r"(steps), [bits] "r"(bits), [end] "r"(bits + BATCH), [y] "r"(y)
+                     : CLOBBERED, "f3", "f4", "f5", "f6", "f7");
 }
 
 /* y = x * factor, 16 of each. */
@@ -76,17 +46,8 @@ static inline void scale_batch(struct streams *streams, float *y, float factor) 
 
 static inline void exponentials(struct streams *streams, float *y, const float *steps) {
     for (int i = 0; i < BATCH; i += 2) pair_store(y + i, stream_next(streams, FIRST));
-    for (int i = 0; i < BATCH; i++) {
-        const float t = fmaxf((y[i] - steps[2 * MAX]) * steps[2 * LOG], steps[2 * LOWEST]);
-        const float rounded = t + steps[2 * MAGIC], r = t - (rounded - steps[2 * MAGIC]);
-        float p = r * steps[2 * COEFFICIENTS], power;
-        uint32_t bits;
-        for (int j = 1; j < 6; j++) p = (j == 1 ? p : p * r) + steps[2 * (COEFFICIENTS + j)];
-        memcpy(&bits, &rounded, sizeof bits);
-        bits <<= FRACTION_BITS;
-        memcpy(&power, &bits, sizeof power);
-        y[i] = p * power;
-    }
+    for (int i = 0; i < BATCH; i++)
+        y[i] = power_of_two(fmaxf((y[i] - steps[2 * MAX]) * steps[2 * LOG], steps[2 * LOWEST]), steps);
 }
 
 static inline void scale_batch(struct streams *streams, float *y, float factor) {

@@ -54,7 +54,7 @@ enum { STREAM_TIMES = 1, STREAM_COUNT = 2, STREAM_STEP = 6, STREAM_READ = 24 };
         STREAM_SET(number, STREAM_READ + (loops) - 1, stream_nest.from); \
     } while (0)
 
-/* The same nest from another place on. */
+/* The same nest from another place on, between streams_off and streams_on: only that lets pairs be fetched ahead. */
 #define STREAM_FROM(streams, number, loops, place)            \
     do {                                                      \
         (void)(streams);                                      \
