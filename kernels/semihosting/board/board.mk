@@ -3,6 +3,7 @@
 #   BOARD_TARGETS   the targets of deeploy whose programs run there
 #   BOARD_SOURCES   C files with what board.h asks for
 #   BOARD_LAYOUT    -D options of link.ld, as in QEMU_LAYOUT
+#   BOARD_RUNTIME   files of the runtime that it needs besides, if any
 # and how programs are loaded: BOARD_OPENOCD, BOARD_PYOCD, BOARD_ESPTOOL, BOARD_WEST, the options for these tools, of which the
 # first that is installed is taken; or BOARD_LOAD, a command of its own. It may set BOARD_BAUD and BOARD_DEFINES (-D options).
 # BOARD_PROGRAM is the main file: link (for `deeploy run --on board`) or mlperf. DEFINES are macros for all files.
@@ -30,7 +31,7 @@ BOARD_LOAD = west flash $(BOARD_WEST) --elf-file $(BOARD_ELF)
 endif
 
 BOARD_FILES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(addprefix runtime/qemu/,program.c start.c constants.S) $(QEMU_SOURCES) \
-	$(addprefix runtime/board/,$(BOARD_PROGRAM).c clock.c)
+	$(addprefix runtime/board/,$(BOARD_PROGRAM).c clock.c) $(BOARD_RUNTIME)
 BOARD_OBJECTS := $(addprefix $(BOARD_BUILD)/,$(addsuffix .o,$(basename $(BOARD_FILES)))) $(BOARD_SOURCES:%.c=$(BOARD_BUILD)/of_board/%.o)
 BOARD_CFLAGS = $(QEMU_FLAGS) -Iruntime/board -DBOARD_BAUD=$(BOARD_BAUD) $(BOARD_DEFINES) $(if $(filter link,$(BOARD_PROGRAM)),-DDEEPLOY_PROFILE)
 

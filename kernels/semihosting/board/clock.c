@@ -16,7 +16,8 @@ struct timer {
     volatile uint32_t control, reload, value;
 };
 #define TIMER ((struct timer *)0xE000E010)
-enum { TURN = 1 << 24, ENABLE = 1, EXCEPTION = 2, PROCESSOR = 4 };
+#define PENDING (*(volatile uint32_t *)0xE000ED04) /* ICSR, B3.2.4 */
+enum { TURN = 1 << 24, TIMER_PENDS = 1 << 26, ENABLE = 1, EXCEPTION = 2, PROCESSOR = 4 };
 
 static volatile uint32_t turns;
 
@@ -32,12 +33,13 @@ __attribute__((weak)) void board_start_clock(void) {
 }
 
 __attribute__((weak)) uint64_t board_clock(void) {
-    uint32_t before, left;
+    uint32_t before, left, is_pending;
     do {
         before = turns;
         left = TIMER->value;
-        __asm__ volatile("isb" ::: "memory"); /* an exception that is pending is taken here */
+        is_pending = PENDING & TIMER_PENDS;
     } while (before != turns);
+    if (is_pending && left > TURN / 2) before++; /* it turned before it was read */
     return ((uint64_t)before << 24) + (TURN - 1 - left);
 }
 #endif

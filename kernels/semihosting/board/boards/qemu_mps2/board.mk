@@ -2,5 +2,6 @@
 BOARD_TARGETS := cortex_m4
 BOARD_SOURCES := uart.c
 BOARD_LAYOUT := $(QEMU_LAYOUT)
+BOARD_RUNTIME := runtime/qemu/semihost.c
 BOARD_DEFINES := -DUART_BASE=0x40004000
 BOARD_LOAD = sh $(dir $(BOARD_FOLDER))emulate.sh $(BOARD_PORT) $(BOARD_ELF) $(QEMU_RUN)

@@ -1,6 +1,6 @@
 /* The first UART of Arm's MPS2 boards: "CMSDK APB UART" (Cortex-M System Design Kit, Technical Reference Manual, 4.3).
  */
-#include "board.h"
+#include "../patience.h"
 
 struct uart {
     volatile uint32_t data, state, control, interrupt, divider;
@@ -16,7 +16,8 @@ void board_begin(void) {
 }
 
 int board_get(void) {
-    while (!(UART->state & RECEIVED)) continue;
+    const uint64_t since = board_clock();
+    while (!(UART->state & RECEIVED)) wait_since(since);
     return (int)(UART->data & 0xFF);
 }
 
