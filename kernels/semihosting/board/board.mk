@@ -33,7 +33,7 @@ endif
 BOARD_FILES := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(addprefix runtime/qemu/,program.c start.c constants.S) $(QEMU_SOURCES) \
 	$(addprefix runtime/board/,$(BOARD_PROGRAM).c clock.c) $(BOARD_RUNTIME)
 BOARD_OBJECTS := $(addprefix $(BOARD_BUILD)/,$(addsuffix .o,$(basename $(BOARD_FILES)))) $(BOARD_SOURCES:%.c=$(BOARD_BUILD)/of_board/%.o)
-BOARD_CFLAGS = $(QEMU_FLAGS) -Iruntime/board -DBOARD_BAUD=$(BOARD_BAUD) $(BOARD_DEFINES) $(if $(filter link,$(BOARD_PROGRAM)),-DDEEPLOY_PROFILE)
+BOARD_CFLAGS = $(QEMU_FLAGS) -Iruntime/board -Iruntime/board/boards -DBOARD_BAUD=$(BOARD_BAUD) $(BOARD_DEFINES) $(if $(filter link,$(BOARD_PROGRAM)),-DDEEPLOY_PROFILE)
 
 board: $(BOARD_ELF)
 	@echo 'built $(BOARD_ELF)'

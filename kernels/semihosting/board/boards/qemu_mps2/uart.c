@@ -1,6 +1,6 @@
 /* The first UART of Arm's MPS2 boards: "CMSDK APB UART" (Cortex-M System Design Kit, Technical Reference Manual, 4.3).
  */
-#include "../patience.h"
+#include "patience.h"
 
 struct uart {
     volatile uint32_t data, state, control, interrupt, divider;

@@ -1,5 +1,5 @@
 /* The UART of QEMU's RISC-V board `virt`, which is a 16550. */
-#include "../patience.h"
+#include "patience.h"
 
 #define UART ((volatile uint8_t *)0x10000000)
 enum { DATA = 0, STATE = 5, RECEIVED = 0x01, SEND_EMPTY = 0x20 };
