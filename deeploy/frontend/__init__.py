@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx import numpy_helper
 
 from deeploy.errors import shorten
 from deeploy.frontend.dynamic_axis import Imported, has_caches, import_dynamic
@@ -19,7 +22,7 @@ from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.rules import Context
 from deeploy.frontend.states import Known
-from deeploy.frontend.structure import check_and_sort, is_control
+from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
@@ -27,6 +30,8 @@ from deeploy.frontend.wider import has_halves, narrow_types, widen
 from deeploy.graph.types import DType
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
+
+_LARGEST_STEP = 1e30  # of a quantisation: no sensor, product or sum comes near it
 
 
 def import_model(
@@ -73,9 +78,21 @@ def import_states(
     told = [
         f"output {shorten(name)} is the index of a label, see deploy.json: {shorten(', '.join(texts))}" for name, texts in labels.items()
     ]
+    if coarse := _coarse(checked.model.graph):
+        told.append(
+            f"{coarse}: a mask of minus infinity led to its scale, which leaves nothing of the scores; deeploy quantize bounds masks"
+        )
     if checked.halves:
         told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
     return replace(imported, pinned=checked.pinned, narrow=checked.narrow, labels=labels, notes=(*imported.notes, *told))
+
+
+def _coarse(graph: onnx.GraphProto) -> str:
+    """The first quantisation whose steps are so large that only a mask can be its cause; empty where there is none."""
+    scalars = (tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims) == 1)
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in scalars}
+    found = (n for n in graph.node if n.op_type == "QuantizeLinear" and np.any(values.get(n.input[1], np.zeros(1)) > _LARGEST_STEP))
+    return next(map(describe, found), "")
 
 
 def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[str, int]], states: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ walk, node by node. What comes out are the model's own nodes on typed tensors, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError, shorten
+from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.branches import Names
 from deeploy.frontend.control import CONTROL
@@ -44,7 +45,7 @@ def trace(
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
     read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
     tensors: dict[str, gs.Tensor] = {tensor.name: tensor for tensor in inputs}
-    state = Walk(version, declared, partial(_step, custom_shapes), budget, tensors, read=read, known=Names.of(graph))
+    state = Walk(version, declared, partial(_step, custom_shapes, dims), budget, tensors, read=read, known=Names.of(graph))
     for initializer in graph.initializer:
         if initializer.name in read:
             state.tensors[initializer.name] = gs.Constant(initializer.name, read_array(initializer, initializer.name))
@@ -52,7 +53,7 @@ def trace(
     return state
 
 
-def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto) -> None:
+def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], state: Walk, node: onnx.NodeProto) -> None:
     domain = canonical_domain(node.domain, node.op_type)
     if (problem := misplaced(node.op_type, domain)) is not None:
         raise UnsupportedError(
@@ -74,6 +75,8 @@ def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto)
     for position in constant_inputs(node.op_type) if not domain else ():
         if position < len(inputs):
             inputs[position] = _setting(node, position, inputs[position])
+    if dims and not domain:
+        _check_example(node, inputs, dims)
     values = infer(node, domain, attributes, inputs, state.version)
     constant = bool(inputs) and all(tensor is None or isinstance(tensor, gs.Constant) or 0 in tensor.shape for tensor in inputs)
     if constant and values is not None and is_foldable(node.op_type, domain, state.version):
@@ -90,6 +93,24 @@ def _step(custom_shapes: CustomShapes | None, state: Walk, node: onnx.NodeProto)
     elif values is None:
         values = _ask(made, custom_shapes, len(node.output))
     _finish(state, node, made, values)
+
+
+def _check_example(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None], dims: Mapping[str, int]) -> None:
+    """Raise ModelError where a shape that is written in the file does not fit the extents of the symbolic dimensions."""
+    if node.op_type not in ("Reshape", "Expand") or len(inputs) < 2 or inputs[0] is None or not isinstance(inputs[1], gs.Constant):
+        return
+    shape, wanted = tuple(inputs[0].shape), tuple(int(n) for n in np.asarray(inputs[1].values).ravel())
+    if node.op_type == "Reshape":
+        fits = min(wanted, default=1) < 1 or math.prod(wanted) == math.prod(shape)
+    else:
+        fits = all(1 in (m, n) or m == n for m, n in zip(shape[::-1], wanted[::-1], strict=False))
+    if not fits:
+        given = ", ".join(f"{shorten(name)}={value}" for name, value in list(dims.items())[:5])
+        raise ModelError(
+            f"{describe(node)} wants the shape {list(wanted)} of {list(shape)}, which {given} leads to: the file holds sizes of an example",
+            "Compile for the example that it was exported with (--dim),"
+            " or export it with dynamic sizes: torch.onnx.export(..., dynamo=True, dynamic_shapes=...).",
+        )
 
 
 def _known(tensor: gs.Tensor) -> np.ndarray:

@@ -402,4 +402,6 @@ def _check_scale(node: onnx.NodeProto, name: str, value: np.ndarray) -> None:
     if not scale.size or not is_float or bad.size:
         told = f"is {bad[0]:g}" if bad.size else f"holds {scale.dtype}{list(scale.shape)}"
         limits = f"scales are from {SMALLEST_SCALE:.3g} to {LARGEST_SCALE:g}"
+        if bad.size and bad[0] > LARGEST_SCALE:
+            limits = "a mask of minus infinity leads to it: quantise the float model with deeploy quantize, which bounds masks"
         raise ModelError(f"{describe(node)} has the scale '{shorten(name, 60)}', which {told}", limits)

@@ -30,7 +30,7 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
-from deeploy.quantization import recurrent, weights
+from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitudes
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
@@ -235,10 +235,17 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     source, prepared = result.with_name("float.onnx"), result.with_name(_PREPARED)
     onnx.save(model, source)
     quant_pre_process(source, prepared, skip_symbolic_shape=True)
-    every = onnx.load(prepared).graph
+    ready = onnx.load(prepared)
+    every = ready.graph
+    masks.bound(every)
+    onnx.save(ready, prepared)
     kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
     fixed = {**recurrent.states(quantizer, every), **(_wide(quantizer, prepared, form, kind) if form.wide else {})}
-    options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": fixed}
+    limits: dict[str, list[dict[str, object]]] = {
+        name: [{"rmin": np.array(low, np.float32), "rmax": np.array(high, np.float32), **(fixed.get(name, [{}])[0])}]
+        for name, (low, high) in masks.ranges(ready, result.name, samples, tensors).items()
+    }
+    options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": {**fixed, **limits}}
     for turn in range(1 + form.powers):
         with recurrent.layers_are_quantised(form.per_channel):
             quantizer.quantize_static(

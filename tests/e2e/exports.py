@@ -97,7 +97,7 @@ def export(name: str, path: Path, dynamo: bool) -> None:
     onnx.save(onnx.load(path), path)  # weights that were written beside it come into the file
 
 
-def export_cached(path: Path, has_positions: bool, mask: str = "") -> None:
+def export_cached(path: Path, has_positions: bool, mask: str = "", dynamo: bool = True) -> None:
     """Write a Llama with its caches as inputs and outputs, as float ONNX with any number of rows, and of rows before them.
 
     ``mask``: none, "2d" (of ones for what is seen) or "4d" (of floats that are added to scores).
@@ -133,18 +133,17 @@ def export_cached(path: Path, has_positions: bool, mask: str = "") -> None:
     axes = {key: {1: "rows"} for key in ("input_ids", *places, "logits")}
     axes |= {key: {1: "total"} if mask == "2d" else {2: "rows", 3: "total"} for key in masks}
     axes |= {key: {2: "past"} for key in sources} | {key: {2: "total"} for key in results}
+    inputs = (torch.zeros(1, rows, dtype=torch.int64), *masks.values(), *places.values(), *past)
+    names = ["input_ids", *masks, *places, *sources]
+    options: dict[str, Any] = {"dynamo": False, "dynamic_axes": axes, "opset_version": 17}
+    if dynamo:
+        sizes = {name: torch.export.Dim(name) for name in ("rows", "past", "total")}
+        shapes = [{axis: sizes[size] for axis, size in axes[name].items()} for name in names]
+        options = {"dynamo": True, "verbose": False, "dynamic_shapes": (shapes[0], tuple(shapes[1:]))}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Cached().eval(),
-            (torch.zeros(1, rows, dtype=torch.int64), *masks.values(), *places.values(), *past),
-            path,
-            input_names=["input_ids", *masks, *places, *sources],
-            output_names=["logits", *results],
-            dynamic_axes=axes,
-            opset_version=17,
-            dynamo=False,
-        )
+        torch.onnx.export(Cached().eval(), inputs, path, input_names=names, output_names=["logits", *results], **options)
+    onnx.save(onnx.load(path), path)
 
 
 def quantise(source: Path, path: Path, calibration: list[dict[str, np.ndarray]], **options: Any) -> None:

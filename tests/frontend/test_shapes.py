@@ -167,3 +167,14 @@ def test_operators_of_other_domains_are_named(tmp_path: Path, domain: str, op: s
     model = build([helper.make_node(op, ["x"], ["y"], domain=domain)], {"x": f32(2, 3)}, ["y"])
     with pytest.raises(UnsupportedError, match=f"{domain} {op} is not supported"):
         read(model, tmp_path)
+
+
+@pytest.mark.parametrize(("op", "written"), [("Reshape", [2, 1]), ("Expand", [1, 2, 7])])
+def test_sizes_of_an_example_in_the_file(op: str, written: list[int], tmp_path: Path) -> None:
+    """As tracing exporters leave them behind: the message names the shape of the file, and the extent that it does not fit."""
+    model = build([helper.make_node(op, ["x", "s"], ["y"])], {"x": f32("rows", 1)}, ["y"], {"s": ints(*written)})
+    onnx.save(model, tmp_path / "m.onnx")
+    assert import_model(tmp_path / "m.onnx", {"rows": 2}).outputs[0].shape == (written if op == "Reshape" else [1, 2, 7])
+    with pytest.raises(ModelError, match="rows=3 leads to: the file holds sizes of an example") as raised:
+        import_model(tmp_path / "m.onnx", {"rows": 3})
+    assert str(written) in raised.value.what and "dynamic_shapes" in raised.value.remedy

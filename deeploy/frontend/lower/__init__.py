@@ -23,6 +23,7 @@ from deeploy.frontend.lower import (
     siblings,
     staging,
     tables,
+    volumes,
 )
 from deeploy.frontend.lower.dialect import assign_types
 from deeploy.graph.rewrite import Pass
@@ -36,7 +37,7 @@ def passes(has_near_memory: bool = False) -> tuple[Pass, ...]:
     Args:
         has_near_memory: engines work in a memory of their own, which inputs of the network are fetched into.
     """
-    spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, recognise.PASS)
+    spelling = (qonnx.PASS, contractions.PASS, resize.PASS, decompose.PASS, volumes.PASS, recognise.PASS)
     return (
         qoperator.PASS,
         dialect.PASS,

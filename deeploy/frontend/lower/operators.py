@@ -18,7 +18,7 @@ from deeploy.frontend.lower.call import Call
 from deeploy.frontend.lower.lookup import UNARY, joined_sum, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, limits, quantise_values, quantised
 from deeploy.frontend.lower.rewriter import Rewriter, standard
-from deeploy.graph.rewrite import Pass, producer, rule
+from deeploy.graph.rewrite import Pass, only_consumer, producer, rule
 
 Lowering = Callable[[Call], bool]
 
@@ -113,6 +113,15 @@ def rise(rw: Rewriter) -> bool:
     return True
 
 
+@standard("Relu", "Clip")
+def limit(rw: Rewriter) -> bool:
+    """Reordered values that are limited and then quantised: limit first, next to the operator that computes them."""
+    mover, reader = rw.only_source(rw.x, "Reshape", "Transpose"), only_consumer(rw.graph, rw.y)
+    if mover is None or reader is None or reader.op != "QuantizeLinear":
+        return False
+    return rw.replace(mover.op, rw.create(rw.op, mover.inputs[0], **rw.attrs), *mover.inputs[1:], **mover.attrs)
+
+
 @rule("QuantizeLinear")
 def quantised_operator(graph: gs.Graph, node: gs.Node) -> bool:
     """The operator in front of a quantisation, when its operands are quantised; limits in between are limits of the result."""
@@ -159,5 +168,5 @@ def operator(graph: gs.Graph, node: gs.Node) -> bool:
     return not build.lowered(node) and RULES[node.op](Call(graph, node))
 
 
-QUANTISED = Pass("qdq", (sink, rise, quantised_operator))
+QUANTISED = Pass("qdq", (sink, limit, rise, quantised_operator))
 PASS = Pass("operators", (operator,))
