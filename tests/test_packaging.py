@@ -83,6 +83,7 @@ def test_metadata(wheel: Path) -> None:
         "dev",
         "fallback",
         "sklearn",
+        "tensorflow",
         "torch",
     }
     assert extras == set(meta.get_all("Provides-Extra", []))

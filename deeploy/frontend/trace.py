@@ -217,6 +217,11 @@ def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[V
                 f"{describe(node)}: {shorten(made.domain)} {shorten(made.op)} is not supported",
                 "export the model without it, or add the operator to the target",
             )
+        if (shape is None or dtype is None) and standard and not onnx.defs.has(made.op):
+            raise UnsupportedError(
+                f"{describe(node)}: ONNX has no operator {shorten(made.op)}",
+                "spell it by operators of ONNX before the export, or declare its shape in value_info and add it to the target",
+            )
         if shape is None or dtype is None:
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",

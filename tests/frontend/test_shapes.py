@@ -178,3 +178,8 @@ def test_sizes_of_an_example_in_the_file(op: str, written: list[int], tmp_path: 
     with pytest.raises(ModelError, match="rows=3 leads to: the file holds sizes of an example") as raised:
         import_model(tmp_path / "m.onnx", {"rows": 3})
     assert str(written) in raised.value.what and "dynamic_shapes" in raised.value.remedy
+
+
+def test_an_operator_that_onnx_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"\(Erfc\): ONNX has no operator Erfc"):
+        one(tmp_path, "Erfc", (2, 3))
