@@ -34,9 +34,12 @@ from deeploy.runners.runner import write_samples
 PAGE = ROOT / "docs" / "microcontrollers.md"
 TINY = MODELS / "mlperf_tiny"
 NETWORKS = {"ic": "ic_int8_qdq_pc", "kws": "kws_int8_qdq_pc", "vww": "vww_fp32", "ad": "ad_int8_qdq_pc"}
-TARGETS = ("cortex_m4", "rv32imc")
-# Instructions of CMSIS-NN on a Cortex-M4 at -O3, its functions called by hand with the networks' shapes, without conversions from floats.
-CMSIS_NN = {"ic": 29.86e6, "kws": 7.84e6, "vww": 24.71e6, "ad": 0.58e6}
+TARGETS = ("cortex_m4", "cortex_m55", "rv32imc")
+# Instructions of CMSIS-NN at -O3, its functions called by hand with the networks' shapes, without conversions from floats.
+CMSIS_NN = {
+    "cortex_m4": {"ic": 29.86e6, "kws": 7.84e6, "vww": 24.71e6, "ad": 0.58e6},
+    "cortex_m55": {"ic": 4.81e6, "kws": 1.78e6, "vww": 6.42e6, "ad": 0.15e6},
+}
 MOST_SHOWN = 12  # functions of a network
 
 
@@ -56,7 +59,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        reference = CMSIS_NN[self.network] if self.target == "cortex_m4" else None
+        reference = CMSIS_NN.get(self.target, {}).get(self.network)
         share = f"{self.instructions / reference:.2f}" if reference else "-"
         sizes = (self.code, self.constants, self.arena, self.chains, self.stack)
         return self.target, self.network, f"{self.instructions / 1e6:.2f} M", share, *(f"{size:,}".replace(",", " ") for size in sizes)

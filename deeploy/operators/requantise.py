@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from deeploy.graph.epilogue import operands
+from deeploy.graph.kernel import Layout
 from deeploy.graph.nodes import Node
 from deeploy.operators.staircase import LONGEST, WORD, Requantisation, Staircase, cheapest, staircase
 from deeploy.operators.table import OPERATORS
@@ -16,6 +18,8 @@ Constants = tuple[np.ndarray | None, np.ndarray, np.ndarray]  # bias, where ther
 FUSED = (("requantise",), ("bias", "requantise"))
 FURTHER = 16  # bits by which the shift of a joined requantisation may be longer
 STEPS = 2**8  # the most that a staircase of an approximation has
+FAR = 2**61  # beyond all summands
+HALF = 32  # bits of the lower half of a product
 
 
 @lru_cache(maxsize=256)
@@ -69,6 +73,86 @@ def fused(node: Node) -> tuple[Staircase, np.ndarray] | None:
     if np.abs(summand).max() >= 1 << 61:
         return None
     return staircase(factor, summand, attrs["shift"], attrs["low"], attrs["high"], attrs.get("even"), least, most), factor
+
+
+@lru_cache(maxsize=512)
+def upper(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Factor, int32, and summand, int64, of every channel for the upper half of ``sum * factor + summand``; None where that is not exact.
+
+    A bias is part of the summand. ``shift`` is 32 or more, and what remains of it is applied to the upper half.
+    """
+    found = fused(node)
+    if found is None or node.attrs["shift"] < HALF:
+        return None
+    stairs, factor = found
+    least, most = stairs.adds(factor, node.attrs["shift"])
+    if (least > most).any() or np.abs(np.clip(0, least, most)).max() >= 1 << 62:
+        return None
+    channels = node.outputs[0].shape[-1]
+    return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(np.clip(0, least, most), channels).astype(np.int64)
+
+
+@lru_cache(maxsize=512)
+def words(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Constants of every channel for ``(upper half of (sum + bias) * factor) + summand``, in words; None where that is not exact.
+
+    A product's lower half is dropped, so that ``bias * factor + (summand << 32)`` has to be one of the summands that keep all thresholds.
+    The least bias that leaves such a remainder is taken.
+
+    Returns:
+        The factors, int32; bias and summand as the lower and the upper half of an int64.
+    """
+    found = fused(node)
+    if found is None or node.attrs["shift"] < HALF:
+        return None
+    stairs, factor = found
+    is_constant = np.less_equal(*stairs.adds(np.zeros_like(factor), node.attrs["shift"]))
+    factor = np.where(is_constant, 0, factor)
+    least, most = (np.clip(end, -FAR, FAR) for end in stairs.adds(factor, node.attrs["shift"]))
+    if (least > most).any() or factor.max() >= WORD:
+        return None
+    biases = [_first(-int(f), 1 << HALF, -int(m), int(m - n)) for f, n, m in zip(factor, least, most, strict=True)]
+    if None in biases:
+        return None
+    bias = np.array(biases, np.int64)
+    bias -= np.where(bias < WORD, 0, 1 << HALF)
+    summand = (most - bias * factor) >> HALF
+    lowest, highest = stairs.least + bias, stairs.most + bias
+    if lowest.min() < -WORD or highest.max() >= WORD or np.abs(summand).max() >= WORD // 2:
+        return None
+    both = (summand << HALF) | (bias & ((1 << HALF) - 1))
+    channels = node.outputs[0].shape[-1]
+    return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(both, channels)
+
+
+def _first(step: int, modulus: int, begin: int, width: int) -> int | None:
+    """The least x from 0 on for which ``x * step`` is one of ``begin`` to ``begin + width``, modulo ``modulus``; None where there is none.
+
+    >>> _first(5, 12, 2, 1)
+    3
+    """
+    step, begin = step % modulus, begin % modulus
+    if begin == 0 or begin + width >= modulus:
+        return 0
+    if step == 0:
+        return None
+    if (x := -(-begin // step)) * step <= begin + width:
+        return x
+    turns = _first(modulus, step, -begin - width, width)  # x * step - turns * modulus is in the range, which has no multiple of step
+    return None if turns is None else -(-(begin + turns * modulus) // step)
+
+
+def stored(find: Callable[[Node], tuple[np.ndarray, np.ndarray] | None]) -> Mapping[str, Layout]:
+    """How a kernel has the constants of its requantisation stored: ``mul`` and ``add`` as ``find`` has them, and then no ``bias``."""
+
+    def constant(position: int) -> Layout:
+        def encode(array: np.ndarray, node: Node) -> np.ndarray:
+            found = find(node)
+            return array if found is None else found[position]
+
+        return Layout(encode)
+
+    return {"mul": constant(0), "add": constant(1), "bias": Layout(lambda array, node: None if find(node) else array)}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ channel, and are chosen so that no sum that can occur is a tie.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import numpy as np
 
@@ -18,36 +17,13 @@ GENERIC = load("generic")
 RESULTS = types("s8", "u8", "s32")
 VECTORS = 4  # windows that are multiplied by a filter together
 ON_STACK = 1024  # bytes of windows that need no memory of the arena
-WORD = 32
 
 
-@lru_cache(maxsize=512)
-def _upper(node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """Factor and summand of every channel for the upper word of ``sum * factor + summand``; None where that is not exact."""
-    found = requantise.fused(node)
-    if found is None or node.attrs["shift"] < WORD:
-        return None
-    stairs, factor = found
-    least, most = stairs.adds(factor, node.attrs["shift"])
-    if (least > most).any() or np.abs(np.clip(0, least, most)).max() >= 1 << 62:
-        return None
-    channels = node.outputs[0].shape[-1]
-    return np.broadcast_to(factor, channels).astype(np.int32), np.broadcast_to(np.clip(0, least, most), channels).astype(np.int64)
-
-
-def _constant(position: int) -> Layout:
-    def encode(array: np.ndarray, node: Node) -> np.ndarray:
-        found = _upper(node)
-        return array if found is None else found[position]
-
-    return Layout(encode)
-
-
-_CONSTANTS = {"mul": _constant(0), "add": _constant(1), "bias": Layout(lambda array, node: None if _upper(node) else array)}
+_CONSTANTS = requantise.stored(requantise.upper)
 
 
 def _macros(node: Node) -> dict[str, str]:
-    if _upper(node) is None:
+    if requantise.upper(node) is None:
         return {}
     is_whole = (node.attrs["low"], node.attrs["high"]) == tuple(node.outputs[0].dtype.range)
     return {"REQUANT_UPPER": "upper", **({"CLIP_WHOLE": "whole"} if is_whole else {})}

@@ -145,11 +145,18 @@ def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     assert lacking.isdisjoint({"Conv", "MatMul", "MaxPool", "Add", "Softmax", "ArgMax"}), "operators that are not drawn"
 
 
-def test_the_kernels_of_arm_processors_pass() -> None:
-    findings = check(load("cortex_m4"), ["arm_"])
+@pytest.mark.parametrize(
+    ("target", "prefix", "kernels"),
+    [
+        ("cortex_m4", "arm_", {"conv2d", "conv2d_grouped", "depthwise", "matmul"}),
+        ("cortex_m55", "helium_", {"conv2d", "conv2d_grouped", "depthwise", "matmul", "sum", "quantize"}),
+    ],
+)
+def test_the_kernels_of_arm_processors_pass(target: str, prefix: str, kernels: set[str]) -> None:
+    findings = check(load(target), [prefix])
     assert findings.passed, [r for r in findings.rows if r.status == "failed"]
     tried = {r.name: r.runs for r in findings.rows if r.part == "kernel" and r.runs}
-    assert set(tried) == {"arm_conv2d", "arm_conv2d_grouped", "arm_depthwise", "arm_matmul"} and min(tried.values()) > 20
+    assert set(tried) == {prefix + kernel for kernel in kernels} and min(tried.values()) > 20
 
 
 def test_names_that_no_kernel_has(folder: Path) -> None:

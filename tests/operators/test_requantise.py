@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deeploy.graph.epilogue import requantise
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
-from deeploy.operators.requantise import of_node, with_table
+from deeploy.operators.requantise import of_node, with_table, words
 from deeploy.operators.staircase import WORD, Requantisation, cheapest
 
 
@@ -193,3 +193,35 @@ def test_a_requantisation_that_is_joined_with_another_gives_the_same(seed: int, 
     acc = np.arange(-(2**15), 2**15)[:, None]
     wanted = results[requantise(acc, mul, add, shift, low, high, even) - low]
     np.testing.assert_array_equal(requantise(acc, found.mul, found.add, found.shift, found.low, found.high, None), wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), bits=st.integers(20, 31), even=st.sampled_from([None, 0]))
+def test_upper_words_of_products_give_the_same(seed: int, bits: int, even: int | None) -> None:
+    """For every sum that constant weights allow, of channels whose factors differ by orders of magnitude, and of one that is constant."""
+    random = np.random.default_rng(seed)
+    channels, depth = 4, 12
+    w = random.integers(-128, 128, (channels, depth)).astype(np.int8)
+    bias = random.integers(-(2**12), 2**12, channels).astype(np.int32)
+    mul = np.array([2**bits - 1 - int(random.integers(2 ** (bits - 2))), 2 ** (bits - 6), int(random.integers(1, 200)), 1], np.int32)
+    shift = bits + int(random.integers(7, 12))
+    add = random.integers(-(2 ** (shift + 6)), 2 ** (shift + 6), channels)
+    attrs = {"epilogue": ("bias", "requantise"), "shift": shift, "low": -128, "high": 127} | ({} if even is None else {"even": even})
+    constants = [Tensor(f"c{i}", a.shape, DType.of(a.dtype), a) for i, a in enumerate((w.reshape(channels, 1, 1, depth), bias, mul, add))]
+    x, y = Tensor("x", (1, 1, 1, depth), DType.INT8), Tensor("y", (1, 1, 1, channels), DType.INT8)
+    found = words(Node("node", "Conv", (x, *constants), (y,), attrs))
+    assert (found is None) <= (shift < 32 or even is not None)
+    if found is None:
+        return
+    factor, both = found
+    assert factor.dtype == np.int32 and both.dtype == np.int64
+    reach = np.abs(w.astype(np.int64)).sum(axis=1) * 128
+    for channel, wide in enumerate(reach):
+        acc = np.unique(np.linspace(-wide, wide, 5001).astype(np.int64))
+        acc = acc[np.abs(acc) <= 127 * np.abs(w[channel].astype(np.int64)).sum()]
+        before = acc + both[channel].astype(np.int32)
+        assert before.min() >= -WORD and before.max() < WORD
+        after = (before * factor[channel] >> 32) + (both[channel] >> 32)
+        assert after.min() >= -WORD and after.max() < WORD
+        wanted = requantise(acc + bias[channel], mul[channel], add[channel], shift, -128, 127, even)
+        np.testing.assert_array_equal(np.clip(after >> (shift - 32), -128, 127), wanted)

@@ -42,7 +42,7 @@ TOOLS = {
     },
     "cortex_m": {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"},
 }
-MACHINES = ("rv32imc", "cortex_m4", "cortex_m7", "cortex_m33", "cortex_m7_tcm")
+MACHINES = ("rv32imc", "cortex_m4", "cortex_m7", "cortex_m33", "cortex_m55", "cortex_m7_tcm")
 DIALECT = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting"]
 QUANTISED = [
     *("ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc"),
@@ -51,7 +51,8 @@ QUANTISED = [
 FLOAT = ["ad_fp32"]
 CASES = [(machine, kind, name) for machine in MACHINES for kind, many in (("dialect", DIALECT), ("tiny", QUANTISED)) for name in many]
 CASES += [("cortex_m4", "tiny", name) for name in FLOAT]
-SAMPLE = set(random.Random(9).sample(CASES, 5))  # of every run of the tests; all of them in `make test-full`
+KEPT = {("cortex_m55", "tiny", "kws_int8_qdq_pc"), ("cortex_m55", "dialect", "miniMobileNet")}  # tried by every run, beside a sample
+SAMPLE = KEPT | set(random.Random(9).sample(CASES, 5))  # of every run of the tests; all of them in `make test-full`
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -150,14 +151,20 @@ def test_run_on_qemu_equals_the_host(machine: str, tmp_path: Path) -> None:
     for a, b in zip(host.outputs, board.outputs, strict=True):
         assert a.tobytes() == b.tobytes() and len(np.unique(a)) > 10
     if machine != "rv32imc":
-        assert any(call.kernel.name.startswith("arm_") for call in compiled.plan.program.calls)
+        family, instruction = ("helium_", "vmlava.s8") if machine == "cortex_m55" else ("arm_", "smlad")
+        assert any(call.kernel.name.startswith(family) for call in compiled.plan.program.calls)
         listing = subprocess.run(
-            ["arm-none-eabi-objdump", "-d", str(tmp_path / "out/build/qemu/network/application.elf")],
+            [
+                "arm-none-eabi-objdump",
+                "-d",
+                *(["-m", "armv8.1-m.main"] * (machine == "cortex_m55")),
+                str(tmp_path / "out/build/qemu/network/application.elf"),
+            ],
             capture_output=True,
             text=True,
             check=True,
         )
-        assert listing.stdout.count("smlad") >= 16
+        assert listing.stdout.count(instruction) >= (4 if machine == "cortex_m55" else 16)
 
 
 def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,6 @@ QEMU_LINK = $(QEMU_CC) --specs=nosys.specs
 QEMU_RUN := qemu-system-arm -machine ${target.options["board"]}
 QEMU_INCLUDES := ${" ".join(folders)}
 QEMU_LAYOUT := -DFLASH_BASE=${hex(flash.base)} -DFLASH_BYTES=${flash.capacity} -DRAM_BASE=${hex(ram.base)} -DRAM_BYTES=${ram.capacity} \
-	-DSTACK_TOP=${hex(ram.base + ram.capacity)} "-DHEAP_END_LESS=- ${ram.reserved}" -DENTRY_POINT=reset
+	-DSTACK_TOP=${hex(ram.base + ram.capacity)} "-DHEAP_END_LESS=- ${ram.reserved}" -DENTRY_POINT=reset${" -DVECTORS_BASE=" + target.options["vectors"] if "vectors" in target.options else ""}
 include runtime/qemu/qemu.mk
 </%def>\
