@@ -34,7 +34,7 @@ from deeploy.runners.runner import write_samples
 PAGE = ROOT / "docs" / "microcontrollers.md"
 TINY = MODELS / "mlperf_tiny"
 NETWORKS = {"ic": "ic_int8_qdq_pc", "kws": "kws_int8_qdq_pc", "vww": "vww_fp32", "ad": "ad_int8_qdq_pc"}
-TARGETS = ("cortex_m4", "cortex_m55", "rv32imc")
+TARGETS = ("cortex_m4", "cortex_m55", "rv32imc", "rv32gcv")
 # Instructions of CMSIS-NN at -O3, its functions called by hand with the networks' shapes, without conversions from floats.
 CMSIS_NN = {
     "cortex_m4": {"ic": 29.86e6, "kws": 7.84e6, "vww": 24.71e6, "ad": 0.58e6},

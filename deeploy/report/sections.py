@@ -21,7 +21,7 @@ from deeploy.report.markup import (
     tag,
     text,
 )
-from deeploy.report.text import differing
+from deeploy.report.text import differing, sizes_of_layers
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
@@ -155,7 +155,11 @@ def sizes(entry: Document) -> str:
     heads = ("flash, bytes", "code", "constants", "RAM, bytes", "arena", "of it states", "variables", "stack")
     names = ("flash", "code", "constants", "ram", "arena", "states", "static", "stack")
     shown = table(heads, [row(figures(*(number(found[name]) for name in names)))], f"sizes-{entry['name']}", "plain")
-    return section("Program", scrolled(shown), note=f"Built by {found['compiler']}; the stack without that of the C library's functions.")
+    note = f"Built by {found['compiler']}; the stack without that of the C library's functions. Layers that run one kernel share its code."
+    layers = [row((tag("td", name(layer, 48)), *figures(*counts))) for layer, *counts in sizes_of_layers(entry)]
+    if layers:
+        shown += table(("layer", "code, bytes", "constants", "arena", "stack"), layers, f"layer-sizes-{entry['name']}")
+    return section("Program", scrolled(shown), note=note)
 
 
 def arrangements(entry: Document) -> str:

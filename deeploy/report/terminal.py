@@ -8,7 +8,7 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
 from deeploy.report.chains import chain_lines
-from deeploy.report.text import instance, number, of_peak, sizes, table
+from deeploy.report.text import instance, number, of_peak, sizes, sizes_of_layers, table
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -25,6 +25,10 @@ def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
     lines += sizes(entry)
     lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
     lines += [*_layers(entry), *chain_lines(entry), ""]
+    if measured := sizes_of_layers(entry):
+        shown = [(shorten(layer, 40), *figures) for layer, *figures in measured[:_MOST_LAYERS]]
+        more = f"of {len(measured)} layers; deploy.json lists all" if len(shown) < len(measured) else ""
+        lines += [table(("layer", "code, bytes", "constants", "arena", "stack"), shown), *([more] if more else []), ""]
     lines += [_arrangements(entry), ""] if "arrangements" in entry else []
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]

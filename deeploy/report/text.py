@@ -76,6 +76,13 @@ def sizes(manifest: Document) -> list[str]:
     ]
 
 
+def sizes_of_layers(entry: Document) -> list[tuple[str, ...]]:
+    """A row of bytes per layer: code, constants, arena and stack; nothing where no cross compiler told."""
+    found = entry.get("sizes", {}).get("layers", [])
+    names = ("code", "constants", "arena", "stack")
+    return [(one["name"], *(number(one[name]) for name in names)) for one in found if one["network"] == entry["name"]]
+
+
 def requantised(entry: Document) -> list[str]:
     """What ``--requantise engine`` costs in equality, layer by layer, and gains in cycles; nothing where all layers are exact."""
     found = entry.get("requantised")

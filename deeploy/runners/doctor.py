@@ -45,6 +45,7 @@ _PROGRAMS = (
     ("compiler", "gcc", "building and running projects on this machine (deeploy run, deeploy verify)", "gcc libc6-dev"),
     ("compiler", "make", "building projects with their own Makefile", "make"),
     ("compiler", "riscv64-unknown-elf-gcc", "programs for RISC-V chips and boards", "gcc-riscv64-unknown-elf"),
+    ("compiler", "clang", "programs for RISC-V chips with vectors", "clang"),
     ("compiler", "arm-none-eabi-gcc", "programs for Arm microcontrollers", "gcc-arm-none-eabi libnewlib-arm-none-eabi"),
     ("compiler", "mpicc", "several chips as processes of this machine (deeploy run --on mpi)", "openmpi-bin libopenmpi-dev"),
     ("emulator", "qemu-system-arm", "Arm boards (deeploy run --on qemu)", "qemu-system-arm"),

@@ -7,7 +7,7 @@ do this: ``make qemu`` builds the program and ``make run-qemu`` runs it, reading
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,10 @@ from deeploy.runners.runner import Result, Samples, output_bytes, split, write_s
 PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer
 SECONDS = 600.0  # wall time after which a run is taken to hang
 OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
-_TOOL = re.compile(r"^(QEMU_CC|QEMU_RUN) *:?= *(\S+)", re.MULTILINE)
+_TOOL = re.compile(r"^(QEMU_CC|QEMU_LINK|QEMU_RUN) *:?= *([\w.+-]+)", re.MULTILINE)
 _PACKAGES = {
     "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "clang": "clang",
     "qemu-system-arm": "qemu-system-arm",
     "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
     "qemu-system-riscv32": "qemu-system-misc",
@@ -34,7 +35,12 @@ FIT = "Leave more of the memory to inputs and outputs with a smaller arena (--me
 
 def compiler_of(makefile: str) -> str:
     """The cross compiler that a Makefile names."""
-    return next(str(tool) for name, tool in _TOOL.findall(makefile) if name == "QEMU_CC")
+    return tools_of(makefile)["QEMU_CC"]
+
+
+def tools_of(makefile: str) -> Mapping[str, str]:
+    """The compiler, the linker where that is another one, and the emulator that a Makefile names, by its variables."""
+    return {str(name): str(tool) for name, tool in _TOOL.findall(makefile)}
 
 
 def require_tools(tools: Sequence[str]) -> None:
@@ -55,7 +61,7 @@ class Qemu:
         if not (project / "runtime" / "qemu" / "qemu.mk").is_file():
             what = f"--on qemu: target {entry['target']} does not run there"
             raise UsageError(what, "Compile for a target that does, or leave --on out.")
-        require_tools([tool for _, tool in _TOOL.findall((project / "Makefile").read_text(encoding="utf-8"))])
+        require_tools(list(tools_of((project / "Makefile").read_text(encoding="utf-8")).values()))
 
     def build(self, project: Path, entry: Document, sequence: bool = False, defines: str = "") -> Sequence[Path]:
         """The folder of the program."""

@@ -23,4 +23,9 @@ TARGET = replace(
     runtime=(*GENERIC.runtime, resource("kernels") / "semihosting"),
     build="rv32imc.Makefile.mako",
     topology=None,
+    options={
+        "compiler": "riscv64-unknown-elf-gcc -march=rv32imc_zicsr -mabi=ilp32 --specs=picolibc.specs",
+        "library": "-march=rv32im -mabi=ilp32",
+        "processor": "rv32,f=false,d=false,a=false",
+    },
 )

@@ -149,10 +149,11 @@ def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     ("target", "prefix", "kernels"),
     [
         ("cortex_m4", "arm_", {"conv2d", "conv2d_grouped", "depthwise", "matmul"}),
+        ("rv32gcv", "rvv_", {"conv2d", "conv2d_grouped", "depthwise2d", "matmul"}),
         ("cortex_m55", "helium_", {"conv2d", "conv2d_grouped", "depthwise", "matmul", "sum", "quantize"}),
     ],
 )
-def test_the_kernels_of_arm_processors_pass(target: str, prefix: str, kernels: set[str]) -> None:
+def test_the_kernels_of_processors_pass(target: str, prefix: str, kernels: set[str]) -> None:
     findings = check(load(target), [prefix])
     assert findings.passed, [r for r in findings.rows if r.status == "failed"]
     tried = {r.name: r.runs for r in findings.rows if r.part == "kernel" and r.runs}

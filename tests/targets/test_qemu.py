@@ -36,13 +36,18 @@ from deeploy.verify import run_project, verify
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "targets" / "tcm"
 TOOLS = {
+    "rv32gcv": {
+        "clang": "clang",
+        "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+        "qemu-system-riscv32": "qemu-system-misc",
+    },
     "rv32imc": {
         "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
         "qemu-system-riscv32": "qemu-system-misc",
     },
     "cortex_m": {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"},
 }
-MACHINES = ("rv32imc", "cortex_m4", "cortex_m7", "cortex_m33", "cortex_m55", "cortex_m7_tcm")
+MACHINES = ("rv32imc", "rv32gcv", "cortex_m4", "cortex_m7", "cortex_m33", "cortex_m55", "cortex_m7_tcm")
 DIALECT = ["CNN_Linear2", "miniMobileNet", "MLPerf/ImageClassification", "MLPerf/KeywordSpotting"]
 QUANTISED = [
     *("ad_int8_qdq_pc", "ic_int8_qdq_pc", "ic_int8_qdq_pt", "ic_int8_qop_pc"),
@@ -51,7 +56,13 @@ QUANTISED = [
 FLOAT = ["ad_fp32"]
 CASES = [(machine, kind, name) for machine in MACHINES for kind, many in (("dialect", DIALECT), ("tiny", QUANTISED)) for name in many]
 CASES += [("cortex_m4", "tiny", name) for name in FLOAT]
-KEPT = {("cortex_m55", "tiny", "kws_int8_qdq_pc"), ("cortex_m55", "dialect", "miniMobileNet")}  # tried by every run, beside a sample
+KEPT = {(machine, "tiny", "kws_int8_qdq_pc") for machine in ("cortex_m55", "rv32gcv")} | {
+    ("cortex_m55", "dialect", "miniMobileNet")
+}  # tried by every run, beside a sample
+VECTORS = {  # a target's kernels, an instruction of theirs and how often it occurs, what lists it
+    "cortex_m55": ("helium_", "vmlava.s8", 4, ["arm-none-eabi-objdump", "-m", "armv8.1-m.main"]),
+    "rv32gcv": ("rvv_", "vwmacc.vx", 4, ["riscv64-unknown-elf-objdump"]),
+}
 SAMPLE = KEPT | set(random.Random(9).sample(CASES, 5))  # of every run of the tests; all of them in `make test-full`
 
 
@@ -69,7 +80,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def need(machine: str) -> None:
-    for tool, debian in TOOLS["rv32imc" if machine == "rv32imc" else "cortex_m"].items():
+    for tool, debian in TOOLS[machine if machine in TOOLS else "cortex_m"].items():
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool}: install Debian's {debian}")
 
@@ -151,20 +162,11 @@ def test_run_on_qemu_equals_the_host(machine: str, tmp_path: Path) -> None:
     for a, b in zip(host.outputs, board.outputs, strict=True):
         assert a.tobytes() == b.tobytes() and len(np.unique(a)) > 10
     if machine != "rv32imc":
-        family, instruction = ("helium_", "vmlava.s8") if machine == "cortex_m55" else ("arm_", "smlad")
+        family, instruction, count, objdump = VECTORS.get(machine, ("arm_", "smlad", 16, ["arm-none-eabi-objdump"]))
         assert any(call.kernel.name.startswith(family) for call in compiled.plan.program.calls)
-        listing = subprocess.run(
-            [
-                "arm-none-eabi-objdump",
-                "-d",
-                *(["-m", "armv8.1-m.main"] * (machine == "cortex_m55")),
-                str(tmp_path / "out/build/qemu/network/application.elf"),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert listing.stdout.count(instruction) >= (4 if machine == "cortex_m55" else 16)
+        program = str(tmp_path / "out/build/qemu/network/application.elf")
+        listing = subprocess.run([*objdump, "-d", program], capture_output=True, text=True, check=True)
+        assert listing.stdout.count(instruction) >= count
 
 
 def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +184,14 @@ def test_sizes_and_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ).stdout.split()[6:8]
     assert 0 <= int(text) + int(data) - found["flash"] < 6000  # what reads and writes files
     assert 0 < found["static"] < 100 and 300 < found["stack"] < 2048
+    layers = found["layers"]
+    assert [layer["name"] for layer in layers] == [call["name"] for call in manifest["calls"]]
+    assert max(layer["stack"] for layer in layers) <= found["stack"] and min(layer["stack"] for layer in layers) > 0
+    assert max(layer["arena"] for layer in layers) <= found["arena"] and sum(layer["constants"] for layer in layers) == found["constants"]
+    assert all(0 < layer["code"] < found["code"] for layer in layers)
     shown = text_report.sizes(manifest)
     assert f"stack {text_report.number(found['stack'])}" in shown[1] and "arm-none-eabi-gcc -O2" in shown[0]
+    assert "code, bytes" in terminal.report(manifest) and "layer-sizes-network" in (tmp_path / "out" / "report.html").read_text()
     assert shown[0] in terminal.report(manifest) and ">Program<" in (tmp_path / "out" / "report.html").read_text()
     options = [f"--{name}={found[name]}" for name in ("flash", "ram", "stack")]
     command = ["compile", str(model), "-t", "cortex_m4", "-o", str(tmp_path / "fits"), *options]

@@ -29,6 +29,10 @@ __attribute__((naked, noreturn, section(".start"))) void _start(void) {
         "la tp, machine_thread\n"
         "la t0, 1f\n"
         "csrw mtvec, t0\n"
+#ifdef __riscv_flen
+        "li t0, 0x6600\n" /* floating point and vectors on: FS and VS of mstatus */
+        "csrs mstatus, t0\n"
+#endif
         "j begin\n"
         ".balign 4\n"
         "1: j trap\n");
