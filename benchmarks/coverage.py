@@ -156,6 +156,7 @@ def page(plain: Mapping[str, Outcome], filled: Mapping[str, Outcome], all_tests:
     ]
     if filled:
         lines += [f"* with `--fallback` ({generator}; [how it works](fallback.md)): {sentence(filled)}."]
+    lines += ["", "Real models by name, with their status, cycles and memory: [models.md](models.md)."]
     columns = ["tests named", "right", *(["right with fallback"] if filled else []), "of"]
     lines += ["", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     for operator, row in rows.items():

@@ -327,3 +327,11 @@ def test_dialect_attributes_are_plain(tmp_path: Path, domain: str) -> None:
     assert [type(value) for value in node.attrs.values()].count(int) == 2
     assert node.attrs["signed"] is True
     assert graph.outputs[0].shape == [1, 4, 5]
+
+
+def test_a_recurrent_layer_with_projected_states(tmp_path: Path) -> None:
+    """As PyTorch's exporter writes an LSTM with ``proj_size``, which ONNX does not have: cells are of more units than states."""
+    w, r, h, c = (np.zeros(shape, np.float32) for shape in ((1, 16, 6), (1, 16, 4), (1, 1, 4), (1, 1, 8)))
+    with pytest.raises(ModelError, match=r"input 6 of shape \[1, 1, 8\] instead of \[1, 1, 4\].*no projection"):
+        one(tmp_path, "LSTM", (7, 1, 6), w, r, None, None, h, c, opset=14, hidden_size=4)
+    assert one(tmp_path, "LSTM", (7, 1, 6), w, r, None, None, h, h, opset=14, hidden_size=4).outputs[0].shape == [7, 1, 1, 4]
