@@ -1,7 +1,8 @@
 """Accelerators for MobileViT-S: the paper's Tables I and III beside ours, what holds of its conclusions, what moves the gains.
 
 The network is examples/layers/mobilevit_s.json (benchmarks/mobilevit.py makes it), the accelerators are those of examples/hardware.
-Section ``zigzag`` needs the extra of that name and takes seconds per pair. Exit status 1 when a conclusion that docs/exploration.md
+Section ``zigzag`` needs the extra of that name and takes seconds per pair; ``readings`` takes minutes, ``compiled``
+needs networks. Exit status 1 when a conclusion that docs/exploration.md
 states does not hold, or all pairs at 8192 elements take more than a minute.
 
     python benchmarks/exploration.py [--only SECTION ...] [--pairs N]
@@ -11,27 +12,38 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import json
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from common import ROOT, print_machine
+from common import MODELS, ROOT, print_machine
 
+import deeploy
 from deeploy.errors import UsageError
 from deeploy.explore import zigzag
 from deeploy.explore.choose import Choice, best_set
+from deeploy.explore.command import Options, run
 from deeploy.explore.cost import INNER, Assumptions, evaluate
 from deeploy.explore.hardware import Hardware, load
 from deeploy.explore.networks import load as load_layers
 from deeploy.explore.study import Study, describe, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import LOOPS, Layer
+from deeploy.target import load as load_target
 
 LAYERS = ROOT / "examples" / "layers" / "mobilevit_s.json"
 HARDWARE = ROOT / "examples" / "hardware"
+NETWORKS = (
+    MODELS / "mlperf_tiny/kws_int8_qdq_pc/network.onnx",
+    MODELS / "mlperf_tiny/ic_int8_qdq_pc/network.onnx",
+    MODELS / "real/q_mbv1_qdq_u8s8_pc/network.onnx",
+)
 
 TABLE_1 = {  # accelerator: gain, best single unrolling as the paper gives it
     "array256_bw128": (1.557, "Ku 8, OxyU 32"),
@@ -216,6 +228,96 @@ def sensitivity(layers: list[Layer]) -> bool:
     return True
 
 
+READINGS = {  # what the paper leaves open: a letter, the assumption, and what holds instead of what docs/exploration.md states
+    "b": ("idle_lanes_need_bandwidth", False, "idle lanes need no bandwidth"),
+    "e": ("idle_lanes_cost_energy", True, "idle lanes cost energy"),
+    "s": ("stationary_needs_bandwidth", False, "the stationary operand needs no bandwidth"),
+    "w": ("whole_words", True, "whole words cost energy"),
+    "p": ("port_per_operand", True, "a port per operand"),
+    "c": ("complete_sums_are_narrow", True, "sums that are complete have the bits of results"),
+}
+CLOSE = 0.1  # of a gain, up to which a reading reproduces a row of Table I
+
+
+def readings(layers: list[Layer]) -> bool:
+    """The unrollings chosen under every reading of what the paper leaves open, and the rows of its tables that each reproduces."""
+    print("Readings: all combinations of")
+    for letter, (_, _, text) in READINGS.items():
+        print(f"  {letter}  {text}")
+    print(f"Table I: gains within {100 * CLOSE:.0f} % (g) and single unrollings as the paper's (s); Table III: rows with its factors (=).")
+    best: list[tuple[int, str]] = []
+    for flags in itertools.product((False, True), repeat=len(READINGS)):
+        letters = "".join(letter for letter, is_set in zip(READINGS, flags, strict=True) if is_set)
+        chosen = {name: value for (name, value, _), is_set in zip(READINGS.values(), flags, strict=True) if is_set}
+        count, text = reading(layers, Assumptions(**chosen))
+        best.append((count, letters or "as stated"))
+        print(f"\n{letters or 'as stated'}: {text}", flush=True)
+    best.sort(key=lambda entry: -entry[0])
+    print(
+        "\nmost rows: "
+        + ", ".join(f"{letters} {count}" for count, letters in best[:8])
+        + f"; as stated {dict(map(reversed, best))['as stated']}"
+    )
+    return True
+
+
+def reading(layers: list[Layer], assumptions: Assumptions) -> tuple[int, str]:
+    """How many rows of both tables a reading reproduces, gains and unrollings counted apart; and what it chooses, as text."""
+    lines, rows = [], 0
+    for name, (gain, single) in TABLE_1.items():
+        result = study(layers, accelerator(name), 2, assumptions=assumptions)
+        one, two = result.choices
+        ours, label = one.edp / two.edp, short(result, one)[0]
+        marks = "g" * (abs(ours / gain - 1) <= CLOSE) + "s" * (label == single)
+        rows += len(marks)
+        lines.append(f"  {name:18} {ours:7.3f} ({gain}) {marks:2}  {label} | {' + '.join(short(result, two))}")
+    result = study(layers, accelerator("table3"), 2, assumptions=assumptions)
+    wanted = [factors for _, factors, _, _ in TABLE_3]
+    for choice in result.choices:
+        found = [products(result.unrollings.factors[row]) for row in choice.rows]
+        same = [factors in (wanted[:1] if len(found) == 1 else wanted[1:]) for factors in found]
+        rows += sum(same)
+        texts = [f"{text}{' =' if is_same else ''}" for text, is_same in zip(short(result, choice), same, strict=True)]
+        lines.append(f"  table3, {len(found)} SU  {' + '.join(texts)}")
+    return rows, f"{rows} of {2 * len(TABLE_1) + len(TABLE_3)}\n" + "\n".join(lines)
+
+
+def products(factors: np.ndarray) -> tuple[int, ...]:
+    """Factors as the paper's tables have them: Gu, Cu, Ku, Fxyu, Oxyu."""
+    u = dict(zip(LOOPS, (int(f) for f in factors), strict=True))
+    return u["G"], u["C"], u["K"], u["FX"] * u["FY"], u["OX"] * u["OY"]
+
+
+def compiled(layers: list[Layer]) -> bool:
+    """The gain of two unrollings over one that a study predicts in cycles, and that of the layers on the array of emitted targets.
+
+    Networks of MLPerf Tiny and MobileNetV1, compiled for what ``deeploy explore --emit-target`` writes, on the model of the machine.
+    """
+    print("Compiled for emitted targets: cycles of layers on the array with one unrolling and with two, predicted | compiled; their gains;")
+    print("the gain of the whole network, with cores beside the array\n")
+    print("| network | hardware | predicted | compiled | gain, predicted | compiled | differs by | whole network |\n|" + "---|" * 8)
+    worst = 0.0
+    for network, name in itertools.product(NETWORKS, ("table3", "array256_bw128", "array256_bw512")):
+        predicted, array, whole = [], [], []
+        for configs in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                options = Options(configs=configs, target=Path(folder), as_json=True)
+                description = json.loads(run([network], HARDWARE / f"{name}.toml", load_target("generic"), {}, options))
+                project = deeploy.compile(network, Path(folder))
+            timing = project.network.predicted
+            assert timing is not None
+            predicted.append(description["sets"][-1]["cycles"])
+            calls = zip(project.plan.program.calls, timing.calls, strict=True)
+            array.append(sum(own.cycles for call, own in calls if call.kernel.engine != "cores"))
+            whole.append(timing.cycles)
+        gains = [cycles[0] / cycles[1] for cycles in (predicted, array, whole)]
+        worst = max(worst, abs(gains[1] / gains[0] - 1))
+        cells = [network.parent.name, name, *(f"{cycles[0]:.0f}, {cycles[1]:.0f}" for cycles in (predicted, array))]
+        cells += [f"{gains[0]:.3f}", f"{gains[1]:.3f}", f"{100 * (gains[1] / gains[0] - 1):+.1f} %", f"{gains[2]:.3f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    return worst <= CLOSE
+
+
 def speed(layers: list[Layer]) -> bool:
     """Seconds for all pairs, and whether pruning changes the optimum."""
     print("All pairs at 8192 elements (the paper's ZigZag: about 0.2 CPU seconds for each)\n")
@@ -275,12 +377,13 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
+LONGER: dict[str, Callable[[list[Layer]], bool]] = {"readings": readings, "compiled": compiled}
 SECTIONS: dict[str, Callable[[list[Layer]], bool]] = {"gains": gains, "table3": table3, "sensitivity": sensitivity, "speed": speed}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=[*SECTIONS, "zigzag"], default=list(SECTIONS))
+    parser.add_argument("--only", nargs="+", choices=[*SECTIONS, *LONGER, "zigzag"], default=list(SECTIONS))
     parser.add_argument("--pairs", type=int, default=40, help="pairs that ZigZag evaluates too")
     parser.add_argument("--layers", type=Path, default=LAYERS)
     options = parser.parse_args()
@@ -289,7 +392,7 @@ def main() -> None:
     fine = True
     for name in options.only:
         try:
-            fine &= against_zigzag(layers, options.pairs) if name == "zigzag" else SECTIONS[name](layers)
+            fine &= against_zigzag(layers, options.pairs) if name == "zigzag" else (SECTIONS | LONGER)[name](layers)
         except UsageError as error:
             print(f"  skipped: {error.what}")
         print()

@@ -182,13 +182,20 @@ def explore(
     write_engine: Annotated[
         Path | None, typer.Option("--write-engine", help="File to write the chosen unrollings to, for a target to include.")
     ] = None,
+    emit_target: Annotated[
+        Path | None, typer.Option("--emit-target", metavar="DIR", help="Folder to write a target to that has the chosen unrollings.")
+    ] = None,
+    cost: Annotated[
+        str,
+        typer.Option("--cost", metavar="formulas|zigzag", help="zigzag: choose by ZigZag's costs, of unrollings that the formulas leave."),
+    ] = "formulas",
     vary: Annotated[
         list[str] | None, typer.Option("--vary", metavar="FIELD=V,V", help="Sweep a field of the hardware file over these values.")
     ] = None,
     results: Annotated[
         Path | None, typer.Option("--results", help="Folder for the results of a sweep, from which it can be resumed.")
     ] = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Number of processes of a sweep.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Number of processes of a sweep, or of ZigZag.")] = None,
     dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler to run a sweep.")] = None,
     target: Annotated[str, typer.Option("--target", "-t", help="Target whose kernels define the loop nests.")] = "generic",
     dim: DimOption = None,
@@ -198,7 +205,9 @@ def explore(
     from deeploy import target as registry
     from deeploy.explore.command import Options, run
 
-    options = Options(configs, objective, prune, output, write_engine, tuple(vary or ()), results, workers, dask, as_json)
+    options = Options(
+        configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, workers, dask, as_json
+    )
     with Progress() as progress:
         progress("explore")
         text = run(models, hardware, registry.load(target), dims_of(dim), options)

@@ -12,12 +12,13 @@ from deeploy.errors import UsageError, shorten
 from deeploy.explore.choose import OBJECTIVES, Objective
 from deeploy.explore.hardware import load
 from deeploy.explore.networks import read
-from deeploy.explore.study import describe, study
+from deeploy.explore.study import describe, recosted, study
 from deeploy.graph.loops import Layer, distinct
 from deeploy.graph.target import Target
 
 MOST_CONFIGS = 8
 RESULT = "explore.json"
+COSTS = ("formulas", "zigzag")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Options:
 
     Attributes:
         vary: fields of the hardware file and their values, for a sweep.
+        target: folder of the target to emit.
+        cost: of ``COSTS``, what pairs cost.
         results: folder of a sweep's results; points that lie there already are not computed again.
         dask: address of a scheduler; None for processes on this machine.
     """
@@ -35,6 +38,8 @@ class Options:
     prune: bool = True
     output: Path | None = None
     engine: Path | None = None
+    target: Path | None = None
+    cost: str = "formulas"
     vary: tuple[str, ...] = ()
     results: Path | None = None
     workers: int | None = None
@@ -53,12 +58,21 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         raise UsageError("--results and --dask belong to a sweep", "Say what to vary, for example: --vary pes=256,1024")
     if options.output is not None:
         _check_folder(options.output)
+    if options.target is not None:
+        _check_target(options.target)
     found = study(layers, accelerator, options.configs, objective, options.prune)
+    if options.cost == "zigzag":
+        found = recosted(found, options.workers)
     description = {"models": [model.name for model in models], **describe(found)}
     if options.engine is not None:
         from deeploy.explore.engine import engine_description
 
         _write(options.engine, engine_description(description))
+    if options.target is not None:
+        from deeploy.explore.emit import files
+
+        for name, contents in files(description, accelerator, hardware.read_text(encoding="utf-8")).items():
+            _write(options.target / name, contents)
     if options.output is not None:
         from deeploy.explore.report import page
 
@@ -66,7 +80,8 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
         _write(options.output / RESULT, json.dumps(description, indent=1) + "\n")
     if options.as_json:
         return json.dumps(description, indent=1)
-    written = [path for path in (options.output and options.output / "report.html", options.engine) if path is not None]
+    targets = None if options.target is None else options.target / "target.py"
+    written = [path for path in (options.output and options.output / "report.html", options.engine, targets) if path is not None]
     return "\n".join([summary(description), *(f"wrote {path}" for path in written)])
 
 
@@ -76,6 +91,14 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{shorten(str(folder))} exists and holds no study", "Name another folder (-o), or empty this one.")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (-o).")
+
+
+def _check_target(folder: Path) -> None:
+    """Raise UsageError unless a folder is absent, empty, or holds a target that was emitted before."""
+    if folder.is_dir() and any(folder.iterdir()) and not all((folder / name).is_file() for name in ("array.toml", "hardware.toml")):
+        raise UsageError(f"{shorten(str(folder))} exists and holds no target that was emitted", "Name another folder (--emit-target).")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{shorten(str(folder))} exists and is not a folder", "Name another folder (--emit-target).")
 
 
 def _write(file: Path, contents: str) -> None:
@@ -90,6 +113,8 @@ def _objective(options: Options) -> Objective:
     found = next((o for o in OBJECTIVES if o == options.objective), None)
     if found is None:
         raise UsageError(f"--objective {shorten(options.objective)} is unknown", f"Use one of {', '.join(OBJECTIVES)}.")
+    if options.cost not in COSTS:
+        raise UsageError(f"--cost {shorten(options.cost)} is unknown", f"Use one of {', '.join(COSTS)}.")
     if not 1 <= options.configs <= MOST_CONFIGS:
         raise UsageError(f"--configs {options.configs} is out of range", f"Give a number from 1 to {MOST_CONFIGS}.")
     return found
@@ -98,8 +123,10 @@ def _objective(options: Options) -> Objective:
 def _sweep(layers: Sequence[Layer], hardware: Path, objective: Objective, options: Options) -> str:
     from deeploy.explore.sweep import grid, sweep
 
-    if options.output is not None or options.engine is not None:
-        raise UsageError("--output and --write-engine show one accelerator, --vary many", "Leave out one or the other.")
+    if options.output is not None or options.engine is not None or options.target is not None:
+        raise UsageError("--output, --write-engine and --emit-target show one accelerator, --vary many", "Leave out one or the other.")
+    if options.cost != "formulas":
+        raise UsageError(f"--cost {options.cost} with --vary", "Sweep with the formulas, then study single points with ZigZag.")
     points = grid(options.vary)
     rows = sweep(layers, hardware, points, options.configs, objective, options.prune, options.results, options.workers, options.dask)
     if options.as_json:

@@ -48,6 +48,8 @@ class Assumptions:
             it out, which is their limit for long runs.
         whole_words: an access of a memory costs the energy of as many bits as it is wide, however few are needed.
         port_per_operand: a shared memory gives its bandwidth to every operand instead of dividing it.
+        complete_sums_are_narrow: a sum that is complete goes to its memory with the result's bits, as results do; the paper's formula has
+            the bits of partial sums throughout.
         array_energy: multiply-accumulates and registers cost energy, not only memories.
     """
 
@@ -56,6 +58,7 @@ class Assumptions:
     stationary_needs_bandwidth: bool = True
     whole_words: bool = False
     port_per_operand: bool = False
+    complete_sums_are_narrow: bool = False
     array_energy: bool = True
 
 
@@ -119,7 +122,8 @@ class _Model:
         for candidate, inner in enumerate(INNER):
             exists = np.prod([steps[loop] for loop in _STEPS[inner]], axis=0) > 1
             for runs in self._in_registers(inner, steps):
-                stall = self._stall(self._per_cycle(inner, wanted, fed, steps, runs), runs)
+                is_complete = runs.get("output", 1) >= np.prod([steps[loop] for loop in _IRRELEVANT["output"]], axis=0)
+                stall = self._stall(self._per_cycle(inner, wanted, fed, steps, runs), runs, is_complete)
                 cycles = np.maximum(ideal * stall, self.behind[0])
                 energy = self._energy(self._per_cycle(inner, moved, paid, steps, runs), runs, ideal)
                 product = np.where(exists | (inner == "G"), cycles * energy, np.inf)
@@ -166,11 +170,13 @@ class _Model:
             flow["input"] = flow["input"] * new / pixels(lanes["O" + d], window, self.stride[d], self.dilation[d])
         return flow
 
-    def _stall(self, flow: dict[str, Array], runs: dict[str, Array]) -> Array:
-        """Cycles per cycle of the array: how much the busiest memory at the array slows it down."""
-        stall = np.ones_like(flow["output"])
+    def _stall(self, flow: dict[str, Array], runs: dict[str, Array], is_complete: Array) -> Array:
+        """Cycles per cycle of the array: how much the busiest memory at the array slows it down; where sums leave it complete is given."""
+        stall, bits = np.ones_like(flow["output"]), dict[str, Array | int]((operand, self.hardware.bits(operand)) for operand in OPERANDS)
+        if self.assumptions.complete_sums_are_narrow:
+            bits["output"] = np.where(is_complete, self.hardware.output_bits, self.hardware.partial_bits)
         for store in self.hardware.inner():
-            loads = [flow[operand] * self.hardware.bits(operand) for operand in store.operands]
+            loads = [flow[operand] * bits[operand] for operand in store.operands]
             if not self.assumptions.stationary_needs_bandwidth:
                 loads = [np.where(runs.get(operand, 1) > 1, 0, load) for operand, load in zip(store.operands, loads, strict=True)]
             load = np.max(loads, axis=0) if self.assumptions.port_per_operand else np.sum(loads, axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from deeploy.documents import Document
@@ -11,11 +10,10 @@ from deeploy.documents import Document
 def engine_description(study: Document) -> str:
     """The largest set of a study (``deeploy.explore.study.describe``, with ``models``) as TOML."""
     best = study["sets"][-1]
-    name = re.sub(r"\W", "_", study["hardware"])
     models = ", ".join(_plain(model) for model in study["models"])
     lines = [
         f"# {best['configs']} spatial unrollings chosen by deeploy explore for {models}; objective {study['objective']}.",
-        f"name = {json.dumps(f'array_{name}' if not name[:1].isalpha() else name)}",
+        f'name = "{name_of(study)}"',
         f"pes = {study['pes']}",
     ]
     for unrolling in best["unrollings"]:
@@ -24,6 +22,12 @@ def engine_description(study: Document) -> str:
         label = "_".join(f"{loop.lower()}{factor}" for loop, factor in factors.items()) or "one"
         lines += ["", "[[configuration]]", f'name = "{label}"', f"unrolling = {{ {inside} }}"]
     return "\n".join(lines) + "\n"
+
+
+def name_of(study: Document) -> str:
+    """The name of the hardware as that of an array: a letter, then letters, digits and underscores."""
+    name = re.sub(r"\W", "_", study["hardware"], flags=re.ASCII)
+    return name if name[:1].isalpha() else f"array_{name}"
 
 
 def _plain(text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deeploy.documents import Contents
-from deeploy.explore import overhead
+from deeploy.explore import overhead, zigzag
 from deeploy.explore.choose import Choice, Objective, best_set, evaluate_set, undominated
 from deeploy.explore.cost import INNER, Assumptions, Costs, evaluate
 from deeploy.explore.hardware import Hardware
@@ -70,6 +71,43 @@ def study(
     return Study(hardware, objective, tuple(kinds), found, costs, choices, seconds)
 
 
+def recosted(result: Study, workers: int | None = None) -> Study:
+    """A study whose sets are chosen by ZigZag's cycles and energy, of the unrollings that no other beats in every layer by the formulas.
+
+    Layers cost energy and cycles at the rate of the best set, as in ``tradeoff``. ZigZag runs in so many processes, all cores by default.
+
+    Raises:
+        UsageError: ZigZag is not installed.
+    """
+    zigzag.require()
+    start = time.perf_counter()
+    kept = undominated(_cost(result))
+    factors = result.unrollings.factors[kept]
+    jobs = [(layer, row, result.hardware) for row in factors for layer in result.layers]
+    with ProcessPoolExecutor(workers) as pool:
+        pairs = np.array(list(pool.map(_by_zigzag, jobs, chunksize=4))).reshape(len(kept), len(result.layers), 2)
+    own = Costs(*(getattr(result.costs, name)[kept] for name in Costs.__dataclass_fields__))
+    ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
+    costs = Costs(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
+    found = replace(result.unrollings, factors=factors)
+    cycles, energy = totals(costs, result.layers)
+    choices = tuple(best_set(cycles, energy, len(choice.rows), result.objective) for choice in result.choices)
+    seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
+    return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
+
+
+def _by_zigzag(job: tuple[Layer, Array, Hardware]) -> tuple[float, float]:
+    return zigzag.evaluate(*job)
+
+
+def _cost(result: Study) -> Array:
+    """What every layer costs on every unrolling: energy and cycles at the rate of the best pair, or one of them; float64[N, L]."""
+    cycles, energy = result.totals()
+    best = result.choices[min(1, len(result.choices) - 1)]
+    weight = {"edp": (1.0, best.energy / best.cycles), "latency": (0.0, 1.0), "energy": (1.0, 0.0)}[result.objective]
+    return np.asarray(weight[0] * energy + weight[1] * cycles)
+
+
 def tradeoff(result: Study) -> list[Contents]:
     """The front of the objective over multiplexer inputs, from no configurability on.
 
@@ -77,9 +115,7 @@ def tradeoff(result: Study) -> list[Contents]:
     rate of the best pair; larger sets enter as the best of their size.
     """
     cycles, energy = result.totals()
-    best = result.choices[min(1, len(result.choices) - 1)]
-    weight = {"edp": (1.0, best.energy / best.cycles), "latency": (0.0, 1.0), "energy": (1.0, 0.0)}[result.objective]
-    cost = weight[0] * energy + weight[1] * cycles
+    cost = _cost(result)
     kept = undominated(cost)
     between = overhead.of_pairs(result.unrollings.factors[kept])
     i, j = np.triu_indices(len(kept), 1)

@@ -26,6 +26,14 @@ _FACTORS = 5  # loops are split into at most so many factors, of which ZigZag tr
 _HUGE = 1 << 40  # bits of a memory without a size
 
 
+def require() -> None:
+    """Raise UsageError where ZigZag is not installed."""
+    try:
+        import zigzag.api  # noqa: F401
+    except ImportError as error:
+        raise UsageError("the package zigzag-dse is not installed", "Install the extra: pip install 'deeploy-compiler[zigzag]'") from error
+
+
 def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
     """Cycles and picojoule that ZigZag finds for one layer on one unrolling.
 
@@ -34,10 +42,9 @@ def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[flo
     Raises:
         UsageError: ZigZag is not installed.
     """
-    try:
-        from zigzag.api import get_hardware_performance_zigzag
-    except ImportError as error:
-        raise UsageError("the package zigzag-dse is not installed", "Install the extra: pip install 'deeploy-compiler[zigzag]'") from error
+    require()
+    from zigzag.api import get_hardware_performance_zigzag
+
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -7,16 +7,27 @@ follow from how well a layer's loops fill the array. So a plan chooses a configu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deeploy.documents import read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.loops import LOOPS
+from deeploy.graph.loops import LOOPS, Layer, slots
 from deeploy.graph.target import Engine, Rate
 from deeploy.schemas import KINDS
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The products that an array could do in a layer, with the factors of one configuration."""
+
+    count: Callable[[Layer, Sequence[int]], float]
+    factors: tuple[int, ...]
+
+    def __call__(self, layer: Layer) -> float:
+        return self.count(layer, self.factors)
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,15 @@ class Array:
             for kernel in offered
         )
 
-    def rates(self, call: float, output: float = 0.0) -> dict[str, Rate]:
-        """By engine, for ``Timing.kernels``: cycles of a job to begin, of an output beside products, a cycle for ``pes`` products."""
+    def rates(self, call: float, output: float = 0.0, slots: Callable[[Layer, Sequence[int]], float] = slots) -> dict[str, Rate]:
+        """By engine, for ``Timing.kernels``: cycles of a job to begin, of an output beside products, a cycle for ``pes`` products.
+
+        Args:
+            slots: the products that the array could do while it runs a layer with such factors of the seven loops; those of loops that
+                are rounded up to multiples of them by default.
+        """
         return {
-            self._name(c): Rate(call, 1 / self.pes, output, unrolling=tuple(factors[loop] for loop in LOOPS))
+            self._name(c): Rate(call, 1 / self.pes, output, slots=_Slots(slots, tuple(factors[loop] for loop in LOOPS)))
             for c, factors in self.configurations.items()
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from deeploy.documents import Document, read_document
 from deeploy.errors import TargetError, shorten
 from deeploy.graph.device import Device
 from deeploy.graph.kernel import CORE, Kernel
+from deeploy.graph.loops import Layer
 from deeploy.graph.rewrite import Pass
 from deeploy.graph.topology import Topology
 from deeploy.graph.types import Numeric
@@ -134,8 +135,8 @@ class Rate:
             the nest, ``rows`` (the output's, without its last axis), ``runs`` (the same, axes merged where all operands allow it) or
             ``macs`` (iterations of the nests that reduce). With ``/4``, four iterations are one step, the last of which may be
             incomplete; with ``<4``, only fewer than four count.
-        unrolling: factors by which an array of multipliers unrolls the seven loops (``deeploy.graph.loops.LOOPS``): then the
-            products that elements without work could have done count as well.
+        slots: of an array of multipliers, how many products it could have done while it runs a layer: what elements without work
+            could have done counts as well, then.
         is_estimate: its provenance begins with that word; reports of ``target check`` say so.
     """
 
@@ -145,7 +146,7 @@ class Rate:
     cold: float = 0.0
     shared: float = 0.0
     per: Mapping[str, float] = field(default_factory=dict)
-    unrolling: tuple[int, ...] = ()
+    slots: Callable[[Layer], float] | None = None
     is_estimate: bool = False
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deeploy.graph.loops import from_geometry, slots
+from deeploy.graph.loops import from_geometry
 from deeploy.graph.nest import Kind
 from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
@@ -265,12 +265,12 @@ def work_of(call: Call, found: Rate) -> Work:
 
 def _idle(call: Call, found: Rate) -> float:
     """How many products an array of multipliers could have done for each that it does; 1 where nothing is unrolled."""
-    if not found.unrolling:
+    if found.slots is None:
         return 1.0
     names = [name.rstrip("?") for name in call.kernel.inputs]
     constants = {name for name, tensor in zip(names, call.node.inputs, strict=False) if tensor is not None and tensor.data is not None}
     layers = from_geometry(call.node.name, call.geometry, constants)
-    return sum(slots(layer, found.unrolling) for layer in layers) / max(call.geometry.macs(), 1)
+    return sum(map(found.slots, layers)) / max(call.geometry.macs(), 1)
 
 
 def _factors(text: str, groups: Mapping[str, Sequence[str]]) -> dict[str, int]:

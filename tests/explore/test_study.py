@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
-from deeploy.explore.study import describe, is_depthwise, study
+from deeploy.explore import zigzag
+from deeploy.explore.hardware import Hardware
+from deeploy.explore.study import Study, describe, is_depthwise, recosted, study
 from deeploy.graph.loops import LOOPS, Layer
 from tests.explore.accelerators import shared
 
@@ -39,6 +42,33 @@ def test_sets_are_of_all_layers() -> None:
             assert unrolling["layers"] == sum(counts.total() for counts in inner.values())
             for kind, counts in inner.items():
                 assert counts[unrolling["inner"][kind]] == max(counts.values(), default=0)
+
+
+def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ZigZag says what the formulas say, the same sets; where one unrolling costs next to nothing, that one."""
+    found = study(LAYERS, shared(64, 1000), 2)
+    totals = {tuple(row): costs for row, costs in zip(found.unrollings.factors.tolist(), zip(*_costs(found), strict=True), strict=True)}
+    places = {y.name: at for at, y in enumerate(found.layers)}
+
+    def same(of: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:
+        cycles, energy = totals[tuple(factors.tolist())]
+        return float(cycles[places[of.name]]), float(energy[places[of.name]])
+
+    monkeypatch.setattr(zigzag, "require", lambda: None)
+    monkeypatch.setattr(zigzag, "evaluate", same)
+    again = recosted(found, 1)
+    assert len(again.unrollings) < len(found.unrollings)
+    assert [[again.unrollings.labels[row] for row in choice.rows] for choice in again.choices] == [
+        sorted((found.unrollings.labels[row] for row in choice.rows), key=again.unrollings.labels.index) for choice in found.choices
+    ]
+    favoured = again.unrollings.labels[-1]
+    factors = again.unrollings.factors[-1].tolist()
+    monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (1.0, 1.0) if row.tolist() == factors else (9.0, 9.0))
+    assert recosted(found, 1).choices[0].rows == (again.unrollings.labels.index(favoured),)
+
+
+def _costs(found: Study) -> tuple[np.ndarray, np.ndarray]:
+    return found.costs.cycles, found.costs.energy
 
 
 def test_depthwise_layers_have_groups_of_one_channel() -> None:

@@ -26,6 +26,10 @@ LAYERS = ("expand", "depthwise", "reduce", "product")
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
+    return saved(tmp_path)
+
+
+def saved(folder: Path) -> Path:
     """A pointwise, a depthwise and a pointwise convolution, and a product, each requantised to int8."""
     numbers = np.random.default_rng(0)
     shapes = {"expand": (32, 8, 1, 1), "depthwise": (32, 1, 3, 3), "reduce": (16, 32, 1, 1), "product": (16, 32)}
@@ -51,7 +55,7 @@ def model(tmp_path: Path) -> Path:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 16, 32])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    path = tmp_path / "model.onnx"
+    path = folder / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
     return path
 
