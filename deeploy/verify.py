@@ -160,7 +160,7 @@ def verify(
         folder = Path(scratch) / "project"
         project.write(folder, compiled.sources())
         entry = select_network(project.read_manifest(folder))
-        samples, stacked, notes = _load(inputs, entry) if inputs else _random(entry["inputs"])
+        samples, stacked, notes = _load(inputs, entry) if inputs else random_samples(entry["inputs"])
         if inputs is None and "context" in entry:
             samples, sequence = samples[: entry["context"] // entry["rows"]], True
         _check_sequence(entry, len(samples), sequence)
@@ -298,7 +298,8 @@ def _stack(samples: int | None) -> str:
     return "one sample, not stacked" if samples is None else f"a stack of {samples}"
 
 
-def _random(ports: Sequence[Document]) -> tuple[Samples, bool, list[str]]:
+def random_samples(ports: Sequence[Document]) -> tuple[Samples, bool, list[str]]:
+    """Seeded samples for inputs, that they are stacked, and a notice that says so."""
     generator = np.random.default_rng(0)
     samples = []
     for _ in range(_RANDOM_SAMPLES):

@@ -27,12 +27,12 @@ import gathered
 import numpy as np
 from elements import ELEMENTS, FAST
 from families import HALVES, PORTABLE, PULP, Family
-from fit import solve
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
 from recurrent import RECURRENT
 from streamed import STREAMED
 
+from deeploy.bringup.fit import solve
 from deeploy.errors import DeeployError, UsageError
 from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
 from deeploy.runners import gvsoc

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import cases
 import numpy as np
-from fit import solve
 from layer import Case, SimulationError, build, simulate
 from sweep import compiled, sample_of
 
+from deeploy.bringup.fit import solve
 from deeploy.graph.target import Rate
 from deeploy.midend import cost
 from deeploy.midend.plan import Plan

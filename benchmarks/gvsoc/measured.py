@@ -10,10 +10,10 @@ from pathlib import Path
 import cases
 import numpy as np
 from families import Family
-from fit import Array, solve
 from layer import HAL, Case, l1_bytes, make, simulate
 from sweep import Swept, Team, sweep, writers
 
+from deeploy.bringup.fit import Array, solve
 from deeploy.graph.target import Loops, Rate
 from deeploy.midend import cost
 from deeploy.midend.plan import Plan

@@ -26,6 +26,7 @@ from deeploy.cli.options import (
     seconds_of,
     show,
     takes_choices,
+    target_names,
     tolerance_of,
     words,
 )
@@ -98,9 +99,7 @@ def _made(models: dict[str, Path], choices: Choices, saved: tuple[str, Path] | N
     """What is compiled, or planned for a target without code."""
     cut = choices.cut()
     with Progress() as progress:
-        from deeploy.driver.compile import loaded
-
-        request, target = choices.request(saved, progress), loaded(choices.target)
+        request, target = choices.request(saved, progress), choices.machine()
         if target.device is None:
             return _compiled(models, target, cut, request)
         from deeploy.devices.compile import plan_pipeline
@@ -121,7 +120,7 @@ def _read(models: dict[str, Path], choices: Choices) -> dict[str, str]:
     from deeploy.target import origin
 
     files = [file for model in models.values() for file in files_of(model)]
-    options = [file for file in (choices.inputs, choices.topology) if file is not None]
+    options = [file for file in (choices.inputs, choices.topology, choices.timing) if file is not None]
     return stamps([*files, *options, origin(choices.target)])
 
 
@@ -216,10 +215,9 @@ def verify(
     cut = choices.cut()
     with Progress() as progress:
         from deeploy import verify as checks
-        from deeploy.driver.compile import loaded
 
         request = choices.request(None, progress)
-        compiled = _compiled({"network": model}, loaded(choices.target), cut, request)
+        compiled = _compiled({"network": model}, choices.machine(), cut, request)
     _notify(compiled.notes)
     result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port)
     _notify(result.notes)
@@ -281,6 +279,25 @@ def run(
     place = f"the {on}" if on in ("host", "board") else on
     lines = [f"{result.samples} sample{'s' * (result.samples != 1)} run on {place}"]
     _finish(result, as_json, "\n".join(lines + (text.cycles(result.cycles, result.layers) if result.cycles else [])))
+
+
+@app.command()
+def calibrate(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Quantised or float ONNX files, whose layers are measured.")],
+    target: Annotated[str, typer.Option("--target", "-t", help="Target of the board.", autocompletion=target_names, show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file for deeploy compile --timing.", show_default=False)],
+    board: Annotated[str, typer.Option("--board", metavar="NAME|FOLDER", help="Board, as for deeploy run.", show_default=False)],
+    port: PortOption = None,
+    time_limit: Annotated[float | None, typer.Option("--time-limit", help="Seconds that an inference may take.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the layers of networks on a board, and write what its kernels take: predictions are of your machine then."""
+    from deeploy.calibrate import calibrated
+
+    seconds_of(time_limit, "--time-limit")
+    with Progress() as progress:
+        found = calibrated(models, target, board, port, output, time_limit, progress)
+    show(json.dumps(found.contents(), indent=1) if as_json else str(found))
 
 
 @app.command()

@@ -15,6 +15,7 @@ from deeploy.errors import UsageError, printable, shorten
 
 if TYPE_CHECKING:
     from deeploy.driver.request import Cut, Request
+    from deeploy.graph.target import Target
 
 MOST_EXTENT, MOST_CHIPS, MOST_SECONDS = 2**31 - 1, 1024, 366 * 24 * 3600
 
@@ -184,6 +185,7 @@ class Choices:
         ),
     ] = "cycles"
     topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None
+    timing: Annotated[Path | None, typer.Option("--timing", help="TOML file with the cycles of a board, from deeploy calibrate.")] = None
     fallback: Annotated[bool, typer.Option("--fallback", help="Generate C for operators that have no kernel (docs/fallback.md).")] = False
     fallback_engine: Annotated[
         str | None,
@@ -230,6 +232,25 @@ class Choices:
             package=cast(Any, self.package),
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
         )
+
+    def machine(self) -> Target:
+        """The target, with the cycles of a board where they are given.
+
+        Raises:
+            DeeployError: there is no such target or file, or the cycles are of another machine.
+        """
+        from deeploy.driver.compile import loaded
+        from deeploy.graph.target import load_timing
+
+        target = loaded(self.target)
+        if self.timing is None:
+            return target
+        timing = load_timing(self.timing)
+        lacking = {path.name for path in target.paths} - set(timing.paths) | {engine.name for engine in target.engines} - set(timing.fork)
+        if lacking:
+            what = f"--timing {shorten(str(self.timing))}: there are no cycles of {', '.join(sorted(lacking))}"
+            raise UsageError(what, f"Give a file that deeploy calibrate wrote for {target.name}.")
+        return replace(target, timing=timing)
 
     def over(self, recorded: Choices) -> Choices:
         """These options, where they are not the defaults, in place of those of a file."""

@@ -121,7 +121,7 @@ class Network:
 
 
 def _walked(plan: Plan) -> Run | None:
-    return walk(plan) if not plan.target.is_flat and plan.target.timing is not None else None
+    return walk(plan) if plan.target.timing is not None else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -384,7 +384,7 @@ class Planner:
         level = residences | {name: residences[head] for name, head in self.group.items()}
         fetched = {name: first for name, (first, _) in self._kept(problem, choice, program).items()}
         is_timed = self.target.timing is not None
-        by_hand = greedy(problem) if is_timed else None
+        by_hand = greedy(problem) if is_timed and not self.target.is_flat else None
         return Plan(
             program,
             self.target,

@@ -209,7 +209,7 @@ class _Explanation:
     def lack(self, candidate: Candidate) -> str | None:
         """The memory that has no room for a candidate's windows, or None."""
         for distance, need in enumerate(candidate.bytes):
-            if need > self.free(distance, self.step):
+            if self.levels[distance] in self.plan.memory and need > self.free(distance, self.step):
                 free = max(0, self.free(distance, self.step))
                 return f"it needs {spaced(need)} bytes of {self.levels[distance]}, {spaced(free)} are free in step {self.step}"
         return None
@@ -227,9 +227,11 @@ class _Explanation:
             stored = plan.machine.default_memory
             first = plan.fetched.get(buffer.name)
             copied = "kept there for ever" if first == FOR_EVER else f"fetched in step {first}"
-            text = f"constant in {stored}" if first is None else f"constant in {stored}, copied to {residence}, {copied}"
+            text = (
+                f"constant in {stored}".removesuffix(" in ") if first is None else f"constant in {stored}, copied to {residence}, {copied}"
+            )
         elif residence is None:
-            text = f"the caller's, in {self.levels[1]}"
+            text = "the caller's" if plan.target.is_flat else f"the caller's, in {self.levels[1]}"
         else:
             text = f"lies in {residence}"
         streams = [self.stream(s) for s in self.chosen.tiling.streams if s.operand == name]

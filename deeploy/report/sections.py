@@ -21,7 +21,7 @@ from deeploy.report.markup import (
     tag,
     text,
 )
-from deeploy.report.text import differing, sizes_of_layers
+from deeploy.report.text import differing, mhz, sizes_of_layers
 
 SHARES = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
 
@@ -46,12 +46,12 @@ def headline(entry: Document) -> str:
     found: list[tuple[str, str, str]] = []
     if entry["cycles"] is not None:
         cycles, spent = entry["cycles"], entry["shares"]
-        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(entry['machine']['mhz'])} MHz"))
+        found.append(("Cycles", number(cycles), f"{number(entry['microseconds'] / 1000, 3)} ms at {number(mhz(entry))} MHz"))
         found.append(("MAC/cycle", number(macs(entry) / cycles if cycles else 0, 2), f"{_computing(entry)} while computing"))
         found.append(("Not computing", percent(cycles - spent["compute"], cycles), f"{number(cycles - spent['compute'])} cycles"))
-        found.append(
-            ("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores")
-        )
+        if entry["energy_uj"]:
+            cores = f"{percent(entry['energy']['cores'], entry['energy_uj'])} in cores"
+            found.append(("Energy", f"{number(entry['energy_uj'], 1)} \u00b5J", cores))
     for level, use in entry["memory"].items():
         if not use["peak"]:
             continue
@@ -175,7 +175,7 @@ def arrangements(entry: Document) -> str:
 
 def traffic(entry: Document) -> str:
     """Bytes, transfers, time and energy per path."""
-    if entry["cycles"] is None:
+    if entry["cycles"] is None or not entry["traffic"]:
         return ""
     heads = ("path", "bytes in", "bytes out", "transfers", "rows", "busy", "exposed", "energy")
     rows = []

@@ -8,7 +8,7 @@ from deeploy.documents import Document
 from deeploy.errors import shorten
 from deeploy.report import advice
 from deeploy.report.chains import chain_lines
-from deeploy.report.text import instance, number, of_peak, sizes, sizes_of_layers, table
+from deeploy.report.text import instance, mhz, number, of_peak, sizes, sizes_of_layers, table
 
 _WIDTH = 64  # characters of the memory picture
 _MOST_LAYERS = 40  # that are all listed; of more only the slowest
@@ -23,7 +23,14 @@ def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
     if entry["cycles"] is not None:
         lines += [*_time(entry, macs), "", *advice.lines(advised)]
     lines += sizes(entry)
-    lines += ["", _levels(entry), *(["", _paths(entry)] if entry["cycles"] is not None else []), "", *_picture(entry), ""]
+    lines += [
+        "",
+        _levels(entry),
+        *(["", _paths(entry)] if entry["cycles"] is not None and entry["traffic"] else []),
+        "",
+        *_picture(entry),
+        "",
+    ]
     lines += [*_layers(entry), *chain_lines(entry), ""]
     if measured := sizes_of_layers(entry):
         shown = [(shorten(layer, 40), *figures) for layer, *figures in measured[:_MOST_LAYERS]]
@@ -36,8 +43,8 @@ def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
 
 
 def time_at(entry: Document) -> str:
-    """The time of an inference, and the clock that makes it of cycles: a system's may be another than that of one chip."""
-    return f"{entry['microseconds'] / 1000:.3f} ms at {entry['machine']['mhz']:g} MHz"
+    """The time of an inference, and the clock that makes it of cycles."""
+    return f"{entry['microseconds'] / 1000:.3f} ms at {mhz(entry):g} MHz"
 
 
 def _share(part: float, whole: float) -> str:
@@ -50,14 +57,14 @@ def _time(entry: Document, macs: int) -> list[str]:
     words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
-    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ", f"  {spent}"]
+    lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ".removesuffix(", 0.0 uJ"), f"  {spent}"]
     prediction = entry["prediction"]
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
         gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
         gap = _share(planned - bound, planned)
         counted = f"the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap})"
-        lines.append(f"  {counted}; greedy plan: {gain}")
+        lines.append(f"  {counted}" + (f"; greedy plan: {gain}" if entry["machine"] is not None else ""))
     least = {**entry.get("bounds", {}).get("compute", {}), **entry.get("bounds", {}).get("traffic", {})}
     if any(least.values()):
         name = max(least, key=lambda one: least[one])

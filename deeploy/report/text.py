@@ -35,6 +35,12 @@ def number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}".replace(",", " ")
 
 
+def mhz(entry: Document) -> float:
+    """The clock that makes time of a network's cycles: a system's may be another than that of one chip."""
+    machine = entry["machine"]
+    return float(machine["mhz"]) if machine is not None else round(entry["cycles"] / (entry["microseconds"] or 1.0), 1)
+
+
 def instance(call: Document) -> str:
     """The kernel of a call, and the form in which cores requantise in it."""
     return f"{call['kernel']} {call['form']}".rstrip()

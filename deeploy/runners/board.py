@@ -90,7 +90,7 @@ class Board:
                 outputs += link.read(facts.output_bytes)
                 layers = layers or link.cycles(facts.layers)
         named = tuple((call["name"], count) for call, count in zip(entry["calls"], layers, strict=True))
-        return Result(split(outputs, entry["outputs"], len(samples)), tuple(cycles), named)
+        return Result(split(outputs, entry["outputs"], len(samples)), tuple(cycles), named, mhz=facts.hertz / 1e6)
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""

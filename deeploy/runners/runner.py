@@ -28,6 +28,7 @@ class Result:
         outputs: by position, each stacked over the samples.
         cycles: of each sample, ``layers`` of each layer of the first one, by name; where a simulator counts them.
         nanoseconds: median of one inference, where it was measured.
+        mhz: of the clock whose cycles they are, where a board says so.
         counters: what the host model counted of every chip's last inference, where asked for.
     """
 
@@ -35,6 +36,7 @@ class Result:
     cycles: tuple[int, ...] = ()
     layers: tuple[tuple[str, int], ...] = ()
     nanoseconds: float | None = None
+    mhz: float | None = None
     counters: tuple[Document, ...] = ()
 
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,9 @@ from typer.testing import CliRunner
 import deeploy
 from deeploy import cli
 from deeploy.errors import BuildError, FitError, UsageError
+from deeploy.graph.target import load_timing
 from deeploy.runners import link
+from deeploy.target import load
 from deeploy.verify import run_project, verify
 
 ARM = {"arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"}
@@ -156,6 +159,27 @@ def test_a_program_that_needs_more_memory_than_the_board(model: Path, port: Path
         file.write(f"BOARD_LOAD = sh {boards}/emulate.sh $(BOARD_PORT) $(BOARD_ELF) $(QEMU_RUN)\n")
     with pytest.raises(FitError, match="no room in memory"):
         run_project(out, model / "inputs.npz", on="board", board=str(own), port=str(port))
+
+
+def test_a_board_says_what_kernels_take(model: Path, port: Path, tmp_path: Path) -> None:
+    need(ARM)
+    command = [
+        "calibrate",
+        str(model / "two.onnx"),
+        "-t",
+        "cortex_m4",
+        "--board",
+        "qemu_mps2",
+        "--port",
+        str(port),
+        "-o",
+        str(tmp_path / "t.toml"),
+    ]
+    said = CliRunner().invoke(cli.app, command)
+    assert said.exit_code == 0 and "matmul" in said.output, said.output
+    compiled = deeploy.compile(model / "two.onnx", replace(load("cortex_m4"), timing=load_timing(tmp_path / "t.toml")))
+    assert compiled.plan.target.timing is not None and compiled.plan.target.timing.mhz == 25
+    assert compiled.plan.prediction is not None and compiled.plan.prediction.cycles > 0
 
 
 class Damaged:

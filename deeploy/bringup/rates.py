@@ -1,0 +1,112 @@
+"""A ``timing.toml`` from what a machine measures of compiled networks: cycles of every kernel's calls, products and outputs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deeploy.bringup.fit import solve
+from deeploy.graph.target import ESTIMATE, Rate
+from deeploy.midend import cost
+from deeploy.midend.plan import Plan
+from deeploy.target import Target
+
+_HEAD = """# Cycles of {target}, measured on {place} by deeploy calibrate. Give it to deeploy compile with --timing.
+
+[machine.clock]
+mhz = {mhz:g}
+tile = 0
+provenance = {provenance}
+"""
+_ENGINE = """
+[engine.{name}]
+fork = 0
+core_mw = 0
+provenance = "part of the cycles of kernels; power was not measured"
+"""
+_KERNEL = """
+[kernel."{name}"]
+call = {call:g}
+mac = {mac:g}
+output = {output:g}
+provenance = {provenance}
+"""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A layer on a machine: its kernel, its multiply-accumulates, elements that it writes, and cycles."""
+
+    kernel: str
+    macs: float
+    outputs: float
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The rate of a kernel, from how many layers, and the median of its relative errors for them."""
+
+    rate: Rate
+    layers: int
+    error: float
+
+    @property
+    def provenance(self) -> str:
+        return f"{self.layers} layer{'s' * (self.layers != 1)}, median error {self.error:.1%}"
+
+
+def observed(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observed]:
+    """What was measured of the layers of a plan for one memory, in the plan's order."""
+    found = []
+    for call, (name, cycles) in zip(plan.program.calls, layers, strict=True):
+        assert call.name == name
+        sizes = call.geometry.extents
+
+        def count(rate: Rate) -> float:
+            return float(cost.work_of(call, rate).cycles(lambda dim, step: cost.steps(sizes[dim], step) if step else 1))  # noqa: B023
+
+        found.append(Observed(call.kernel.name, count(Rate(0, 1, 0)), count(Rate(0, 0, 1)), cycles))
+    return found
+
+
+def fitted(layers: Sequence[Observed]) -> dict[str, Fitted]:
+    """The rate of every kernel: ``cycles = call + mac * macs + output * outputs``, none negative.
+
+    Kernels that were not measured are taken to be as slow as the slowest, so that none of them is chosen for being unknown.
+    """
+    groups: dict[str, list[Observed]] = {}
+    for layer in layers:
+        groups.setdefault(layer.kernel, []).append(layer)
+    found = {name: _fit(some) for name, some in sorted(groups.items())}
+    known = [one.rate for one in found.values()]
+    slowest = Rate(max(rate.call for rate in known), max(rate.mac for rate in known), max(rate.output for rate in known))
+    return {ESTIMATE: Fitted(slowest, len(layers), _error(layers, slowest)), **found}
+
+
+def _fit(layers: Sequence[Observed]) -> Fitted:
+    features = np.array([[1.0, layer.macs, layer.outputs] for layer in layers])
+    cycles = np.array([max(layer.cycles, 1) for layer in layers], float)
+    call, mac, output = (float(value) for value in solve(features, cycles))
+    rate = Rate(call, mac, output)
+    return Fitted(rate, len(layers), _error(layers, rate))
+
+
+def _error(layers: Sequence[Observed], rate: Rate) -> float:
+    return float(np.median([abs((rate.call + rate.mac * x.macs + rate.output * x.outputs) / max(x.cycles, 1) - 1) for x in layers]))
+
+
+def document(target: Target, rates: Mapping[str, Fitted], place: str, mhz: float) -> str:
+    """The text of a ``timing.toml``."""
+    when = f"{place}, {datetime.date.today().isoformat()}"
+    parts = [_HEAD.format(target=target.name, place=place, mhz=mhz, provenance=json.dumps(f"the clock of {when}"))]
+    parts += [_ENGINE.format(name=engine.name) for engine in target.engines]
+    for name, found in rates.items():
+        origin = f"{'estimate: ' * (name == ESTIMATE)}{found.provenance}: {when}"
+        rate = found.rate
+        parts.append(_KERNEL.format(name=name, call=rate.call, mac=rate.mac, output=rate.output, provenance=json.dumps(origin)))
+    return "".join(parts)
