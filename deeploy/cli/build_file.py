@@ -13,7 +13,7 @@ from deeploy.documents import digest_of, read_document
 from deeploy.schemas import BUILD
 from deeploy.version import VERSION
 
-_PATHS = ("inputs", "topology")
+_PATHS = ("inputs", "topology", "timing")
 
 
 def record(models: Mapping[str, Path], choices: Choices, folder: Path) -> str:

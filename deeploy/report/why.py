@@ -33,7 +33,7 @@ def find(project: Path, entry: Document, name: str) -> list[Contents]:
             f"Did you mean {', '.join(shorten(n, 48) for n in near[:_NEAR])}?" if near else f"deeploy report OUT{option} lists the layers."
         )
         raise UsageError(f"{shorten(entry['model'])} has no layer {shorten(name)}", hint)
-    if entry["machine"] is None and entry["cycles"] is None:
+    if entry["machine"] is None and entry.get("cycles") is None:
         return [_flat(entry, step) for step in steps]
     networks = read_document(project / REASONS, REASONS)["networks"]
     reasons = networks.get(entry["name"])

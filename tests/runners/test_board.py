@@ -222,12 +222,11 @@ def program(model: Path, port: Path, tmp_path: Path) -> Path:
     return out
 
 
-def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path) -> None:
     sample = np.load(model / "inputs.npz")["x"][0]
     want = run_project(program, model / "inputs.npz").outputs[0][0].tobytes()
     with serial.Serial(str(port), 115200) as line:
         link.Link(line).hello()  # an emulator needs a second to see that the line was opened
-        monkeypatch.setattr(link, "_PATIENCE", 1.0)
         damaged = Damaged(line, 3000)
         talk = link.Link(damaged)
         for _ in range(4):
