@@ -72,7 +72,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("target", "name", "tools"), [("cortex_m4", "qemu_mps2", ARM), ("rv32imc", "qemu_rv32", RISCV)])
+@pytest.mark.parametrize(
+    ("target", "name", "tools"), [("cortex_m4", "qemu_mps2", ARM), ("cortex_m7", "qemu_mps2", ARM), ("rv32imc", "qemu_rv32", RISCV)]
+)
 def test_a_project_runs_on_a_board(target: str, name: str, tools: dict[str, str], model: Path, port: Path, tmp_path: Path) -> None:
     need(tools)
     out = tmp_path / "out"

@@ -1,5 +1,5 @@
-# QEMU in place of a board: MPS2 with a Cortex-M4, whose serial line is a terminal that BOARD_PORT names.
-BOARD_TARGETS := cortex_m4
+# QEMU in place of a board: MPS2 with a Cortex-M4 or M7, whose serial line is a terminal that BOARD_PORT names.
+BOARD_TARGETS := cortex_m4 cortex_m7
 BOARD_SOURCES := uart.c
 BOARD_LAYOUT := $(QEMU_LAYOUT)
 BOARD_RUNTIME := runtime/qemu/semihost.c
