@@ -43,7 +43,7 @@ class View:
     has packed.
     """
 
-    ptr: Variable
+    ptr: Value
     extent: tuple[Value, ...]
     stride: tuple[Value, ...]
     before: tuple[Value, ...]
@@ -196,6 +196,22 @@ def parts(call: Call, views: Mapping[str, View | None], stored: Mapping[str, DTy
     of_second = {SUMS: DType.INT32} | {name: dtype for name, dtype in stored.items() if name in second.operands}
     seen = {name: view for name, view in views.items() if name in first.operands}
     return Part(first, {**seen, **dict.fromkeys(call.writes, between)}, of_first), Part(second, {**views, SUMS: between}, of_second)
+
+
+def phases(part: Part, columns: Value) -> tuple[Part, ...]:
+    """The parts that kernels one behind the other are; ``columns`` are those of a row before the share of the core that runs."""
+    found = []
+    for phase, call in zip(part.call.kernel.phases, part.call.phases, strict=False):
+        views = {own: part.views.get(name) for name, own in phase.operands.items()}
+        views |= {own: _whole(view, columns) for own in phase.whole if (view := views[own]) is not None}
+        stored = {own: part.stored[name] for name, own in phase.operands.items() if name in part.stored}
+        found.append(Part(call, views, stored))
+    return tuple(found) or (part,)
+
+
+def _whole(view: View, columns: Value) -> View:
+    """The rows of which a core sees some columns."""
+    return replace(view, ptr=view.ptr - columns, extent=(*view.extent[:-1], view.shape[-1]), first=(*view.first[:-1], 0))
 
 
 def steps(call: Call, name: str, strides: Sequence[Value], extents: Sequence[Value]) -> tuple[Value, ...]:

@@ -290,24 +290,34 @@ class Printer:
         if SUMS in work.operands:
             views[SUMS] = c.kept_sums(call, work.operands[SUMS].axes, work.operands[SUMS].strides)
         part = c.parts(call, views, stored)[number]
-        function = c.called(part.call, part.stored, self.instances, self.project)
+        phases = c.phases(part, self._columns(layer))
         level = self.target.engine(call.kernel.engine).memory.lower()
         bases = {key: Text((SELF, f"->{level} + {macro(name)}")) for key, name in call.scratch.items()}
         scratch = c.pieces(part.call, layer.tiling.sizes, bases)
         extent: dict[str, Value] = {**call.geometry.extents}
         extent |= {dim: work.parts[dim][1] for dim in call.geometry.dynamic if dim in work.parts}
         is_team = layer.cores > 1 and (bool(number) or is_shared(Compute(layer.step, 0), self.schedule.layers))
+        is_divided = is_team and self._columns(layer) != 0
+        meetings = is_team * (len(phases) if is_divided else 1)
         with mentions() as first:
-            empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * is_team + ["return;"])]
+            empty = [line for count in work.empty for line in _block(f"if ({count} <= 0)", ["rt_barrier();"] * meetings + ["return;"])]
         with mentions() as noted:
             message = c.message_number(self.program, layer.step)
-            text = c.render(part.call, function, part.views, scratch, extent, self.lookup, message, layer.work.cores)
+            texts = []
+            for phase in phases:
+                function = c.called(phase.call, phase.stored, self.instances, self.project)
+                texts.append(c.render(phase.call, function, phase.views, scratch, extent, self.lookup, message, layer.work.cores))
             pointers = [self._pointer(layer, name) for name in _printed(noted, work.operands)]
             if layer.sums is not None:
                 pointers.append(f"int32_t *const {SUMS} = (int32_t *)({self._address(layer.sums)});")
         lines = declarations(first.parts()) + empty
         lines += declarations(part for part in noted.parts() if part not in first.parts()) + pointers
-        return lines + (_behind_barrier(text) if is_team else text).splitlines()
+        return lines + ("\n".join(texts) if not is_team else _behind_barrier(texts, is_divided)).splitlines()
+
+    def _columns(self, layer: Layer) -> Value:
+        """Columns of a row before the share of the core that runs, where cores divide rows that a later phase of the kernel reads whole."""
+        share, geometry = layer.work.share, layer.call.geometry
+        return share[1][0] if share is not None and layer.call.kernel.phases and geometry.dims()[share[0]].whole else 0
 
     def _windows(self, layer: Layer) -> dict[str, list[str]]:
         """The memories in which operands have windows, from the kernel's own outwards."""
@@ -350,13 +360,21 @@ def _has_tile(layer: Layer, procedure: str) -> bool:
     return procedure == "tile" or (layer.tiling.tiles > 1 and procedure != "early")
 
 
-def _behind_barrier(text: str) -> str:
-    """A kernel's call behind a barrier; its argument is filled before, while the first core may still wait for transfers."""
-    found = _CALL.fullmatch(text)
-    if found is None:
-        return f"rt_barrier();\n{text}"
-    kernel, kind, fields = found.groups()
-    return f"const {kind} argument = {fields};\nrt_barrier();\n{kernel}(&argument);"
+def _behind_barrier(texts: Sequence[str], is_divided: bool) -> str:
+    """Calls of kernels behind a barrier, and behind one each where cores divide what they read whole.
+
+    Their arguments are filled before, while the first core may still wait for transfers.
+    """
+    filled, called = list[str](), list[str]()
+    for number, text in enumerate(texts):
+        found = _CALL.fullmatch(text)
+        if found is not None:
+            kernel, kind, fields = found.groups()
+            name = "argument" if len(texts) == 1 else f"argument_{number}"
+            filled.append(f"const {kind} {name} = {fields};")
+            text = f"{kernel}(&{name});"
+        called += ["rt_barrier();", text] if is_divided or not number else [text]
+    return "\n".join([*filled, *called])
 
 
 def _block(head: str, lines: Sequence[str]) -> list[str]:

@@ -103,9 +103,11 @@ def _write(
 
 
 def _files(kernel: Kernel, target: Target) -> Mapping[str, str | bytes]:
-    """The sources and headers of a kernel, and of its second part."""
+    """The sources and headers of a kernel, of its second part, and of the kernels that it consists of."""
     files = kernel_files(target, kernel.source)
-    return files if kernel.second is None else {**files, **_files(kernel.second.kernel, target)}
+    for part in [*([kernel.second.kernel] if kernel.second else []), *(phase.kernel for phase in kernel.phases)]:
+        files = {**files, **_files(part, target)}
+    return files
 
 
 def _build(

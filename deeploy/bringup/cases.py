@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from deeploy.graph.nodes import Attributes, Node, Tensor
 from deeploy.graph.types import HALVES, NARROW, DType, pack, unpack
 from deeploy.midend import bind
 from deeploy.operators import draws
+from deeploy.operators.joined import node_of
 
 _TRIES = 24  # element types and epilogues that are tried for a fixed sample
 _FEW_TRIES = 6  # for a random one
@@ -65,7 +66,7 @@ def cases(kernel: Kernel, samples: int = 0, seed: int = 0) -> list[Case]:
     for attempt in range(_MOST_ATTEMPTS if samples else 0):
         if len(drawn) == samples or ((found or drawn or further) and attempt >= samples * _SAMPLES_PER_NODE):
             break
-        case = _case(kernel, _drawn(kernel, rng), rng, seen, _FEW_TRIES)
+        case = _joined(kernel, rng) if kernel.phases else _case(kernel, _drawn(kernel, rng), rng, seen, _FEW_TRIES)
         if case is None:
             continue
         new = _shown(kernel, case.node) - seen
@@ -117,6 +118,28 @@ def _shown(kernel: Kernel, node: Node) -> set[object]:
     stages = node.epilogue, node.attrs.get("even")
     types = tuple((t.name, *(t.narrow[:1] or [t.dtype])) for t in tensors)
     return {*types, ("epilogue", node.epilogue), (types, stages, macros)}
+
+
+def _joined(kernel: Kernel, rng: random.Random) -> Case | None:
+    """A case of kernels one behind the other, of a random case of each; the second one reads what the first one should give."""
+    first, second = (phase.kernel for phase in kernel.phases)
+    ahead, behind = draws.draw(first.op, rng), draws.draw(second.op, rng)
+    if ahead is None or behind is None:
+        return None
+    x = behind.shapes["x"]
+    front = _case(first, replace(ahead, shapes=dict.fromkeys(ahead.shapes, x)), rng, set(), _FEW_TRIES)
+    if front is None:
+        return None
+    rows = _case(second, replace(behind, arrays={**behind.arrays, "x": front.wanted[0]}), rng, set(), _FEW_TRIES)
+    if rows is None:
+        return None
+    node = node_of(kernel, front.node, rows.node)
+    names = bind.operand_names(kernel, node)
+    if names is None or bind.mismatch(kernel, node):
+        return None
+    given = {id(t): array for case in (front, rows) for t, array in zip(case.node.inputs, case.inputs.values(), strict=True)}
+    inputs = {name: given[id(tensor)] for name, tensor in zip(names, node.inputs, strict=True)}
+    return Case(node, inputs, (*rows.wanted, *front.wanted))
 
 
 def _case(kernel: Kernel, sample: Sample | None, rng: random.Random, seen: set[object], tries: int = _TRIES) -> Case | None:

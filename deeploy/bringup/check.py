@@ -141,7 +141,7 @@ def _kernel(kernel: Kernel, target: Target, compiler: str, draw: Callable[[Kerne
     except (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         return Row("kernel", kernel.name, "failed", 0, f"its declaration raises {type(error).__name__}: {shorten(str(error), 160)}")
     if not given:
-        need = "it accepts none of the samples" if kernel.op in DRAWS or kernel.samples else "there are no samples"
+        need = "it accepts none of the samples" if kernel.op in DRAWS or kernel.samples or kernel.phases else "there are no samples"
         return Row("kernel", kernel.name, "failed", 0, f"{need} of {shorten(kernel.op)}: give the declaration samples=(Sample(...),)")
     with tempfile.TemporaryDirectory(prefix="deeploy-check-") as scratch:
         try:
@@ -170,7 +170,8 @@ def _timing(target: Target) -> Iterable[Row]:
         if engine.name not in target.timing.core_mw:
             yield Row("timing", engine.name, "note", 0, f"no [engine.{engine.name}]: nothing it does is counted")
     yield Row("timing", "", "ok", 0, f"{len(target.timing.kernels)} rates of kernels at {target.timing.mhz:g} MHz")
-    kernels = [part for kernel in target.kernels for part in (kernel, *([kernel.second.kernel] if kernel.second else []))]
+    parts = [part for kernel in target.kernels for part in (kernel, *([kernel.second.kernel] if kernel.second else []))]
+    kernels = [one for part in parts for one in ([phase.kernel for phase in part.phases] or [part])]
     rates = {kernel.name: target.timing.own(kernel.name, kernel.engine) for kernel in kernels}
     lacking = sorted(name for name, rate in rates.items() if rate is None)
     estimated = sorted({name for name, rate in rates.items() if rate is not None and rate.is_estimate}.union(lacking))

@@ -282,8 +282,9 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[
         elif name not in form.shared:
             memory[name] = _spread(array, accesses[name], name not in given.kernel.outputs)
     body: list[str] = []
-    for number, box in enumerate(form.boxes):
-        body += _body(given, form, call, instances, lookup, number % max(1, given.cores), box, steps)
+    for phase in range(len(call.phases)):
+        for number, box in enumerate(form.boxes):
+            body += _body(given, form, call, instances, lookup, number % max(1, given.cores), box, steps, phase)
     wanted = {}
     for name in given.kernel.outputs:
         inside = () if name in form.copied else whole[name]
@@ -308,8 +309,9 @@ def _body(
     core: int,
     box: Box,
     steps: Sequence[Box],
+    phase: int,
 ) -> list[str]:
-    """The call of one core: pointers to what its part touches, and the kernel's template."""
+    """The call of one core, or a phase of it: pointers to what its part touches, and the kernel's template."""
     views: dict[str, calls.View | None] = dict.fromkeys(name.rstrip("?") for name in given.kernel.inputs)
     lines = [f"core = {core};"]
     live = Variable(ROWS, 0, given.geometry.extents.get(form.dynamic, 0))
@@ -337,7 +339,9 @@ def _body(
         views[SUMS] = _kept_sums(given, form, call, box, lines)
     pointers = _pieces(call, form)
     extents = {name: live if name == form.dynamic else size for name, size in given.geometry.extents.items()}
-    every = calls.parts(call, views, given.types)
+    columns = next((span[0] for name, span in box.items() if given.geometry.dims()[name].whole), 0)
+    phases = [calls.phases(part, columns) for part in calls.parts(call, views, given.types)]
+    every = [found[phase] for found in phases]
     is_last = all(box.get(name, (0, extents[name] - 1))[1] == extents[name] - 1 for name in given.geometry.nest.accumulated)
     text = _text(call, every, instances, is_last, lambda part, name: calls.render(part.call, name, part.views, pointers, extents, lookup))
     if _names(ROWS, text):

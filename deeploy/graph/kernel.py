@@ -135,6 +135,23 @@ class Second:
     steps: Callable[[Node], tuple[int, ...]]
 
 
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """One of the kernels that a call runs one behind the other, on the same cores and the same tile.
+
+    Attributes:
+        kernel: whose macros, settings, template and rate are the phase's.
+        node: what it computes, of the node of the call.
+        operands: its own names of the call's operands, by what the call calls them.
+        whole: of these, those of which it reads whole rows where cores divide columns: all cores have to be through the phase before it.
+    """
+
+    kernel: Kernel
+    node: Callable[[Node], Node]
+    operands: Mapping[str, str]
+    whole: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Part:
     """A function that a kernel of generated C calls, in a file of its own: another kernel's source with its macros.
@@ -181,6 +198,7 @@ class Row(Stored, total=False):
     forks: bool
     engine: str
     second: Second | None
+    phases: tuple[Phase, ...]
     texts: Mapping[str, str]
     parts: tuple[Part, ...]
     generator: str
@@ -258,6 +276,7 @@ class Kernel:
         forks: its C forks teams itself, so it is called by the first core outside of any team.
         engine: what runs it; ``core`` is the first engine of the target.
         second: what cores make of the sums that an accelerator's kernel leaves; then source, template and settings are of the first part.
+        phases: the kernels that it consists of, of which each reads what those before it wrote; source and template are of the last one.
         samples: nodes that ``deeploy target check`` tries it on, beside those it knows for the operator.
         texts: C files that are in no folder, source and headers, by their names relative to ``kernels/``.
         parts: functions that it calls, in files of their own.
@@ -289,6 +308,7 @@ class Kernel:
     forks: bool = False
     engine: str = CORE
     second: Second | None = None
+    phases: tuple[Phase, ...] = ()
     struct: str = ""
     template: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)

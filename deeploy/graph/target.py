@@ -330,6 +330,7 @@ class Target:
 
 
 def _named(kernel: Kernel, core: str) -> Kernel:
-    """The kernel with the name of the first engine where it, or its second part, runs on that."""
+    """The kernel with the name of the first engine where it, its second part, or one that it consists of runs on that."""
     second = kernel.second and replace(kernel.second, kernel=_named(kernel.second.kernel, core))
-    return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, second=second)
+    phases = tuple(replace(phase, kernel=_named(phase.kernel, core)) for phase in kernel.phases)
+    return replace(kernel, engine=core if kernel.engine == CORE else kernel.engine, second=second, phases=phases)

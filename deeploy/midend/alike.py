@@ -42,7 +42,7 @@ def signature(program: Program) -> Key:
 
 def wording(plan: Plan) -> Key:
     """What plans of programs of the same signature have in common besides when their code is: what templates see of the values."""
-    made = [(part.kernel.settings, part.node) for call in plan.program.calls for part in call.parts]
+    made = [(one.kernel.settings, one.node) for call in plan.program.calls for part in call.parts for one in part.phases]
     return tuple(_frozen(dict(settings(node))) if settings is not None else None for settings, node in made)
 
 

@@ -24,6 +24,7 @@ from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry, operand_names, select, view_node
 from deeploy.midend.dynamic import dynamic_dims, spread
+from deeploy.midend.joins import with_joined
 from deeploy.midend.lifetime import overwrites, united
 from deeploy.midend.lookups import with_lookups
 from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
@@ -52,7 +53,7 @@ def assemble(name: str, graph: gs.Graph, kernels: Sequence[Kernel], off: Sequenc
     Raises:
         UnsupportedError: nodes without a kernel, all in one error.
     """
-    nodes = with_lookups([view_node(node) for node in graph.nodes], {t.name for t in graph.outputs}, kernels)
+    nodes = with_joined(with_lookups([view_node(node) for node in graph.nodes], {t.name for t in graph.outputs}, kernels), kernels)
     inputs = [view_tensor(t) for t in graph.inputs]
     computed = [node for node in nodes if node.op not in VIEWS and node.op != KEEP]
     selected = iter(select(kernels, computed, off))

@@ -143,7 +143,7 @@ def instance(call: Call, target: Target) -> str:
 
 
 def rate(call: Call, target: Target) -> Rate:
-    """The rate of the instance of a kernel that a call needs."""
+    """The rate of the instance of a kernel that a call needs, which is of one piece."""
     return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)
 
 
@@ -177,6 +177,13 @@ class Work:
         terms = ((each, {**around, **factors} if n in self.by_runs else factors) for n, (each, factors) in enumerate(self.terms))
         return replace(self, terms=tuple(terms))
 
+    def followed(self, other: Work, extents: Mapping[str, int]) -> Work:
+        """Both, one behind the other, on the same iterations; runs are those of the one that counts them."""
+        mine, theirs = (float(one.cycles(lambda name, step: steps(extents[name], step) if step else 1)) for one in (self, other))
+        shared = (mine * self.shared + theirs * other.shared) / max(mine + theirs, 1.0)
+        by_runs = self.by_runs | {len(self.terms) + number for number in other.by_runs}
+        return Work((*self.terms, *other.terms), self.dims, shared, self.merged if self.by_runs else other.merged, by_runs)
+
     def slower(self, cores: Numeric) -> Numeric:
         """By which factor a core takes longer where so many work at once."""
         return 1 + self.shared * (cores - 1)
@@ -202,7 +209,10 @@ class Work:
 
 def work(call: Call, target: Target) -> Work:
     """What a call's kernel does, or the first part of it, without what every tile costs."""
-    return work_of(call.parts[0], rate(call.parts[0], target))
+    first, *further = (work_of(phase, rate(phase, target)) for phase in call.parts[0].phases)
+    for other in further:
+        first = first.followed(other, call.geometry.extents)
+    return first
 
 
 @dataclass(frozen=True)
@@ -324,12 +334,15 @@ def active(size: Numeric, cores: int) -> Numeric:
 
 def overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
-    return timing_of(target).tile + rate(call.parts[0], target).call
+    phases = call.parts[0].phases
+    meetings = sum(bool(phase.whole) for phase in call.kernel.phases) * any(dim.whole for dim in call.geometry.dims().values())
+    return timing_of(target).tile + sum(rate(phase, target).call for phase in phases) + meetings * barrier(call, target)
 
 
 def once(call: Call, is_cached: bool, target: Target) -> float:
     """Cycles that a call costs once: more where its kernel's instructions are not cached (``deeploy.midend.cached``)."""
-    return timing_of(target).loops.layer + (0.0 if is_cached else sum(rate(part, target).cold for part in call.parts))
+    cold = 0.0 if is_cached else sum(rate(phase, target).cold for part in call.parts for phase in part.phases)
+    return timing_of(target).loops.layer + cold
 
 
 def moves(count: Numeric, target: Target) -> Numeric:

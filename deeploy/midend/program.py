@@ -12,7 +12,7 @@ import numpy as np
 
 from deeploy.graph import epilogue
 from deeploy.graph.kernel import Kernel
-from deeploy.graph.nest import Geometry
+from deeploy.graph.nest import Geometry, Nest
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 from deeploy.operators.views import Access
@@ -106,6 +106,19 @@ class Call:
         rest = replace(self.node, inputs=(None, *inputs), attrs={**self.node.attrs, "epilogue": stages})
         others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
         return first, replace(self, node=rest, kernel=second.kernel, operands=others, scratch={})
+
+    @cached_property
+    def phases(self) -> tuple[Call, ...]:
+        """What the kernels do that the call's kernel consists of, in order; the call itself where it is of one piece."""
+        found = []
+        for phase in self.kernel.phases:
+            operands = {own: self.operands[name] for name, own in phase.operands.items() if name in self.operands}
+            maps = {own: access for name, own in phase.operands.items() if (access := self.geometry.nest.maps().get(name)) is not None}
+            written = phase.kernel.outputs
+            nest = Nest({n: m for n, m in maps.items() if n not in written}, {n: maps[n] for n in written}, extents=self.geometry.extents)
+            geometry = replace(self.geometry, nest=nest)
+            found.append(replace(self, node=phase.node(self.node), kernel=phase.kernel, geometry=geometry, operands=operands, scratch={}))
+        return tuple(found) or (self,)
 
 
 @dataclass(frozen=True)

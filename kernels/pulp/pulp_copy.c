@@ -106,6 +106,11 @@ OUT_OF_LINE void turn(const uint8_t *x, int x_step, uint8_t *y, int y_step, int 
     for (int i = whole_height; i < height; i++) strided_1(x + i * x_step, 1, y + i, y_step, width);
 }
 
+/* Whether a plane of bytes along these axes is turned in blocks of four by four. */
+static inline int is_turned(const struct axis *outer, const struct axis *inner) {
+    return SIZE == 1 && outer->x_step == 1 && inner->y_step == 1 && outer->count > 3 && inner->count > 3;
+}
+
 /* Elements along two axes. */
 OUT_OF_LINE void plane(const uint8_t *x, uint8_t *y, const struct axis *outer, const struct axis *inner) {
     if (inner->x_step == SIZE && inner->y_step == SIZE) {
@@ -113,7 +118,7 @@ OUT_OF_LINE void plane(const uint8_t *x, uint8_t *y, const struct axis *outer, c
         (bytes > SHORT || outer->count < 4 ? long_runs : short_runs)(x, y, outer, bytes);
         return;
     }
-    if (SIZE == 1 && outer->x_step == 1 && inner->y_step == 1 && outer->count > 3 && inner->count > 3) {
+    if (is_turned(outer, inner)) {
         turn(x, inner->x_step, y, outer->y_step, outer->count, inner->count);
         return;
     }
@@ -126,16 +131,18 @@ static inline struct axis axis_of(const struct copy *k, int axis) {
     return (struct axis){k->extent[axis], k->x_step[axis] * SIZE, k->y_step[axis] * SIZE};
 }
 
-/* More than two axes: the last one and that along which x is dense, else the longest, are moved at once. */
+/* More than two axes: the last one and one that can be turned with it, else the longest, are moved at once. */
 OUT_OF_LINE void planes(const struct copy *k) {
     const struct axis inner = axis_of(k, LAST);
+    int is_settled = 0;
     int extent[LAST], index[LAST], beside = LAST - 1, at = LAST - 1, x_at = 0, y_at = 0;
     XP_UNKNOWN(at);
     for (; at >= 0; at--) {
         extent[at] = k->extent[at], index[at] = 0;
-        const int is_dense = k->x_step[at] == 1 && extent[at] > 1;
-        const int is_settled = k->x_step[beside] == 1 && extent[beside] > 1;
-        if (is_dense || (!is_settled && extent[at] > extent[beside])) beside = at;
+        const struct axis one = axis_of(k, at);
+        const int turns = is_turned(&one, &inner);
+        if (turns || (!is_settled && extent[at] > extent[beside])) beside = at;
+        is_settled |= turns;
     }
     const struct axis outer = axis_of(k, beside);
     extent[beside] = 1;

@@ -175,6 +175,9 @@ static inline void finish_4(int32_t a, int32_t b, int32_t c, int32_t d, OUT_T *y
 #ifdef W_BITS
 #include "pulp_packed.h"
 #else
+/* Four rows at a time want sixteen accumulators besides what leads to them, for which clang finds no registers. */
+#if !defined(XPULP_INSN) || !defined(__clang__)
+#define BY_FOUR
 /* Four rows of x and of w; `s` are the operands of the first of four channels. */
 static inline void block_4x4(const struct pulp_product *p, const struct rows *r, const X_T *x, const W_T *w, OUT_T *y,
                              const int32_t *sums, struct operands s) {
@@ -212,6 +215,7 @@ static inline void block_4x4(const struct pulp_product *p, const struct rows *r,
     finish_4(a0, b0, c0, d0, y, r->y_step, 0, s, p), finish_4(a1, b1, c1, d1, y, r->y_step, 1, s, p);
     finish_4(a2, b2, c2, d2, y, r->y_step, 2, s, p), finish_4(a3, b3, c3, d3, y, r->y_step, 3, s, p);
 }
+#endif
 
 /* Two rows of x. */
 static inline void block_2x4(const struct pulp_product *p, const struct rows *r, const X_T *x0, const W_T *w0, OUT_T *y,
@@ -333,7 +337,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_
 }
 
 /* Forms of the epilogue that assembly has registers for. */
-#if defined(XP_STAGES_OF_2) && !defined(W_BITS) && !defined(PARTIAL)
+#if defined(XP_STAGES_OF_2) && defined(BY_FOUR) && !defined(PARTIAL)
 #include "pulp_block.h"
 #define HAS_BLOCKS (sizeof(Y_T) == 1)
 #else
@@ -368,7 +372,7 @@ OUT_OF_LINE void few(const struct pulp_product *given, const struct rows *given_
         s = operands_after(s, next);                                          \
     }
 
-#ifndef W_BITS
+#ifdef BY_FOUR
 OUT_OF_LINE void rows_by_4(const struct pulp_product *given, const struct rows *all, const W_T *filters, int channel){
     EACH_GROUP(given, all, filters, channel,
                {
@@ -421,7 +425,7 @@ static inline void product(const struct pulp_product *p, struct rows r, const W_
         return;
     }
     int rest = r.count;
-#ifndef W_BITS
+#ifdef BY_FOUR
     if (HAS_NO_REST(p) && rest >= 4) {
         r.count = rest & ~3;
         if (HAS_BLOCKS)

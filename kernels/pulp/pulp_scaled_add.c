@@ -17,6 +17,7 @@ OUT_OF_LINE void strided_row(const struct scaled_sum *given, const A_T *a, const
 }
 
 #ifdef XPULP_INSN
+enum { LONG = 128 }; /* elements of a row that is begun elsewhere */
 #define MAC(acc, x, by) ".insn r 0x33, 0, 0x21, " acc ", " x ", %[" by "]\n"
 #ifdef SUM_HALVES
 #define BEGIN \
@@ -34,17 +35,25 @@ enum { RANGES = 1 };
 enum { RANGES = 2 };
 #endif
 
-OUT_OF_LINE void dense_row(const struct scaled_sum *k, const A_T *a, const B_T *b, Y_T *y) {
+OUT_OF_LINE void dense_part(const struct scaled_sum *k, const A_T *a, const B_T *b, Y_T *y, int count) {
     __asm__ volatile(
         ".option push\n.option norvc\n.insn i 0x7b, 4, x0, %[n], %[length]\n"
         ".insn i 0x0b, %[a_load], t3, %[a], 1\n.insn i 0x0b, %[b_load], t5, %[b], 1\n" BEGIN MAC("t4", "t3", "a_mul")
             MAC("t4", "t5", "b_mul") "sra t4, t4, %[shift]\n" RANGE ".insn s 0x2b, 0, t4, 1(%[y])\n.option pop\n"
         : [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
-        : [n] "r"(k->extent[LAST]), [length] "i"(2 * (6 + BEGINS + RANGES)), [a_load] "i"((A_T)-1 < 0 ? 0 : 4),
+        : [n] "r"(count), [length] "i"(2 * (6 + BEGINS + RANGES)), [a_load] "i"((A_T)-1 < 0 ? 0 : 4),
           [b_load] "i"((B_T)-1 < 0 ? 0 : 4), [a_mul] "r"(k->a_mul), [b_mul] "r"(k->b_mul), [add] "r"(k->add),
           [a_low] "r"(k->a_low), [b_low] "r"(k->b_low), [add_low] "r"(k->add_low), [shift] "r"(k->shift),
           [low] "r"(k->low), [high] "r"(k->high), [clip] "i"((Y_T)-1 < 0 ? 5 : 6)
         : "t3", "t4", "t5", "memory");
+}
+
+/* Parts of cores may begin in one bank of L1, where all would meet all the time: each core begins some words further,
+ * and ends with those. */
+OUT_OF_LINE void dense_row(const struct scaled_sum *k, const A_T *a, const B_T *b, Y_T *y) {
+    const int count = k->extent[LAST], first = count >= LONG ? 4 * xp_core() : 0;
+    dense_part(k, a + first, b + first, y + first, count - first);
+    if (first) dense_part(k, a, b, y, first);
 }
 #else
 #define dense_row strided_row

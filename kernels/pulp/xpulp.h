@@ -31,6 +31,15 @@
 #define XP_UNKNOWN(count) (void)0
 #endif
 
+/* The number of the core that runs, of at most eight. */
+#ifdef XPULP_INSN
+static inline int xp_core(void) {
+    int hart;
+    __asm__("csrr %0, mhartid" : "=r"(hart)); /* always the same: not volatile */
+    return hart & 7;
+}
+#endif
+
 /* What was written so far is in memory. */
 #ifdef XPULP_INSN
 #define XP_WRITTEN() __asm__ volatile("" ::: "memory")

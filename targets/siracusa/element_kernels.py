@@ -9,6 +9,7 @@ import numpy as np
 
 from deeploy.operators import elementwise as ew
 from deeploy.operators import reduce, requantise, rotate, rows, scaled, staircase
+from deeploy.operators.joined import joined
 from deeploy.operators.pairs import COMPARISONS
 from deeploy.target import BYTES, DType, Kernel, Need, Nest, Node, types
 
@@ -190,13 +191,9 @@ def _norm(name: str, accepted: frozenset[DType], *per_element: str) -> Kernel:
     )
 
 
-KERNELS: tuple[Kernel, ...] = (
+SUMS_OF_TWO: tuple[Kernel, ...] = (
     _of_bytes("add", "a", "b").variant(
         "pulp_add", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "2", **forms.macros(node)}
-    ),
-    _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product),
-    _of_bytes("requant_shift", "x").variant(
-        "pulp_requant_shift", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "1", **forms.macros(node)}
     ),
     _of_bytes("requant_add", "a", "b").variant(
         "pulp_requant_add",
@@ -205,6 +202,27 @@ KERNELS: tuple[Kernel, ...] = (
         macros=lambda node: {**forms.operand_macros(node), **forms.macros(node)},
     ),
     GENERIC.kernel("scaled_sum").variant("pulp_scaled_add", source="pulp/pulp_scaled_add.c", struct="scaled_sum", macros=forms.sum_macros),
+)
+NORMS: tuple[Kernel, ...] = (
+    GENERIC.kernel("standardise").variant(
+        "pulp_standardise",
+        (_short_rows, "values of at most 29 bits"),
+        source="pulp/pulp_standardise.c",
+        nest=_few_rows(),
+        cores=FEW_ROWS,
+        layouts=forms.PER_CHANNEL,
+        macros=lambda node: {**({"CENTRED": "centred"} if node.attrs["centred"] else {}), **forms.macros(node)},
+        settings=forms.settings,
+    ),
+    _norm("layer", BYTES, "weight", "bias"),
+    _norm("rms", types("s8"), "weight"),
+)
+KERNELS: tuple[Kernel, ...] = (
+    *SUMS_OF_TWO,
+    _of_bytes("mul", "a", "b").variant("pulp_mul", ONE_FACTOR, source="pulp/pulp_scale.c", macros=_product),
+    _of_bytes("requant_shift", "x").variant(
+        "pulp_requant_shift", ONE_FACTOR, source="pulp/pulp_scale.c", macros=lambda node: {"OPERANDS": "1", **forms.macros(node)}
+    ),
     GENERIC.kernel("quantize").variant("pulp_quantize", ONE_SCALE, source="pulp/pulp_quantize.c", types={"y": BYTES}),
     GENERIC.kernel("dequantize").variant("pulp_dequantize", ONE_SCALE, source="pulp/pulp_dequantize.c", types={"x": BYTES}),
     GENERIC.kernel("maxpool2d").variant(
@@ -274,16 +292,6 @@ KERNELS: tuple[Kernel, ...] = (
         source="pulp/pulp_rotate.c",
         macros=_rotation,
     ),
-    GENERIC.kernel("standardise").variant(
-        "pulp_standardise",
-        (_short_rows, "values of at most 29 bits"),
-        source="pulp/pulp_standardise.c",
-        nest=_few_rows(),
-        cores=FEW_ROWS,
-        layouts=forms.PER_CHANNEL,
-        macros=lambda node: {**({"CENTRED": "centred"} if node.attrs["centred"] else {}), **forms.macros(node)},
-        settings=forms.settings,
-    ),
-    _norm("layer", BYTES, "weight", "bias"),
-    _norm("rms", types("s8"), "weight"),
+    *NORMS,
+    *(joined(first, second) for first in SUMS_OF_TWO for second in NORMS),
 )

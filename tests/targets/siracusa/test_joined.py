@@ -1,0 +1,130 @@
+"""A residual connection and the norm of its rows as one call: what becomes one, and that it computes what the two nodes do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from deeploy.api import Compiled, Network
+from deeploy.backend.project import select_network
+from deeploy.frontend.io import ports
+from deeploy.frontend.lower.build import DOMAIN
+from deeploy.midend import cost
+from deeploy.midend.assemble import assemble
+from deeploy.midend.joins import with_joined
+from deeploy.midend.machine import Options, kernels_of, machine_of
+from deeploy.midend.planner import make_plan
+from deeploy.midend.program import Program
+from deeploy.runners import host
+from deeploy.simulate.interpreter import outputs
+from deeploy.target import Target, load
+
+SHAPES = ((1, 1, 61), (3, 5, 20))
+SCALED: dict[str, Any] = {"mul_a": 3 << 12, "mul_b": 5 << 11, "add": 1 << 13, "shift": 14, "low": -128, "high": 127}
+OPERANDS: dict[str, Any] = {
+    f"{name}_{side}": value for side in "ab" for name, value in (("add", 4), ("shift", 3), ("low", -90), ("high", 99))
+}
+STAGE: dict[str, Any] = {"epilogue": ("requantise",), "low": -128, "high": 127}
+SUMS: dict[str, dict[str, Any]] = {
+    "ScaledAdd": SCALED,
+    "RequantAdd": {**OPERANDS, "mul_a": 7, "mul_b": 6, **STAGE, "shift": 9},
+    "Add": {**STAGE, "shift": 9},
+}
+NORMS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "IntegerRMSNorm": ({"shift": 9}, ("weight",)),
+    "IntegerLayerNorm": ({"shift": 10}, ("weight", "bias")),
+    "Standardise": ({"centred": True, "zero_point": 3, "fraction": 23, "epsilon": 1 << 20, **STAGE, "shift": 50}, ("mul", "add")),
+}
+
+
+def network(cases: list[tuple[str, str, tuple[int, ...]]]) -> gs.Graph:
+    """For every pair of operators and shape a sum, its norm, and a sum that reads both."""
+    rng = np.random.default_rng(3)
+    graph = gs.Graph(name="network")
+    for number, (sum_op, norm_op, shape) in enumerate(cases):
+        a, b, x, y, z = (gs.Variable(f"{name}{number}", np.int8, list(shape)) for name in "abxyz")
+
+        def constant(name: str, values: np.ndarray, number: int = number) -> gs.Constant:
+            return gs.Constant(f"{name}{number}", values)
+
+        stages = [constant("sum_mul", np.array([301], np.int32)), constant("sum_add", np.array([256], np.int32))]
+        attrs, names = NORMS[norm_op]
+        drawn = {
+            "weight": rng.integers(-(2**16), 2**16, shape[-1]).astype(np.int32),
+            "bias": rng.integers(-(2**10), 2**10, shape[-1]).astype(np.int32),
+            "mul": rng.integers(2**28, 2**30, shape[-1]).astype(np.int32),
+            "add": rng.integers(-(2**55), 2**55, shape[-1]),
+        }
+        inputs = [a, b, *(stages if "epilogue" in SUMS[sum_op] else [])]
+        graph.nodes.append(gs.Node(sum_op, f"sum{number}", dict(SUMS[sum_op]), inputs, [x], domain=DOMAIN))
+        further = [constant(name, drawn[name]) for name in names]
+        graph.nodes.append(gs.Node(norm_op, f"norm{number}", dict(attrs), [x, *further], [y], domain=DOMAIN))
+        graph.nodes.append(gs.Node("ScaledAdd", f"last{number}", dict(SCALED), [x, y], [z], domain=DOMAIN))
+        graph.inputs += [a, b]
+        graph.outputs.append(z)
+    return graph
+
+
+def programs(graph: gs.Graph, target: Target, options: Options) -> tuple[Program, Program]:
+    """As it is planned, and by kernels of one piece."""
+    kernels, off = kernels_of(target, machine_of(target, options))
+    return assemble("network", graph, kernels, off), assemble("network", graph, [k for k in kernels if not k.phases], off)
+
+
+CASES = [(sum_op, norm_op, shape) for sum_op in SUMS for norm_op in NORMS for shape in SHAPES]
+
+
+@pytest.mark.parametrize(("l1", "cores"), [(60_000, 8), (1_200, 3)])
+def test_one_call_computes_what_two_do(tmp_path: Path, l1: int, cores: int) -> None:
+    """Whole and in tiles, rows or the columns of few over cores that meet in between; on the model of the machine."""
+    target, options = load("siracusa"), Options({"l1": l1}, cores=cores, engines=("cluster",))
+    graph = network(CASES)
+    joined, apart = programs(graph, target, options)
+    assert [len(call.phases) for call in joined.calls] == [2, 1] * len(CASES) and len(apart.calls) == 3 * len(CASES)
+    rng = np.random.default_rng(5)
+    arrays = [rng.integers(-128, 128, tensor.shape).astype(np.int8) for tensor in graph.inputs]
+    wanted = outputs(apart, arrays)
+    for have, want in zip(outputs(joined, arrays), wanted, strict=True):
+        np.testing.assert_array_equal(have, want)
+    plan = make_plan(joined, target, machine_of(target, options), options.seconds)
+    sources, results = ports(graph, True, {})
+    made = Compiled({"network": Network(plan, "network", tuple(sources), tuple(results), True, ())}, {})
+    made.write(tmp_path)
+    entry = select_network(json.loads((tmp_path / "deploy.json").read_text()))
+    for have, want in zip(host.Host(sanitize=True).run(tmp_path, entry, [arrays]).outputs, wanted, strict=True):
+        np.testing.assert_array_equal(have[0], want)
+    dims = {plan.tiling(step).core_dim for step, call in enumerate(joined.calls) if len(call.phases) == 2}
+    assert "k" in dims and dims & {"d0", "d1"} and any(plan.tiling(step).tiles > 1 for step in range(len(joined.calls))) == (l1 < 2000)
+
+
+def test_what_stays_two_calls() -> None:
+    """Operands of other shapes, other kernels, targets without a kernel of both."""
+    target, options = load("siracusa"), Options({}, engines=("cluster",))
+    graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
+    graph.inputs[1].shape = [1, 16]
+    assert [len(call.phases) for call in programs(graph, target, options)[0].calls] == [1, 1, 1]
+    graph = network([("ScaledAdd", "IntegerRMSNorm", (4, 16))])
+    graph.nodes[1].inputs[1].values = np.full(16, 2**28, np.int32)  # products that the cluster's norm does not hold
+    assert [call.kernel.name for call in programs(graph, target, options)[0].calls][1] == "integer_rms_norm"
+    assert with_joined([], load("generic").kernels) == [] and not any(kernel.phases for kernel in load("generic").kernels)
+
+
+@pytest.mark.parametrize("shape", [(1, 64), (64, 64)])
+def test_one_call_is_predicted_faster(shape: tuple[int, ...]) -> None:
+    """By what a call costs, less a barrier where cores divide columns; the work is the same."""
+    target = load("siracusa")
+    joined, apart = programs(network([("RequantAdd", "IntegerRMSNorm", shape)]), target, Options({}, engines=("cluster",)))
+    both, parts = joined.calls[0], apart.calls[:2]
+    assert cost.once(both, False, target) == sum(cost.once(part, False, target) for part in parts)
+    meeting = cost.barrier(both, target) * (shape[0] < 8)
+    assert cost.overhead(both, target) == sum(cost.overhead(part, target) for part in parts) + meeting
+
+    def cycles(call: Any) -> float:
+        return float(cost.work(call, target).cycles(lambda name, step: cost.steps(call.geometry.extents[name], step) if step else 1))
+
+    assert cycles(both) == pytest.approx(sum(map(cycles, parts)))
