@@ -175,7 +175,7 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, targe
     kind = "block" if is_block else f"token: {workload.blocks} blocks"
     print(f"\n{workload.title}  ({kind}; weights of a block {workload.weights / 1e6:.2f} MB in {workload.shape.bits} bits)")
     print(
-        "chips   k cycles       ms  speedup  paper      mJ    mJ ms  EDP gain  paper  weights/chip  where          "
+        "chips   k cycles       ms  speedup   bound  paper      mJ    mJ ms  EDP gain  paper  weights/chip  where          "
         "   L3>L2   L2>L1    link wait %",
         flush=True,
     )
@@ -198,7 +198,8 @@ def print_line(workload: Workload, one: Point, point: Point, is_block: bool) -> 
     gain = one.millijoules(is_block) * one.run.cycles / (mj * run.cycles)
     waits = max(run.waited(chip) for chip in range(point.chips)) / run.cycles
     print(
-        f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x {_paper(paper.speedup)}"
+        f"{point.chips:5} {run.cycles / 1e3:10.1f} {run.milliseconds:8.3f} {one.run.cycles / run.cycles:7.1f}x"
+        f" {bound(one, point):6.1f}x {_paper(paper.speedup)}"
         f" {mj:7.3f} {mj * run.milliseconds:8.3f} {gain:8.1f}x {_paper(paper.edp)} {point.weights / 1e3:9.0f} kB  {point.place:15}"
         f" {_kilo(point.moved('L3_L2'))} {_kilo(point.moved('L2_L1'))} {_kilo(run.link_bytes)} {100 * waits:5.0f}",
         flush=True,
@@ -210,6 +211,11 @@ def print_line(workload: Workload, one: Point, point: Point, is_block: bool) -> 
         alone = paper.ms * paper.speedup
         rate = workload.weights / (alone * 1e3 * run.mhz)
         print(f"      paper, 1 chip: {alone:.1f} ms, all weights in it: {rate:.2f} B/cycle of L3; ours {1 / point.byte_cycles:.2f}")
+
+
+def bound(one: Point, point: Point) -> float:
+    """Times faster than one chip that chips are at the most: as they are if the cycles of one chip's kernels are divided among them."""
+    return one.run.cycles * point.chips / one.run.chips[0].shares["compute"]
 
 
 def print_shares(point: Point, one: Point) -> None:

@@ -1,8 +1,9 @@
 """Sums and copies over many chips as single messages, and which algorithm is fastest on a topology.
 
 An *algorithm* is a list of steps: a chip sends a chunk of a tensor to another one, which adds it to its own (reduce), or keeps it (spread).
-Three algorithms exist: in groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from
-neighbour to neighbour in chunks, all of which move at once (ring).
+In groups of so many as the topology has, again and again (hierarchical); all with the first chip (flat); from neighbour to neighbour in
+chunks, all of which move at once (ring). In a copy at once, the chips
+of a group that have it may become twice as many with every step (doubling).
 
 In a sum, chips compute what they add chunk by chunk as well, so that links move one while cores compute the next (``script``).
 """
@@ -134,21 +135,36 @@ def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterat
         else:
             down = list(reversed(_up(members, group if algorithm.name == "hierarchical" else max(members) + 1)))
             yield Algorithm(algorithm.name, algorithm.chunks, tuple(Step(b, a, c) for c in range(algorithm.chunks) for a, b in down))
+    if group > 2 and 1 in chunks:
+        pairs = [pair for level in reversed(_levels(members, group)) for own in level for pair in _doubling(own)]
+        yield Algorithm("doubling", 1, tuple(Step(a, b, 0) for a, b in pairs))
+
+
+def _doubling(members: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Who sends to whom, where the first one of members sends to the one in their middle, and so on in both halves."""
+    half = (len(members) + 1) // 2
+    if half < len(members):
+        yield members[0], members[half]
+        yield from _doubling(members[:half])
+        yield from _doubling(members[half:])
+
+
+def _levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
+    """The members by groups; then the first ones of all groups by groups of groups, and so on."""
+    levels, left, size = list[list[list[int]]](), list(members), 1
+    while len(left) > 1:
+        size *= max(group, 2)
+        groups: dict[int, list[int]] = {}
+        for chip in left:
+            groups.setdefault(chip // size, []).append(chip)
+        levels.append(list(groups.values()))
+        left = [own[0] for own in groups.values()]
+    return levels
 
 
 def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
     """Who sends to whom, where the first members of groups collect, then the first of groups of groups, and so on."""
-    steps, left, size = list[tuple[int, int]](), list(members), 1
-    group = max(group, 2)
-    while len(left) > 1:
-        size *= group
-        leaders: dict[int, int] = {}
-        for chip in left:
-            leader = leaders.setdefault(chip // size, chip)
-            if leader != chip:
-                steps.append((chip, leader))
-        left = list(leaders.values())
-    return steps
+    return [(chip, own[0]) for level in _levels(members, group) for own in level for chip in own[1:]]
 
 
 def seconds(algorithm: Algorithm, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:

@@ -1,0 +1,34 @@
+"""Algorithms of collectives: who sends what to whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeploy.distribute.collectives import Work, fastest, seconds, spreads
+from deeploy.graph.topology import Link, Topology
+
+GROUPS = Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire")
+
+
+@pytest.mark.parametrize("members", [[0, 1], [0, 1, 2], [0, 2, 3], list(range(7)), [0, 5, 6, 18], list(range(64))], ids=len)
+@pytest.mark.parametrize("count", [1, 3])
+def test_everybody_gets_every_chunk_once_from_one_that_has_it_over_one_link(members: list[int], count: int) -> None:
+    found = list(spreads(members, 4, [count]))
+    assert {"hierarchical", *(["doubling"] if count == 1 else [])} <= {algorithm.name for algorithm in found}
+    for algorithm in found:
+        has = {(0, chunk) for chunk in range(algorithm.chunks)}
+        for step in algorithm.steps:
+            assert (step.source, step.chunk) in has and (step.target, step.chunk) not in has
+            has.add((step.target, step.chunk))
+        assert len(has) == len(members) * algorithm.chunks
+        if algorithm.name in ("hierarchical", "doubling") and len(members) == members[-1] + 1:
+            assert all(GROUPS.joined(step.source, step.target) for step in algorithm.steps)
+
+
+def test_a_small_tensor_reaches_many_chips_by_doubling() -> None:
+    """The first chip sends twice in each of three levels instead of three times."""
+    work = Work(message=2.5e-7)
+    chosen = fastest(spreads(list(range(64)), 4, [1]), 512, GROUPS, 64, work, False)
+    assert chosen.name == "doubling" and sum(step.source == 0 for step in chosen.steps) == 6
+    others = {algorithm.name: seconds(algorithm, 512, GROUPS, 64, work, False) for algorithm in spreads(list(range(64)), 4, [1])}
+    assert others["doubling"] < 0.95 * others["hierarchical"]
