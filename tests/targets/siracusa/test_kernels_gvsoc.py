@@ -58,6 +58,7 @@ CASES: dict[str, Any] = {
     "requantisation": lambda: cases.requant_shift(2, 9, 5),
     "sum of requantised operands": lambda: cases.requant_add(3, 5, 7),
     "sum by two factors": lambda: cases.scaled_add(3, 5, 7),
+    "sum by two factors, long rows": lambda: cases.scaled_add(40, 67),
     "sum by two factors, in halves": lambda: cases.scaled_add(3, 5, 7, shift=32, even=False),
     "quantisation": lambda: cases.quantize(67),
     "maxima": lambda: cases.pool("MaxPool", (7, 9, 10), 3, "u8", 2),
