@@ -1,9 +1,11 @@
 """MLPerf Tiny's networks on microcontrollers (docs/microcontrollers.md): instructions under QEMU, flash, RAM, by target.
 
-    python benchmarks/microcontrollers.py [TARGET ...] [--kernels] [--write]
+    python benchmarks/microcontrollers.py [TARGET ...] [--cmsis-nn DIR] [--kernels] [--write]
 
 Instructions are those of one inference at -O3, conversions from and to floats included, counted by the plugin in ``benchmarks/qemu``.
-Outputs have to equal the interpreter's. ``--kernels`` lists the functions that take most; ``--write`` puts the tables into the page.
+Outputs have to equal the interpreter's. ``--cmsis-nn`` builds CMSIS-NN's sources in that folder for the Cortex-M targets, and counts
+what its functions take of the same layers, called by hand (``cmsis_nn.py``); without it, figures of an earlier run stand beside ours.
+``--kernels`` lists the functions that take most; ``--write`` puts the tables into the page.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+import cmsis_nn
 import numpy as np
 from common import MODELS, ROOT, print_machine
 
@@ -35,10 +38,10 @@ PAGE = ROOT / "docs" / "microcontrollers.md"
 TINY = MODELS / "mlperf_tiny"
 NETWORKS = {"ic": "ic_int8_qdq_pc", "kws": "kws_int8_qdq_pc", "vww": "vww_fp32", "ad": "ad_int8_qdq_pc"}
 TARGETS = ("cortex_m4", "cortex_m55", "rv32imc", "rv32gcv")
-# Instructions of CMSIS-NN at -O3, its functions called by hand with the networks' shapes, without conversions from floats.
+# What --cmsis-nn counted with CMSIS-NN 99f736a6.
 CMSIS_NN = {
-    "cortex_m4": {"ic": 29.86e6, "kws": 7.84e6, "vww": 24.71e6, "ad": 0.58e6},
-    "cortex_m55": {"ic": 4.81e6, "kws": 1.78e6, "vww": 6.42e6, "ad": 0.15e6},
+    "cortex_m4": {"ic": 29_858_448, "kws": 7_842_863, "vww": 24_711_579, "ad": 579_277},
+    "cortex_m55": {"ic": 4_805_693, "kws": 1.78e6, "vww": 6.42e6, "ad": 147_094},
 }
 MOST_SHOWN = 12  # functions of a network
 
@@ -55,17 +58,25 @@ class Row:
     arena: int
     chains: int
     stack: int
+    reference: float | None  # CMSIS-NN's instructions
     functions: tuple[tuple[int, str], ...]
 
     @property
     def cells(self) -> tuple[str, ...]:
-        reference = CMSIS_NN.get(self.target, {}).get(self.network)
-        share = f"{self.instructions / reference:.2f}" if reference else "-"
+        others = f"{self.reference / 1e6:.2f} M" if self.reference else "-"
+        share = f"{self.instructions / self.reference:.2f}" if self.reference else "-"
         sizes = (self.code, self.constants, self.arena, self.chains, self.stack)
-        return self.target, self.network, f"{self.instructions / 1e6:.2f} M", share, *(f"{size:,}".replace(",", " ") for size in sizes)
+        return (
+            self.target,
+            self.network,
+            f"{self.instructions / 1e6:.2f} M",
+            others,
+            share,
+            *(f"{size:,}".replace(",", " ") for size in sizes),
+        )
 
 
-HEADS = ("target", "network", "instructions", "of CMSIS-NN's", "code", "constants", "arena", "with chains", "stack")
+HEADS = ("target", "network", "instructions", "CMSIS-NN", "of it", "code", "constants", "arena", "with chains", "stack")
 
 
 def model_of(network: str, folder: Path) -> Path:
@@ -90,8 +101,8 @@ def counted(project: Path, plugin: Path) -> list[tuple[int, str]]:
     return sorted(((int(line.split()[0]), line.split()[1]) for line in lines), reverse=True)
 
 
-def measured(network: str, model: Path, target: str, folder: Path, plugin: Path) -> Row:
-    """One sample on a target.
+def measured(network: str, model: Path, target: str, folder: Path, plugin: Path, cmsis: Path | None) -> Row:
+    """One sample on a target, and what CMSIS-NN in the folder ``cmsis`` takes of the same layers.
 
     Raises:
         AssertionError: its outputs differ from the interpreter's.
@@ -111,7 +122,12 @@ def measured(network: str, model: Path, target: str, folder: Path, plugin: Path)
     sizes = manifest["sizes"]
     instructions, chains = sum(count for count, _ in functions), chained.plan.memory["RAM"].peak
     figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"]
-    return Row(network, target, instructions, *figures, tuple(functions[:MOST_SHOWN]))
+    reference = CMSIS_NN.get(target, {}).get(network)
+    if cmsis is not None and reference is not None:
+        objects = folder.parent / f"cmsis_nn_{target}"
+        library = objects / "libcmsis_nn.a" if objects.is_dir() else cmsis_nn.build(cmsis, folder, objects)
+        reference = cmsis_nn.count(cmsis, library, compiled.plan, folder, plugin)
+    return Row(network, target, instructions, *figures, reference, tuple(functions[:MOST_SHOWN]))
 
 
 def write(rows: list[Row]) -> None:
@@ -124,13 +140,14 @@ def write(rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--cmsis-nn", type=Path, metavar="DIR", help="sources of CMSIS-NN, which is built and counted beside")
     parser.add_argument("--kernels", action="store_true", help="the functions that take most")
     parser.add_argument("--write", action="store_true", help="put the table into docs/microcontrollers.md")
     arguments = parser.parse_args()
     if shutil.which("qemu-system-arm") is None:
         sys.exit("qemu-system-arm is not installed")
     print_machine()
-    layout = "{:<12}{:<9}{:>13}{:>16}{:>9}{:>11}{:>9}{:>13}{:>7}"
+    layout = "{:<12}{:<9}{:>13}{:>10}{:>7}{:>9}{:>11}{:>9}{:>13}{:>7}"
     print(layout.format(*HEADS))
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -140,7 +157,7 @@ def main() -> None:
         models = {network: model_of(network, Path(scratch)) for network in NETWORKS}
         for target in arguments.targets or TARGETS:
             for network, model in models.items():
-                rows.append(measured(network, model, target, Path(scratch) / f"{target}_{network}", plugin))
+                rows.append(measured(network, model, target, Path(scratch) / f"{target}_{network}", plugin, arguments.cmsis_nn))
                 print(layout.format(*rows[-1].cells), flush=True)
                 for count, name in rows[-1].functions if arguments.kernels else ():
                     print(f"    {count:>12,} {name}")
