@@ -91,7 +91,8 @@ def recosted(result: Study, workers: int | None = None) -> Study:
     costs = Costs(pairs[..., 0], pairs[..., 1], own.utilisation, ideal / pairs[..., 0], own.inner)
     found = replace(result.unrollings, factors=factors)
     cycles, energy = totals(costs, result.layers)
-    choices = tuple(best_set(cycles, energy, len(choice.rows), result.objective) for choice in result.choices)
+    sizes = range(1, min(len(result.choices), len(kept)) + 1)
+    choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
     return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
 

@@ -67,6 +67,13 @@ def test_other_costs_choose_among_what_the_formulas_leave(monkeypatch: pytest.Mo
     assert recosted(found, 1).choices[0].rows == (again.unrollings.labels.index(favoured),)
 
 
+def test_where_one_unrolling_beats_all_others_it_is_the_only_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zigzag, "require", lambda: None)
+    monkeypatch.setattr(zigzag, "evaluate", lambda of, row, hardware: (7.0, 3.0))
+    (choice,) = recosted(study(LAYERS[-1:], shared(64, 1000), 2), 1).choices
+    assert (choice.rows, choice.cycles, choice.energy) == ((0,), 14.0, 6.0)
+
+
 def _costs(found: Study) -> tuple[np.ndarray, np.ndarray]:
     return found.costs.cycles, found.costs.energy
 
