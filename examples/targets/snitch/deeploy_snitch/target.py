@@ -4,7 +4,8 @@ moves data by a DMA engine of its own, 128 KiB of L1, and memory behind it.
 
 from pathlib import Path
 
-from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, passes, resource
+from deeploy.target import DmaPath, Engine, Memory, Target, load_timing, load_topology, passes, resource
+from deeploy.target.operators import link
 
 from .streamed import KERNELS
 
@@ -23,10 +24,11 @@ TARGET = Target(
     summary="8 RISC-V cores with streaming registers, a ninth that moves data, 128 KiB L1",
     memories=(L1, L2),
     paths=(DMA,),
-    engines=(Engine("cluster", "L1", cores=CORES),),
-    timing=load_timing(HERE / "timing.toml"),
+    engines=(Engine("cluster", "L1", cores=CORES), Engine("link", "L2")),
+    timing=load_timing(HERE / "timing.toml", HERE / "link_timing.toml"),
+    topology=load_topology(HERE / "topology.toml"),
     default_memory="L2",
-    kernels=KERNELS,
+    kernels=(*KERNELS, *link.kernels("link")),
     passes=passes(),
     kernel_folders=(HERE / "kernels", resource("kernels")),
     template_folders=(HERE / "templates", resource("templates")),

@@ -1,0 +1,121 @@
+"""Every network of the shared models on one machine: does it fit, are its outputs right on the host model and on GVSoC, what does it take?
+
+    python benchmarks/gvsoc/shared.py --target NAME|FOLDER [--on host|gvsoc] [--longest CYCLES] [PART OF A NAME ...]
+
+Prints a row per network of ``dialect`` and ``mlperf_tiny``, as Markdown, as soon as it is known. Outputs of one sample are compared with
+the golden ones, by the rule that ``deeploy verify`` states, and those of GVSoC with the host model's. What does not fit ends a
+compilation with exit status 3, and the row says so. ``--longest`` leaves out simulations that are predicted to take more cycles. Exit
+status 1 when an output differs or a simulation fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from networks import DIALECT, TINY, Network, files
+
+from deeploy import api, verify
+from deeploy.backend.project import read_manifest, select_network
+from deeploy.documents import Document
+from deeploy.errors import DeeployError
+from deeploy.runners import gvsoc
+from deeploy.verification.compare import compare
+
+HEAD = "| network | host model | GVSoC | predicted cycles | measured | error |\n|---|---|---|---|---|---|"
+WRONG = "differs"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a network; texts of what was compared, cycles where there are any."""
+
+    name: str
+    host: str
+    simulated: str = ""
+    predicted: float = 0
+    measured: int = 0
+
+    def __str__(self) -> str:
+        error = f"{self.predicted / self.measured - 1:+.1%}" if self.measured else ""
+        cycles = [f"{round(each):,}".replace(",", " ") if each else "" for each in (self.predicted, self.measured)]
+        return f"| {' | '.join((self.name, self.host, self.simulated, *cycles, error))} |"
+
+
+def networks() -> Iterator[Network]:
+    """Models of both folders, by their places in them."""
+    for folder in (DIALECT, DIALECT.parent / "Kernels", TINY):
+        for model in sorted(folder.rglob("network.onnx")):
+            yield Network(str(model.parent.relative_to(folder.parent)), model.parent)
+
+
+def row(network: Network, target: str, on: str, longest: float) -> Row:
+    """Compile a network, run it, compare its outputs.
+
+    Raises:
+        DeeployError: it does not compile, or a project does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="deeploy-shared-") as scratch:
+        folder = Path(scratch)
+        model, inputs, golden = files(network, folder)
+        compiled = api.compile(model, target, inputs=inputs)
+        compiled.write(folder / "project")
+        verdict = verify.run_project(folder / "project", inputs, golden)
+        rules = dict.fromkeys(comparison.rule for _, comparison in verdict.comparisons)
+        host = ", ".join(rules) if verdict.passed else WRONG
+        run = compiled.network.predicted
+        predicted = run.cycles if run is not None else 0.0
+        if on == "host" or predicted > longest:
+            return Row(network.name, host, "not simulated", predicted)
+        entry = select_network(read_manifest(folder / "project"))
+        with np.load(inputs) as arrays:
+            sample = list(arrays.values())
+        whole = gvsoc.Gvsoc(has_layers=False).run(folder / "project", entry, [sample])
+    pairs = zip(entry["outputs"], whole.outputs, verdict.outputs, strict=True)
+    return Row(network.name, host, _as_on_the_host(pairs), predicted, whole.cycles[0])
+
+
+def _as_on_the_host(pairs: Iterable[tuple[Document, np.ndarray, np.ndarray]]) -> str:
+    """How outputs compare with those of the host model: bit for bit, or, of floats, by the rule of their port."""
+    texts = []
+    for port, got, wanted in pairs:
+        if np.array_equal(got, wanted):
+            texts.append("as the host model")
+        else:
+            found = compare(port, got, wanted)
+            texts.append(found.rule if found.passed and got.dtype.kind == "f" else WRONG)
+    return ", ".join(dict.fromkeys(texts))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--target", required=True, metavar="NAME|FOLDER")
+    parser.add_argument("--on", choices=("host", "gvsoc"), default="gvsoc")
+    parser.add_argument("--longest", type=float, default=float("inf"), metavar="CYCLES")
+    given = parser.parse_args(arguments)
+    failed = False
+    print(HEAD, flush=True)
+    for network in networks():
+        if given.words and not any(word.lower() in network.name.lower() for word in given.words):
+            continue
+        try:
+            found = row(network, given.target, given.on, given.longest)
+        except DeeployError as error:
+            found = Row(network.name, f"exit status {error.exit_status}: {str(error).splitlines()[0]}")
+            failed = failed or error.exit_status != 3
+        failed = failed or WRONG in (found.host, found.simulated)
+        print(found, flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
