@@ -110,6 +110,7 @@ def _chain(chain: Chain) -> Contents:
         "last": chain.last,
         "clocks": chain.clocks,
         "rings": [{"buffer": name, "rows": ring.rows} for name, ring in chain.rings.items()],
+        "slots": [{"buffer": name, "slots": slots.count, "elements": slots.elements} for name, slots in chain.slots.items()],
     }
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from deeploy.midend.fuse import Fused, Fuser, chained, part, placed
 from deeploy.midend.place import Overfull
 from deeploy.midend.plan import ChainChoice, ChainReason, Plan
+from deeploy.midend.program import Program
 from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
@@ -52,16 +53,20 @@ class _Found:
         return (self.bytes, self.cycles) if by_bytes else (self.cycles, self.bytes)
 
 
-def with_chains(plan: Plan) -> Plan:
-    """The plan with the chains that save the most; itself, with what was considered, where none saves anything."""
+def with_chains(plan: Plan, given: Program) -> Plan:
+    """The plan with the chains that save the most; itself, with what was considered, where none saves anything.
+
+    Args:
+        given: the program that the plan was made from, with all variants of its calls.
+    """
     machine = plan.machine
     if plan.target.is_flat or plan.target.timing is None or not machine.chains:
         return plan
     by_bytes = machine.objective == "traffic"
-    before, fuser = walk(plan), Fuser(plan)
+    before, fuser = walk(plan), Fuser(plan, given)
     least = _cost(before, by_bytes)
     possible = list(fuser.found())
-    walked = _walked(plan, possible, before, by_bytes)
+    walked = _walked(fuser, possible, before, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
     best = plan
@@ -70,7 +75,7 @@ def with_chains(plan: Plan) -> Plan:
             break
         reason: ChainReason = "more bytes" if by_bytes else "slower"
         try:
-            found = placed(chained(plan, [one.fused for one in chosen]))
+            found = placed(chained(plan, [one.fused for one in chosen], fuser.buffers))
             after = walk(found)
             if _cost(after, by_bytes) < least:
                 best = _predicted(found, before, after)
@@ -97,7 +102,7 @@ def _cost(run: Run, by_bytes: bool) -> tuple[float, float]:
     return (moved, run.cycles) if by_bytes else (run.cycles, moved)
 
 
-def _walked(plan: Plan, possible: Sequence[Fused], before: Run, by_bytes: bool) -> list[_Found]:
+def _walked(fuser: Fuser, possible: Sequence[Fused], before: Run, by_bytes: bool) -> list[_Found]:
     """The most promising chains, walked over."""
     cycles = [call.cycles for call in before.calls]
     moved = [_moved(call.traffic) for call in before.calls]
@@ -116,8 +121,8 @@ def _walked(plan: Plan, possible: Sequence[Fused], before: Run, by_bytes: bool) 
             break
         steps = range(one.chain.first, one.chain.last + 1)
         if steps not in alone:
-            alone[steps] = walk(part(plan, steps))
-        now = walk(part(chained(plan, [one]), steps))
+            alone[steps] = walk(part(fuser.plan, steps))
+        now = walk(part(chained(fuser.plan, [one], fuser.buffers), steps))
         found.append(_Found(one, alone[steps], now, now.cycles <= (SLOWER if by_bytes else 1 - WORTH) * alone[steps].cycles))
     return found
 

@@ -58,7 +58,7 @@ def bind_and_plan(
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     """The plan of one program on the part of a target that it may use."""
-    plan = with_chains(make_plan(program, target, machine, options.seconds))
+    plan = with_chains(make_plan(program, target, machine, options.seconds), program)
     peak = max(use.peak for use in plan.memory.values())
     if target.is_flat and peak > MOST_BYTES:
         raise FitError(

@@ -281,20 +281,23 @@ class Tiler:
             return self._staged(distances, depths, front)
         return self._candidates(distances, front)
 
-    def along(self, dim: str, size: int, distances: Distances) -> Strip:
-        """The call in tiles of one size along one dimension, as a call of a chain has them: two slots for each window that moves."""
-        extents = self.call.geometry.extents
-        loops = (Loop(dim, -(-extents[dim] // size), size),)
-        sizes = {name: np.array([size if name == dim else extents[name]]) for name in self.dims}
-        computed, which = self._compute(sizes, np.array([loops[0].trips]))
-        second = int(np.max(self._joined(sizes, np.array([loops[0].trips]))))
-        moving = (self._stream(name, 0, loops, 1, 2, False) for name in self.moving if distances[name])
+    def along(self, loops: tuple[Loop, ...], distances: Distances, is_double: bool = False) -> Strip:
+        """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves.
+
+        Args:
+            is_double: there are two for the sums of an accelerator as well.
+        """
+        found, tiles = {loop.dim: loop.tile for loop in loops}, math.prod(loop.trips for loop in loops)
+        sizes = {name: np.array([found.get(name, self.call.geometry.extents[name])]) for name in self.dims}
+        computed, which = self._compute(sizes, np.array([tiles]))
+        second = int(np.max(self._joined(sizes, np.array([tiles]))))
+        moving = (self._stream(name, 0, loops, len(loops), 2, False) for name in self.moving if distances[name])
         tiling = Tiling(
             loops, tuple(replace(stream, is_early=False) for stream in moving), self.core_dims[which[0]] if which[0] >= 0 else None
         )
-        used = int(np.max(self._scratch(sizes))) + sum(stream.bytes * stream.depth for stream in tiling.streams)
+        used = int(np.max(self._scratch(sizes, is_double))) + sum(stream.bytes * stream.depth for stream in tiling.streams)
         cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
-        candidate = Candidate(tiling, around, (used, *(0 for _ in self.levels[1:])), cycles, 0, 0, cycles // loops[0].trips, 0, False)
+        candidate = Candidate(tiling, around, (used, *(0 for _ in self.levels[1:])), cycles, 0, 0, cycles // tiles, 0, is_double)
         job = int(computed[0]) if self.engine.accelerator else 0
         return Strip(candidate, job, cycles - job, sum(self._traffic(tiling, stream)[0] for stream in tiling.streams))
 

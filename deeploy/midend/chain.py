@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -32,19 +32,31 @@ CLOCK = "clock"  # the variable that counts clocks
 
 @dataclass(frozen=True)
 class Member:
-    """A call of a chain: ``trips`` tiles of ``rows`` iterations along ``dim``, one at every clock ``start + every * t``."""
+    """A call of a chain: the tiles of its loops, ``burst`` of them in a row, and again ``every`` so many clocks.
+
+    Tile ``t`` is computed at clock ``start + every * (t // burst) + t % burst``.
+    """
 
     step: int
-    dim: str
-    rows: int
-    trips: int
+    loops: tuple[Loop, ...]
     every: int
     start: int
+    burst: int = 1
+
+    @property
+    def trips(self) -> int:
+        """Tiles."""
+        return math.prod(loop.trips for loop in self.loops)
+
+    @property
+    def rows(self) -> int:
+        """Iterations of a tile along the innermost loop; where the call writes a ring, there is no other loop."""
+        return self.loops[-1].tile
 
     @property
     def tiling(self) -> Tiling:
         """How the call is cut."""
-        return Tiling((Loop(self.dim, self.trips, self.rows),), (), None)
+        return Tiling(self.loops, (), None)
 
 
 @dataclass(frozen=True)
@@ -65,16 +77,34 @@ class Ring:
 
 
 @dataclass(frozen=True)
+class Slots:
+    """Parts of a tensor between two calls of a chain, which have loops in common: one reads in a round of those what the other wrote in it.
+
+    Attributes:
+        elements: of a slot: the largest part.
+        count: slots; what belongs to round ``n`` lies in slot ``n % count``.
+        loops: how many of the calls' loops, the outermost ones, they have in common.
+    """
+
+    elements: int
+    count: int
+    loops: int
+
+
+@dataclass(frozen=True)
 class Chain:
-    """Calls of consecutive steps, and the rings between them by buffer.
+    """Calls of consecutive steps, and what lies between them by buffer: the last rows in a ring, or single tiles in slots.
 
     Attributes:
         is_ahead: an accelerator begins with the first call's tile of the next clock while cores compute the last call's of this one.
+        is_nested: calls follow each other in every round of the loop that they have in common; accelerators begin a clock ahead.
     """
 
     members: tuple[Member, ...]
     rings: Mapping[str, Ring]
     is_ahead: bool = False
+    slots: Mapping[str, Slots] = field(default_factory=dict)
+    is_nested: bool = False
 
     @property
     def first(self) -> int:
@@ -87,9 +117,15 @@ class Chain:
         return self.members[-1].step
 
     @cached_property
+    def held(self) -> Mapping[str, int]:
+        """Elements for which there is room of what lies between calls, by buffer."""
+        rings = {name: ring.rows * ring.pitch for name, ring in self.rings.items()}
+        return rings | {name: slots.elements * slots.count for name, slots in self.slots.items()}
+
+    @cached_property
     def clocks(self) -> int:
         """How many clocks there are."""
-        return max(m.start + m.every * (m.trips - 1) for m in self.members) + 1
+        return max(m.start + m.every * (m.trips // m.burst - 1) + m.burst for m in self.members)
 
     def member(self, step: int) -> Member:
         """The call of a step."""
@@ -268,7 +304,7 @@ class Sweep:
         """The calls, in whole clocks, where the first one has the given step."""
         unit = math.lcm(*(x.denominator for x in (*self.every, *self.start)))
         return tuple(
-            Member(first + number, one.dim, one.rows, one.trips, int(every * unit), int(start * unit))
+            Member(first + number, (Loop(one.dim, one.trips, one.rows),), int(every * unit), int(start * unit))
             for number, (one, every, start) in enumerate(zip(self.cuts, self.every, self.start, strict=True))
         )
 

@@ -15,28 +15,32 @@ from dataclasses import dataclass, replace
 
 from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.candidates import Strip, Tiler
-from deeploy.midend.chain import Chain, Cut, Ring, Sweep, cut
+from deeploy.midend.chain import Chain, Cut, Member, Ring, Slots, Sweep, cut
 from deeploy.midend.lifetime import FOR_EVER, lifetimes, spans
 from deeploy.midend.place import place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
-from deeploy.midend.program import Call, Role
+from deeploy.midend.program import Buffer, Call, Program, Role
+from deeploy.midend.tilewise import products
+from deeploy.midend.tiling import Loop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
 LONGEST = 8  # calls of a chain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fused:
     """A chain, with the candidates of its calls; cycles are an estimate.
 
     Attributes:
+        programmed: its calls, which may run by other kernels than in the plan without chains.
         bytes: in the memory of the engines.
         cycles: of computing, as far as it does not happen at the same time.
         traffic: bytes that move for it.
     """
 
     chain: Chain
+    programmed: tuple[Call, ...]
     calls: tuple[Candidate, ...]
     bytes: int
     cycles: int
@@ -44,17 +48,22 @@ class Fused:
 
 
 class Fuser:
-    """The chains that a plan could have."""
+    """The chains that a plan could have.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        given: the program that it was made from, with all variants of its calls.
+    """
+
+    def __init__(self, plan: Plan, given: Program) -> None:
         self.plan = plan
         self.program = plan.program
+        self.given = {call.name: given.variants(step) for step, call in enumerate(given.calls)}
+        self.buffers = {**given.buffers, **plan.program.buffers}
         self.near = plan.target.memory(plan.target.engines[0].memory)
         use = plan.memory[self.near.name]
         self.room = (UNLIMITED if use.capacity is None else use.capacity) - use.constants
         self.spans = spans(self.program)
-        self.engines = [plan.target.engine(call.kernel.engine) for call in self.program.calls]
-        self.tilers: dict[int, Tiler] = {}
+        self.tilers: dict[Call, Tiler] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
         self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
@@ -66,6 +75,7 @@ class Fuser:
         for trips in TRIPS:
             for first in range(len(self.program.calls) - 1):
                 yield from self._from(first, trips)
+        yield from products(self)
 
     def _from(self, first: int, trips: int) -> Iterator[Fused]:
         """Chains that begin with a call, one longer than the other."""
@@ -76,36 +86,52 @@ class Fuser:
                 if step - first < 2:
                     self.misses.setdefault(first, ("cannot be cut", None))
                 return
-            sweep.add(one, step > first and self._is_beside(step))
+            sweep.add(one, step > first and self.is_beside(*self.program.calls[step - 1 : step + 1]))
             if step > first and (fused := self._fused(sweep, range(first, step + 1), trips)) is not None:
                 yield fused
 
     # ---- calls
 
-    def _is_beside(self, step: int) -> bool:
+    def others(self, step: int) -> list[Call]:
+        """The call of a step, and those of its variants that need no constants but those that are there anyway."""
+        call = self.program.calls[step]
+        variants = (one for one in self.given.get(call.name, ()) if one.kernel is not call.kernel)
+        constants = self.program.buffers.keys()
+        return [call, *(one for one in variants if constants >= {operand.buffer for operand in one.operands.values()})]
+
+    def is_beside(self, before: Call, call: Call) -> bool:
         """Whether a call begins while cores compute the one before it."""
-        before = self.program.calls[step - 1]
-        return bool(self.engines[step].accelerator) and (not self.engines[step - 1].accelerator or before.kernel.second is not None)
+        return bool(self.accelerator(call)) and (not self.accelerator(before) or before.kernel.second is not None)
+
+    def accelerator(self, call: Call) -> str | None:
+        """What a call runs on, where it is no team of cores."""
+        return self.plan.target.engine(call.kernel.engine).accelerator
+
+    def tiler(self, call: Call) -> Tiler:
+        """What cuts a call."""
+        if call not in self.tilers:
+            target, cores = self.plan.target, self.plan.machine.cores
+            self.tilers[call] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+        return self.tilers[call]
 
     def _cut(self, step: int, trips: int) -> Cut | None:
         """A call in so many tiles, or about as many, where it can be part of a chain."""
         if (step, trips) not in self.cuts:
-            self.cuts[step, trips] = self._new_cut(self.program.calls[step], trips) if self._may(step) else None
+            call = self.program.calls[step]
+            self.cuts[step, trips] = self._new_cut(call, trips) if self.may(step, call) else None
         return self.cuts[step, trips]
 
-    def _may(self, step: int) -> bool:
-        """Whether a call works in the memory of the engines, on what is there or in the next one, and fetches no constants as a whole."""
-        call = self.program.calls[step]
-        names = [operand.buffer for operand in call.operands.values()]
-        far = [name for name in names if self.plan.fetched.get(name, FOR_EVER) != FOR_EVER or self._distance(name) is None]
-        return self.engines[step].memory == self.near.name and not far and not self.plan.loads(step)
+    def may(self, step: int, call: Call) -> bool:
+        """Whether the call of a step works in the memory of the engines, and neither it nor what begins with it fetches whole constants."""
+        is_fetched = any(self.plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER for operand in call.operands.values())
+        return self.plan.target.engine(call.kernel.engine).memory == self.near.name and not is_fetched and not self.plan.loads(step)
 
     def _new_cut(self, call: Call, trips: int) -> Cut | None:
         whole = cut(self.program, call, 1)
         one = cut(self.program, call, -(-whole.extent // trips)) if whole is not None else None
         return one if one is not None and one.trips > 1 else None
 
-    def _distance(self, name: str) -> int | None:
+    def distance(self, name: str) -> int | None:
         """Where a buffer lies: 0 for the memory of the engines and what they read in place, 1 for the one around it, else None."""
         buffer = self.program.buffers[name]
         level = self.plan.residences.get(name, buffer.memory)
@@ -117,16 +143,19 @@ class Fuser:
     def _strip(self, step: int, trips: int, inside: Mapping[str, bool]) -> Strip:
         """A call in tiles, where some buffers are in the memory of the engines."""
         call = self.program.calls[step]
-        distances = {n: 0 if inside.get(o.buffer) else self._distance(o.buffer) or 0 for n, o in call.operands.items()}
+        distances = {n: 0 if inside.get(o.buffer) else self.distance(o.buffer) or 0 for n, o in call.operands.items()}
         key = step, trips, tuple(distances.values())
         if key not in self.strips:
-            if step not in self.tilers:
-                target, cores = self.plan.target, self.plan.machine.cores
-                self.tilers[step] = Tiler(call, self.program.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
             one = self._cut(step, trips)
             assert one is not None
-            self.strips[key] = self.tilers[step].along(one.dim, one.rows, distances)
+            self.strips[key] = self.tiler(call).along((Loop(one.dim, one.trips, one.rows),), distances)
         return self.strips[key]
+
+    def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
+        """A call in the tiles of some loops; None where it needs what lies too far away."""
+        distances = {name: 0 if o.buffer in inside else self.distance(o.buffer) for name, o in call.operands.items()}
+        near = {name: distance for name, distance in distances.items() if distance is not None}
+        return self.tiler(call).along(loops, near, is_double and call.kernel.second is not None) if len(near) == len(distances) else None
 
     # ---- chains
 
@@ -136,23 +165,49 @@ class Fuser:
         if inside is None:
             self._missed(steps, "read elsewhere", None)
             return None
+        operands = {operand.buffer for step in steps for operand in self.program.calls[step].operands.values()}
+        if any(not inside.get(name) and self.distance(name) is None for name in operands):
+            self._missed(steps, "cannot be cut", None)
+            return None
         strips = [self._strip(step, trips, inside) for step in steps]
         free = self.room - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
-        members = sweep.members(steps[0])
         rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
         for tiles in ROOM:
             rings, size = self._rings(sweep, steps, inside, rows, tiles)
             if size <= free:
                 break
-        else:
-            self._missed(steps, "no room", self.room - free + size)
+        calls = self.program.calls[steps[0] : steps[-1] + 1]
+        return self.together(sweep.members(steps[0]), calls, strips, rings, inside, size)
+
+    def together(
+        self,
+        members: tuple[Member, ...],
+        calls: Sequence[Call],
+        strips: Sequence[Strip],
+        rings: Mapping[str, Ring] | None = None,
+        inside: Mapping[str, bool] | None = None,
+        size: int = 0,
+        slots: Mapping[str, Slots] | None = None,
+        is_nested: bool = False,
+    ) -> Fused | None:
+        """Calls as a chain, where there is room for it.
+
+        Args:
+            size: bytes of what is between the calls and not in ``slots``, and ``inside`` whether it is only there.
+        """
+        steps = range(members[0].step, members[-1].step + 1)
+        held = {name: one.elements * one.count * self.program.buffers[name].dtype.bytes for name, one in (slots or {}).items()}
+        size += sum(map(self.aligned, held.values()))
+        used = self._beside(steps, inside or dict.fromkeys(held, True)) + size + sum(strip.candidate.bytes[0] for strip in strips)
+        if used > self.room:
+            self._missed(steps, "no room", used)
             return None
-        is_ahead = self._is_ahead(steps, rings)
+        is_ahead = self._is_ahead(calls)
         jobs, cores = [strip.job for strip in strips], [strip.cores for strip in strips]
-        behind = [*jobs[1:], jobs[0] if is_ahead else 0]
-        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead)
-        chain = Chain(members, rings, is_ahead)
-        return Fused(chain, tuple(s.candidate for s in strips), self.room - free + size, cycles, sum(s.traffic for s in strips))
+        behind = jobs if is_nested else [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
+        chain = Chain(members, rings or {}, is_ahead and not is_nested, slots or {}, is_nested)
+        return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, cycles, sum(s.traffic for s in strips))
 
     def _missed(self, steps: range, reason: ChainReason, needed: int | None) -> None:
         """Notes why two calls are no chain: of several ways to cut them, that which needs the least."""
@@ -163,7 +218,7 @@ class Fuser:
     def peak(self, steps: range) -> int:
         """Bytes of the memory of the engines while calls run one after the other."""
         near = [p for p in self.plan.placements if p.level == self.near.name]
-        return max(sum(self._aligned(p.size) for p in near if p.first <= step <= p.last) for step in steps)
+        return max(sum(self.aligned(p.size) for p in near if p.first <= step <= p.last) for step in steps)
 
     def follows(self, step: int) -> bool:
         """Whether a call reads what the one before it writes."""
@@ -177,7 +232,7 @@ class Fuser:
             ends = self.spans.get(name)
             is_inner = ends is not None and ends[0] >= steps[0] and ends[1] <= steps[-1]
             is_read = any(read.buffer == name for one in sweep.cuts for read in one.reads)
-            if is_read and not is_inner and self._distance(name):
+            if is_read and not is_inner and self.distance(name) != 0:
                 return None
             found[name] = is_inner
         return found
@@ -195,18 +250,18 @@ class Fuser:
             held = needed + made.rows * (room - 1)
             if held < made.extent and needed - made.rows <= room * made.rows:
                 rings[name] = Ring(steps[0] + makers[0], held, made.pitch, room)
-                size += self._aligned(held * made.pitch * buffer.dtype.bytes)
+                size += self.aligned(held * made.pitch * buffer.dtype.bytes)
             else:
-                size += self._aligned(buffer.bytes)
+                size += self.aligned(buffer.bytes)
         return rings, size
 
-    def _is_ahead(self, steps: range, rings: Mapping[str, Ring]) -> bool:
+    def _is_ahead(self, calls: Sequence[Call]) -> bool:
         """Whether the first call may begin with its next tile while cores compute the last call: that one reads nothing that it writes."""
-        first, last = self.program.calls[steps[0]], self.program.calls[steps[-1]]
+        first, last = calls[0], calls[-1]
         written = first.operands[first.writes[0]].buffer
-        has_cores = not self.engines[steps[-1]].accelerator or last.kernel.second is not None
+        has_cores = not self.accelerator(last) or last.kernel.second is not None
         is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
-        return bool(self.engines[steps[0]].accelerator) and has_cores and not is_read
+        return bool(self.accelerator(first)) and has_cores and not is_read
 
     def _beside(self, steps: range, inside: Mapping[str, bool]) -> int:
         """Bytes of what lies in the memory of the engines while a chain runs, and is not the chain's own."""
@@ -217,31 +272,41 @@ class Fuser:
         for p in self.plan.placements:
             is_there = p.level == self.near.name and p.first <= steps[-1] and p.last >= steps[0]
             is_own = p.buffers[0].partition(".")[0] in windows if p.buffers[0] not in self.program.buffers else own.issuperset(p.buffers)
-            found += self._aligned(p.size) if is_there and not is_own else 0
+            found += self.aligned(p.size) if is_there and not is_own else 0
         return found
 
-    def _aligned(self, size: int) -> int:
+    def aligned(self, size: int) -> int:
         return -(-size // self.near.alignment) * self.near.alignment
 
 
-def chained(plan: Plan, chains: Sequence[Fused]) -> Plan:
-    """The plan with some chains, in the order of their calls; addresses are those without them."""
-    calls, offered = list(plan.calls), list(plan.offered)
-    residences = dict(plan.residences)
+def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) -> Plan:
+    """The plan with some chains, in the order of their calls; addresses are those without them.
+
+    Args:
+        buffers: of the program that the plan was made from, with those of all variants of its calls.
+    """
+    calls, offered, variants = list(plan.calls), list(plan.offered), list(plan.variants)
+    residences, programmed = dict(plan.residences), list(plan.program.calls)
     near = plan.target.engines[0].memory
     users = spans(plan.program)
     for one in chains:
-        for member, candidate in zip(one.chain.members, one.calls, strict=True):
+        for member, call, candidate in zip(one.chain.members, one.programmed, one.calls, strict=True):
             variant = calls[member.step].variant
+            if call is not programmed[member.step]:
+                known = variants[member.step]
+                variants[member.step] = known if call in known else (*known, call)
+                variant, programmed[member.step] = variants[member.step].index(call), call
             own = replace(candidate, variant=variant, own=calls[member.step].own)
             own = replace(own, bytes=(*own.bytes, *(0 for _ in calls[member.step].bytes))[: len(calls[member.step].bytes)])
             calls[member.step] = own
             offered[member.step] = (*offered[member.step], own)
-            call = plan.program.calls[member.step]
             ends = users.get(call.operands[call.writes[0]].buffer)
             if ends is not None and one.chain.first <= ends[0] and ends[1] <= one.chain.last:
                 residences[call.operands[call.writes[0]].buffer] = near
-    return replace(plan, calls=tuple(calls), offered=tuple(offered), residences=residences, chains=tuple(one.chain for one in chains))
+    scratch = {name: buffers[name] for call in programmed for name in call.scratch.values() if name not in plan.program.buffers}
+    program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
+    found = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
+    return replace(found, chains=tuple(one.chain for one in chains))
 
 
 def placed(plan: Plan) -> Plan:

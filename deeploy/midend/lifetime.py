@@ -47,13 +47,13 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
     end = len(program.calls)
     states = [Lifetime((b.name,), FOR_EVER, end, b.bytes) for b in program.buffers.values() if b.role is Role.STATE]
     heads = [name for name in alive if name not in successor.values()]
-    rings = {name: ring.rows * ring.pitch for chain in chains for name, ring in chain.rings.items()}
+    held = {name: elements for chain in chains for name, elements in chain.held.items()}
     result = []
     for head in heads:
         shared = [head]
         while shared[-1] in successor:
             shared.append(successor[shared[-1]])
-        size = max(_bytes(program.buffers[name], rings.get(name)) for name in shared)
+        size = max(_bytes(program.buffers[name], held.get(name)) for name in shared)
         result.append(Lifetime(tuple(shared), alive[head][0], alive[shared[-1]][1], size))
     return states + result
 

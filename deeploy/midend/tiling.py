@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from deeploy.graph.expr import Affine, Value, Variable, evaluate, maximum, minimum, named, plain, quotient, remainder
-from deeploy.graph.nest import Geometry, Part, Window, is_broadcast
+from deeploy.graph.nest import Geometry, Kind, Part, Window, is_broadcast
 from deeploy.graph.types import Numeric
 from deeploy.midend.program import Call, Operand
 
@@ -183,10 +183,14 @@ class Footprints:
 
     @cached_property
     def dims(self) -> tuple[str | None, ...]:
-        """Per axis the dimension that may be cut along it: the first that its expressions mention and that may be cut."""
+        """Per axis the dimension that may be cut along it: the first that its expressions mention and that may be cut.
+
+        Words that encode several elements are never cut.
+        """
         result: list[str | None] = []
         for axis, size in enumerate(self.shape):
-            names = [d.name for access in self.maps for d in access.axes[axis].dims()] if self.is_mapped else []
+            mentioned = [d for access in self.maps for d in access.axes[axis].dims()] if self.is_mapped else []
+            names = [] if any(d.kind is Kind.ENCODED for d in mentioned) else [d.name for d in mentioned]
             free = [n for n in names if self.geometry.extents[n] > 1 and self.geometry.may_cut(n)]
             result.append(None if is_broadcast(self.maps, size) or not free else free[0])
         return tuple(result)

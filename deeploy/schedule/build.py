@@ -284,17 +284,29 @@ class _Builder:
         """What the calling core sees of an operand: in its buffer, or in the window that holds the tile's part of it."""
         stream = next((s for s in self.tiling.streams if s.operand == name and s.path == self.paths[0].name), None)
         label = f"{name}_part"
-        if stream is None:
+        slots = self.chain.slots.get(self.call.operands[name].buffer) if self.chain is not None else None
+        strides: Sequence[Value]
+        element: Value = 0
+        firsts: Sequence[Value]
+        if stream is not None or slots is not None:
+            parts = tile if slots is None else self.tiling.parts(self.geometry, self.live, None, slots.loops, "_round")
+            whole = self._shown(name, parts, name if slots is None else f"{name}_round")
+            part = whole if mine == parts else self._shown(name, mine, label)
+            strides = _packed(whole, self.windows[name].order)
+            firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
+            if stream is not None:
+                address = self._slot(stream, self.tiling.index)
+            else:
+                assert slots is not None
+                inner = math.prod(loop.trips for loop in self.tiling.loops[slots.loops :])
+                turn = remainder(quotient(self.tiling.index, inner), slots.count)
+                address, element = replace(self._buffer(name), offset=0), turn * slots.elements
+        else:
             part = self.windows[name].in_place(mine, label)
             operand = self.call.operands[name]
-            strides: Sequence[Value] = operand.access.strides
+            strides = operand.access.strides
             element = operand.access.offset + past_rows(self.plan.program) * operand.step
             address, firsts = replace(self._buffer(name), offset=0), [window.first for window in part]
-        else:
-            whole = self._shown(name, tile, name)
-            part = whole if mine == tile else self._shown(name, mine, label)
-            strides, address, element = _packed(whole, self.windows[name].order), self._slot(stream, self.tiling.index), 0
-            firsts = [a.first - b.first for a, b in zip(part, whole, strict=True)]
         element = sum((first * stride for first, stride in zip(firsts, strides, strict=True)), start=element)
         element = element - self._base(self.call.operands[name].buffer)
         return Operand(address, plain(element), part, tuple(plain(s) for s in strides))

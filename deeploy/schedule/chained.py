@@ -6,10 +6,12 @@ computes. An accelerator starts on its tile of a clock before cores compute the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deeploy.graph.expr import Value, Variable, plain, quotient, remainder
+from deeploy.graph.epilogue import operands
+from deeploy.graph.expr import Value, Variable, maximum, plain, quotient, remainder
 from deeploy.midend.chain import CLOCK, Chain, Member
 from deeploy.midend.plan import Plan
 from deeploy.schedule.ir import (
@@ -41,7 +43,9 @@ def together(plan: Plan, chain: Chain, layers: Sequence[Layer]) -> Layer:
         return replace(last, body=(Loop(clock, chain.clocks, tuple(body)),))
     members = [_Member(plan, chain, member, layers[member.step]) for member in chain.members]
     found = _Chain(members, clock, chain.clocks, chain.is_ahead, plan.followers.get(chain.last))
-    return replace(last, body=tuple(found.body()), others=max(member.layer.cores for member in members))
+    return replace(
+        last, body=tuple(found.nested() if chain.is_nested else found.body()), others=max(member.layer.cores for member in members)
+    )
 
 
 def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
@@ -60,16 +64,24 @@ def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
 
 def _runs(member: Member, clock: Value) -> list[Condition]:
     """Whether a call computes a tile in a clock."""
-    return [
-        Condition(clock, ">=", member.start),
-        Condition(clock, "<", member.start + member.every * member.trips),
-        Condition(remainder(clock, member.every), "==", member.start % member.every),
-    ]
+    rounds = member.trips // member.burst
+    begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.every * rounds)]
+    if member.burst == 1:
+        return [*begun, Condition(remainder(clock, member.every), "==", member.start % member.every)]
+    return [*begun, Condition(remainder(_since(member, clock), member.every), "<", member.burst)]
+
+
+def _since(member: Member, clock: Value) -> Value:
+    """Clocks since a call began; not below 0, where it has not."""
+    return maximum(clock - member.start, 0)
 
 
 def _tile(member: Member, clock: Value) -> Value:
     """The tile that a call computes in a clock."""
-    return plain(quotient(clock, member.every) - member.start // member.every)
+    if member.burst == 1:
+        return plain(quotient(clock, member.every) - member.start // member.every)
+    since = _since(member, clock)
+    return plain(quotient(since, member.every) * member.burst + remainder(since, member.every))
 
 
 class _Member:
@@ -83,7 +95,10 @@ class _Member:
         self.step = member.step
         self.path = plan.target.outward(plan.target.engine(layer.call.kernel.engine).memory)[0].name
         self.fetches = [name for name in ("fetch", "supply") if name in layer.procedures]
-        self.is_fetched_again = any(stream.moves > 1 and not stream.is_output for stream in layer.tiling.streams)
+        again = {stream.operand: stream.period for stream in layer.tiling.streams if stream.moves > 1 and not stream.is_output}
+        late = {*operands(layer.call.node.epilogue)} if layer.team else set()
+        self.is_fetched_again, self.is_supplied_again = bool(again), bool(again.keys() & late)
+        self.period = math.gcd(*(again[name] for name in again.keys() - late))  # of tiles that need something new; 0: there are none
         self.covered = 0  # the clock up to which a call before it waits in every clock for what it needs as well
 
     def fetched(self, tile: Value) -> list[Node]:
@@ -113,9 +128,43 @@ class _Member:
     def ended(self, clock: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
         tile = _tile(self.member, clock)
-        found: list[Node] = [] if self.layer.accelerator else self.begun(clock)
-        found += [Second(self.step, tile)] * bool(self.layer.team)
-        return found + ([Wait(self._token("out")), Do(self.step, "store", tile)] if "store" in self.layer.procedures else [])
+        return [*([] if self.layer.accelerator else self.begun(clock)), *self._complete(tile)]
+
+    def _complete(self, tile: Value) -> list[Node]:
+        """What cores make of sums, when all are added, and what then leaves."""
+        complete: list[Node] = [Second(self.step, tile)] * bool(self.layer.team)
+        complete += [Wait(self._token("out")), Do(self.step, "store", tile)] if "store" in self.layer.procedures else []
+        partial = self.layer.partial
+        return guarded([Condition(remainder(tile, partial), "==", partial - 1)], complete)
+
+    def first(self) -> list[Node]:
+        """Begins to move what the first tile needs, of a kernel in two parts what the first part of it reads."""
+        return [Do(self.step, name, 0) for name in self.fetches if name == "fetch"]
+
+    def arrived(self) -> list[Node]:
+        """Goes on when all that was begun to be fetched is there."""
+        return [Wait(self._token("in"))] if self.fetches else []
+
+    def started(self, clock: Value) -> list[Node]:
+        """Starts the accelerator on what has arrived; what the next tile needs begins to move, and what this one's second part does."""
+        tile = _tile(self.member, clock)
+        late: list[Node] = [Do(self.step, name, tile) for name in self.fetches if name == "supply"]
+        if not self.is_supplied_again and clock != 0:
+            late = guarded([Condition(tile, "==", 0)], late) if self.member.start else []
+        return [Compute(self.step, tile), *self._ahead(tile), *late]
+
+    def _ahead(self, tile: Value) -> list[Node]:
+        """Begins to move what the next tile needs."""
+        if not self.period:
+            return []
+        more = [Condition(tile, "<", self.member.trips - 1), Condition(remainder(tile + 1, self.period), "==", 0)]
+        return guarded(more, [Do(self.step, name, tile + 1) for name in self.fetches if name == "fetch"])
+
+    def completed(self, clock: Value) -> list[Node]:
+        """What cores do of a tile, and what then leaves."""
+        tile = _tile(self.member, clock)
+        begun = [] if self.layer.accelerator else [*self._ahead(tile), Compute(self.step, tile)]
+        return [*begun, *self._complete(tile)]
 
     def waited(self) -> list[Node]:
         """Goes on when all that left is where it belongs."""
@@ -167,6 +216,27 @@ class _Chain:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for number in range(len(self.members)):
             inner += self._turn(number)
+        left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
+        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *left]
+
+    def nested(self) -> list[Node]:
+        """The same where calls follow each other: an accelerator begins with a tile before cores are through with the one before it."""
+        clock, inner = self.clock, list[Node]()
+        jobs = [member for member in self.members if member.layer.accelerator]
+        found = [node for member in self.members for node in member.early()]
+        found += [node for member in self.members for node in member.first()]
+        arrived = list(dict.fromkeys(node for member in self.members for node in member.arrived()))
+        for member in [job for job in jobs if not job.member.start]:
+            found += [*arrived, *member.started(0)]
+        inner += arrived
+        for member in jobs:
+            inner += guarded(_runs(member.member, clock), member.finished(_tile(member.member, clock)))
+        for member in jobs:
+            inner += guarded(_runs(member.member, clock + 1), member.started(clock + 1))
+        if self.follower is not None:
+            inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
+        for member in self.members:
+            inner += guarded(_runs(member.member, clock), member.completed(clock))
         left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
         return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *left]
 

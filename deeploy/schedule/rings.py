@@ -40,10 +40,10 @@ def box(layer: Layer, name: str, tile: int, table: Table) -> Box:
     operand, access = layer.work.operands[name], layer.call.operands[name].access
     within = np.zeros((), np.int64)
     element = np.full((), access.offset, np.int64)
-    for window, stride in zip(operand.axes, access.strides, strict=True):
-        indices = np.arange(table.at(window.count, tile), dtype=np.int64) * stride
-        within = np.add.outer(within, indices)
-        element = np.add.outer(element, indices + table.at(window.first, tile) * stride)
+    for window, stride, pitch in zip(operand.axes, access.strides, operand.strides, strict=True):
+        indices = np.arange(table.at(window.count, tile), dtype=np.int64)
+        within = np.add.outer(within, indices * table.at(pitch, tile))
+        element = np.add.outer(element, (indices + table.at(window.first, tile)) * stride)
     return Box((within + table.at(operand.element, tile)).ravel(), element.ravel())
 
 
@@ -63,9 +63,9 @@ class Rings:
         for chain in plan.chains:
             for call in plan.program.calls[chain.first : chain.last + 1]:
                 for operand in (call.operands[name] for name in call.writes):
-                    ring, whole = chain.rings.get(operand.buffer), math.prod(plan.program.buffers[operand.buffer].shape)
-                    if ring is not None:
-                        self.held[operand.buffer] = np.full(ring.rows * ring.pitch, NOTHING, np.int64)
+                    room, whole = chain.held.get(operand.buffer), math.prod(plan.program.buffers[operand.buffer].shape)
+                    if room is not None:
+                        self.held[operand.buffer] = np.full(room, NOTHING, np.int64)
                         continue
                     held = self.held.setdefault(operand.buffer, np.arange(whole))  # other parts of it may be there already
                     held[operand.elements()] = NOTHING
@@ -85,7 +85,8 @@ class Rings:
     def compute(self, layer: Layer, part: Call, tile: int, table: Table) -> None:
         """A tile of a call, or a part of it, reads its elements, and then writes others; an accelerator until it is waited for."""
         inside = {name: layer.work.operands[name] for name in part.operands if layer.work.operands[name].address.block in self.held}
-        writes = layer.call.writes if part is layer.call.parts[-1] else ()
+        is_complete = part is layer.call.parts[-1] and (tile + 1) % layer.partial == 0
+        writes = layer.call.writes if is_complete else ()
         name = layer.accelerator if layer.accelerator and part is layer.call.parts[0] else None
         tables = self._tables(layer, table) if inside else ()
         for operand in sorted(inside.keys() - set(layer.call.writes)) + sorted(inside.keys() & set(writes)):

@@ -237,7 +237,7 @@ def _layer_outputs(
         return _flat_outputs(project, entry, plan, sample, device)
     memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
     ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
-    rings = {name for chain in plan.chains for name in chain.rings}  # of these, some rows are left
+    rings = {name for chain in plan.chains for name in chain.held}  # of these, some rows or tiles are left
     return [
         {name: _cut(plan, memory[ends.get(step, step)], call, name) for name in call.writes if call.operands[name].buffer not in rings}
         for step, call in enumerate(program.calls)

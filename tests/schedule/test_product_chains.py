@@ -1,0 +1,139 @@
+"""Chains of products tile by tile, such as an MLP without its hidden layer: they are safe, and what makes one unsafe is found."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.backend import project
+from deeploy.driver import chains as driver
+from deeploy.graph.target import Target
+from deeploy.midend import fuse
+from deeploy.midend.chain import Chain
+from deeploy.midend.machine import Options
+from deeploy.runners import host
+from deeploy.schedule import build
+from deeploy.schedule.check import ScheduleError, check
+from deeploy.simulate.walk import walk
+from deeploy.target import load
+from tests.schedule.test_chains import changed
+from tests.schedule.test_managed_chains import CHANGES, moved, of_chains
+from tests.schedule.test_reductions import Deep
+
+SIRACUSA = load("siracusa")
+# N-EUREKA's weights come through L1.
+STREAMED = replace(SIRACUSA, kernels=tuple(kernel for kernel in SIRACUSA.kernels if not kernel.resident))
+BOTH = ("cluster", "npu")
+
+# rows, width, hidden columns; L1; engines; target; kernel of the second product; whether the chain is nested
+CASES: dict[str, tuple[tuple[int, int, int], int, tuple[str, ...], Target, str, bool]] = {
+    "nested, both engines": ((41, 64, 256), 20_000, BOTH, SIRACUSA, "neureka_product_nms_sums", True),
+    "nested, cores": ((130, 64, 256), 30_000, ("cluster",), SIRACUSA, "pulp_matmul", True),
+    "sums, both engines": ((130, 32, 512), 46_000, BOTH, STREAMED, "neureka_product_parts", False),
+    "sums, cores": ((130, 16, 256), 12_000, ("cluster",), SIRACUSA, "pulp_matmul_sums", False),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def network(path: Path, rows: int, width: int, hidden: int) -> Path:
+    """Two products, with the GELU of the first one in between."""
+    one = Deep()
+    x = one.matmul("x", width, hidden)
+    erf = one.node("Erf", one.node("Div", one.read(x), one.constant(2**0.5)))
+    x = one.stored(one.node("Mul", one.node("Mul", one.read(x), one.node("Add", erf, one.constant(1.0))), one.constant(0.5)))
+    return one.save(path, one.matmul(x, hidden, width), [rows, width], [rows, width])
+
+
+@functools.cache
+def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
+    """The network with the chain of one kind that moves the fewest bytes, however long it takes."""
+    shape, l1, engines, target, _, is_nested = CASES[name]
+    options = Options({"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
+    every = fuse.products
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "SLOWER", 100)
+        patch.setattr(fuse, "TRIPS", ())
+        patch.setattr(fuse, "products", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
+        return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, options=options)
+
+
+def is_wanted(is_nested: bool, one: fuse.Fused) -> bool:
+    """A chain of one kind, in several rounds, of which each has several tiles of both calls."""
+    loops = [member.loops for member in one.chain.members]
+    return one.chain.is_nested is is_nested and all(len(each) == 2 for each in loops) and loops[0][0].trips > 2
+
+
+def chain_of(one: deeploy.Compiled) -> Chain:
+    (chain,) = one.plan.chains
+    return chain
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder: Path, tmp_path: Path) -> None:
+    (rows, _, hidden), l1, _, _, kernel, is_nested = CASES[name]
+    one = compiled(folder, name)
+    chain, calls = chain_of(one), one.plan.program.calls
+    assert [call.kernel.name for call in calls][1:] == [kernel] and len(chain.members[0].loops) == len(chain.members[1].loops) == 2
+    ((buffer, slots),) = chain.slots.items()
+    assert buffer == calls[0].operands["y"].buffer and slots.elements * slots.count < rows * hidden / 1.5
+    assert (slots.loops == 1) is is_nested and (one.plan.tiling(1).partial(calls[1].geometry) > 1) is not is_nested
+    assert moved(one) < moved(compiled(folder, name, chains=False))
+    assert one.plan.memory["L1"].peak <= l1
+    one.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    assert entry["chains"][0]["slots"] == [{"buffer": buffer, "slots": slots.count, "elements": slots.elements}]
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
+    assert np.unique(outputs[0]).size > 8
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_move_once_for_every_tile_of_rows(name: str, folder: Path) -> None:
+    one = compiled(folder, name)
+    run, chain = walk(one.plan), chain_of(one)
+    (rows, width, _), rounds = CASES[name][0], chain.members[0].loops[0].trips
+    constants = {operand.buffer for call in one.plan.program.calls for operand in call.operands.values()} & {
+        buffer.name for buffer in one.plan.program.buffers.values() if buffer.data is not None and not buffer.memory
+    }
+    near = {name for name in constants if one.plan.residences.get(name) == "L1"}
+    size = sum(one.plan.program.buffers[name].bytes for name in constants - near)
+    assert run.traffic["L2_L1"].bytes <= 2 * rows * width + rounds * size
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("name", CASES)
+def test_what_makes_such_a_chain_unsafe_is_found(name: str, what: str, folder: Path) -> None:
+    plan = compiled(folder, name).plan
+    schedule = build(plan)
+    check(plan, schedule)
+    change, number = of_chains(schedule, plan.chains, CHANGES[what]), 0
+    while (mutant := changed(schedule, change, number)) is not None:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(plan, mutant)
+        number += 1
+    absent = ("a move of rows", "nobody waits for a job") if name.endswith("cores") else ("a move of rows",)
+    assert bool(number) is not what.startswith(absent)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_call_could_begin_earlier_and_no_slot_be_left_out(name: str, folder: Path) -> None:
+    plan = compiled(folder, name).plan
+    chain = chain_of(compiled(folder, name))
+    members = chain.members
+    others = [replace(chain, members=(members[0], replace(members[1], start=members[1].start - 1)))] if members[1].start else []
+    for buffer, slots in chain.slots.items():
+        others += [replace(chain, slots={buffer: replace(slots, count=slots.count - 1)})] if slots.count > 1 else []
+        others.append(replace(chain, slots={buffer: replace(slots, elements=slots.elements - 1)}))
+    for other in others:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(replace(plan, chains=(other,)))
