@@ -192,8 +192,8 @@ def entries(target: Target) -> dict[str, Fitted]:
             rate = replace(known, call=round(call), cold=round(more))
             found[name] = Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
     for name, known in target.timing.kernels.items():
-        job = found.get(name.removesuffix("_sums").replace("_all", ""))
-        if name.endswith("_sums") and job is not None:  # starting a job takes what it takes, whatever leaves it
+        job = found.get(name.removesuffix("_sums").removesuffix("_parts").replace("_all", ""))
+        if name.endswith(("_sums", "_parts")) and job is not None:  # starting a job takes what it takes, whatever leaves it
             found[name] = replace(job, rate=replace(known, call=job.rate.call, cold=job.rate.cold))
     return found
 

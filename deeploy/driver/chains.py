@@ -15,6 +15,7 @@ from deeploy.midend.fuse import Fused, Fuser, chained, part, placed
 from deeploy.midend.place import Overfull
 from deeploy.midend.plan import ChainChoice, ChainReason, Plan
 from deeploy.midend.program import Program
+from deeploy.midend.tilewise import products
 from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
@@ -65,7 +66,7 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     by_bytes = machine.objective == "traffic"
     before, fuser = walk(plan), Fuser(plan, given)
     least = _cost(before, by_bytes)
-    possible = list(fuser.found())
+    possible = [*fuser.found(), *(products(fuser) if plan.program.growth is None else ())]
     walked = _walked(fuser, possible, before, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
@@ -110,8 +111,8 @@ def _walked(fuser: Fuser, possible: Sequence[Fused], before: Run, by_bytes: bool
     def promise(one: Fused) -> tuple[float, float]:
         steps = slice(one.chain.first, one.chain.last + 1)
         gains = sum(cycles[steps]) - one.cycles, sum(moved[steps]) - one.traffic
-        if not by_bytes:
-            return gains
+        if not by_bytes:  # the walk adds overheads to the estimate
+            return (gains[0] if gains[0] >= WORTH * sum(cycles[steps]) else 0, gains[1])
         return (gains[1] if one.cycles <= SLOWER * sum(cycles[steps]) else 0, gains[0])
 
     found = list[_Found]()

@@ -20,7 +20,6 @@ from deeploy.midend.lifetime import FOR_EVER, lifetimes, spans
 from deeploy.midend.place import place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
-from deeploy.midend.tilewise import products
 from deeploy.midend.tiling import Loop
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
@@ -69,13 +68,12 @@ class Fuser:
         self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
 
     def found(self) -> Iterator[Fused]:
-        """All chains for which there is room."""
+        """All chains of rows for which there is room."""
         if self.program.growth is not None:
             return
         for trips in TRIPS:
             for first in range(len(self.program.calls) - 1):
                 yield from self._from(first, trips)
-        yield from products(self)
 
     def _from(self, first: int, trips: int) -> Iterator[Fused]:
         """Chains that begin with a call, one longer than the other."""

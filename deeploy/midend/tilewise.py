@@ -16,15 +16,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from deeploy.midend.candidates import Strip
 from deeploy.midend.chain import Member, Slots
+from deeploy.midend.fuse import Fused, Fuser
 from deeploy.midend.program import Call, Role
 from deeploy.midend.tiling import Footprints, Loop, cut_dims, sizes
-
-if TYPE_CHECKING:
-    from deeploy.midend.fuse import Fused, Fuser
 
 LONGEST = 4  # calls of such a chain
 GROWTH = 0.5  # between numbers of tiles along a dimension
@@ -68,7 +65,9 @@ def _is_handed_on(fuser: Fuser, first: int, calls: Sequence[Call]) -> bool:
     whole = math.prod(buffer.shape)
     every = (written, *reads)
     is_whole = all(one.access.is_dense and not one.access.offset and one.access_elements == whole for one in every)
-    return buffer.role is Role.LOCAL and fuser.spans[written.buffer] == (first, first + 1) and len(reads) == 1 and is_whole
+    is_far = fuser.distance(written.buffer) != 0  # what is next to the cores anyway need not be kept from moving
+    is_alone = fuser.spans.get(written.buffer) == (first, first + 1) and len(reads) == 1
+    return is_far and buffer.role is Role.LOCAL and is_alone and is_whole
 
 
 def _axes(call: Call, name: str) -> list[tuple[int, str | None]]:

@@ -58,11 +58,11 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
     """The network with the chain of one kind that moves the fewest bytes, however long it takes."""
     shape, l1, engines, target, _, is_nested = CASES[name]
     options = Options({"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
-    every = fuse.products
+    every = driver.products
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "SLOWER", 100)
         patch.setattr(fuse, "TRIPS", ())
-        patch.setattr(fuse, "products", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
+        patch.setattr(driver, "products", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
         return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, options=options)
 
 
