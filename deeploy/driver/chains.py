@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from deeploy.midend.beside import branches
 from deeploy.midend.fuse import Fused, Fuser, chained, part, placed
 from deeploy.midend.place import Overfull
 from deeploy.midend.plan import ChainChoice, ChainReason, Plan
@@ -19,7 +20,7 @@ from deeploy.midend.tilewise import products
 from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
-TRIED = 48  # chains that are walked over
+TRIED = 48  # chains of rows that are walked over, and of the other kinds
 WORTH = 0.03  # of the cycles of its calls that a chain has to save, which is more than the walk errs
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
 ATTEMPTS = 6  # to find room for what was chosen, and to do without what gains nothing
@@ -66,7 +67,7 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     by_bytes = machine.objective == "traffic"
     before, fuser = walk(plan), Fuser(plan, given)
     least = _cost(before, by_bytes)
-    possible = [*fuser.found(), *(products(fuser) if plan.program.growth is None else ())]
+    possible = [*fuser.found(), *(() if plan.program.growth is not None else (*products(fuser), *branches(fuser)))]
     walked = _walked(fuser, possible, before, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
@@ -117,9 +118,10 @@ def _walked(fuser: Fuser, possible: Sequence[Fused], before: Run, by_bytes: bool
 
     found = list[_Found]()
     alone: dict[range, Run] = {}
-    for one in heapq.nlargest(TRIED, possible, key=promise):
+    rows, others = ([one for one in possible if one.chain.is_of_rows is is_it] for is_it in (True, False))
+    for one in (*heapq.nlargest(TRIED, rows, key=promise), *heapq.nlargest(TRIED, others, key=promise)):
         if promise(one)[0] <= 0:
-            break
+            continue
         steps = range(one.chain.first, one.chain.last + 1)
         if steps not in alone:
             alone[steps] = walk(part(fuser.plan, steps))

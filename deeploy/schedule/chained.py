@@ -65,6 +65,8 @@ def slides(plan: Plan, chain: Chain, step: int, tile: Value) -> list[Node]:
 def _runs(member: Member, clock: Value) -> list[Condition]:
     """Whether a call computes a tile in a clock."""
     rounds = member.trips // member.burst
+    if rounds == 1:
+        return [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.burst)]
     begun = [Condition(clock, ">=", member.start), Condition(clock, "<", member.start + member.every * rounds)]
     if member.burst == 1:
         return [*begun, Condition(remainder(clock, member.every), "==", member.start % member.every)]
@@ -81,6 +83,8 @@ def _tile(member: Member, clock: Value) -> Value:
     if member.burst == 1:
         return plain(quotient(clock, member.every) - member.start // member.every)
     since = _since(member, clock)
+    if member.trips == member.burst:
+        return since
     return plain(quotient(since, member.every) * member.burst + remainder(since, member.every))
 
 

@@ -7,6 +7,7 @@ One inference is gone through, tile by tile, as deep as memories and tokens show
 * what is computed into a window leaves before another one is computed there;
 * every transfer stays within the block that it reads or writes, and the block is alive in that step;
 * a tile of a chain reads the rows that it needs, and these are in the ring, in which nothing moves while an accelerator uses it;
+* behind a chain, all tiles of what others read are there;
 * tiles that add up to the same outputs follow each other, and all of them are added;
 * while cores may still compute, that is until the next barrier, the first core moves nothing that they use, and computes nothing;
 * no more tickets of a path are open at once than its engine has, and none is left open at the end.
@@ -120,6 +121,7 @@ class _Check:
             lost = next((window.result for window in self.slots.values() if window.result), "")
             if lost:
                 raise self.error(f"{lost} never leaves")
+            self.rings.complete(self.unrolled.schedule.layers, layer.step)
             if self.kept:
                 raise self.error(f"the sums of tile {next(iter(self.kept.values()))} are never completed")
         self.event = None

@@ -102,6 +102,15 @@ class Rings:
             if name is not None:
                 self.busy.setdefault(name, []).append((block, seen.places, is_write))
 
+    def complete(self, layers: Sequence[Layer], step: int) -> None:
+        """Behind a chain, what its calls write where they work, and others read, is there as a whole."""
+        for chain in (chain for chain in self.plan.chains if chain.last == step):
+            for layer in layers[chain.first : chain.last + 1]:
+                for name in layer.call.writes:
+                    block, elements = layer.work.operands[name].address.block, layer.call.operands[name].elements()
+                    if block in self.held and block not in chain.held and not np.array_equal(self.held[block][elements], elements):
+                        raise self.error(f"not all tiles of {block} are computed")
+
     def finish(self, accelerator: str) -> None:
         """An accelerator uses nothing any more."""
         self.busy.pop(accelerator, None)

@@ -1,0 +1,82 @@
+"""Calls of two branches beside each other: N-EUREKA works on one while cores are busy with the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.backend import project
+from deeploy.midend.machine import Options
+from deeploy.runners import host
+from deeploy.schedule import build
+from deeploy.schedule.check import ScheduleError, check
+from deeploy.schedule.ir import Compute, Finish, Second
+from deeploy.schedule.unroll import Unrolled
+from deeploy.simulate.walk import walk
+from tests.schedule.test_chains import changed
+from tests.schedule.test_managed_chains import CHANGES, Quantised, of_chains
+
+
+def network(path: Path) -> Path:
+    """Two convolutions of one image, which are added."""
+    one = Quantised()
+    x = one.conv("x", 32, 32, 1)
+    y = one.stored(one.node("Add", one.read(one.conv(x, 32, 32, 1)), one.read(one.conv(x, 32, 32, 3))))
+    return one.save(path, y, [1, 32, 20, 20], [1, 32, 20, 20])
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[deeploy.Compiled, deeploy.Compiled]:
+    """The network with what is beside each other, and without."""
+    model = network(tmp_path_factory.mktemp("model") / "branches.onnx")
+    beside, alone = (deeploy.compile(model, "siracusa", options=Options(chains=chains)) for chains in (True, False))
+    return beside, alone
+
+
+def test_branches_beside_each_other_are_faster_and_the_same(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
+    beside, alone = both
+    (chain,) = beside.plan.chains
+    calls = beside.plan.program.calls[chain.first : chain.last + 1]
+    assert chain.is_nested and not chain.held and calls[0].operands["x"].buffer == calls[1].operands["x"].buffer
+    assert walk(beside.plan).cycles < 0.97 * walk(alone.plan).cycles
+    beside.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], beside.interpret(sample)[0])
+
+
+def test_cores_are_busy_with_one_while_the_accelerator_works_on_the_other(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
+    plan = both[0].plan
+    running, beside = set[int](), 0
+    for event in Unrolled(build(plan), {}).events(plan.chains[0].last):
+        node = event.node
+        if isinstance(node, Compute) and event.table.layer.accelerator:
+            running.add(node.step)
+        elif isinstance(node, Finish):
+            running.discard(node.step)
+        elif isinstance(node, Compute | Second):
+            beside += bool(running - {node.step})
+    assert beside
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_makes_branches_unsafe_is_found(what: str, both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
+    plan = both[0].plan
+    schedule = build(plan)
+    check(plan, schedule)
+    change, number = of_chains(schedule, plan.chains, CHANGES[what]), 0
+    while (mutant := changed(schedule, change, number)) is not None:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(plan, mutant)
+        number += 1
+    assert bool(number) is what.startswith(("transfers or", "another tile", "nobody waits for a job"))  # all else is in L1
+
+
+def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[deeploy.Compiled, deeploy.Compiled], tmp_path: Path) -> None:
+    again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
+    assert again.chains == both[0].plan.chains
+    assert again.chain_choices == both[0].plan.chain_choices
