@@ -48,7 +48,7 @@ def box(layer: Layer, name: str, tile: int, table: Table) -> Box:
 
 
 class Rings:
-    """The contents of all buffers that calls of chains write: of every place the element of the tensor that it holds, ``NOTHING`` at first.
+    """The contents of all buffers that calls of chains write in place: by place the element that it holds, ``NOTHING`` at first.
 
     Args:
         error: makes the error that says what is wrong.
@@ -61,8 +61,9 @@ class Rings:
         self.busy: dict[str, list[tuple[str, np.ndarray, bool]]] = {}  # what accelerators use: block, places, and whether they write
         self.tables: dict[int, list[Table]] = {}  # of every core, by step
         for chain in plan.chains:
-            for call in plan.program.calls[chain.first : chain.last + 1]:
-                for operand in (call.operands[name] for name in call.writes):
+            for step in range(chain.first, chain.last + 1):
+                call, moved = plan.program.calls[step], {stream.operand for stream in plan.tiling(step).streams}
+                for operand in (call.operands[name] for name in call.writes if name not in moved):
                     room, whole = chain.held.get(operand.buffer), math.prod(plan.program.buffers[operand.buffer].shape)
                     if room is not None:
                         self.held[operand.buffer] = np.full(room, NOTHING, np.int64)

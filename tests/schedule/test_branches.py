@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.midend.machine import Options
+from deeploy.midend.tiling import Stream
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.check import ScheduleError, check
 from deeploy.schedule.ir import Compute, Finish, Second
+from deeploy.schedule.rings import Rings
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.walk import walk
 from tests.schedule.test_chains import changed
@@ -80,3 +83,16 @@ def test_the_same_network_has_the_same_branches_beside_each_other(both: tuple[de
     again = deeploy.compile(network(tmp_path / "again.onnx"), "siracusa").plan
     assert again.chains == both[0].plan.chains
     assert again.chain_choices == both[0].plan.chain_choices
+
+
+def test_only_what_calls_write_in_place_is_followed(both: tuple[deeploy.Compiled, deeploy.Compiled]) -> None:
+    """What leaves through windows may be read where it lies, by an engine that works there: it is checked by its transfers."""
+    plan = both[0].plan
+    (chain,) = plan.chains
+    step = chain.last
+    (name,) = plan.program.calls[step].writes
+    written = plan.program.calls[step].operands[name].buffer
+    assert written in Rings(plan, AssertionError).held
+    stream = Stream(name, "L2_L1", 1, 1, plan.tiling(step).tiles, 2, 64, True)
+    leaving = replace(plan.calls[step], tiling=replace(plan.tiling(step), streams=(stream,)))
+    assert written not in Rings(replace(plan, calls=(*plan.calls[:step], leaving, *plan.calls[step + 1 :])), AssertionError).held
