@@ -23,9 +23,20 @@ static inline int32_t limited(int32_t x, int32_t most) {
     return x < -most - 1 ? -most - 1 : x > most ? most : x;
 }
 
-/* The lower half of an entry times 1 << BETWEEN, its upper half times `rest`, and what rounds their sum. */
+/* (a + b) / 2^bits, rounded. */
+static inline int32_t rounded_sum(int32_t a, int32_t b, int bits) {
+    return (a + b + (1 << (bits - 1))) >> bits;
+}
+
+#define rounded(x, bits) rounded_sum(x, 0, bits)
+
+static inline uint32_t entry_at(const uint32_t *table, int32_t at) {
+    return table[at];
+}
+
+/* The lower half of an entry times 1 << BETWEEN, and its upper half times `rest`. */
 static inline int32_t between(uint32_t entry, int32_t rest) {
-    return (int16_t)(entry & 0xffff) * (1 << BETWEEN) + (int16_t)(entry >> 16) * rest + (1 << (BETWEEN - 1));
+    return (int16_t)(entry & 0xffff) * (1 << BETWEEN) + (int16_t)(entry >> 16) * rest;
 }
 
 /* The states behind a step in the form that the next one reads: here they are what the layer leaves. */
@@ -42,7 +53,7 @@ static inline void keep_state(STATE *states, int u, int32_t y) {
 /* The function at a: a straight line between two entries of its table, whose middle is given. */
 static inline int32_t looked_up(const uint32_t *table, int32_t a) {
     const int32_t at = limited(a, REACH - 1);
-    return between(table[at >> BETWEEN], at & ((1 << BETWEEN) - 1)) >> BETWEEN;
+    return rounded(between(entry_at(table, at >> BETWEEN), at & ((1 << BETWEEN) - 1)), BETWEEN);
 }
 
 static inline int32_t upper(int32_t a, int32_t b) {
@@ -52,10 +63,6 @@ static inline int32_t upper(int32_t a, int32_t b) {
 /* The function of gates, whose table reaches twice as far. */
 static inline int32_t gate(const uint32_t *table, int32_t a) {
     return looked_up(table, a >> 1);
-}
-
-static inline int32_t rounded(int32_t x, int bits) {
-    return (x + (1 << (bits - 1))) >> bits;
 }
 
 /* The rounded product of a value with 15 fractional bits, not below 0, and any other. */
@@ -71,12 +78,12 @@ static inline void add(int32_t *sums, const int32_t *p, int next, int shift_p, i
         const int32_t own = upper(*p * (1 << shift_p), factors[0]), product = upper(acc[g], factors[1]);
 #ifdef GRU
         if (g == 2) {
-            sums[2] = rounded(own, shift);
-            sums[3] = rounded(product, shift);
+            sums[2] = rounded_sum(own, 0, shift);
+            sums[3] = rounded_sum(product, 0, shift);
             break;
         }
 #endif
-        sums[g] = rounded(own + product, shift);
+        sums[g] = rounded_sum(own, product, shift);
     }
 }
 

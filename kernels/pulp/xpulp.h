@@ -138,14 +138,14 @@ static inline __attribute__((always_inline)) uint32_t xp_shift_down4(uint32_t a,
 #endif
 }
 
-/* acc + a0*b0 + a1*b1 of the signed halves of two words. */
-static inline int32_t xp_sdotsp2(uint32_t a, uint32_t b, int32_t acc) {
+/* a0*b0 + a1*b1 of the signed halves of two words. */
+static inline int32_t xp_dotsp2(uint32_t a, uint32_t b) {
 #ifdef XPULP_INSN
-    __asm__(".insn r 0x57, 0, 0x5c, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
-    return acc;
+    int32_t sum;
+    __asm__(".insn r 0x57, 0, 0x4c, %0, %1, %2" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
 #else
-    return acc + (int32_t)(int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) +
-           (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
+    return (int32_t)(int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) + (int32_t)(int16_t)(a >> 16) * (int16_t)(b >> 16);
 #endif
 }
 
@@ -248,6 +248,41 @@ static inline int32_t xp_add_shift(int32_t a, int32_t b, int shift) {
     return a;
 #else
     return (a + b) >> shift;
+#endif
+}
+
+/* (a + b) / 2^shift, rounded; the sum stays in 32 bits, shift is 1 to 31. */
+static inline int32_t xp_add_round(int32_t a, int32_t b, int shift) {
+#ifdef XPULP_INSN
+    __asm__(".insn r 0x5b, 6, 0x20, %0, %1, %2" : "+r"(a) : "r"(b), "r"(shift));
+    return a;
+#else
+    return (a + b + (1 << (shift - 1))) >> shift;
+#endif
+}
+
+/* x / 2^shift, rounded, of a constant shift from 1 to 31. */
+#ifdef XPULP_INSN
+#define xp_round(x, shift)                                                                \
+    ({                                                                                    \
+        int32_t rounded_;                                                                 \
+        __asm__(".insn r 0x5b, 6, %2, %0, %1, x0" : "=r"(rounded_) : "r"(x), "i"(shift)); \
+        rounded_;                                                                         \
+    })
+#else
+#define xp_round(x, shift) xp_add_round(x, 0, shift)
+#endif
+
+/* A word of a table, by its number. */
+static inline uint32_t xp_word_at(const uint32_t *table, int32_t at) {
+#ifdef XPULP_INSN
+    uint32_t value;
+    __asm__(".insn r 0x03, 7, 0x10, %0, %1, %2"
+            : "=r"(value)
+            : "r"(table), "r"(at * 4), "m"(*(const uint32_t (*)[])table));
+    return value;
+#else
+    return table[at];
 #endif
 }
 
