@@ -8,6 +8,7 @@ own inputs and writes its own outputs, inference after inference, so that chips 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -43,7 +44,8 @@ def build(project: Path, sanitize: Sanitizer | None = None, flags: str | None = 
     """
     compiler = os.environ.get("CC", "gcc")
     require(("make", "make"), (compiler, "gcc"), more=", or name a C compiler in CC")
-    folder = f"build/{sanitize}" if sanitize else "build/host" if flags is None else "build/flags"
+    of_flags = "host" if flags is None else hashlib.sha256(flags.encode()).hexdigest()[:12]  # make does not see that flags changed
+    folder = f"build/{sanitize or of_flags}"
     cflags = flags if flags is not None else "-O1" if sanitize else "-O2"
     options = [f"BUILD={folder}", f"CFLAGS={cflags}", f"CC={compiler}"]
     if sanitize:
