@@ -37,6 +37,10 @@ class DeeployError(Exception):
     def __str__(self) -> str:
         return f"{self.what}\n{self.remedy}"
 
+    def __reduce__(self) -> tuple[type[DeeployError], tuple[str, str]]:
+        """Worker processes hand errors over as what they were made of."""
+        return type(self), (self.what, self.remedy)
+
 
 class UsageError(DeeployError):
     """An option, a path or an input array that cannot be used."""

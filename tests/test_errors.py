@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeploy.errors import NoKernelError, printable, shorten
+from deeploy import errors
+from deeploy.errors import DeeployError, NoKernelError, printable, shorten
 
 
 @given(st.text(), st.integers(5, 40))
@@ -26,3 +29,10 @@ def test_advice_is_added_to_a_remedy() -> None:
     assert (
         str(NoKernelError("no kernel", "Use another target.").also("say --fallback")) == "no kernel\nUse another target, or say --fallback."
     )
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name[0].isupper()])
+def test_errors_reach_another_process_whole(name: str) -> None:
+    kind = getattr(errors, name)
+    found = pickle.loads(pickle.dumps(kind("what is wrong", "what to do")))
+    assert type(found) is kind and isinstance(found, DeeployError) and str(found) == "what is wrong\nwhat to do"
