@@ -22,11 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import ROOT
-from networks import summary
-from networks.paper import BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST, SYNTHETIC_MEMORY
-
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from benchmarks.common import ROOT
+from benchmarks.networks import summary
+from benchmarks.networks.paper import BEST_ON_THE_DEVICE, MIB, NETWORKS, ON_THE_DEVICE, SYNTHETIC_BEST, SYNTHETIC_MEMORY
 from deeploy.devices.layers import Item
 from deeploy.devices.stages import Use, use
 from deeploy.graph.device import Device

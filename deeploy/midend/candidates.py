@@ -271,10 +271,11 @@ class Tiler:
         early: Numeric = sum(load.early for load in loads.values())
         alone, beside = self._accelerated(self.tiles, windows)
         second = self._joined(self.size, self.tiles)
+        last = second / self._meetings(self.size, self.tiles)
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
-            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second)
+            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second, last)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
         if max(distances.values(), default=0) > 1:
@@ -400,9 +401,11 @@ class Tiler:
         compute = self.computed[0][numbers]
         alone, beside = self._accelerated(tiles, [window for together in windows.values() for window in together])
         second = self._joined(size, tiles)
-        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second))
+        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second, second / self._meetings(size, tiles)))
         rest = alone - np.minimum(alone, self.cold)
-        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second))
+        cached = _whole(
+            cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second, second / self._meetings(size, tiles))
+        )
         tail, warm_tail = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
             overlaps = is_double & (tiles > 1) & (second > 0)
@@ -424,8 +427,7 @@ class Tiler:
         if self.second is None:
             return 0.0
         extents, second, sums = self.call.geometry.extents, self.second, self.call.geometry.nest.accumulated
-        for name in sums:  # of tiles that add up, the last one has a second part
-            tiles = tiles // -(-extents[name] // size.get(name, extents[name]))
+        tiles = self._meetings(size, tiles)
 
         def steps(name: str, step: int) -> Numeric:
             if name in sums:
@@ -433,6 +435,13 @@ class Tiler:
             return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
 
         return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again
+
+    def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
+        """How many tiles have a second part: of those that add up, the last one."""
+        extents = self.call.geometry.extents
+        for name in self.call.geometry.nest.accumulated:
+            tiles = tiles // -(-extents[name] // size.get(name, extents[name]))
+        return tiles
 
     def _traffic(self, tiling: Tiling, stream: Stream) -> tuple[int, int, int]:
         """Bytes, rows and transfers of a stream over the whole call."""

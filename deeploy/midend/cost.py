@@ -77,7 +77,7 @@ def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Nu
 
     Windows that move at once are waited for together: the path's latency counts once for all of them. An operand's window
     moves only when that of the operand that moves most often does, so these are as many times as that one moves. While the
-    first core starts the second transfer of those, the path works on the first.
+    first core starts the second transfer of those, the path works on the first, for as long as that has work.
     """
     if not windows:
         return 0.0, 0.0
@@ -88,6 +88,14 @@ def _way(windows: Sequence[TransferCost], target: Target, path: str) -> tuple[Nu
     cycles, issue, commands = sum(w.data for w in windows), sum(w.issue for w in windows), sum(w.commands for w in windows)
     first = cycles * most / larger(commands, 1.0)  # no commands at all where windows are empty
     hidden = larger(smaller(issue - most * (loops.window + timing.issue), cycles - first), 0.0)
+    before: Numeric = 0.0  # what the path has to do when an operand's first transfer is started
+    behind: Numeric = 0.0
+    for w in windows:
+        moves, commands = larger(w.moves, 1.0), larger(w.commands / larger(w.moves, 1.0), 1.0)
+        start, rest = w.issue / moves / commands, w.data / moves * (1 - 1 / commands)
+        behind = behind + w.moves * (smaller(before, start) + smaller(start * (commands - 1), rest))
+        before = larger(before - start, 0.0) + w.data / moves
+    hidden = smaller(hidden, behind)
     latency = timing.latency[windows[0].is_output]
     return cycles + most * latency - hidden, sum(w.data / w.moves for w in windows) + latency - hidden / most
 
@@ -375,34 +383,42 @@ def total(
     alone: Numeric = 0.0,
     beside: Numeric = 0.0,
     second: Numeric = 0.0,
+    last: Numeric = 0.0,
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
     ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
     ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
-    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them.
+    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them, all but that of the ``last`` one.
     """
     added_up = compute + second + issue + sum(load.data for load in loads.values())
     if not np.any(is_double):
         return added_up
-    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second)
+    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second, last)
     return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
 
 
 def _overlapped(
-    compute: Numeric, tiles: Numeric, issue: Numeric, loads: Mapping[str, Load], alone: Numeric, beside: Numeric, second: Numeric
+    compute: Numeric,
+    tiles: Numeric,
+    issue: Numeric,
+    loads: Mapping[str, Load],
+    alone: Numeric,
+    beside: Numeric,
+    second: Numeric,
+    last: Numeric,
 ) -> Numeric:
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
     between = larger(tiles - 1, 1)
     if np.any(second):
-        job, rest, start = (compute - alone) / tiles, second / tiles, issue / tiles
+        job, rest, start = (compute - alone) / tiles, (second - last) / between, issue / tiles
         inner = larger(job, rest + start)
         for load in loads.values():
             inner = larger(inner, (load.data - load.first - load.last) / between)
-        return alone + job + (tiles - 1) * inner + rest + start + ends
-    first = inner = last = (compute - alone) / tiles
+        return alone + job + (tiles - 1) * inner + last + start + ends
+    first = inner = final = (compute - alone) / tiles
     for load in loads.values():
         fetch, store = (beside + load.fetched - load.first) / between, (load.stored - load.last) / between
-        first, inner, last = larger(first, fetch), larger(inner, fetch + store), larger(last, store)
-    return alone + first + (tiles - 2) * inner + last + issue - beside + ends
+        first, inner, final = larger(first, fetch), larger(inner, fetch + store), larger(final, store)
+    return alone + first + (tiles - 2) * inner + final + issue - beside + ends

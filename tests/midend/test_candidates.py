@@ -130,6 +130,8 @@ class Way:
     first: float = 0.0
     issue: float = 0.0
     commands: int = 0
+    before: float = 0.0  # what is under way of a tile when the next operand's transfer is started
+    behind: float = 0.0  # of all starts, what the path works meanwhile
     waits: set[int] = field(default_factory=set)  # tiles that something moves for: all of it is waited for at once
 
     def add(self, moved: Moved, tiles: range) -> None:
@@ -137,7 +139,11 @@ class Way:
         timing, loops = TARGET.timing.paths[self.path], TARGET.timing.loops
         data = moved.rows * timing.row + moved.bytes * timing.byte[self.is_output]
         self.data, self.first, self.commands = self.data + data, self.first + data / moved.moves, self.commands + moved.commands
-        self.issue += moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
+        own = moved.commands * timing.issue + loops.first_window + (moved.moves - 1) * loops.window
+        start, each, commands = own / moved.commands, data / moved.commands, moved.commands / moved.moves
+        self.behind += moved.moves * min(self.before, start) + moved.moves * (commands - 1) * min(start, each)
+        self.before = max(0.0, self.before - start) + data / moved.moves
+        self.issue += own
         self.waits |= set(tiles)
 
     def cycles(self) -> tuple[float, float]:
@@ -148,7 +154,9 @@ class Way:
         timing, loops = TARGET.timing.paths[self.path], TARGET.timing.loops
         latency, waits = timing.latency[self.is_output], len(self.waits)
         # The path is idle until the first transfer of those that are waited for together is started, and still works on the last.
-        hidden = max(0.0, min(self.issue - waits * (loops.window + timing.issue), self.data - self.data / self.commands * waits))
+        hidden = max(
+            0.0, min(self.behind, self.issue - waits * (loops.window + timing.issue), self.data - self.data / self.commands * waits)
+        )
         return self.data + waits * latency - hidden, self.first + latency - hidden / waits
 
 
