@@ -301,7 +301,7 @@ def compiled(layers: list[Layer]) -> bool:
         predicted, array, whole = [], [], []
         for configs in (1, 2):
             with tempfile.TemporaryDirectory() as folder:
-                options = Options(configs=configs, target=Path(folder), as_json=True)
+                options = Options(configs=configs, target=Path(folder), as_json=True, machine="siracusa")
                 description = json.loads(run([network], HARDWARE / f"{name}.toml", load_target("generic"), {}, options))
                 project = deeploy.compile(network, Path(folder))
             timing = project.network.predicted

@@ -13,6 +13,7 @@ from deeploy.bringup.fit import solve
 from deeploy.graph.target import ESTIMATE, Rate
 from deeploy.midend import cost
 from deeploy.midend.plan import Plan
+from deeploy.midend.program import Call
 from deeploy.target import Target
 
 _HEAD = """# Cycles of {target}, measured on {place} by deeploy calibrate. Give it to deeploy compile with --timing.
@@ -65,13 +66,14 @@ def observed(plan: Plan, layers: Sequence[tuple[str, int]]) -> list[Observed]:
     found = []
     for call, (name, cycles) in zip(plan.program.calls, layers, strict=True):
         assert call.name == name
-        sizes = call.geometry.extents
-
-        def count(rate: Rate) -> float:
-            return float(cost.work_of(call, rate).cycles(lambda dim, step: cost.steps(sizes[dim], step) if step else 1))  # noqa: B023
-
-        found.append(Observed(call.kernel.name, count(Rate(0, 1, 0)), count(Rate(0, 0, 1)), cycles))
+        found.append(Observed(call.kernel.name, _counted(call, Rate(0, 1, 0)), _counted(call, Rate(0, 0, 1)), cycles))
     return found
+
+
+def _counted(call: Call, rate: Rate) -> float:
+    """How often what a rate prices occurs in a call of one tile."""
+    sizes = call.geometry.extents
+    return float(cost.work_of(call, rate).cycles(lambda dim, step: cost.steps(sizes[dim], step) if step else 1))
 
 
 def fitted(layers: Sequence[Observed]) -> dict[str, Fitted]:

@@ -185,6 +185,10 @@ def explore(
     emit_target: Annotated[
         Path | None, typer.Option("--emit-target", metavar="DIR", help="Folder to write a target to that has the chosen unrollings.")
     ] = None,
+    machine: Annotated[
+        str,
+        typer.Option("--machine", help="Target whose runtime and host model the emitted one takes.", autocompletion=target_names),
+    ] = "siracusa",
     cost: Annotated[
         str,
         typer.Option("--cost", metavar="formulas|zigzag", help="zigzag: choose by ZigZag's costs, of unrollings that the formulas leave."),
@@ -206,7 +210,7 @@ def explore(
     from deeploy.explore.command import Options, run
 
     options = Options(
-        configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, workers, dask, as_json
+        configs, objective, prune, output, write_engine, emit_target, cost, tuple(vary or ()), results, workers, dask, as_json, machine
     )
     with Progress() as progress:
         progress("explore")

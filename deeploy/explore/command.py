@@ -27,7 +27,7 @@ class Options:
 
     Attributes:
         vary: fields of the hardware file and their values, for a sweep.
-        target: folder of the target to emit.
+        target: folder of the target to emit; machine: the target whose runtime and host model that one takes.
         cost: of ``COSTS``, what pairs cost.
         results: folder of a sweep's results; points that lie there already are not computed again.
         dask: address of a scheduler; None for processes on this machine.
@@ -45,6 +45,7 @@ class Options:
     workers: int | None = None
     dask: str | None = None
     as_json: bool = False
+    machine: str = ""
 
 
 def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[str, int], options: Options) -> str:
@@ -71,7 +72,8 @@ def run(models: Sequence[Path], hardware: Path, target: Target, dims: Mapping[st
     if options.target is not None:
         from deeploy.explore.emit import files
 
-        for name, contents in files(description, accelerator, hardware.read_text(encoding="utf-8")).items():
+        text = hardware.read_text(encoding="utf-8")
+        for name, contents in files(description, accelerator, text, options.machine, target.name).items():
             _write(options.target / name, contents)
     if options.output is not None:
         from deeploy.explore.report import page

@@ -42,7 +42,7 @@ ARRAY = load_array(HERE / "array.toml")
 ENGINES = ARRAY.engines("L1")
 ON_ARRAY = ("conv2d_any", "matmul_any")
 PATH = DmaPath("L2_L1", "L1", "L2", max_bytes=65535, max_rows=4096, max_total=131071, max_pitch=65535)
-MACHINE, KERNELS = load("siracusa"), load("generic").kernels  # the model of a machine with scratchpads, and portable kernels
+MACHINE, KERNELS = load("{machine}"), load("{kernels}").kernels  # the model of a machine with scratchpads, and portable kernels
 
 TARGET = replace(
     MACHINE,
@@ -92,14 +92,17 @@ def explored_rates(array: Array, hardware: Path, call: float = 0.0) -> Mapping[s
     return array.rates(call, slots=_Explored(load(hardware)))
 
 
-def files(study: Document, hardware: Hardware, text: str) -> Mapping[str, str]:
+def files(study: Document, hardware: Hardware, text: str, machine: str, kernels: str) -> Mapping[str, str]:
     """The files of a target with the largest set of a study (``deeploy.explore.study.describe``, with ``models``), by name.
 
     Args:
         text: of the hardware file.
+        machine: the target whose runtime and host model it takes.
+        kernels: the target whose portable kernels the cores run.
     """
     near = sum(store.capacity or UNLIMITED for store in hardware.inner())
     byte = 8 / max(store.bandwidth for store in (hardware.outer() or hardware.inner()))
     configs = study["sets"][-1]["configs"]
     figures = {"configs": configs, "pes": hardware.pes, "name": name_of(study), "near": near, "far": NETWORK, "byte": byte}
+    figures |= {"machine": machine, "kernels": kernels}
     return {"target.py": TARGET.format(**figures), "array.toml": engine_description(study), "hardware.toml": text}

@@ -7,6 +7,7 @@ for a board, with its serial line as a terminal of this machine.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +19,10 @@ import numpy as np
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
-from deeploy.graph.types import DType
 from deeploy.runners.link import Facts, Line, Link, NoAnswer, Ran
 from deeploy.runners.processes import MORE_TIME, make, tail, together
 from deeploy.runners.qemu import FIT, OVERFLOW, compiler_of, require_tools
-from deeploy.runners.runner import Result, Samples, output_bytes, split
+from deeploy.runners.runner import Result, Samples, output_bytes, sample_bytes, split
 
 SECONDS = 60.0  # that an inference may take
 _LOADING = 300.0  # seconds that loading a program may take
@@ -52,14 +52,17 @@ class Board:
         if "chips" in entry:
             raise UsageError("--on board: several chips do not run there", "Run them on the host, with --on mpi or with --on gvsoc.")
         if not (project / _FOLDER / "board.mk").is_file():
-            raise UsageError(f"--on board: target {entry['target']} has no boards", "Compile for a target that has, such as cortex_m4.")
+            raise UsageError(
+                f"--on board: target {entry['target']} has no boards", "Compile for a microcontroller: docs/boards.md lists the boards."
+            )
         rules = self._rules(project)
         wanted = _TARGETS.search(rules)
         if wanted is None or entry["target"] not in wanted[1].split():
             runs = shorten(wanted[1].strip()) if wanted is not None else "no target that it names"
             raise UsageError(f"--board {shorten(str(self.board))}: programs of {entry['target']} do not run there", f"It runs {runs}.")
         require_tools([compiler_of((project / "Makefile").read_text(encoding="utf-8"))])
-        _serial()
+        if importlib.util.find_spec("serial") is None:
+            raise BuildError("--on board needs the package pyserial", "pip install 'deeploy-compiler[board]'")
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of the program."""
@@ -81,11 +84,10 @@ class Board:
         Raises:
             DeeployError: see ``check`` and ``build``; or the program cannot be loaded, does not answer or fails.
         """
-        types = [DType(port["type"]).numpy for port in entry["inputs"]]
         outputs, cycles, layers = b"", [], list[int]()
         with self._program(project, entry) as (link, facts):
             for index, sample in enumerate(samples):
-                link.write(b"".join(np.ascontiguousarray(a, t).tobytes() for a, t in zip(sample, types, strict=True)))
+                link.write(sample_bytes(entry, sample))
                 cycles.append(self._inference(link, not sequence or not index).cycles)
                 outputs += link.read(facts.output_bytes)
                 layers = layers or link.cycles(facts.layers)
@@ -94,9 +96,8 @@ class Board:
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""
-        types = [DType(port["type"]).numpy for port in entry["inputs"]]
         with self._program(project, entry) as (link, _):
-            link.write(b"".join(np.ascontiguousarray(a, t).tobytes() for a, t in zip(sample, types, strict=True)))
+            link.write(sample_bytes(entry, sample))
             return self._inference(link, True, True).snapshots
 
     def _inference(self, link: Link, is_anew: bool, has_snapshots: bool = False) -> Ran:
@@ -112,7 +113,7 @@ class Board:
         self.build(project, entry)
         number, port = self._number(project, entry), self._port()
         try:
-            facts = _asked(port, self._baud(project), tries=1)
+            facts = _asked(port, self._baud(project))
             if facts is None or facts.program != number:
                 self._load(project, entry)
             with _opened(port, self._baud(project)) as line:
@@ -188,14 +189,6 @@ class Board:
         return [f"BOARD={board}", f"BOARD_PORT={self._port()}", f"BOARD_BUILD={self._place(entry)}", f"DEFINES={given}"]
 
 
-def _serial() -> None:
-    """Raise BuildError unless pyserial is installed."""
-    try:
-        import serial  # noqa: F401
-    except ImportError:
-        raise BuildError("--on board needs the package pyserial", "pip install 'deeploy-compiler[board]'") from None
-
-
 @contextmanager
 def _opened(port: str, baud: int) -> Iterator[Line]:
     import serial
@@ -213,10 +206,10 @@ def _opened(port: str, baud: int) -> Iterator[Line]:
             raise BuildError(f"the serial line {shorten(port)} broke off: {shorten(str(error), 200)}", "Plug the board in again.") from None
 
 
-def _asked(port: str, baud: int, tries: int) -> Facts | None:
+def _asked(port: str, baud: int) -> Facts | None:
     """What the program on a board says of itself now; None where nothing answers."""
     try:
         with _opened(port, baud) as line:
-            return Link(line).hello(tries)
+            return Link(line).hello(tries=1)
     except (NoAnswer, DeeployError):
         return None

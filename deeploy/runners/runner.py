@@ -110,11 +110,14 @@ def gathered(entry: Document, outputs: Sequence[list[np.ndarray]]) -> list[np.nd
 
 def write_samples(path: Path, network: Document, samples: Samples) -> None:
     """Write all inputs of all samples one after the other, as applications read them."""
-    types = [DType(port["type"]) for port in network["inputs"]]
     with path.open("wb") as file:
-        for sample in samples:
-            for array, dtype in zip(sample, types, strict=True):
-                file.write(np.ascontiguousarray(array, dtype.numpy).tobytes())
+        file.writelines(sample_bytes(network, sample) for sample in samples)
+
+
+def sample_bytes(network: Document, sample: Sequence[np.ndarray]) -> bytes:
+    """All inputs of a sample one after the other."""
+    types = [DType(port["type"]).numpy for port in network["inputs"]]
+    return b"".join(np.ascontiguousarray(array, dtype).tobytes() for array, dtype in zip(sample, types, strict=True))
 
 
 def output_bytes(ports: Sequence[Document], samples: int) -> int:

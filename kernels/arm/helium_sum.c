@@ -4,15 +4,6 @@
 #include "../portable/loops.h"
 #include "helium.h"
 
-static inline Y_T sum_of(const struct scaled_sum *k, int32_t a, int32_t b) {
-    int32_t sum = k->add;
-#ifdef SUM_HALVES
-    sum += (k->add_low + a * k->a_low + b * k->b_low) >> 16;
-#endif
-    sum = (sum + a * k->a_mul + b * k->b_mul) >> k->shift;
-    return (Y_T)(sum < k->low ? k->low : sum > k->high ? k->high : sum);
-}
-
 /* So many sums of a row from the first on; how many are left. */
 #if defined(__ARM_FEATURE_MVE)
 static inline int sums(const struct scaled_sum *k, const int8_t *a, const int8_t *b, Y_T *y, int count) {

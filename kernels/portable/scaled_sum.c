@@ -2,15 +2,6 @@
 
 #include "loops.h"
 
-static inline Y_T sum_of(const struct scaled_sum *k, int32_t a, int32_t b) {
-    int32_t sum = k->add;
-#ifdef SUM_HALVES
-    sum += (k->add_low + a * k->a_low + b * k->b_low) >> 16;
-#endif
-    sum = (sum + a * k->a_mul + b * k->b_mul) >> k->shift;
-    return (Y_T)(sum < k->low ? k->low : sum > k->high ? k->high : sum);
-}
-
 void KERNEL(const struct scaled_sum *given) {
     const struct scaled_sum k = *given; /* which no output is part of */
     const int a_step = k.a_step[LAST], b_step = k.b_step[LAST], y_step = k.y_step[LAST], count = k.extent[LAST];
