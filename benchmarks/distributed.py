@@ -64,6 +64,7 @@ class Workload:
         return (4 * self.shape.width**2 + matrices * self.shape.width * self.shape.inner) * self.shape.bits // 8
 
 
+MHZ = 500  # the clock of the paper's chips (its section V)
 MANY = (1, 2, 4, 8, 16, 32, 64)
 WORKLOADS = (
     Workload(
@@ -143,7 +144,7 @@ def machine(bandwidth: float | None = None) -> Target:
     if bandwidth is not None and timing is not None:
         path = replace(timing.paths["L3_L2"], byte=(1 / bandwidth, 1 / bandwidth))
         timing = replace(timing, paths={**timing.paths, "L3_L2": path})
-    return replace(target, memories=memories, timing=timing)
+    return replace(target, memories=memories, timing=timing).at(MHZ)
 
 
 def measure(workload: Workload, path: Path, count: int, layers: int, target: Target) -> Point:
@@ -281,7 +282,7 @@ def main() -> None:
     args = parser.parse_args()
     target = machine(args.l3)
     print_machine()
-    print("timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), 500 MHz")
+    print(f"timing: targets/siracusa/timing.toml, links: targets/siracusa/topology.toml (0.5 GB/s, 100 pJ/B, groups of four), {MHZ} MHz")
     print("energy: 13 mW a core while it works, 100 pJ/B of L3 and of links, 2 pJ/B of L2 (the paper's formula)")
     results: dict[str, list[Point]] = {}
     for workload in (replace(given, shape=replace(given.shape, bits=args.bits)) for given in WORKLOADS):

@@ -91,6 +91,7 @@ def compile(
     fallback: bool | str = False,
     on_stage: Stage | None = None,
     package: Package | None = None,
+    mhz: float | None = None,
 ) -> Compiled:
     """Compile an ONNX model or a PyTorch module, or several ONNX files into one project (a mapping from C prefix to path).
 
@@ -102,7 +103,7 @@ def compile(
         dims, pins: values of symbolic dimensions, and of inputs that become constants; of one of several networks as ``PREFIX:NAME``.
         options: how much of the target may be used otherwise (``deeploy.Options``).
         on_stage: called with the name of each stage as it begins, to show progress.
-        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package: see ``deeploy.api.Request``.
+        unroll, weight_bits, states, context, quantised_io, requantise, save_after, fallback, package, mhz: see ``deeploy.api.Request``.
 
     Raises:
         DeeployError: a subclass says what is wrong and what to do.
@@ -111,7 +112,7 @@ def compile(
     sizes = {name: bytes_of(size, f"{name}=") for name, size in given.items() if size is not None}
     limits = Options(**{**vars(options or Options()), "capacities": {**(options or Options()).capacities, **sizes}})
     head = inputs, input_types or {}, dialect, dims or {}, pins or {}, unroll, weight_bits, states or {}, context
-    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package)
+    request = Request(*head, quantised_io, requantise, save_after, limits, fallback, on_stage, generators, package, mhz=mhz)
     if isinstance(model, Mapping):
         return compile_networks(model, loaded(target), request)
     with _file(model, example_inputs) as path:

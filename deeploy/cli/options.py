@@ -186,6 +186,10 @@ class Choices:
     ] = "cycles"
     topology: Annotated[Path | None, typer.Option("--topology", help="TOML file with the links between the chips (docs/chips.md).")] = None
     timing: Annotated[Path | None, typer.Option("--timing", help="TOML file with the cycles of a board, from deeploy calibrate.")] = None
+    mhz: Annotated[
+        float | None,
+        typer.Option("--mhz", metavar="N", help="Clock that converts cycles to times, of one chip or of all; default: the target's."),
+    ] = None
     fallback: Annotated[bool, typer.Option("--fallback", help="Generate C for operators that have no kernel (docs/fallback.md).")] = False
     fallback_engine: Annotated[
         str | None,
@@ -231,6 +235,7 @@ class Choices:
             additions=generators,
             package=cast(Any, self.package),
             budgets={name: bytes_of(size, f"--{name} ") for name, size in budgets.items() if size is not None},
+            mhz=self.mhz,
         )
 
     def machine(self) -> Target:

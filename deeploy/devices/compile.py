@@ -50,6 +50,7 @@ def plan_pipeline(model: Path, target: Target, cut: Cut, request: Request) -> Pl
         raise UsageError(f"target {target.name} describes no device to plan pipelines for", "Compile for it: deeploy.chips.compile.")
     request.check()
     request.check_exact("a target for planning only")
+    request.clocked(target)
     check_count(cut)
     balance = balance_of(cut)
     members = load_members(cut.topology) if cut.topology is not None else {}

@@ -42,6 +42,7 @@ def compile_networks(models: Models, target: Target, request: Request) -> Compil
     request.check()
     if request.package is not None:
         check_package(request.package, target)
+    target = request.clocked(target)
     request = replace(request, options=request.machine_options(target))
     check_prefixes(models)
     machine = resources(target, request.options, len(models))
@@ -92,6 +93,7 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     if request.package is not None:
         raise UsageError("--package with --chips: a package is code for one chip", "Leave one of them out.")
     topology = topology_of(target, cut.topology, request.options)
+    target = request.clocked(target, topology.mhz)
     check_count(cut)
     clock = Clock(request.on_stage)
     found = lowered(clock, model, target, request)
@@ -118,14 +120,6 @@ def build(
     clock = clock or Clock()
     clock("check", check, system, topology)
     plans, leads = plan_chips(clock, system, target, topology, options)
-    notes = (*found.notes, *system.notes, *_clocks(target, topology))
+    notes = (*found.notes, *system.notes)
     ports, chips = (found.inputs, found.outputs), (tuple(plans), tuple(leads))
     return Distributed(system, topology, target, *chips, model, *ports, found.dialect, notes, clock.seconds, found.pinned)
-
-
-def _clocks(target: Target, topology: Topology) -> tuple[str, ...]:
-    """What to mind where chips of a system run at another clock than a chip alone."""
-    if target.timing is None or target.timing.mhz == topology.mhz:
-        return ()
-    clocks = f"the topology's chips run at {topology.mhz:g} MHz, {target.name} alone at {target.timing.mhz:g} MHz"
-    return (f"{clocks}: compare cycles, or times with those of --chips 1",)

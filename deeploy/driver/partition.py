@@ -80,18 +80,18 @@ def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, o
         raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
     kernels, _ = kernels_of(target, machine_of(target, options))
     declare: Declare = partial(declarations, kernels)
-    result = partition(graph, cut.chips, topology, declare, costs_of(target, topology, options))
+    result = partition(graph, cut.chips, topology, declare, costs_of(target, options))
     prove(graph, declare, result)
     return joined(result.system, lambda node: any(declare(node)))
 
 
-def costs_of(target: Target, topology: Topology, options: Options) -> Costs:
+def costs_of(target: Target, options: Options) -> Costs:
     """What a target's timing says of messages, and the planner of graphs of one call; nothing, where there is no timing."""
     timing, machine = target.timing, machine_of(target, options)
     if timing is None or target.is_flat:
         return Costs()
     kernels, off = kernels_of(target, machine)
-    second = topology.mhz * 1e6
+    second = timing.mhz * 1e6
     known: dict[object, Effort] = {}
 
     def effort(graph: gs.Graph) -> Effort:

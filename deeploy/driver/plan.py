@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
 
@@ -154,7 +154,7 @@ def _planned(chip: int, program: Program, target: Target, machine: Machine, opti
 
 
 def as_member(target: Target, system: System, chip: int, topology: Topology) -> Target:
-    """The target at the clock of the system, with the memory reserved that queues take at both ends.
+    """The target with the memory reserved that queues take at both ends.
 
     For each chip that it sends to, and for each that it receives from, there is room for as many messages as may wait.
     """
@@ -163,5 +163,4 @@ def as_member(target: Target, system: System, chip: int, topology: Topology) -> 
         ends = message.sender[0], message.receiver[0]
         if chip in ends:
             largest[ends] = max(largest.get(ends, 0), message.bytes)
-    timing = target.timing if target.timing is None else replace(target.timing, mhz=topology.mhz)
-    return replace(with_queues(target, topology, largest.values()), timing=timing)
+    return with_queues(target, topology, largest.values())

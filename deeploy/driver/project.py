@@ -406,7 +406,7 @@ class Distributed(Project):
             "name": "network",
             "model": self.model,
             "target": self.target.name,
-            "machine": {"mhz": self.topology.mhz} if not self.target.is_flat else None,
+            "machine": {"mhz": self.target.timing.mhz} if not self.target.is_flat and self.target.timing is not None else None,
             "memory": {name: self._fullest(name) for name in self.plans[0].memory},
             "inputs": inputs,
             "outputs": outputs,

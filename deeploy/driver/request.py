@@ -20,6 +20,7 @@ from deeploy.midend.machine import Options
 Dialect = Literal["integer", "standard"]
 Requantise = Literal["exact", "engine"]
 Stage = Callable[[str], None]
+FASTEST = 1_000_000  # megahertz: more is a mistake
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Request:
         additions: finds networks to which packages beside the compiler add functions.
         package: what the project is to be a package for, besides having its Makefile.
         budgets: bytes of ``flash``, ``ram`` and ``stack`` that the program may take on a microcontroller.
+        mhz: the clock that converts cycles to times, of one chip or of all; None: as a topology file says, else the target.
     """
 
     inputs: str | Path | None = None
@@ -74,6 +76,7 @@ class Request:
     additions: Additions | None = None
     package: Package | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
+    mhz: float | None = None
 
     def check(self) -> None:
         """Raise UsageError unless the file of a sample, where one is named, is there, and element types and choices are known."""
@@ -84,6 +87,22 @@ class Request:
         if self.weight_bits is not None and self.weight_bits not in {dtype.bits for dtype in PACKED}:
             raise UsageError(f"--weight-bits {self.weight_bits}: kernels read weights of 1 to 7 bits", "For example: --weight-bits 4")
         list(self.types)
+
+    def clocked(self, target: Target, otherwise: float | None = None) -> Target:
+        """The target at the clock that is asked for, or ``otherwise``.
+
+        Raises:
+            UsageError: it is no clock, or the target has no cycles.
+        """
+        if self.mhz is None:
+            return target.at(otherwise)
+        if not 0 < self.mhz <= FASTEST:
+            raise UsageError(f"--mhz {self.mhz:g} is no clock", f"Give megahertz, more than 0 and at most {FASTEST:g}: --mhz 500.")
+        if target.timing is None:
+            raise UsageError(
+                f"--mhz {self.mhz:g}: target {target.name} has no cycles to convert", "Leave it out, or give cycles: --timing FILE."
+            )
+        return target.at(self.mhz)
 
     def machine_options(self, target: Target) -> Options:
         """The options of the machine: a budget of RAM also limits the memory of that name.

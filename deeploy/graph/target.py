@@ -315,6 +315,10 @@ class Target:
         """Whether there is one memory and nothing is transferred: constants are part of the program, an arena is the caller's."""
         return not self.paths
 
+    def at(self, mhz: float | None) -> Target:
+        """The machine at another clock; the same one for None, and where nothing is known of its time."""
+        return self if mhz is None or self.timing is None else replace(self, timing=replace(self.timing, mhz=mhz))
+
     def memory(self, name: str) -> Memory:
         """The memory of that name."""
         return next(m for m in self.memories if m.name == name)

@@ -45,7 +45,7 @@ class Topology:
         pairs: kinds of further links by the two chips that they join, the smaller number first.
         ports: messages that a chip can send at once, and as many that it can receive.
         queue: messages that may wait between a sender and a receiver.
-        mhz: the clock of the chips.
+        mhz: the clock of the chips in place of the target's; None: as the target says.
         members: chips that have less than the target says, by number.
     """
 
@@ -55,7 +55,7 @@ class Topology:
     pairs: Mapping[tuple[int, int], str] = field(default_factory=dict)
     ports: int = 1
     queue: int = 2
-    mhz: float = 100.0
+    mhz: float | None = None
     members: Mapping[int, Member] = field(default_factory=dict)
 
     def joined(self, a: int, b: int) -> Link | None:
@@ -144,7 +144,7 @@ def load_topology(file: Path, base: Topology | None = None) -> Topology:
         _pairs(file, data),
         system["ports"],
         system["queue"],
-        float(system["mhz"]),
+        float(system["mhz"]) if "mhz" in system else None,
         _members(file, data),
     )
 

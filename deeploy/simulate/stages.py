@@ -133,7 +133,8 @@ class PlannedStages:
 
     def _links(self, stages: int) -> list[np.ndarray]:
         """Cycles of what crosses each border before level i, if it is the one before stage k; nothing goes over links at the ends."""
-        hertz, borders = self.topology.mhz * 1e6, range(self.levels.depth + 1)
+        assert self.target.timing is not None  # or nothing would be planned
+        hertz, borders = self.target.timing.mhz * 1e6, range(self.levels.depth + 1)
         inner = [[self.topology.seconds(k - 1, k, self.levels.crossing[i], stages) * hertz for i in borders] for k in range(1, stages)]
         ends = [0.0] * (self.levels.depth + 1)
         return [np.array(row) for row in (ends, *inner, ends)]

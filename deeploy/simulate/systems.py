@@ -81,8 +81,9 @@ class SystemRun:
 class _Links:
     """Ports and queues of all chips."""
 
-    def __init__(self, topology: Topology, chips: int) -> None:
+    def __init__(self, topology: Topology, chips: int, hertz: float) -> None:
         self.topology = topology
+        self.hertz = hertz
         self.chips = chips
         self.sending = [[0.0] * topology.ports for _ in range(chips)]
         self.receiving = [[0.0] * topology.ports for _ in range(chips)]
@@ -100,7 +101,7 @@ class _Links:
         out, into = self.sending[sender], self.receiving[receiver]
         a, b = out.index(min(out)), into.index(min(into))
         start = max(now, out[a], into[b])
-        end = start + self.topology.seconds(sender, receiver, count, self.chips) * self.topology.mhz * 1e6
+        end = start + self.topology.seconds(sender, receiver, count, self.chips) * self.hertz
         out[a] = into[b] = end
         links = self.topology.links_between(sender, receiver, self.chips)
         delivery = Delivery(sender, receiver, tag, count, start, end, count * sum(link.pj_per_byte for link in links))
@@ -109,12 +110,12 @@ class _Links:
 
 
 def walk_system(plans: Sequence[Plan], topology: Topology) -> SystemRun:
-    """Predict one inference of the plans of all chips, for a target with a timing; cycles are those of the topology's clock."""
+    """Predict one inference of the plans of all chips, for a target with a timing, whose clock that of all chips is."""
     events = _Events(plans, topology, 1)
     events.run()
     runs = tuple(rounds[0] for rounds in events.results)
     deliveries = tuple(sorted(events.links.deliveries, key=lambda delivery: (delivery.start, delivery.sender, delivery.receiver)))
-    return SystemRun(max(run.cycles for run in runs), runs, deliveries, topology.mhz, _energy(plans, runs, deliveries, topology))
+    return SystemRun(max(run.cycles for run in runs), runs, deliveries, clock_of(plans), _energy(plans, runs, deliveries))
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class _Events:
         self.plans = plans
         self.inferences = inferences
         self.walks = [Walk(plan) for plan in plans]
-        self.links = _Links(topology, len(plans))
+        self.links = _Links(topology, len(plans), clock_of(plans) * 1e6)
         self.done = [0] * len(plans)  # calls of the inference that is under way
         self.results: list[list[Run]] = [[] for _ in plans]
 
@@ -203,14 +204,21 @@ def _may_go_on(links: _Links, chip: int, call: Call) -> bool:
     return not links.is_full(chip, peer) if call.kernel.link == "send" else bool(links.lines.get((peer, chip)))
 
 
-def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Delivery], topology: Topology) -> SystemEnergy:
-    cores = waiting = 0.0
+def clock_of(plans: Sequence[Plan]) -> float:
+    """The clock of the plans' chips, in MHz: that of their target's timing."""
+    timing = plans[0].target.timing
+    assert timing is not None
+    return timing.mhz
+
+
+def _energy(plans: Sequence[Plan], runs: Sequence[Run], deliveries: Sequence[Delivery]) -> SystemEnergy:
+    mhz, cores, waiting = clock_of(plans), 0.0, 0.0
     paths: dict[str, float] = {}
     for plan, run in zip(plans, runs, strict=True):
         power = core_milliwatt(plan) / 1e3
         busy = sum(run.shares[name] for name in ("compute", "overhead", "issue"))
-        cores += power * busy / topology.mhz
-        waiting += power * (run.cycles - busy) / topology.mhz
+        cores += power * busy / mhz
+        waiting += power * (run.cycles - busy) / mhz
         for name, microjoule in run.energy.paths.items():
             paths[name] = paths.get(name, 0.0) + microjoule
     return SystemEnergy(sum(delivery.picojoule for delivery in deliveries) / 1e6, cores, paths, waiting)

@@ -72,7 +72,7 @@ def is_equal(graph: gs.Graph, found: Partition, steps: int = 1) -> bool:
 
 
 def cut(graph: gs.Graph, count: int, topology: Topology = TOPOLOGY, costs: Costs | None = None) -> Partition:
-    costs = costs or costs_of(SIRACUSA, topology, Options(engines=("cluster",)))
+    costs = costs or costs_of(SIRACUSA, Options(engines=("cluster",)))
     found = partition(graph, count, topology, declare, costs)
     check(found.system, topology)
     prove(graph, declare, found)

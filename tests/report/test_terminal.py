@@ -10,12 +10,14 @@ import pytest
 
 import deeploy
 from deeploy.backend import project
-from deeploy.chips import Cut
+from deeploy.chips import Cut, Request
 from deeploy.chips import compile as compile_chips
+from deeploy.errors import UsageError
 from deeploy.report import chips, terminal
 from deeploy.report.text import number
 from tests.simulate.nets import convolutions, perceptron
 
+SIRACUSA = Path(__file__).parents[2] / "targets" / "siracusa"
 WITHOUT_CLOCK = re.compile(r"\d\W?ms\b(?! at \d+ MHz)")
 
 
@@ -31,16 +33,42 @@ def test_every_time_says_its_clock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_chips_run_at_the_clock_of_their_system(tmp_path: Path, count: int) -> None:
-    """It is the topology's, also for a single one: times of one and of many are compared at one clock."""
+@pytest.mark.parametrize(("asked", "in_file", "wanted"), [(None, None, 360), (500, None, 500), (None, 400, 400), (500, 400, 500)])
+def test_chips_run_at_the_clock_of_one_chip(tmp_path: Path, count: int, asked: float | None, in_file: int | None, wanted: int) -> None:
+    """It is the target's, unless a topology file says otherwise, or who compiles."""
     perceptron(tmp_path, deeploy.Options())
-    compiled = compile_chips(tmp_path / "model.onnx", "siracusa", Cut(count, "tensor", "cycles"))
-    assert sum("chips run at 500 MHz, siracusa alone at 360 MHz" in note for note in compiled.notes) == 1
+    topology = None
+    if in_file is not None:
+        text = (SIRACUSA / "topology.toml").read_text()
+        topology = tmp_path / "topology.toml"
+        topology.write_text(text.replace("[system]", f"[system]\nmhz = {in_file}"))
+    cut = Cut(count, "tensor", "cycles", topology)
+    compiled = compile_chips(tmp_path / "model.onnx", "siracusa", cut, Request(mhz=asked))
     compiled.write(tmp_path / "out")
     manifest = project.read_manifest(tmp_path / "out")
     printed = (chips.report(manifest), chips.summary(manifest, tmp_path), terminal.report(manifest["chips"][0]))
     for shown in (*printed, _cards(tmp_path / "out" / "report.html")):
-        assert "ms at 500 MHz" in shown and not WITHOUT_CLOCK.search(shown.replace("uJ ms", ""))
+        assert f"ms at {wanted} MHz" in shown and not WITHOUT_CLOCK.search(shown.replace("uJ ms", ""))
+
+
+def test_one_chip_runs_at_the_clock_that_is_asked_for(tmp_path: Path) -> None:
+    perceptron(tmp_path, deeploy.Options())
+    runs = [deeploy.compile(tmp_path / "model.onnx", "siracusa", mhz=mhz) for mhz in (None, 180)]
+    for place, compiled in enumerate(runs):
+        compiled.write(tmp_path / f"{place}")
+    slow = project.read_manifest(tmp_path / "1")
+    assert "ms at 180 MHz" in terminal.report(slow)
+    first = project.read_manifest(tmp_path / "0")
+    assert slow["cycles"] == first["cycles"] and slow["microseconds"] == pytest.approx(2 * first["microseconds"])
+
+
+@pytest.mark.parametrize(
+    ("target", "mhz", "what"), [("siracusa", 0.0, "no clock"), ("siracusa", 1e9, "no clock"), ("generic", 500.0, "no cycles")]
+)
+def test_a_clock_that_cannot_be_is_refused(tmp_path: Path, target: str, mhz: float, what: str) -> None:
+    perceptron(tmp_path, deeploy.Options())
+    with pytest.raises(UsageError, match=what):
+        deeploy.compile(tmp_path / "model.onnx", target, mhz=mhz)
 
 
 @pytest.mark.parametrize("build", [convolutions, perceptron])

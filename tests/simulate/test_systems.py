@@ -31,6 +31,7 @@ assert SIRACUSA.timing is not None
 CALL = 100.0  # cycles of a Send or a Recv
 TIMING = replace(
     SIRACUSA.timing,
+    mhz=100.0,
     kernels={**SIRACUSA.timing.kernels, "send": Rate(CALL, 0, 0), "recv": Rate(CALL, 0, 0)},
     loops=Loops(first_window=337, window=203),
     tile=21,
@@ -41,7 +42,7 @@ EVERY = {(a, b): "wire" for a in range(4) for b in range(a + 1, 4)}
 
 
 def topology(**changes: Any) -> Topology:
-    return replace(Topology({"wire": WIRE}, pairs=EVERY, ports=1, queue=2, mhz=100.0), **changes)
+    return replace(Topology({"wire": WIRE}, pairs=EVERY, ports=1, queue=2), **changes)
 
 
 def planned(system: System) -> list[Plan]:
