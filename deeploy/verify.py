@@ -20,7 +20,6 @@ from deeploy.errors import UsageError, shorten
 from deeploy.frontend import in_floats
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.pins import Pinned
-from deeploy.graph.target import Target
 from deeploy.graph.types import DType
 from deeploy.midend.program import Program
 from deeploy.report import text
@@ -74,9 +73,9 @@ class Verdict:
 
 
 def run_project(
-    folder: Path,
-    inputs: Path,
-    expect: Path | None = None,
+    folder: str | Path,
+    inputs: str | Path,
+    expect: str | Path | None = None,
     tolerance: float | None = None,
     sanitize: bool = False,
     network: str | None = None,
@@ -92,6 +91,7 @@ def run_project(
 
     With ``sequence``, the samples are steps of one sequence; without it, states begin anew with every sample.
     """
+    folder, inputs, expect = Path(folder), Path(inputs), None if expect is None else Path(expect)
     manifest = project.read_manifest(folder)
     if network is not None and "chips" in manifest:
         raise UsageError(
@@ -136,9 +136,9 @@ def runner(
 
 def verify(
     compiled: Project,
-    model: Path,
-    inputs: Path | None = None,
-    expect: Path | None = None,
+    model: str | Path,
+    inputs: str | Path | None = None,
+    expect: str | Path | None = None,
     tolerance: float | None = None,
     layers: bool = False,
     sanitize: bool = False,
@@ -154,8 +154,8 @@ def verify(
     """
     from deeploy.verification import onnxruntime_reference as reference
 
+    model, inputs, expect = Path(model), None if inputs is None else Path(inputs), None if expect is None else Path(expect)
     network = next(iter(compiled.units.values())).network
-    _check_layers(layers, on, network.plan.target)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         project.write(folder, compiled.sources())
@@ -200,15 +200,8 @@ def _layers(folder: Path, entry: Document, network: Network, sample: list[np.nda
     """What is said of the layers as they are computed where the C runs."""
     if "chips" in entry:
         return ["--layers shows nothing of several chips"]
-    shown = device if isinstance(device, qemu.Qemu | boards.Board) else None
+    shown = device if isinstance(device, qemu.Qemu | boards.Board | gvsoc.Gvsoc) else None
     return by_layer.differences(folder, entry, network.plan, sample, model, shown)
-
-
-def _check_layers(layers: bool, on: str, target: Target) -> None:
-    """Raise UsageError where layers cannot be compared where the C runs."""
-    if layers and on != "host" and not target.is_flat:
-        what = f"--layers --on {on}: what lies in several memories is compared layer by layer on the host"
-        raise UsageError(what, "Leave --layers out, or --on.")
 
 
 def _rounding(

@@ -179,7 +179,7 @@ def build(network: Network, folder: Path) -> int:
     """
     model, inputs, _ = files(network, folder)
     api.compile(model, "siracusa", inputs=inputs).write(folder / "project")
-    return text_bytes(gvsoc.build(folder / "project", "network", has_layers=False) / "application.elf")
+    return text_bytes(gvsoc.build(folder / "project", "network", gvsoc.WHOLE) / "application.elf")
 
 
 def files(network: Network, folder: Path) -> tuple[Path, Path, Path | None]:

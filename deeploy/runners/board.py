@@ -96,6 +96,9 @@ class Board:
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""
+        if entry["machine"] is not None:
+            what = "--layers --on board: layers of a machine with several memories are not compared on boards"
+            raise UsageError(what, "Say --on qemu or --on gvsoc, or leave --on out.")
         with self._program(project, entry) as (link, _):
             link.write(sample_bytes(entry, sample))
             return self._inference(link, True, True).snapshots

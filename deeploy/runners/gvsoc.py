@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from deeploy.backend.project import read_manifest
 from deeploy.documents import Document
 from deeploy.errors import BuildError, DeeployError, FitError, UsageError, shorten
@@ -68,6 +70,19 @@ def check_tools() -> str:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """What a program does beside the inference: its folder in a project, and the macros that it is built with."""
+
+    folder: str
+    defines: str
+
+
+WHOLE = Kind("build/whole", "")
+PROFILED = Kind("build/bare", "-DDEEPLOY_PROFILE")
+SNAPSHOTS = Kind("build/snapshots", "-DRT_CHECKED")
+
+
+@dataclass(frozen=True)
 class Gvsoc:
     """Runs on the simulator.
 
@@ -95,7 +110,7 @@ class Gvsoc:
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of every chip, with its ``application.elf``."""
         if "chips" not in entry:
-            return [build(project, entry["name"], self.has_layers)]
+            return [build(project, entry["name"], PROFILED if self.has_layers else WHOLE)]
         folders = []
         for chip in range(len(entry["chips"])):
             _make(project, ["-f", f"chips/{chip}/chip.mk", f"BUILD=build/bare/{chip}", "DEFINES="])
@@ -128,6 +143,17 @@ class Gvsoc:
             return Result(gathered(entry, outputs))
         layers = tuple((m[3], int(m[4])) for m in map(_LAYER.search, printed[0]) if m and m[1] == "0")
         return Result(gathered(entry, outputs), tuple(int(m[2]) for m in map(_TOTAL.search, printed[0]) if m), layers)
+
+    def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+        """See ``Snapshots``: every memory and the outputs at the end of every step, as the host model writes them (``snapshots.h``)."""
+        self.check(project, entry)
+        folder = build(project, entry["name"], SNAPSHOTS)
+        (part,) = parts(project, entry, [sample])
+        _prepare(part, folder)
+        self._simulate(launcher(), chip_name(project / "runtime" / "bare"), entry, [folder])
+        if not (folder / "snapshots.bin").is_file():
+            raise BuildError("the simulation left no snapshots of memory", REVISION)
+        return (folder / "snapshots.bin").read_bytes()
 
     def _simulate(self, simulator: str, name: str, entry: Document, folders: Sequence[Path]) -> list[list[str]]:
         """The lines that the program of every chip printed."""
@@ -177,7 +203,8 @@ def _prepare(part: Part, folder: Path) -> None:
         (folder / "inputs.bin").write_bytes(bytes(len(part.samples)))
     if part.constants is not None:
         shutil.copyfile(part.constants, folder / "weights.bin")
-    (folder / "outputs.bin").unlink(missing_ok=True)
+    for name in ("outputs.bin", "snapshots.bin"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def revision(simulator: str) -> str | None:
@@ -204,8 +231,8 @@ def check_revision(simulator: str, makefile: Path) -> None:
         )
 
 
-def build(project: Path, name: str, has_layers: bool = True) -> Path:
-    """Build one network of the project for the chip; returns the folder with ``application.elf``.
+def build(project: Path, name: str, kind: Kind = PROFILED) -> Path:
+    """Build one network of the project for the chip, in a folder of its kind; returns the folder with ``application.elf``.
 
     Raises:
         BuildError: tools are missing, or the sources are rejected.
@@ -214,9 +241,8 @@ def build(project: Path, name: str, has_layers: bool = True) -> Path:
     _check_compiler()
     manifest = read_manifest(project)
     names = [entry["name"] for entry in manifest.get("networks") or [manifest]]
-    kind = "build/bare" if has_layers else "build/whole"
-    folder = kind if len(names) == 1 else f"{kind}/{name}"
-    defines = f"DEFINES={'-DDEEPLOY_PROFILE ' if has_layers else ''}-DNETWORK={names.index(name)}"
+    folder = kind.folder if len(names) == 1 else f"{kind.folder}/{name}"
+    defines = f"DEFINES={kind.defines} -DNETWORK={names.index(name)}"
     _make(project, ["PLATFORM=bare", f"BUILD={folder}", defines])
     return (project / folder).resolve()
 

@@ -19,7 +19,8 @@ from deeploy.errors import BuildError, DeeployError, FitError, UsageError, short
 from deeploy.runners.processes import MORE_TIME, make, require, together
 from deeploy.runners.runner import Result, Samples, output_bytes, split, write_samples
 
-PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer
+PROFILED = "-DDEEPLOY_PROFILE"  # for programs that write what memory holds after every layer,
+CHECKED = "-DRT_CHECKED"  # where there are several memories
 SECONDS = 600.0  # wall time after which a run is taken to hang
 OVERFLOW = re.compile(r"(region .* overflowed.*)$", re.MULTILINE)
 _TOOL = re.compile(r"^(QEMU_CC|QEMU_LINK|QEMU_RUN) *:?= *([\w.+-]+)", re.MULTILINE)
@@ -94,7 +95,8 @@ class Qemu:
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
         """See ``Snapshots``."""
-        return (self._run(project, entry, [sample], False, PROFILED) / "snapshots.bin").read_bytes()
+        defines = PROFILED if entry["machine"] is None else CHECKED
+        return (self._run(project, entry, [sample], False, defines) / "snapshots.bin").read_bytes()
 
     def _run(self, project: Path, entry: Document, samples: Samples, sequence: bool, defines: str = "") -> Path:
         """Build the program and let it work on samples; the folder with what it wrote."""

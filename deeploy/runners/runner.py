@@ -66,7 +66,10 @@ class Snapshots(Protocol):
     """A runner that shows what memory holds while a program runs."""
 
     def snapshots(self, project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
-        """The arena and all outputs after every layer of an inference, one behind the other.
+        """What memory holds after every layer of an inference, one behind the other.
+
+        On a flat machine that is the arena and all outputs. Where there are several memories, it is what the host model writes
+        (``kernels/hal/snapshots.h``).
 
         Raises:
             DeeployError: see ``Runner.run``.

@@ -1,7 +1,7 @@
 """Layer by layer: every intermediate tensor of the C against the interpreter, and those of the interpreter against onnxruntime.
 
-The application, built with DEEPLOY_PROFILE, writes the whole arena and all outputs after every layer; each call's results
-are cut out of the snapshot taken right after it. On a flat machine it may run under an emulator or on a board.
+The application writes all memories and all outputs after every layer; each call's results are cut out of the snapshot taken right
+after it. It runs on this host, on a simulator, under an emulator or on a board.
 
 Every tensor that the program and the model both have is compared with onnxruntime's twice: as the program computes it from the
 network's inputs, and from onnxruntime's own values of all such tensors before it, which is what the layers in between make alone.
@@ -235,7 +235,8 @@ def _layer_outputs(
     program = plan.program
     if plan.target.is_flat:
         return _flat_outputs(project, entry, plan, sample, device)
-    memory = _managed_snapshots(project, entry, [m.name for m in plan.target.memories], sample)
+    data = _checked_snapshots(project, entry, sample) if device is None else device.snapshots(project, entry, sample)
+    memory = _by_step(data, [m.name for m in plan.target.memories], len(entry["calls"]))
     ends = {step: chain.last for chain in plan.chains for step in range(chain.first, chain.last + 1)}
     rings = {name for chain in plan.chains for name in chain.held}  # of these, some rows or tiles are left
     return [
@@ -283,21 +284,23 @@ def _snapshots(plan: Plan, count: int, data: bytes) -> list[dict[str, np.ndarray
     return [{level: snapshot[:peak], "outputs": snapshot[peak:]} for snapshot in np.frombuffer(data, np.uint8).reshape(count, -1)]
 
 
-def _managed_snapshots(
-    project: Path, network: Document, levels: Sequence[str], sample: Sequence[np.ndarray]
-) -> dict[int, dict[str, np.ndarray]]:
-    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a chain are the step of its last one."""
+def _checked_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
+    """All memories and the outputs at the end of every step, as the host model writes them."""
     application = host.build(project)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
-        host.execute(application, project, network, [sample], ["--snapshot", str(path)])
-        data = path.read_bytes()
+        host.execute(application, project, entry, [sample], ["--snapshot", str(path)])
+        return path.read_bytes()
+
+
+def _by_step(data: bytes, levels: Sequence[str], steps: int) -> dict[int, dict[str, np.ndarray]]:
+    """Memory at the end of every step: bytes by level, and ``outputs``; the calls of a chain are the step of its last one."""
     count = int(np.frombuffer(data, np.uint32, 1)[0])
     sizes = np.frombuffer(data, np.uint32, count + 1, 4).tolist()
     record = np.dtype([("step", np.int32), *((name, np.uint8, (size,)) for name, size in zip([*levels, "outputs"], sizes, strict=True))])
-    steps = np.frombuffer(data, record, offset=4 * (count + 2))
-    names = steps.dtype.names[1:] if steps.dtype.names else ()
-    return {int(step["step"]): {name: step[name] for name in names} for step in steps if 0 <= step["step"] < len(network["calls"])}
+    found = np.frombuffer(data, record, offset=4 * (count + 2))
+    names = found.dtype.names[1:] if found.dtype.names else ()
+    return {int(step["step"]): {name: step[name] for name in names} for step in found if 0 <= step["step"] < steps}
 
 
 def _cut(plan: Plan, snapshot: Mapping[str, np.ndarray], call: Call, operand: str) -> np.ndarray:
@@ -326,7 +329,12 @@ def _against_interpreter(program: Program, got: list[dict[str, np.ndarray]], mem
             worst = float(far(array, expected).max(initial=0.0))
             if (excess(array, expected) > 1).any() if array.dtype.kind == "f" else worst > 0:
                 return f"first layer that differs from the interpreter: {_label(call)}, worst difference {worst:g}"
-    return f"all {len(program.calls)} layers agree with the interpreter"
+    partial = [_label(call) for call, outputs in zip(program.calls, got, strict=True) if len(outputs) < len(call.writes)]
+    if not partial:
+        return f"all {len(program.calls)} layers agree with the interpreter"
+    listed = partial[:_SHOWN] + ([f"{len(partial) - _SHOWN} more"] if len(partial) > _SHOWN else [])
+    agree = f"{len(program.calls) - len(partial)} of {len(program.calls)} layers agree with the interpreter"
+    return f"{agree}; of others only a part is in memory at a time (chains): {', '.join(listed)}"
 
 
 def _label(call: Call) -> str:

@@ -24,6 +24,9 @@ void bare_paint_stacks(uint32_t in_use);
 uint32_t bare_stack_used(int core);
 uint32_t bare_stack_bytes(int core);
 
+/* With -DRT_CHECKED: called by core 0 in every barrier, when all cores have come (snapshots.h). */
+void snapshot_settle(void);
+
 /* Called by the start-up code: ends the simulation, with an error where a stack became full. */
 _Noreturn void bare_end(int status);
 

@@ -9,6 +9,9 @@
  *     layer SAMPLE INDEX NAME CYCLES     with -DDEEPLOY_PROFILE
  *     total SAMPLE CYCLES
  *     stack CORE USED BYTES              once, at the end
+ *
+ * With -DRT_CHECKED, `snapshots.bin` receives what memory holds at the end of every step of the first sample
+ * (snapshots.h).
  */
 #include "bare.h"
 #include "board.h"
@@ -17,6 +20,16 @@
 
 #define CYCLES() bare_cycles()
 #include "../measure.h"
+
+#ifdef RT_CHECKED
+#include "snapshots.h"
+
+static int snapshot_file = -1;
+
+static void snapshot_write(const void *bytes, uint32_t count) {
+    if (snapshot_file >= 0 && count && file_write(snapshot_file, bytes, count)) bare_fail("cannot write snapshots.bin");
+}
+#endif
 
 #ifndef NETWORK
 #define NETWORK 0
@@ -76,11 +89,20 @@ int controller_main(void) {
     const uint32_t there = bytes ? (uint32_t)file_bytes(in) : 0;
     if (bytes && (!there || there % bytes)) bare_fail("inputs.bin holds no whole number of samples");
     const int32_t samples = bytes ? (int32_t)(there / bytes) : 1;
+#ifdef RT_CHECKED
+    snapshot_file = file_open("snapshots.bin", 1);
+    if (snapshot_file < 0) bare_fail("cannot open snapshots.bin");
+    snapshot_begin(net, outputs, bare_allocate(SNAPSHOT_PIECE));
+#endif
     for (int32_t sample = 0; sample < samples; sample++) {
         for (int i = 0; i < net->input_count; i++) {
             if (file_read(in, inputs[i], net->inputs[i].bytes)) bare_fail("cannot read inputs.bin");
         }
         run_sample(net, inputs, outputs, sample);
+#ifdef RT_CHECKED
+        if (snapshot_file >= 0) file_close(snapshot_file);
+        snapshot_file = -1;
+#endif
         for (int i = 0; i < net->output_count; i++) {
             if (file_write(out, outputs[i], net->outputs[i].bytes)) bare_fail("cannot write outputs.bin");
         }

@@ -100,7 +100,15 @@ void rt_fork(int cores, void (*body)(void *), void *argument) {
     order_memory();
 }
 
-void rt_barrier(void) {
+static inline void meet(void) {
     order_memory();
     if (team.cores > 1) (void)wait_on(BARRIER_WAIT);
+}
+
+void rt_barrier(void) {
+    meet();
+#ifdef RT_CHECKED
+    if (rt_core() == 0) snapshot_settle();
+    meet();
+#endif
 }

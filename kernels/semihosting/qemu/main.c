@@ -1,8 +1,9 @@
 /* Runs a network of the project, number NETWORK, under an emulator: `inputs.bin` holds the inputs of any number of
  * samples one after the other, as raw bytes, and `outputs.bin` receives the outputs in the same way. With SEQUENCE the
  * samples are steps of one sequence; without it, states begin anew with every sample. With DEEPLOY_PROFILE,
- * `snapshots.bin` receives the arena and all outputs as they are after every layer of the first sample. What goes wrong
- * is printed as `error: ...`, and ends it with 1. */
+ * `snapshots.bin` receives the arena and all outputs as they are after every layer of the first sample; with RT_CHECKED,
+ * on a machine with several memories, all of them (snapshots.h). What goes wrong is printed as `error: ...`, and ends it
+ * with 1. */
 #include "program.h"
 #include "semihost.h"
 
@@ -24,12 +25,23 @@ static void write_all(int file, void *const *arrays, const struct deeploy_tensor
     }
 }
 
-#ifdef DEEPLOY_PROFILE
+#if defined(DEEPLOY_PROFILE) || defined(RT_CHECKED)
 static struct {
     const struct program *program;
     int file; /* -1: not open */
 } snapshot = {0, -1};
+#endif
 
+#ifdef RT_CHECKED
+#include "snapshots.h"
+
+static void snapshot_write(const void *bytes, uint32_t count) {
+    if (snapshot.file >= 0 && count && semihost_write(snapshot.file, bytes, count))
+        program_fail("cannot write snapshots.bin");
+}
+#endif
+
+#ifdef DEEPLOY_PROFILE
 void deeploy_profile(const char *layer, int index, int end) {
     (void)layer;
     (void)index;
@@ -48,10 +60,13 @@ int main(void) {
     const int in = bytes ? semihost_open("inputs.bin", SEMIHOST_READ) : -1;
     const int out = semihost_open("outputs.bin", SEMIHOST_WRITE);
     if ((bytes && in < 0) || out < 0) program_fail("cannot open inputs.bin or outputs.bin");
-#ifdef DEEPLOY_PROFILE
+#if defined(DEEPLOY_PROFILE) || defined(RT_CHECKED)
     snapshot.program = &program;
     snapshot.file = semihost_open("snapshots.bin", SEMIHOST_WRITE);
     if (snapshot.file < 0) program_fail("cannot open snapshots.bin");
+#endif
+#ifdef RT_CHECKED
+    snapshot_begin(net, program.outputs, program_allocate(SNAPSHOT_PIECE));
 #endif
     const uint32_t samples = bytes ? (uint32_t)semihost_length(in) / bytes : 1;
     for (uint32_t sample = 0; sample < samples; sample++) {
@@ -64,7 +79,7 @@ int main(void) {
         }
         if (net->run((const void *const *)program.inputs, program.outputs) != DEEPLOY_OK) program_fail("run failed");
         write_all(out, program.outputs, net->outputs, net->output_count);
-#ifdef DEEPLOY_PROFILE
+#if defined(DEEPLOY_PROFILE) || defined(RT_CHECKED)
         if (snapshot.file >= 0) semihost_close(snapshot.file);
         snapshot.file = -1;
 #endif

@@ -46,7 +46,15 @@ int rt_core(void) {
     return 0;
 }
 
-void rt_barrier(void) {}
+#ifdef RT_CHECKED
+void snapshot_settle(void); /* snapshots.h */
+#endif
+
+void rt_barrier(void) {
+#ifdef RT_CHECKED
+    snapshot_settle();
+#endif
+}
 
 int rt_enter(int (*entry)(void *), void *argument) {
     return entry(argument);

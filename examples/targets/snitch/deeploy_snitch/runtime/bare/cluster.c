@@ -46,7 +46,7 @@ void rt_fork(int cores, void (*body)(void *), void *argument) {
     rt_barrier();
 }
 
-void rt_barrier(void) {
+static void meet(void) {
     const uint32_t cores = team.word & ((1u << CORES_BITS) - 1);
     const uint32_t generation = team.generation;
     order_memory();
@@ -62,6 +62,14 @@ void rt_barrier(void) {
         }
     }
     order_memory();
+}
+
+void rt_barrier(void) {
+    meet();
+#ifdef RT_CHECKED
+    if (rt_core() == 0) snapshot_settle();
+    meet();
+#endif
 }
 
 int rt_enter(int (*entry)(void *), void *argument) {
