@@ -12,7 +12,7 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: demo story test test-full fuzz mutants lint format docs bench summaries calibrate clean
+.PHONY: demo story test test-full test-sample fuzz mutants lint format docs bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -25,6 +25,12 @@ test: $(STAMP)
 
 test-full: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default
+
+# Some of what `make test` leaves out: at most MOST tests, drawn by DRAW (tests/samples.py).
+MOST ?= 60
+DRAW ?= 0
+test-sample: $(STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW)
 
 # Random graphs and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
 SEEDS   ?= 0:1000

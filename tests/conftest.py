@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.samples"]
+
 # The same examples in every run, so that a commit passes or fails whoever tests it. ``make test-full`` draws others every time.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

@@ -99,11 +99,12 @@ def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequen
 def _tools(texts: Sequence[str]) -> list[str]:
     """The compilers that are named, each with what changes when another version is installed."""
     named = sorted({word for text in texts for word in _TOOL.findall(text)} | {os.environ.get("CC", "gcc")})
-    return [_identity(name) for name in named]
+    return [identity(name) for name in named]
 
 
 @cache
-def _identity(tool: str) -> str:
+def identity(tool: str) -> str:
+    """What changes when another version of a tool is installed."""
     path = shutil.which(tool)
     if path is None:
         return tool

@@ -2,7 +2,7 @@
 
 ``check`` takes the way a compiled network takes (signature, layout of constants, geometry, instance, template), for a
 single call with buffers of their own. Every buffer lies on the heap with exactly its size and the C runs under ASan and
-UBSan, so that a read or write beyond an operand is an error. Instances are compiled once per session.
+UBSan, so that a read or write beyond an operand is an error. Instances are compiled once per machine.
 
     check(
         CONV2D,                                                     # a deeploy.graph.kernel.Kernel
@@ -15,6 +15,7 @@ UBSan, so that a read or write beyond an operand is an error. Instances are comp
 from __future__ import annotations
 
 import functools
+import hashlib
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -33,7 +34,8 @@ from deeploy.midend import bind
 from deeploy.midend.program import Call, Operand
 from deeploy.midend.tiling import Footprints
 from deeploy.operators.views import Access
-from deeploy.resources import resource
+from deeploy.resources import cache_folder, put, resource
+from deeploy.runners import objects
 
 KERNELS = resource("kernels") / "portable"
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{KERNELS}")
@@ -237,15 +239,33 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
+def _sources() -> str:
+    """A hash of all that an instance may include, and of the compilers."""
+    files = [path for path in sorted(KERNELS.parent.rglob("*")) if path.suffix in (".c", ".h")]
+    digest = hashlib.sha256(repr([*map(objects.identity, ("gcc", "clang")), WARNINGS, SANITIZE]).encode())
+    for path in files:
+        digest.update(f"{path.relative_to(KERNELS.parent)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@functools.cache
 def _object(instance: calls.Instance) -> str:
-    """Compile an instance with sanitizers; gcc -O3 and clang must accept it without a warning too."""
-    source = Path(_folder().name) / f"{instance.name}.c"
+    """Compile an instance with sanitizers; gcc -O3 and clang must accept it without a warning too.
+
+    What was accepted before, of the same sources by the same compilers, is taken from where objects of earlier builds are kept.
+    """
     defines = "".join(f"#define {name} {value}\n" for name, value in instance.macros)
-    source.write_text(f'#include <stdint.h>\n{defines}#include "{Path(instance.source).name}"\n')
-    target = source.with_suffix(".o")
-    _compile("gcc", *WARNINGS, *SANITIZE, "-c", str(source), "-o", str(target))
+    text = f'#include <stdint.h>\n{defines}#include "{Path(instance.source).name}"\n'
+    kept = cache_folder("objects") or Path(_folder().name)
+    target = kept / f"{hashlib.sha256((_sources() + text).encode()).hexdigest()}.o"
+    if target.is_file():
+        return str(target)
+    source = Path(_folder().name) / f"{instance.name}.c"
+    source.write_text(text)
     _compile("gcc", *WARNINGS, "-O3", "-c", str(source), "-o", "/dev/null")
     _compile("clang", *WARNINGS, "-O1", "-c", str(source), "-o", "/dev/null")
+    with put(target) as fresh:
+        _compile("gcc", *WARNINGS, *SANITIZE, "-c", str(source), "-o", str(fresh))
     return str(target)
 
 

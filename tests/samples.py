@@ -1,0 +1,91 @@
+"""Samples of large matrices of tests: ``make test`` runs a part of each, ``make test-full`` all of it.
+
+Of a parametrised test in a file of ``SHARES``, that share of its cases is drawn by a seed (``--draw``), the others are marked ``slow``.
+Where cases are products of several parameters, every value of every parameter is in at least one case that is drawn. The seed is the
+same in every ``make test``, so that a commit passes or fails whoever tests it. CI runs, beside it, some of what is slow, drawn by the
+commit (``--most``): what a change breaks in a case that is seldom drawn is found some commits later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+# Files and folders of tests, and the share of each parametrised test's cases that `make test` runs.
+SHARES = {
+    "tests/bringup/test_check.py": 0.34,
+    "tests/devices/test_plan.py": 0.34,
+    "tests/e2e": 0.25,
+    "tests/frontend/lower/test_constructs.py": 0.1,
+    "tests/frontend/lower/test_dialect_functions.py": 0.25,
+    "tests/frontend/test_expand.py": 0.34,
+    "tests/hal/test_mutants.py": 0.34,
+    "tests/hal/test_npu.py": 0.34,
+    "tests/operators": 0.25,
+    "tests/random/test_random.py": 0.34,
+    "tests/schemas/test_schemas.py": 0.5,
+    "tests/simulate/test_walk.py": 0.34,
+    "tests/targets": 0.25,
+}
+
+
+def share_of(path: str) -> float:
+    """The share of the cases of a parametrised test in the file ``path``, below the root of the repository; 1 where all are run."""
+    return next((share for place, share in SHARES.items() if path == place or path.startswith(f"{place}/")), 1.0)
+
+
+def order(name: str, seed: str) -> bytes:
+    """Where a case stands among the others of its test, by the seed."""
+    return hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+
+
+def drawn(cases: Sequence[tuple[str, frozenset[tuple[str, int]]]], share: float, seed: str) -> set[str]:
+    """The names of the cases that are run.
+
+    Args:
+        cases: the name of each, and its parameters with the positions of their values.
+    """
+    left = sorted(cases, key=lambda case: order(case[0], seed))
+    values = frozenset(value for _, own in cases for value in own)
+    positions = {parameter: max(at for name, at in values if name == parameter) + 1 for parameter, _ in values}
+    is_product = len(cases) > max(positions.values(), default=0)
+    wanted = math.ceil(share * len(cases))
+    chosen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
+    while left and (len(chosen) < wanted or (is_product and not seen >= values)):
+        best = max(left, key=lambda case: len(case[1] - seen)) if is_product and not seen >= values else left[0]
+        left.remove(best)
+        chosen.add(best[0])
+        seen |= best[1]
+    return chosen
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--draw", default="0", metavar="SEED", help="seed of the samples of large matrices of tests (tests/samples.py)")
+    parser.addoption("--most", type=int, metavar="COUNT", help="run at most so many of the tests that are selected, drawn by the seed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterable[None]:
+    """Mark what is not drawn as slow, before ``-m`` selects; then draw of what is left."""
+    seed = config.getoption("draw")
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec"):
+            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, group in groups.items():
+        share = share_of(name.partition("::")[0])
+        if share < 1:
+            run = drawn([(item.nodeid, frozenset(item.callspec.indices.items())) for item in group], share, seed)  # type: ignore[attr-defined]
+            for item in group:
+                if item.nodeid not in run:
+                    item.add_marker("slow")
+    yield
+    most = config.getoption("most")
+    if most is not None and len(items) > most:
+        kept = set(sorted((item.nodeid for item in items), key=lambda name: order(name, seed))[:most])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
+        items[:] = [item for item in items if item.nodeid in kept]

@@ -1,0 +1,54 @@
+"""Samples of large matrices: what ``make test`` runs of them, and that nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.samples import SHARES, drawn, share_of
+
+ROOT = Path(__file__).resolve().parents[1]
+MATRIX = [(f"{a}-{b}", frozenset({("a", a), ("b", b)})) for a, b in product(range(12), range(4))]
+LIST = [(str(at), frozenset({("case", at)})) for at in range(40)]
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "a commit"])
+def test_every_value_of_every_parameter_is_drawn(seed: str) -> None:
+    chosen = drawn(MATRIX, 0.1, seed)
+    assert {name.split("-")[0] for name in chosen} == {str(a) for a in range(12)}
+    assert {name.split("-")[1] for name in chosen} == {str(b) for b in range(4)}
+    assert len(chosen) == 12
+
+
+def test_shares_of_lists_are_rounded_up_and_follow_the_seed() -> None:
+    assert len(drawn(LIST, 0.25, "0")) == 10 and len(drawn(LIST[:1], 0.01, "0")) == 1
+    assert drawn(LIST, 0.25, "0") == drawn(list(reversed(LIST)), 0.25, "0") != drawn(LIST, 0.25, "1")
+    assert len(drawn(MATRIX, 0.5, "0")) == 24
+
+
+def test_seeds_reach_every_case() -> None:
+    for cases, share in ((LIST, 0.25), (MATRIX, 0.1)):
+        assert set().union(*(drawn(cases, share, str(seed)) for seed in range(60))) == {name for name, _ in cases}
+
+
+def test_what_has_shares_exists() -> None:
+    assert [place for place in SHARES if not (ROOT / place).exists()] == []
+    assert share_of("tests/operators/test_conv.py") < 1 == share_of("tests/test_samples.py") == share_of("tests/operators_too.py")
+
+
+def _collected(*options: str) -> set[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/operators/test_rotate.py", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_what_is_not_drawn_is_slow() -> None:
+    everything, quick, slow = (_collected(*options) for options in ((), ("-m", "not slow"), ("-m", "slow")))
+    assert quick | slow == everything and not quick & slow and len(quick) < len(everything) / 2
+    few = _collected("-m", "slow", "--most", "3", "--draw", "1")
+    assert len(few) == 3 and few <= slow | quick
