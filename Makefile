@@ -12,7 +12,7 @@ TARGET ?= siracusa
 COUNT  ?= 100
 SEED   ?= 1
 
-.PHONY: demo story test test-full test-sample fuzz mutants lint format docs bench summaries calibrate clean
+.PHONY: demo story test test-full test-sample fuzz mutants defects lint format docs bench summaries calibrate clean
 
 demo: $(STAMP)
 	@$(BIN)/python examples/digits/demo.py
@@ -42,6 +42,10 @@ fuzz: $(STAMP)
 # Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).
 mutants: $(STAMP)
 	@$(BIN)/python -m tests.hal.mutants $(MODEL) --target $(TARGET) --count $(COUNT) --seed $(SEED) --jobs $(WORKERS)
+
+# Defects that are seeded into the sources, and whether the tests of `make test` find them (tests/README.md).
+defects: $(STAMP)
+	@$(BIN)/python -m tests.defects
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -1,9 +1,9 @@
 """Samples of large matrices of tests: ``make test`` runs a part of each, ``make test-full`` all of it.
 
-Of a parametrised test in a file of ``SHARES``, that share of its cases is drawn by a seed (``--draw``), the others are marked ``slow``.
-Where cases are products of several parameters, every value of every parameter is in at least one case that is drawn. The seed is the
-same in every ``make test``, so that a commit passes or fails whoever tests it. CI runs, beside it, some of what is slow, drawn by the
-commit (``--most``): what a change breaks in a case that is seldom drawn is found some commits later.
+Of a parametrised test in a file of ``SHARES``, that share of its cases is drawn by a seed (``--draw``; ``all``: every case), the others
+are marked ``slow``. Where cases are products of several parameters, every value of every parameter is in at least one case that is
+drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI runs, beside it, some of what
+is slow, drawn by the commit (``--most``): what a change breaks in a case that is seldom drawn is found some commits later.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SHARES = {
     "tests/simulate/test_walk.py": 0.34,
     "tests/targets": 0.25,
 }
+EVERYTHING = "all"  # the seed that draws every case
 
 
 def share_of(path: str) -> float:
@@ -64,7 +65,7 @@ def drawn(cases: Sequence[tuple[str, frozenset[tuple[str, int]]]], share: float,
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--draw", default="0", metavar="SEED", help="seed of the samples of large matrices of tests (tests/samples.py)")
+    parser.addoption("--draw", default="0", metavar="SEED", help="seed of samples of large matrices of tests, or all")
     parser.addoption("--most", type=int, metavar="COUNT", help="run at most so many of the tests that are selected, drawn by the seed")
 
 
@@ -78,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, group in groups.items():
         share = share_of(name.partition("::")[0])
-        if share < 1:
+        if share < 1 and seed != EVERYTHING:
             run = drawn([(item.nodeid, frozenset(item.callspec.indices.items())) for item in group], share, seed)  # type: ignore[attr-defined]
             for item in group:
                 if item.nodeid not in run:
