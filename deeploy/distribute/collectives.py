@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import onnx_graphsurgeon as gs
 
-from deeploy.graph.topology import Topology
+from deeploy.graph.topology import Ports, Topology
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into which tensors may be divided
 SMALLEST = 1024  # bytes of a chunk: the latency of shorter messages is as long as they are
@@ -167,39 +167,55 @@ def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
     return [(chip, own[0]) for level in _levels(members, group) for own in level for chip in own[1:]]
 
 
+class Timeline:
+    """Seconds at which chips are done with what they were given to do in order, and links with what they move.
+
+    Args:
+        message: seconds that a chip takes to send or to receive.
+    """
+
+    def __init__(self, topology: Topology, chips: int, message: float) -> None:
+        self.topology = topology
+        self.chips = chips
+        self.message = message
+        self.free = [0.0] * chips
+        self.ports = Ports(topology, chips)
+
+    def compute(self, chip: int, seconds: float) -> None:
+        self.free[chip] += seconds
+
+    def send(self, source: int, target: int, bytes_: float) -> float:
+        """When a message arrives."""
+        self.free[source] += self.message
+        return self.ports.move(source, target, self.topology.seconds(source, target, bytes_, self.chips), self.free[source])[1]
+
+    def receive(self, chip: int, arrival: float) -> None:
+        self.free[chip] = max(self.free[chip], arrival) + self.message
+
+
 def seconds(algorithm: Algorithm, bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> float:
     """When the last chip is done, as every chip has so many ports in either direction and does one thing after the other.
 
     Args:
         bytes_: of the whole tensor.
     """
-    sending: dict[int, list[float]] = {}
-    receiving: dict[int, list[float]] = {}
-    ready: dict[tuple[int, int], float] = {}
-    free: dict[int, float] = {}
+    line = Timeline(topology, chips, work.message)
     for event in script(algorithm) if is_sum else algorithm.steps:
-        if not isinstance(event, Step):
-            effort = work.product if isinstance(event, Piece) else work.total
-            free[event.chip] = free.get(event.chip, 0.0) + effort.part(algorithm.chunks)
-            ready[event.chip, event.chunk] = free[event.chip]
-            continue
-        out = sending.setdefault(event.source, [0.0] * topology.ports)
-        into = receiving.setdefault(event.target, [0.0] * topology.ports)
-        a, b = out.index(min(out)), into.index(min(into))
-        free[event.source] = max(free.get(event.source, 0.0), ready.get((event.source, event.chunk), 0.0)) + work.message
-        begin = max(out[a], into[b], free[event.source])
-        end = begin + topology.seconds(event.source, event.target, -(-bytes_ // algorithm.chunks), chips)
-        out[a] = into[b] = end
-        free[event.target] = max(free.get(event.target, 0.0), end) + work.message
-        ready[event.target, event.chunk] = free[event.target]
-    return max(ready.values(), default=0.0)
+        if isinstance(event, Step):
+            line.receive(event.target, line.send(event.source, event.target, -(-bytes_ // algorithm.chunks)))
+        else:
+            line.compute(event.chip, (work.product if isinstance(event, Piece) else work.total).part(algorithm.chunks))
+    return max(line.free)
 
 
-def fastest(algorithms: Iterator[Algorithm], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool) -> Algorithm:
-    """The algorithm with the fewest messages of those that end about first; of equals the one that comes first."""
+def fastest(
+    algorithms: Iterator[Algorithm], bytes_: int, topology: Topology, chips: int, work: Work, is_sum: bool
+) -> tuple[Algorithm, float]:
+    """The algorithm with the fewest messages of those that end about first, and its seconds; of equals the one that comes first."""
     timed = [(seconds(algorithm, bytes_, topology, chips, work, is_sum), algorithm) for algorithm in algorithms]
     limit = min(end for end, _ in timed) * (1 + SLACK)
-    return min((algorithm for end, algorithm in timed if end <= limit), key=lambda algorithm: len(algorithm.steps))
+    end, algorithm = min(((end, algorithm) for end, algorithm in timed if end <= limit), key=lambda entry: len(entry[1].steps))
+    return algorithm, end
 
 
 def chunks_of(extent: int, bytes_: int) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from deeploy.frontend.lower import build
 from deeploy.graph.nodes import Attributes
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.table import shared
+from deeploy.operators.views import CONCAT, RESHAPE, SLICE
 
 Operand = Callable[[int, int, Box | None], gs.Tensor]  # of a chip: the input at a position, or a box of it
 
@@ -129,3 +130,19 @@ def sum_of(shape: Sequence[int], terms: int) -> gs.Graph:
     y = build.variable("sum", np.int32, shape)
     node = gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [x], [y], domain=build.DOMAIN)
     return gs.Graph([node], [x], [y])
+
+
+def sum_of_rows(shape: Sequence[int], axis: int, rows: int, terms: int) -> gs.Graph:
+    """The sum of so many tensors of int32, one of which are the first rows of a tensor of ``shape``, as a graph of its own."""
+    own = [rows if i == axis else n for i, n in enumerate(shape)]
+    x, others = build.variable("x", np.int32, shape), build.variable("others", np.int32, (terms - 1, *own))
+    part, row = build.variable("part", np.int32, own), build.variable("row", np.int32, (1, *own))
+    both, y = build.variable("terms", np.int32, (terms, *own)), build.variable("sum", np.int32, own)
+    box = {"starts": (0,) * len(own), "ends": tuple(own), "steps": (1,) * len(own)}
+    nodes = [
+        gs.Node(SLICE, "part", box, [x], [part], domain=build.DOMAIN),
+        gs.Node(RESHAPE, "row", {}, [part], [row], domain=build.DOMAIN),
+        gs.Node(CONCAT, "terms", {"axis": 0}, [row, others], [both], domain=build.DOMAIN),
+        gs.Node(REDUCE_SUM.name, "sum", {"axes": (0,), "keepdims": False}, [both], [y], domain=build.DOMAIN),
+    ]
+    return gs.Graph(nodes, [x, others], [y])

@@ -22,7 +22,7 @@ _REPORT = "Report this model and its options: partitioning keeps to this by cons
 
 
 def prove(graph: gs.Graph, declare: Declare, partition: Partition) -> None:
-    """Check that no constant is on two chips, and that none is missing.
+    """Check that no constant is on two chips, and that none is missing. Copies of what rows need on every chip are none of this.
 
     Raises:
         ModelError: names the constant.
@@ -36,7 +36,7 @@ def prove(graph: gs.Graph, declare: Declare, partition: Partition) -> None:
 
 def synchronisations(partition: Partition) -> Mapping[int, int]:
     """How often the chips wait for each other's results, per class that is cut: sums and gatherings."""
-    return Counter(c.group for c in partition.collectives if c.kind in ("reduce", "gather") and c.group is not None)
+    return Counter(c.group for c in partition.collectives if c.kind in ("reduce", "reduce-scatter", "gather") and c.group is not None)
 
 
 def _mapped(graph: gs.Graph, dependence: Dependence) -> dict[object, gs.Constant]:
@@ -57,14 +57,14 @@ def _once(graph: gs.Graph, dependence: Dependence, partition: Partition) -> None
         by_constant.setdefault(key(shard.constant), []).append(shard)
     for name, tensor in _mapped(graph, dependence).items():
         values = np.asarray(tensor.values)
-        chips = np.full(values.shape, -1)
+        chips, copied = np.full(values.shape, -1), np.zeros(values.shape, bool)
         for shard in by_constant.get(name, ()):
             place = np.ix_(*(shard.indices.get(axis, np.arange(size)) for axis, size in enumerate(values.shape)))
             if not np.array_equal(values[place].ravel(), shard.values.ravel()):
                 raise ModelError(f"chip {shard.chip} has other values of constant {shorten(tensor.name)} than the model", _REPORT)
-            if ((chips[place] != -1) & (chips[place] != shard.chip)).any():
+            if ((chips[place] != -1) & (chips[place] != shard.chip) & ~(copied[place] & shard.is_copy)).any():
                 raise ModelError(f"constant {shorten(tensor.name)} is on chip {shard.chip} and on another one", _REPORT)
-            chips[place] = shard.chip
+            chips[place], copied[place] = shard.chip, shard.is_copy
         if (chips == -1).any():
             raise ModelError(f"{int((chips == -1).sum())} elements of constant {shorten(tensor.name)} are on no chip", _REPORT)
 

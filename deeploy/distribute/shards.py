@@ -17,6 +17,7 @@ from deeploy.distribute import collectives
 from deeploy.distribute.collectives import Algorithm, Costs, Work
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.dependence import key, shape_of
+from deeploy.distribute.rows import Division, Post
 from deeploy.frontend.lower import build
 from deeploy.graph.topology import Topology
 from deeploy.operators import link
@@ -28,17 +29,22 @@ Box = tuple[int, int, int]  # indices [begin, end) along an axis: axis, begin, e
 
 @dataclass(frozen=True)
 class Shard:
-    """A constant's part on a chip: all of it, or some indices along some of its axes."""
+    """A constant's part on a chip: all of it, or some indices along some of its axes.
+
+    A *copy* is of what every chip needs that computes rows: the weights of norms, requantisations. Other chips may have it too.
+    """
 
     constant: gs.Constant
     chip: int
     indices: Mapping[int, np.ndarray]
     values: np.ndarray
+    is_copy: bool = False
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A movement of a tensor between the first chip and others: ``reduce``, ``gather``, ``broadcast`` or ``scatter``.
+    """A movement of a tensor between the first chip and others: ``reduce``, ``gather``, ``broadcast`` or ``scatter``; of rows between all
+    chips: ``reduce-scatter`` or ``all-gather``.
 
     ``bytes`` are those of all messages; ``group`` is the class that the tensor is cut along, None where it is whole.
     """
@@ -53,10 +59,12 @@ class Collective:
 
 @dataclass
 class _State:
-    """Where a tensor is: whole, by chip; in parts along a class, by class and chip."""
+    """Where a tensor is: whole, by chip; in parts along a class, by class and chip; rows of it, by chip, and how they are divided."""
 
     whole: dict[int, gs.Tensor] = field(default_factory=dict)
     parts: dict[int, dict[int, gs.Tensor]] = field(default_factory=dict)
+    rows: dict[int, gs.Tensor] = field(default_factory=dict)
+    division: Division | None = None
 
 
 class Shards:
@@ -70,7 +78,7 @@ class Shards:
         self.states: dict[object, _State] = {}
         self.shards: list[Shard] = []
         self.collectives: list[Collective] = []
-        self._constants: dict[tuple[object, int, int | None, Box | None], gs.Constant] = {}
+        self._constants: dict[tuple[object, int, int | None, Box | None, bool], gs.Constant] = {}
         self._tags: dict[tuple[int, int], int] = {}
         self._sent = 0
 
@@ -84,10 +92,13 @@ class Shards:
         self.graphs[chip].nodes.append(gs.Node(op, name, attrs, list(inputs), [output], domain=build.DOMAIN))
         return output
 
-    def constant(self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool, box: Box | None = None) -> gs.Constant:
-        """A constant, or a chip's part of it, or a box of that; what loop nests map is noted, so that it can be proved to exist once."""
+    def constant(
+        self, tensor: gs.Constant, chip: int, group: int | None, is_mapped: bool, box: Box | None = None, is_copy: bool = False
+    ) -> gs.Constant:
+        """A constant, or a chip's part of it, or a box of that; what loop nests map is noted, so that it can be proved to exist once, or on
+        all chips that compute rows (``is_copy``)."""
         axis = self.cuts.dependence.axis(tensor, group) if group is not None and is_mapped else None
-        place = (key(tensor), chip, None if axis is None else group, box)
+        place = (key(tensor), chip, None if axis is None else group, box, is_copy)
         if place not in self._constants:
             values = np.asarray(tensor.values)
             indices = {} if axis is None else {axis: self.cuts.kept(tensor, axis)[chip]}
@@ -97,7 +108,7 @@ class Shards:
             name = tensor.name if box is None else f"{tensor.name} (from {box[1]} to {box[2]})"
             self._constants[place] = gs.Constant(name, values)
             if is_mapped and np.asarray(tensor.values).size > 1:
-                self.shards.append(Shard(tensor, chip, indices, values))
+                self.shards.append(Shard(tensor, chip, indices, values, is_copy))
         return self._constants[place]
 
     def like(self, tensor: gs.Tensor, axis: int | None, extent: int, suffix: str, dtype: np.typing.DTypeLike | None = None) -> gs.Variable:
@@ -112,10 +123,18 @@ class Shards:
 
     def message(self, source: int, target: int, tensor: gs.Tensor, name: str) -> gs.Tensor:
         """Send a tensor; returns it as the receiver has it."""
+        return self.receive(source, target, tensor, self.send(source, target, tensor), name)
+
+    def send(self, source: int, target: int, tensor: gs.Tensor) -> int:
+        """Send a tensor; returns the message's tag."""
         tag = self._tags.get((source, target), 0)
         self._tags[source, target] = tag + 1
         self._sent += size_of(tensor)
         link.send(self.graphs[source], tensor, target, tag)
+        return tag
+
+    def receive(self, source: int, target: int, tensor: gs.Tensor, tag: int, name: str) -> gs.Tensor:
+        """Receive what was sent; returns it as the receiver has it."""
         return link.receive(self.graphs[target], tensor, source, tag, name)
 
     def cut_out(self, chip: int, tensor: gs.Tensor, axis: int, begin: int, end: int, name: str) -> gs.Tensor:
@@ -145,8 +164,8 @@ class Shards:
         self.collectives.append(Collective(kind, tensor.name, algorithm, tuple(chips), self._sent, group))
         self._sent = 0
 
-    def choose(self, algorithms: Iterator[Algorithm], count: int, work: Work | None = None) -> Algorithm:
-        """The fastest algorithm for so many bytes; ``work`` is what chips do for a sum, None where nothing is added."""
+    def choose(self, algorithms: Iterator[Algorithm], count: int, work: Work | None = None) -> tuple[Algorithm, float]:
+        """The fastest algorithm for so many bytes, and its seconds; ``work`` is what chips do for a sum, None where nothing is added."""
         every = replace(work or Work(), message=self.costs.message)
         return collectives.fastest(algorithms, count, self.topology, self.cuts.chips, every, work is not None)
 
@@ -161,7 +180,7 @@ class Shards:
         axis, extent = chunked_axis(tensor)
         count = size_of(tensor)
         algorithms = collectives.spreads([ROOT, *missing], self.topology.group, collectives.chunks_of(extent, count))
-        algorithm = self.choose(algorithms, count)
+        algorithm, _ = self.choose(algorithms, count)
         pieces: dict[tuple[int, int], gs.Tensor] = {}
         for step in algorithm.steps:
             if (step.source, step.chunk) not in pieces:
@@ -200,8 +219,8 @@ class Shards:
         assert axis is not None
         self.collect(tensor, (group, axis), self.cuts.kept(tensor, axis), self.state(tensor).parts[group])
 
-    def collect(self, tensor: gs.Tensor, cut: tuple[int, int], kept: Sequence[np.ndarray], parts: Mapping[int, gs.Tensor]) -> None:
-        """Put parts together that hold the indices ``kept`` of every chip; ``cut``: the class and the axis."""
+    def collect(self, tensor: gs.Tensor, cut: tuple[int | None, int], kept: Sequence[np.ndarray], parts: Mapping[int, gs.Tensor]) -> None:
+        """Put parts together that hold the indices ``kept`` of every chip; ``cut``: the class, if there is one, and the axis."""
         group, axis = cut
         here: dict[int, gs.Tensor] = {}
         for chip, part in parts.items():
@@ -215,6 +234,63 @@ class Shards:
         ordered = [piece for _, piece in sorted(pieces, key=lambda entry: entry[0])]
         self.state(tensor).whole[ROOT] = self.joined(ROOT, ordered, axis, self.like(tensor, None, 0, ""))
         self.note("gather", tensor, "flat", sorted(parts), group)
+
+    # ---- rows
+
+    def scatter_rows(self, tensor: gs.Tensor, division: Division) -> None:
+        """Give every chip its rows of a tensor that is whole on the first one, or everywhere."""
+        state = self.state(tensor)
+        state.division = division
+        for chip, (begin, end) in division.owned.items():
+            name = f"{tensor.name} (rows from {begin})"
+            if chip in state.whole:
+                state.rows[chip] = self.cut_out(chip, state.whole[chip], division.axis, begin, end, name)
+            else:
+                own = self.cut_out(ROOT, state.whole[ROOT], division.axis, begin, end, name)
+                state.rows[chip] = self.message(ROOT, chip, own, name)
+        if self._sent:
+            self.note("scatter", tensor, "flat", sorted(state.rows))
+
+    def gather_rows(self, tensor: gs.Tensor) -> None:
+        """Put rows together on the first chip."""
+        state = self.state(tensor)
+        assert state.division is not None
+        kept = [np.arange(*state.division.boxes[-1][chip]) for chip in range(self.cuts.chips)]
+        self.collect(tensor, (None, state.division.axis), kept, state.rows)
+
+    def spread_rows(self, tensor: gs.Tensor) -> None:
+        """Make a tensor whole on all chips, each of which has rows of it."""
+        state = self.state(tensor)
+        rows = state.division
+        assert rows is not None
+        pieces = {chip: [(rows.owned[chip], own)] for chip, own in state.rows.items()}  # what a chip has before a level, with its box
+        sent: dict[Post, tuple[gs.Tensor, int]] = {}
+        level = len(rows.levels)
+        for event in rows.spread():
+            post = event if isinstance(event, Post) else event.post
+            if post.level < level:
+                level = post.level
+                pieces = {chip: [(rows.boxes[level + 1][chip], self._stacked(chip, tensor, own))] for chip, own in pieces.items()}
+            if isinstance(event, Post):
+                own = pieces[post.source][0][1]
+                sent[post] = own, self.send(post.source, post.target, own)
+            else:
+                box = rows.boxes[level + 1][post.source]
+                other = self.receive(post.source, post.target, *sent[post], f"{tensor.name} (rows from {box[0]})")
+                pieces.setdefault(post.target, []).append((box, other))
+        for chip, own in pieces.items():
+            state.whole[chip] = self._stacked(chip, tensor, own)
+        self.note("all-gather", tensor, "by groups", range(self.cuts.chips))
+
+    def _stacked(self, chip: int, tensor: gs.Tensor, pieces: list[tuple[tuple[int, int], gs.Tensor]]) -> gs.Tensor:
+        """Rows of a tensor one behind the other."""
+        ordered = sorted(pieces, key=lambda piece: piece[0])
+        begin, end = ordered[0][0][0], ordered[-1][0][1]
+        division = self.state(tensor).division
+        assert division is not None
+        is_whole = (begin, end) == (0, division.extent)
+        output = self.like(tensor, division.axis, end - begin, "" if is_whole else f" (rows from {begin} to {end})")
+        return ordered[0][1] if len(ordered) == 1 else self.joined(chip, [piece for _, piece in ordered], division.axis, output)
 
 
 def chunked_axis(tensor: gs.Tensor) -> tuple[int, int]:

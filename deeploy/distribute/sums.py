@@ -6,28 +6,93 @@ together with its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
 from deeploy.distribute.collectives import Algorithm, Effort, Piece, Step, Work
 from deeploy.distribute.dependence import shape_of
-from deeploy.distribute.products import Product, sum_of
-from deeploy.distribute.shards import ROOT
+from deeploy.distribute.products import Product, sum_of, sum_of_rows
+from deeploy.distribute.rows import Division, Post, Region, Take, division, share_of, single
+from deeploy.distribute.shards import ROOT, Shards, chunked_axis, size_of
 from deeploy.frontend.lower import build
 from deeploy.graph import epilogue
 from deeploy.operators.reduce import REDUCE_SUM
 from deeploy.operators.views import RESHAPE
 
 
-def reduce(product: Product, group: int) -> None:
-    """Add partial sums up on the first chip, one of those that have them; the node's epilogue is computed there, once."""
+def reduce(product: Product, group: int, follows: Mapping[int, Region]) -> None:
+    """Add partial sums up, and compute the node's epilogue: on the first chip, one of those that have them, or on all chips for some rows.
+
+    Args:
+        follows: what can be computed row by row behind the sum, by the axis of its rows.
+    """
     shards, tensor, members = product.shards, product.node.outputs[0], sorted(product.attrs)
     count = int(np.prod(shape_of(tensor))) * 4
     algorithms = collectives.reductions(members, shards.topology.group, collectives.chunks_of(product.extent, count))
-    algorithm = shards.choose(algorithms, count, _work(product, len(members)))
+    work = _work(product, len(members))
+    algorithm, seconds = shards.choose(algorithms, count, work)
+    found = _scattered(product, follows, work, count) if len(members) == shards.cuts.chips else None
+    if found is not None and found[2] < seconds + _alone_seconds(shards, found[3]):
+        division, chunks = found[:2]
+        shards.state(tensor).division = division
+        shards.state(tensor).rows = _Scattered(product, Algorithm("by groups", chunks, ()), division).run_rows()
+        shards.note("reduce-scatter", tensor, "by groups", members, group)
+        return
     shards.state(tensor).whole[ROOT] = _Sum(product, algorithm).run()
     shards.note("reduce", tensor, algorithm.name, members, group)
+
+
+def _scattered(product: Product, follows: Mapping[int, Region], work: Work, count: int) -> tuple[Division, int, float, Region] | None:
+    """How rows are divided, in how many chunks the product is computed, seconds until all is done, and what follows, which is included."""
+    shards, tensor = product.shards, product.node.outputs[0]
+    work = replace(work, message=shards.costs.message)
+    best: tuple[Division, int, float, Region] | None = None
+    for axis, region in follows.items():
+        rows = division(axis, shape_of(tensor)[axis], shards.cuts.chips, shards.topology.group)
+        if rows is None or (product.pieces is not None and product.axis == axis):
+            continue
+        least = count // rows.levels[0][1]
+        sizes = collectives.chunks_of(product.extent, least) if product.axis != axis else (1,)
+        largest = max(end - begin for begin, end in rows.owned.values()) / rows.extent
+        after = sum(share_of(effort, largest) for effort in _efforts(shards, region))
+        for read in region.read:
+            after += rows.spread_seconds(size_of(read), shards.topology, work.message)
+        for chunks in sizes:
+            seconds = rows.added_seconds(count, chunks, shards.topology, work, _sums(product, rows, chunks)) + after
+            if best is None or seconds < best[2]:
+                best = rows, chunks, seconds, region
+    return best
+
+
+def _sums(product: Product, rows: Division, chunks: int) -> list[float]:
+    """Seconds for what a chip adds up of a chunk, by level."""
+    found, shape = list[float](), list(shape_of(product.node.outputs[0]))
+    if chunks > 1:
+        shape[product.axis] = -(-shape[product.axis] // chunks)
+    for level, (_, terms) in enumerate(rows.levels):
+        own = max(end - begin for begin, end in rows.boxes[level + 1])
+        found.append(product.shards.costs.effort(sum_of_rows(shape, rows.axis, own, terms)).whole)
+        shape[rows.axis] = own
+    return found
+
+
+def _efforts(shards: Shards, region: Region) -> list[Effort]:
+    return [shards.costs.effort(graph) for graph in map(single, region.nodes) if graph is not None]
+
+
+def _alone_seconds(shards: Shards, region: Region) -> float:
+    """What follows a sum, where the first chip computes it and copies what others read."""
+    found = sum(effort.whole for effort in _efforts(shards, region))
+    members = range(shards.cuts.chips)
+    for read in region.read:
+        count = size_of(read)
+        algorithms = collectives.spreads(members, shards.topology.group, collectives.chunks_of(chunked_axis(read)[1], count))
+        found += shards.choose(algorithms, count)[1]
+    return found
 
 
 def _work(product: Product, members: int) -> Work:
@@ -40,6 +105,8 @@ def _work(product: Product, members: int) -> Work:
 
 class _Sum:
     """One sum: chunks of it on their way to the first chip."""
+
+    place = ""  # what is said of results
 
     def __init__(self, product: Product, algorithm: Algorithm) -> None:
         self.product = product
@@ -61,7 +128,8 @@ class _Sum:
                 self.sums[event.chip, event.chunk] = self.product.part(event.chip, *self.box(event.chunk))
             else:
                 terms = [self.sums[event.chip, event.chunk], *self.waiting.pop((event.chip, event.chunk))]
-                self.sums[event.chip, event.chunk] = self.finish(terms, event.chunk) if event.chip == ROOT else self.add(event.chip, terms)
+                is_last = event.chip == ROOT
+                self.sums[event.chip, event.chunk] = self.finish(ROOT, terms, event.chunk) if is_last else self.add(event.chip, terms)
         whole = [self.sums[ROOT, chunk] for chunk in range(self.algorithm.chunks)]
         if len(whole) == 1:
             return whole[0]
@@ -84,19 +152,67 @@ class _Sum:
         both = shards.joined(chip, rows, 0, build.variable(f"{name} (terms)", np.int32, (len(terms), *shape)))
         return shards.add(chip, REDUCE_SUM.name, [both, *rest], result, name, axes=(0,), keepdims=False, **attrs)
 
-    def finish(self, terms: list[gs.Tensor], chunk: int) -> gs.Tensor:
+    def finish(self, chip: int, terms: list[gs.Tensor], chunk: int) -> gs.Tensor:
         """The last sum, with the node's epilogue."""
         node, stages = self.node, tuple(self.node.attrs.get("epilogue", ()))
-        operands = [self.row(t, chunk) for t in node.inputs[len(node.inputs) - len(epilogue.operands(stages)) :]]
+        operands = [self.row(chip, t, chunk) for t in node.inputs[len(node.inputs) - len(epilogue.operands(stages)) :]]
         attrs = {name: node.attrs[name] for name in epilogue.ATTRIBUTES if stages and name in node.attrs}
         begin, end = self.box(chunk)
         suffix = "" if self.algorithm.chunks == 1 else f" (from {begin} to {end})"
-        result = self.shards.like(self.tensor, self.product.axis, end - begin, suffix)
-        return self.call(ROOT, terms, result, f"{node.name}{suffix}", *operands, **attrs)
+        result = build.variable(f"{self.tensor.name}{self.place}{suffix}", self.tensor.dtype, shape_of(terms[0]))
+        return self.call(chip, terms, result, f"{node.name}{suffix}", *operands, **attrs)
 
-    def row(self, tensor: gs.Tensor, chunk: int) -> gs.Tensor:
+    def row(self, chip: int, tensor: gs.Tensor, chunk: int) -> gs.Tensor:
         """An operand of the epilogue; where chunks lie along its axis, the chunk's."""
         assert isinstance(tensor, gs.Constant)
         values = np.asarray(tensor.values)
         is_whole = self.algorithm.chunks == 1 or self.product.axis != len(shape_of(self.tensor)) - 1 or values.size == 1
-        return self.shards.constant(tensor, ROOT, None, True, None if is_whole else (values.ndim - 1, *self.box(chunk)))
+        return self.shards.constant(tensor, chip, None, True, None if is_whole else (values.ndim - 1, *self.box(chunk)), bool(self.place))
+
+
+class _Scattered(_Sum):
+    """One sum, of which every chip adds up its rows."""
+
+    place = " (rows)"
+
+    def __init__(self, product: Product, algorithm: Algorithm, rows: Division) -> None:
+        super().__init__(product, algorithm)
+        self.rows = rows
+        self.sent: dict[Post, tuple[gs.Tensor, int]] = {}
+
+    def run_rows(self) -> dict[int, gs.Tensor]:
+        """Products, messages and sums in turn; returns the results of the chips that have rows."""
+        for event in self.rows.script(self.algorithm.chunks):
+            if isinstance(event, Piece):
+                self.sums[event.chip, event.chunk] = self.product.part(event.chip, *self.box(event.chunk))
+            elif isinstance(event, Post):
+                own = self.own(event.source, event.target, event.level, event.chunk)
+                self.sent[event] = own, self.shards.send(event.source, event.target, own)
+            elif isinstance(event, Take):
+                self.take(event.post)
+            else:
+                terms = [self.own(event.chip, event.chip, event.level, event.chunk), *self.waiting.pop((event.chip, event.chunk))]
+                is_last = event.level == len(self.rows.levels) - 1
+                total = self.finish(event.chip, terms, event.chunk) if is_last else self.add(event.chip, terms)
+                self.sums[event.chip, event.chunk] = total
+        return {chip: self.joined(chip) for chip in self.rows.owned}
+
+    def take(self, post: Post) -> None:
+        name = f"{self.tensor.name} (from {post.source}, level {post.level}, chunk {post.chunk})"
+        other = self.shards.receive(post.source, post.target, *self.sent[post], name)
+        self.waiting.setdefault((post.target, post.chunk), []).append(other)
+
+    def own(self, chip: int, owner: int, level: int, chunk: int) -> gs.Tensor:
+        """What a chip has before a level of the rows that ``owner`` has behind it."""
+        begin, end = self.rows.boxes[level + 1][owner]
+        first = self.rows.boxes[level][chip][0]
+        name = f"{self.tensor.name} (rows from {begin} to {end}, level {level}, chunk {chunk})"
+        return self.shards.cut_out(chip, self.sums[chip, chunk], self.rows.axis, begin - first, end - first, name)
+
+    def joined(self, chip: int) -> gs.Tensor:
+        """The result on a chip, with all chunks."""
+        own = [self.sums[chip, chunk] for chunk in range(self.algorithm.chunks)]
+        shape = list(shape_of(own[0]))
+        shape[self.product.axis] = self.product.extent
+        whole = build.variable(f"{self.tensor.name}{self.place}", own[0].dtype, shape)
+        return own[0] if len(own) == 1 else self.shards.joined(chip, own, self.product.axis, whole)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -19,6 +19,7 @@ from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
 from deeploy.distribute.dependence import Declare, Loop, key, shape_of
 from deeploy.distribute.products import Product, pieces
+from deeploy.distribute.rows import Region, along, region
 from deeploy.distribute.shards import ROOT, Box, Collective, Shard, Shards, size_of
 from deeploy.distribute.sums import reduce
 from deeploy.distribute.system import System, alone
@@ -58,27 +59,31 @@ class _Share:
     is_sum: bool
 
 
-def partition(graph: gs.Graph, chips: int, topology: Topology, declare: Declare, costs: Costs | None = None) -> Partition:
+def partition(
+    graph: gs.Graph, chips: int, topology: Topology, declare: Declare, costs: Costs | None = None, by_rows: bool = False
+) -> Partition:
     """Cut a lowered graph across chips.
 
     Args:
         declare: what the target's kernels declare of a node, in order of preference.
         costs: seconds that chips spend besides the links; none, where it is not known.
+        by_rows: whether all chips may add up rows of sums, and compute what follows from them (``deeploy.distribute.rows``).
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
     if chips == 1:
         return Partition(alone(graph), (), (), {})
-    return _Partitioner(graph, cuts(graph, declare, chips), topology, declare, costs or Costs()).run()
+    return _Partitioner(graph, cuts(graph, declare, chips), topology, declare, costs or Costs(), by_rows).run()
 
 
 class _Partitioner:
     """Walks the graph in order and computes every node on one chip or on several."""
 
-    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, declare: Declare, costs: Costs) -> None:
+    def __init__(self, graph: gs.Graph, found: Cuts, topology: Topology, declare: Declare, costs: Costs, by_rows: bool) -> None:
         self.graph = graph
         self.declare = declare
+        self.by_rows = by_rows
         self.cuts = found
         self.dependence = found.dependence
         self.shards = Shards(found, topology, costs)
@@ -93,10 +98,10 @@ class _Partitioner:
         results = {key(t) for t in self.graph.outputs}
         for node in self.graph.nodes:
             share = self._share(node)
-            if share is None:
-                self._alone(node)
-            else:
+            if share is not None:
                 self._on_several(node, share)
+            elif not self._by_rows(node):
+                self._alone(node)
             for tensor in node.outputs:
                 if key(tensor) in results:
                     self._whole(tensor)
@@ -133,7 +138,7 @@ class _Partitioner:
 
     def _notes(self) -> tuple[str, ...]:
         listed = []
-        for kind in ("reduce", "gather", "broadcast", "scatter"):
+        for kind in ("reduce", "reduce-scatter", "gather", "all-gather", "broadcast", "scatter"):
             algorithms = Counter(c.algorithm for c in self.shards.collectives if c.kind == kind)
             listed += [f"{algorithms.total()} {kind} ({', '.join(algorithms)})"] if algorithms else []
         notes = [f"cut over {self.cuts.chips} chips: {len(self.cut)} of {len(self.graph.nodes)} nodes; between chips: {', '.join(listed)}"]
@@ -152,7 +157,9 @@ class _Partitioner:
         if isinstance(tensor, gs.Constant):
             return self.shards.constant(tensor, ROOT, None, True)
         state = self.shards.state(tensor)
-        if ROOT not in state.whole:
+        if ROOT not in state.whole and state.rows:
+            self.shards.gather_rows(tensor)
+        elif ROOT not in state.whole:
             self.shards.gather(tensor, next(iter(state.parts)))
         return state.whole[ROOT]
 
@@ -161,6 +168,8 @@ class _Partitioner:
         state = self.shards.state(tensor)
         if axis is not None and share.group in state.parts:
             return
+        if state.rows and ROOT not in state.whole:
+            self.shards.spread_rows(tensor)
         self._whole(tensor)
         if axis is not None:
             self.shards.scatter(tensor, share.group)
@@ -344,6 +353,46 @@ class _Partitioner:
         for tensor, own in zip(node.outputs, outputs, strict=True):
             self.shards.state(tensor).whole[ROOT] = own
 
+    def _by_rows(self, node: gs.Node) -> bool:
+        """Compute a node on all chips that have rows of what it reads, if it can be computed row by row."""
+        variables = [t for t in node.inputs if not isinstance(t, gs.Constant)]
+        source = next((t for t in variables if self.shards.state(t).rows and ROOT not in self.shards.state(t).whole), None)
+        if source is None:
+            return False
+        division = self.shards.state(source).division
+        assert division is not None
+        axes = along(node, source, division.axis, self.declare)
+        if axes is None:
+            return False
+        kept = {chip: [None if a is None else np.arange(*box) for a in axes] for chip, box in division.owned.items()}
+        attrs = {chip: shared(build.described(node), axes, own) for chip, own in kept.items()}
+        if any(own is None for own in attrs.values()):
+            return False
+        for tensor, axis in zip(node.inputs, axes, strict=False):
+            if not isinstance(tensor, gs.Constant) and not self.shards.state(tensor).rows:
+                self._whole(tensor)
+                assert axis is not None  # as ``along`` says of every variable
+                self.shards.scatter_rows(tensor, replace(division, axis=axis))
+        mapped, result, last = self._mapped(node), node.outputs[0], axes[-1]
+        assert last is not None
+        state = self.shards.state(result)
+        state.division = replace(division, axis=last)
+        for chip, (begin, end) in division.owned.items():
+            inputs: list[gs.Tensor] = []
+            for i, (tensor, axis) in enumerate(zip(node.inputs, axes, strict=False)):
+                box = None if axis is None else (axis, begin, end)
+                is_constant = isinstance(tensor, gs.Constant)
+                own = (
+                    self.shards.constant(tensor, chip, None, i in mapped, box, True)
+                    if is_constant
+                    else self.shards.state(tensor).rows[chip]
+                )
+                inputs.append(own)
+            state.rows[chip] = self.shards.like(result, last, end - begin, f" (rows from {begin} to {end})")
+            node_attrs = dict(attrs[chip] or {})
+            self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, node_attrs, inputs, [state.rows[chip]], domain=node.domain))
+        return True
+
     def _on_several(self, node: gs.Node, share: _Share) -> None:
         mapped = self._mapped(node)
         body = node.inputs[: self._body(node)] if share.is_sum else node.inputs
@@ -354,7 +403,7 @@ class _Partitioner:
                 self._spread_constant(tensor, sorted(share.attrs))
         self.cut[node.name] = tuple(share.attrs)
         if share.is_sum:
-            reduce(self._product(node, share, len(body)), share.group)
+            reduce(self._product(node, share, len(body)), share.group, self._regions(node.outputs[0]))
             return
         results: dict[int, list[gs.Tensor]] = {}
         for chip, attrs in share.attrs.items():
@@ -364,6 +413,13 @@ class _Partitioner:
             results[chip] = outputs
         for position, tensor in enumerate(node.outputs):
             self._keep(node, tensor, share, {chip: own[position] for chip, own in results.items()})
+
+    def _regions(self, tensor: gs.Tensor) -> dict[int, Region]:
+        """What follows from a tensor row by row, by the axis of its rows."""
+        if not self.by_rows:
+            return {}
+        found = {axis: region(tensor, axis, self.cuts.chosen, self.declare) for axis in range(len(shape_of(tensor)))}
+        return {axis: follows for axis, follows in found.items() if follows is not None}
 
     def _product(self, node: gs.Node, share: _Share, count: int) -> Product:
         """What every chip computes of a node whose sum is cut."""

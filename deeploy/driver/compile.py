@@ -101,8 +101,10 @@ def compile_chips(model: Path, target: Target, cut: Cut, request: Request) -> Di
     if found.shorter is not None:
         machine = machine_of(target, request.options)
         found.check(clock("bind", assemble, "network", found.graph, *kernels_of(target, machine)))
-    system = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
-    return replace(build(system, found, model.name, target, topology, request.options, clock), digest=digest_of(model))
+    systems = clock("partition", partitioned, found.graph, cut, target, topology, request.options)
+    built = [build(system, found, model.name, target, topology, request.options, clock) for system in systems]
+    best = min(built, key=lambda one: one.predicted.cycles if one.predicted is not None else 0.0)
+    return replace(best, digest=digest_of(model))
 
 
 def build(

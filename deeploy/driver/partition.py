@@ -66,23 +66,28 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
     return topology
 
 
-def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> System:
-    """Cut a lowered graph.
+def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
+    """Cut a lowered graph; where all chips may add up rows of sums, with that and without.
 
     Raises:
         UsageError, FitError, UnsupportedError: it cannot be cut so.
     """
     if cut.partition == "pipeline":
-        return pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system
+        return [pipelined(graph, target, cut.chips, balance_of(cut), topology, options).system]
     if cut.partition != "tensor":
         raise UsageError(f"--partition {cut.partition} is unknown", "Use --partition tensor or --partition pipeline.")
     if cut.chips == "auto":
         raise UsageError("--chips auto: only pipelines know how many chips they need", "Name a number, or say --partition pipeline.")
     kernels, _ = kernels_of(target, machine_of(target, options))
     declare: Declare = partial(declarations, kernels)
-    result = partition(graph, cut.chips, topology, declare, costs_of(target, options))
-    prove(graph, declare, result)
-    return joined(result.system, lambda node: any(declare(node)))
+    costs, found = costs_of(target, options), list[System]()
+    is_timed = target.timing is not None and not target.is_flat
+    for by_rows in (False, True) if is_timed else (False,):
+        result = partition(graph, cut.chips, topology, declare, costs, by_rows)
+        if not by_rows or any(c.kind == "reduce-scatter" for c in result.collectives):
+            prove(graph, declare, result)
+            found.append(joined(result.system, lambda node: any(declare(node))))
+    return found
 
 
 def costs_of(target: Target, options: Options) -> Costs:

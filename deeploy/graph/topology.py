@@ -86,7 +86,7 @@ class Topology:
             way.append(before[way[-1]])
         return tuple(reversed(way))
 
-    def seconds(self, a: int, b: int, count: int, chips: int) -> float:
+    def seconds(self, a: int, b: int, count: float, chips: int) -> float:
         """Seconds of one message of ``count`` bytes: it passes through the chips on its way as it arrives.
 
         Raises:
@@ -105,6 +105,34 @@ class Topology:
         if route is None:
             raise UsageError(f"no links lead from chip {a} to chip {b}", "Join them in the topology file (docs/chips.md).")
         return tuple(link for one, two in itertools.pairwise(route) if (link := self.joined(one, two)) is not None)
+
+
+class Ports:
+    """The ports of all chips over time. A message takes one of its sender's and one of its receiver's; one that passes through other chips
+    takes one of theirs in either direction as well. It goes on while it arrives, or waits there until a port is free.
+    """
+
+    def __init__(self, topology: Topology, chips: int) -> None:
+        self.topology = topology
+        self.chips = chips
+        self._sending = [[0.0] * topology.ports for _ in range(chips)]
+        self._receiving = [[0.0] * topology.ports for _ in range(chips)]
+
+    def move(self, source: int, target: int, duration: float, earliest: float) -> tuple[float, float]:
+        """When a message begins and ends, at ``earliest`` or when ports are free.
+
+        Raises:
+            UsageError: no way leads there.
+        """
+        self.topology.links_between(source, target, self.chips)
+        route = self.topology.route(source, target, self.chips) or ()
+        begins = [earliest]
+        for one, two in itertools.pairwise(route):
+            taken = self._sending[one], self._receiving[two]
+            begins.append(max(begins[-1], *map(min, taken)))
+            for ports in taken:
+                ports[ports.index(min(ports))] = begins[-1] + duration
+        return begins[1], begins[-1] + duration
 
 
 @cache

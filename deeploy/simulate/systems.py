@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deeploy.documents import Contents
-from deeploy.graph.topology import Topology
+from deeploy.graph.topology import Ports, Topology
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call
 from deeploy.simulate.timing import Run, core_milliwatt
@@ -85,8 +85,7 @@ class _Links:
         self.topology = topology
         self.hertz = hertz
         self.chips = chips
-        self.sending = [[0.0] * topology.ports for _ in range(chips)]
-        self.receiving = [[0.0] * topology.ports for _ in range(chips)]
+        self.ports = Ports(topology, chips)
         self.lines: dict[tuple[int, int], deque[Delivery]] = {}
         self.deliveries: list[Delivery] = []
 
@@ -98,11 +97,7 @@ class _Links:
         tensor = call.node.inputs[0]
         assert tensor is not None
         count = tensor.elements * tensor.dtype.bytes
-        out, into = self.sending[sender], self.receiving[receiver]
-        a, b = out.index(min(out)), into.index(min(into))
-        start = max(now, out[a], into[b])
-        end = start + self.topology.seconds(sender, receiver, count, self.chips) * self.hertz
-        out[a] = into[b] = end
+        start, end = self.ports.move(sender, receiver, self.topology.seconds(sender, receiver, count, self.chips) * self.hertz, now)
         links = self.topology.links_between(sender, receiver, self.chips)
         delivery = Delivery(sender, receiver, tag, count, start, end, count * sum(link.pj_per_byte for link in links))
         self.lines.setdefault((sender, receiver), deque()).append(delivery)

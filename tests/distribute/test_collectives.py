@@ -28,7 +28,7 @@ def test_everybody_gets_every_chunk_once_from_one_that_has_it_over_one_link(memb
 def test_a_small_tensor_reaches_many_chips_by_doubling() -> None:
     """The first chip sends twice in each of three levels instead of three times."""
     work = Work(message=2.5e-7)
-    chosen = fastest(spreads(list(range(64)), 4, [1]), 512, GROUPS, 64, work, False)
+    chosen, _ = fastest(spreads(list(range(64)), 4, [1]), 512, GROUPS, 64, work, False)
     assert chosen.name == "doubling" and sum(step.source == 0 for step in chosen.steps) == 6
     others = {algorithm.name: seconds(algorithm, 512, GROUPS, 64, work, False) for algorithm in spreads(list(range(64)), 4, [1])}
     assert others["doubling"] < 0.95 * others["hierarchical"]

@@ -252,9 +252,9 @@ def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     for wanted in ("hierarchical", "flat", "ring"):
         for largest in (65536, 64):
 
-            def pick(algorithms: Iterator[Algorithm], *_: object, kind: str = wanted) -> Algorithm:
+            def pick(algorithms: Iterator[Algorithm], *_: object, kind: str = wanted) -> tuple[Algorithm, float]:
                 offered = list(algorithms)
-                return next((algorithm for algorithm in offered if algorithm.name == kind), offered[0])
+                return next((algorithm for algorithm in offered if algorithm.name == kind), offered[0]), 0.0
 
             monkeypatch.setattr(collectives, "LARGEST", largest)
             monkeypatch.setattr(collectives, "SMALLEST", 1)
