@@ -20,6 +20,9 @@ demo: $(STAMP)
 story: $(STAMP)
 	@$(BIN)/python examples/story/demo.py
 
+# Many tests start the command: what Python compiled of it is kept.
+test test-full test-sample: export PYTHONDONTWRITEBYTECODE =
+
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
 

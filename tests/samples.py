@@ -14,11 +14,10 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-# Files and folders of tests, and the share of each parametrised test's cases that `make test` runs.
+# Files and folders of tests, and the share of each parametrised test's cases that `make test` runs. Lists of what a user can get wrong
+# are not sampled: each of their cases has a message of its own.
 SHARES = {
     "tests/bringup/test_check.py": 0.34,
-    "tests/devices/test_plan.py": 0.34,
-    "tests/e2e": 0.25,
     "tests/frontend/lower/test_constructs.py": 0.1,
     "tests/frontend/lower/test_dialect_functions.py": 0.25,
     "tests/frontend/test_expand.py": 0.34,
@@ -30,12 +29,15 @@ SHARES = {
     "tests/simulate/test_walk.py": 0.34,
     "tests/targets": 0.25,
 }
+PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists
+Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the positions of their values
 EVERYTHING = "all"  # the seed that draws every case
 
 
-def share_of(path: str) -> float:
+def share_of(path: str, is_product: bool = False) -> float:
     """The share of the cases of a parametrised test in the file ``path``, below the root of the repository; 1 where all are run."""
-    return next((share for place, share in SHARES.items() if path == place or path.startswith(f"{place}/")), 1.0)
+    shares = {**SHARES, **(PRODUCTS if is_product else {})}
+    return next((share for place, share in shares.items() if path == place or path.startswith(f"{place}/")), 1.0)
 
 
 def order(name: str, seed: str) -> bytes:
@@ -43,7 +45,13 @@ def order(name: str, seed: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{name}".encode()).digest()
 
 
-def drawn(cases: Sequence[tuple[str, frozenset[tuple[str, int]]]], share: float, seed: str) -> set[str]:
+def is_product(cases: Sequence[Case]) -> bool:
+    """Whether the cases of a test are more than the values of any of its parameters."""
+    positions = [at for _, own in cases for _, at in own]
+    return len(cases) > max(positions, default=0) + 1
+
+
+def drawn(cases: Sequence[Case], share: float, seed: str) -> set[str]:
     """The names of the cases that are run.
 
     Args:
@@ -51,13 +59,12 @@ def drawn(cases: Sequence[tuple[str, frozenset[tuple[str, int]]]], share: float,
     """
     left = sorted(cases, key=lambda case: order(case[0], seed))
     values = frozenset(value for _, own in cases for value in own)
-    positions = {parameter: max(at for name, at in values if name == parameter) + 1 for parameter, _ in values}
-    is_product = len(cases) > max(positions.values(), default=0)
+    covers = is_product(cases)
     wanted = math.ceil(share * len(cases))
     chosen: set[str] = set()
     seen: set[tuple[str, int]] = set()
-    while left and (len(chosen) < wanted or (is_product and not seen >= values)):
-        best = max(left, key=lambda case: len(case[1] - seen)) if is_product and not seen >= values else left[0]
+    while left and (len(chosen) < wanted or (covers and not seen >= values)):
+        best = max(left, key=lambda case: len(case[1] - seen)) if covers and not seen >= values else left[0]
         left.remove(best)
         chosen.add(best[0])
         seen |= best[1]
@@ -78,9 +85,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if hasattr(item, "callspec"):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, group in groups.items():
-        share = share_of(name.partition("::")[0])
+        cases = [(item.nodeid, frozenset(item.callspec.indices.items())) for item in group]  # type: ignore[attr-defined]
+        share = share_of(name.partition("::")[0], is_product(cases))
         if share < 1 and seed != EVERYTHING:
-            run = drawn([(item.nodeid, frozenset(item.callspec.indices.items())) for item in group], share, seed)  # type: ignore[attr-defined]
+            run = drawn(cases, share, seed)
             for item in group:
                 if item.nodeid not in run:
                     item.add_marker("slow")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.samples import SHARES, drawn, share_of
+from tests.samples import PRODUCTS, SHARES, drawn, is_product, share_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MATRIX = [(f"{a}-{b}", frozenset({("a", a), ("b", b)})) for a, b in product(range(12), range(4))]
@@ -36,7 +36,9 @@ def test_seeds_reach_every_case() -> None:
 
 
 def test_what_has_shares_exists() -> None:
-    assert [place for place in SHARES if not (ROOT / place).exists()] == []
+    assert [place for place in (*SHARES, *PRODUCTS) if not (ROOT / place).exists()] == []
+    assert is_product(MATRIX) and not is_product(LIST)
+    assert share_of("tests/e2e/test_states.py", True) < 1 == share_of("tests/e2e/test_states.py")
     assert share_of("tests/operators/test_conv.py") < 1 == share_of("tests/test_samples.py") == share_of("tests/operators_too.py")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from deeploy.resources import cache_folder, prune, put
 
-MOST_SOURCE = 1 << 20  # bytes of a source whose object is kept: constants of networks are larger, and do not come again
+MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 

@@ -1,4 +1,4 @@
-"""Which buffers a call may write over others."""
+"""How long buffers live, and which of them a call may write over others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from deeploy.graph.nodes import Node, Tensor
 from deeploy.graph.types import DType
 from deeploy.midend.bind import bound_geometry
-from deeploy.midend.lifetime import overwrites
+from deeploy.midend.lifetime import lifetimes, overwrites, spans, united
 from deeploy.midend.program import Buffer, Call, Operand, Program, Role
 from deeploy.operators.views import Access
 from deeploy.target import load
@@ -32,3 +32,21 @@ def test_an_output_lies_over_an_input_of_the_same_elements(types: tuple[str, ...
     buffers = {t.name: Buffer(t.name, t.name, Role.LOCAL, t.dtype, t.shape) for t in tensors}
     call = Call("call", node, ADD, bound_geometry(ADD, body, {}), operands, {})
     assert overwrites(Program("net", buffers, (call,), (), (), {}), call) == [("y", x) for x in pairs]
+
+
+def test_what_is_read_later_lives_on() -> None:
+    """c = a + b, d = a + c: the second call still reads a, so that c may lie over b alone, and d over a or c."""
+    tensors = {name: Tensor(name, (3, 4, 2), DType("s8")) for name in "abcd"}
+    buffers = {t.name: Buffer(t.name, t.name, Role.LOCAL, t.dtype, t.shape) for t in tensors.values()}
+    calls = []
+    for left, right, result in ("abc", "acd"):
+        node = Node(result, "Add", (tensors[left], tensors[right]), (tensors[result],), {"epilogue": ("requantise",)})
+        body = Node(result, "Add", node.inputs, node.outputs, {})
+        names = dict(zip("aby", (left, right, result), strict=True))
+        operands = {operand: Operand(name, Access.dense((3, 4, 2))) for operand, name in names.items()}
+        calls.append(Call(result, node, ADD, bound_geometry(ADD, body, {}), operands, {}))
+    program = Program("net", buffers, tuple(calls), (), (), {})
+    assert spans(program) == {"a": (0, 1), "b": (0, 0), "c": (0, 1), "d": (1, 1)}
+    assert united(program) == {0: ("c", "b"), 1: ("d", "a")}
+    blocks = {(*sorted(one.buffers), one.first, one.last, one.size) for one in lifetimes(program)}
+    assert blocks == {("b", "c", 0, 1, 24), ("a", "d", 0, 1, 24)}
