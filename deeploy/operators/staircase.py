@@ -34,6 +34,7 @@ from deeploy.operators.memo import by_content
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits
 FACTOR = 31  # bits of the longest factor
+COARSE = 16  # steps of which one is looked at first
 NEIGHBOURS = sorted(range(-4, 5), key=abs)  # factors that are tried, from the one that is nearest to the node's
 
 
@@ -91,6 +92,11 @@ class Staircase:
         """Whether accumulators of a channel reach a step, and the least that do; whether some miss it, and the greatest that do."""
         t, least, most = self.thresholds, self.least[:, None], self.most[:, None]
         return (t <= most, np.maximum(t, least)), (t > least, np.minimum(t - 1, most))
+
+    @cached_property
+    def coarse(self) -> Staircase:
+        """Some of the steps: constants without the thresholds of these have not those of all, which takes much longer to see."""
+        return Staircase(self.steps[::COARSE], self.thresholds[:, ::COARSE], self.least, self.most)
 
     def of(self, channels: np.ndarray) -> Staircase:
         """Some of the channels, by their numbers in order."""

@@ -36,15 +36,24 @@ class Table:
         self.layer = layer
         self.count = layer.tiling.tiles if loop is None else loop.trips
         self.values: Environment = {**values, TILE if loop is None else loop.variable.name: np.arange(self.count)}
+        self._arrays: dict[int, np.ndarray] = {}
         self._known: dict[int, Sequence[int]] = {}
-        self._held: dict[int, np.ndarray] = {}
+        self._held: dict[int, Sequence[bool]] = {}
+
+    def array(self, value: Value) -> np.ndarray:
+        """A value in all tiles."""
+        if id(value) not in self._arrays:
+            found = evaluate(value, self.values)
+            whole = isinstance(found, np.ndarray) and found.shape == (self.count,)
+            self._arrays[id(value)] = found if whole else np.broadcast_to(found, self.count)
+        return self._arrays[id(value)]
 
     def column(self, value: Value) -> Sequence[int]:
-        """A value in all tiles."""
+        """The same as a list of whole numbers."""
         if isinstance(value, int):
             return [value] * self.count
         if id(value) not in self._known:
-            self._known[id(value)] = np.broadcast_to(evaluate(value, self.values), self.count).tolist()
+            self._known[id(value)] = self.array(value).tolist()
         return self._known[id(value)]
 
     def at(self, value: Value, tile: int) -> int:
@@ -53,16 +62,22 @@ class Table:
 
     def rows(self, values: Sequence[Value]) -> np.ndarray:
         """Values in all tiles: a row per tile, a column per value."""
-        return np.array([self.column(value) for value in values], np.int64).reshape(len(values), self.count).T
+        found = np.empty((self.count, len(values)), np.int64)
+        for number, value in enumerate(values):
+            found[:, number] = value if isinstance(value, int) else self.array(value)
+        return found
 
-    def holds(self, guard: Guard) -> np.ndarray:
+    def holds(self, guard: Guard) -> Sequence[bool]:
         """Whether all conditions of a guard hold, in all tiles."""
         if id(guard) not in self._held:
-            self._held[id(guard)] = np.logical_and.reduce([self._compared(condition) for condition in guard.conditions])
+            first, *others = (self._compared(condition) for condition in guard.conditions)
+            for other in others:
+                first &= other
+            self._held[id(guard)] = first.tolist()
         return self._held[id(guard)]
 
     def _compared(self, condition: Condition) -> np.ndarray:
-        compared: np.ndarray = _COMPARED[condition.relation](np.array(self.column(condition.left)), condition.right)
+        compared: np.ndarray = _COMPARED[condition.relation](self.array(condition.left), condition.right)
         return compared
 
 
@@ -115,8 +130,9 @@ def _rounds(loop: Loop, table: Table) -> list[list[Node]]:
     found: list[list[Node]] = [[] for _ in range(loop.trips)]
     for node in loop.body:
         if isinstance(node, Guard):
-            for number in np.flatnonzero(table.holds(node)).tolist():
-                found[number] += node.body
+            for nodes, is_done in zip(found, table.holds(node), strict=True):
+                if is_done:
+                    nodes += node.body
         else:
             for nodes in found:
                 nodes.append(node)

@@ -168,6 +168,7 @@ class Normalisation:
 
 
 _WORD = (1 << 31) - 1
+COARSE = 16  # steps of which one is looked at first: a scale without a bias for these has none for all
 _CLIP = {"u8": (0, 255), "s8": (-128, 127)}
 
 
@@ -207,8 +208,12 @@ def normalisation(
         common = np.full_like(found, -1)
         for up in (0, 1):
             scale = (mul >> (shift - s)) + up
-            bias = _bias(scale, s, steps, first, least, most)
-            is_better = (bias <= _WORD) & (common[0] < 0)
+            may = np.flatnonzero((_bias(scale, s, steps[::COARSE], first[:, ::COARSE], least, most) <= _WORD) & (common[0] < 0))
+            if not len(may):
+                continue
+            bias = np.full_like(scale, _WORD + 1)
+            bias[may] = _bias(scale[may], s, steps, first[may], least[may], most[may])
+            is_better = bias <= _WORD
             common[:, is_better] = np.stack([scale, bias, np.full_like(scale, s)])[:, is_better]
         if (common[0] >= 0).all():
             return Normalisation(_narrow(common[0]), common[1].astype(np.int32), s, None)

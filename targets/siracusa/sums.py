@@ -23,6 +23,7 @@ ROOM = 22  # the most bits of the last shift, which leaves those of the outputs 
 SHORTER = 6  # lengths of factors that are tried
 EARLIER = (-128, 255)  # results, which are added to products below ``bits``
 FAR = np.int64(2**62)
+POWERS = 1 << np.arange(63, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,18 @@ def _split(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> 
         factor = (((mul << np.maximum(more, 0)) + ((1 << less) >> 1)) >> less) + step
         bits = np.maximum(np.maximum(size + _length(np.maximum(factor, 0)) - 31, shift + more - ROOM) + spare, 0)
         right = shift + more - bits
-        is_new = (factor > 0) & (factor < WORD) & (bits <= 31 - np.maximum(size, longer)) & (right >= 0) & (right <= 31)
+        may = (factor > 0) & (factor < WORD) & (bits <= 31 - np.maximum(size, longer)) & (right >= 0) & (right <= 31)
+        lower, upper = stairs.coarse.adds(factor, np.maximum(shift + more, 0))
+        may &= -(room[0] - lower >> bits) <= upper - room[1] >> bits
+        if not may.any():
+            continue
+        rest, factor, bits, right, more = (values[may] for values in (rest, factor, bits, right, more))
+        stairs = stairs.of(np.flatnonzero(may))
         lower, upper = stairs.adds(factor, np.maximum(shift + more, 0))
         least, most = -(room[0] - lower >> bits), upper - room[1] >> bits
         summand = np.clip(0, least, most)
         ends = np.stack([stairs.least, stairs.most]) * factor >> bits
-        is_new &= (least <= most) & (np.abs(summand) < WORD) & (np.abs(ends + summand) < WORD).all(axis=0)
+        is_new = (least <= most) & (np.abs(summand) < WORD) & (np.abs(ends + summand) < WORD).all(axis=0)
         for values, new in zip(result, (is_new, factor, summand, bits, right), strict=True):
             values[rest[is_new]] = new[is_new]
     return result[0], result[1], result[2], result[3], result[4]
@@ -100,4 +107,4 @@ def _split(stairs: Staircase, mul: Array, shift: int, room: tuple[int, int]) -> 
 
 def _length(values: Array) -> Array:
     """Bits of numbers that are not negative."""
-    return np.array([int(value).bit_length() for value in values.tolist()], np.int64)
+    return np.searchsorted(POWERS, values, side="right").astype(np.int64)
