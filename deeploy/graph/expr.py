@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union, cast
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from deeploy.graph.types import Numeric
 
 if TYPE_CHECKING:
     from deeploy.graph.nest import Dim
-
 Span = tuple[int, int]  # first and last index, both inclusive
 Value = Union["Expr", int]
 Range = tuple[Value, Value]  # lowest and highest value of a variable, as expressions
@@ -81,13 +80,13 @@ class Expr:
 
     def dims(self) -> Iterator[Dim]:
         """Every dimension of an iteration domain that the expression mentions."""
-        from deeploy.graph.nest import Dim
-
-        yield from (atom for atom in self.atoms() if isinstance(atom, Dim))
+        return iter(self.affine().mentioned)
 
 
 class Atom(Expr):
     """What is not a sum."""
+
+    is_dim: ClassVar[bool] = False
 
     def affine(self) -> Affine:
         return Affine(((self, 1),), 0)
@@ -103,6 +102,11 @@ class Affine(Expr):
     @cached_property
     def _key(self) -> tuple[frozenset[tuple[Atom, int]], int]:
         return frozenset(self.terms), self.constant
+
+    @cached_property
+    def mentioned(self) -> tuple[Dim, ...]:
+        """What ``dims`` says."""
+        return tuple(cast("Dim", atom) for atom in self.atoms() if atom.is_dim)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -165,12 +169,8 @@ class Affine(Expr):
 
     def bare(self) -> Dim | None:
         """The dimension, when the expression is just that dimension."""
-        from deeploy.graph.nest import Dim
-
-        if len(self.terms) == 1 and self.constant == 0 and self.terms[0][1] == 1:
-            atom = self.terms[0][0]
-            return atom if isinstance(atom, Dim) else None
-        return None
+        is_it = len(self.terms) == 1 and self.constant == 0 and self.terms[0][1] == 1 and self.terms[0][0].is_dim
+        return cast("Dim", self.terms[0][0]) if is_it else None
 
     def __str__(self) -> str:
         text = str(self.constant) if self.constant > 0 and all(factor < 0 for _, factor in self.terms) else ""

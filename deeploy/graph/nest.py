@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, reduce
+from typing import ClassVar
 
 from deeploy.graph.expr import Affine, Atom, Environment, Expr, Range, Span, Value, evaluate, maximum, minimum, named, plain
 from deeploy.graph.types import Numeric
@@ -62,6 +63,10 @@ class Dim(Atom):
     runtime: str | None = None
     whole: str | None = None
     of: tuple[Dim, ...] = ()
+    is_dim: ClassVar[bool] = True
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def span(self, box: Mapping[str, Span]) -> Span:
         return box[self.name]
@@ -117,6 +122,10 @@ class Map:
 
     def dims(self) -> tuple[Dim, ...]:
         """Every dimension that any axis mentions, once, in the order of the axes."""
+        return self._dims
+
+    @cached_property
+    def _dims(self) -> tuple[Dim, ...]:
         return tuple(dict.fromkeys(dim for axis in self.axes for dim in axis.dims()))
 
     def __str__(self) -> str:

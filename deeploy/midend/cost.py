@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import update_wrapper
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +23,9 @@ from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
 from deeploy.midend.bind import operand_names
 from deeploy.midend.program import Call
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -107,12 +112,26 @@ def timing_of(target: Target) -> Timing:
 
 def larger(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
-    return (a + b + abs(a - b)) / 2
+    return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)
 
 
 def smaller(a: Numeric, b: Numeric) -> Numeric:
     """Of numbers, or arrays of them."""
-    return (a + b - abs(a - b)) / 2
+    return np.minimum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else min(a, b)
+
+
+def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Concatenate[Call, Target, P], T]:
+    """The same function, whose results are kept with the call: plans, chains and walks ask for them again and again."""
+
+    def found(call: Call, target: Target, /, *arguments: P.args, **named: P.kwargs) -> T:
+        key = function, id(target), *arguments, *named.values()
+        if key not in call.known:
+            call.known[key] = function(call, target, *arguments, **named), target  # which lives as long as its number is a key
+        result: T = call.known[key][0]
+        return result
+
+    update_wrapper(found, function)
+    return found
 
 
 def words(call: Call) -> frozenset[str]:
@@ -150,6 +169,7 @@ def instance(call: Call, target: Target) -> str:
     return f"{call.kernel.name} {form(call, target)}".rstrip()
 
 
+@of_call
 def rate(call: Call, target: Target) -> Rate:
     """The rate of the instance of a kernel that a call needs, which is of one piece."""
     return timing_of(target).kernel(GENERATED if call.kernel.generator else call.kernel.name, words(call), call.kernel.engine)
@@ -215,6 +235,7 @@ class Work:
         return total
 
 
+@of_call
 def work(call: Call, target: Target) -> Work:
     """What a call's kernel does, or the first part of it, without what every tile costs."""
     first, *further = (work_of(phase, rate(phase, target)) for phase in call.parts[0].phases)
@@ -246,6 +267,7 @@ class Second:
         return float(self.work.divided(self.dim).cycles(lambda name, step: steps(sizes[name], step) if step else 1) * slower)
 
 
+@of_call
 def second(call: Call, target: Target, cores: int) -> Second | None:
     """What the second part of a call costs on a team of at most ``cores``; None where the call has none."""
     part = call.parts[-1]
@@ -340,6 +362,7 @@ def active(size: Numeric, cores: int) -> Numeric:
     return -(-size // -(-size // cores))
 
 
+@of_call
 def overhead(call: Call, target: Target) -> float:
     """Cycles that every tile costs besides its share of the work: to set it up and to call the kernel."""
     phases = call.parts[0].phases

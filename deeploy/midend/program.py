@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +92,11 @@ class Call:
     def writes(self) -> tuple[str, ...]:
         """Names of the operands written by the call."""
         return (*self.geometry.nest.writes, *self.geometry.nest.updates)
+
+    @cached_property
+    def known(self) -> dict[object, Any]:
+        """What was worked out of the call and holds as long as it does (``deeploy.midend.cost``)."""
+        return {}
 
     @cached_property
     def parts(self) -> tuple[Call, ...]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from deeploy.midend.cost import Load, active, steps, total
+from deeploy.midend.cost import Load, active, overhead, rate, second, steps, total, work
+from deeploy.midend.machine import Options
+from tests.simulate import nets
 
 OUT = Load(fetched=40, stored=670, first=10, last=70)  # 10 cycles of fetching and 200 of storing a tile
 IN = Load(fetched=610, stored=100, first=10, last=70)  # the other way round
@@ -40,3 +45,15 @@ def test_a_team_works_on_parts_of_one_size() -> None:
     assert [active(size, 8) for size in (1, 8, 9, 16, 17, 24)] == [1, 8, 5, 8, 6, 8]
     assert [steps(10, step) for step in (1, 4, 5, 10, 11)] == [10, 3, 2, 1, 1]
     assert [steps(size, -4) for size in (3, 4, 5)] == [3, 0, 0]
+
+
+def test_figures_of_a_call_are_worked_out_once_for_a_target(tmp_path: Path) -> None:
+    """Plans, chains and walks ask hundreds of times; another target with other cycles has other figures."""
+    plan = nets.convolutions(tmp_path, Options()).plan
+    assert plan.target.timing is not None
+    slower = replace(plan.target, timing=replace(plan.target.timing, tile=plan.target.timing.tile + 1000.0))
+    for call in plan.program.calls:
+        assert work(call, plan.target) is work(call, plan.target)
+        assert rate(call, plan.target) is rate(call, plan.target)
+        assert second(call, plan.target, 8) is second(call, plan.target, 8)
+        assert overhead(call, slower) == overhead(call, plan.target) + 1000.0
