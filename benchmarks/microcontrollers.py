@@ -24,7 +24,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import cmsis_nn
 import numpy as np
+import onnx
 from common import MODELS, ROOT, print_machine
+from onnx import numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
@@ -43,6 +45,7 @@ CMSIS_NN = {
     "cortex_m4": {"ic": 29_858_448, "kws": 7_842_863, "vww": 24_711_579, "ad": 579_277},
     "cortex_m55": {"ic": 4_805_693, "kws": 1.78e6, "vww": 6.42e6, "ad": 147_094},
 }
+MOST_CODE = 40_000  # bytes of flash that were to be enough beside the weights
 MOST_SHOWN = 12  # functions of a network
 
 
@@ -58,6 +61,7 @@ class Row:
     arena: int
     chains: int
     stack: int
+    weights: int  # of the ONNX file: what is dequantised there, weights and biases
     reference: float | None  # CMSIS-NN's instructions
     functions: tuple[tuple[int, str], ...]
 
@@ -73,10 +77,12 @@ class Row:
             others,
             share,
             *(f"{size:,}".replace(",", " ") for size in sizes),
+            f"{(self.code + self.constants) / (self.weights + MOST_CODE):.2f}",
         )
 
 
-HEADS = ("target", "network", "instructions", "CMSIS-NN", "of it", "code", "constants", "arena", "with chains", "stack")
+LAST = "flash of weights + 40 KB"
+HEADS = ("target", "network", "instructions", "CMSIS-NN", "of it", "code", "constants", "arena", "with chains", "stack", LAST)
 
 
 def model_of(network: str, folder: Path) -> Path:
@@ -86,6 +92,13 @@ def model_of(network: str, folder: Path) -> Path:
         return source / "network.onnx"
     quantize(source / "network.onnx", source / "inputs.npz", folder / f"{network}.onnx")
     return folder / f"{network}.onnx"
+
+
+def weights_of(model: Path) -> int:
+    """Bytes of the weights and biases of a quantised model, as its file has them."""
+    graph = onnx.load(model).graph
+    read = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in graph.initializer if tensor.name in read)
 
 
 def counted(project: Path, plugin: Path) -> list[tuple[int, str]]:
@@ -121,7 +134,7 @@ def measured(network: str, model: Path, target: str, folder: Path, plugin: Path,
     chained = deeploy.compile(model, target, options=Options(objective="ram"))
     sizes = manifest["sizes"]
     instructions, chains = sum(count for count, _ in functions), chained.plan.memory["RAM"].peak
-    figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"]
+    figures = sizes["code"], sizes["constants"], sizes["arena"], chains, sizes["stack"], weights_of(model)
     reference = CMSIS_NN.get(target, {}).get(network)
     if cmsis is not None and reference is not None:
         objects = folder.parent / f"cmsis_nn_{target}"
@@ -147,7 +160,7 @@ def main() -> None:
     if shutil.which("qemu-system-arm") is None:
         sys.exit("qemu-system-arm is not installed")
     print_machine()
-    layout = "{:<12}{:<9}{:>13}{:>10}{:>7}{:>9}{:>11}{:>9}{:>13}{:>7}"
+    layout = "{:<12}{:<9}{:>13}{:>10}{:>7}{:>9}{:>11}{:>9}{:>13}{:>7}{:>26}"
     print(layout.format(*HEADS))
     rows = []
     with tempfile.TemporaryDirectory() as scratch:

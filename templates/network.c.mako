@@ -16,7 +16,7 @@ instance = f"struct {lead}_instance"
 
 #include <math.h>
 #include <stdint.h>
-% if has_rings:
+% if has_strings:
 #include <string.h>
 % endif
 
@@ -242,7 +242,17 @@ enum deeploy_status ${prefix}_instance_init(${instance} *self, void *arena, size
     if (!self) return DEEPLOY_ERROR_NULL;
 % if arena_bytes:
     if (!arena || bytes < ${P}_ARENA_BYTES || (uintptr_t)arena % ${P}_ARENA_ALIGNMENT) return DEEPLOY_ERROR_ARENA;
+% if is_flat and initialise and not is_far:
+#ifdef DEEPLOY_BINARY_WEIGHTS
+    if (${" || ".join(f"!{owner}_weights" for owner in owners)}) return DEEPLOY_ERROR_NULL;
+#endif
+% endif
     self->${base} = (uintptr_t)arena;
+% if is_flat:
+% for line in initialise:
+    ${line}
+% endfor
+% endif
 % else:
     (void)arena;
     (void)bytes;

@@ -51,7 +51,7 @@ def network(
     values = context(prefix, plan, description, version, common) | {
         "layers": [printer.layer(layer.step) for layer in schedule.layers],
         "has_chains": bool(plan.chains) and is_flat,
-        "has_rings": any(chain.rings for chain in plan.chains),
+        "has_strings": any(chain.rings for chain in plan.chains) or (is_flat and bool(plan.fetched)),
         "is_far": is_far,
         "is_flat": is_flat,
         "resident": [name for name, kept in resident.items() if kept],
@@ -64,7 +64,7 @@ def network(
         "early": sorted((layer.call.name for layer in schedule.layers if "early" in layer.procedures), reverse=True),
         "has_tiles": any(layer.team and layer.cores == 1 and layer.tiling.tiles > 1 for layer in schedule.layers),
         "sections": [(section, _groups(schedule.layers[section.first : section.last + 1])) for section in schedule.sections],
-        "initialise": printer.initialise(),
+        "initialise": _copies(prefix, plan) if is_flat else printer.initialise(),
         "kept_near": [] if is_far else [symbol(prefix, name) for name in kept],
         "arena_bytes": common.arenas[prefix] if is_flat else 0,
         "alignment": target.memories[0].alignment if is_flat else 1,
@@ -76,6 +76,12 @@ def network(
     templates |= {} if is_flat else {f"src/{prefix}_checks.h": "checks.h.mako"}
     files: dict[str, str | bytes] = {path: lookup.get_template(name).render(**values) for path, name in templates.items()}
     return files | constant_files(prefix, plan, lookup, description, version, common)
+
+
+def _copies(prefix: str, plan: Plan) -> list[str]:
+    """What copies constants to the arena of a flat machine."""
+    base, buffers = levels([plan])[0].lower(), plan.program.buffers
+    return [f"memcpy((void *)({SELF}->{base} + {macro(name)}), {symbol(prefix, name)}, {buffers[name].bytes});" for name in plan.fetched]
 
 
 def _runs(layer: Layer) -> str:
@@ -152,7 +158,8 @@ def places(plan: Plan) -> dict[str, str]:
             found[name] = "the caller's array"
         else:
             residence = plan.residences.get(name) or buffer.memory or plan.machine.default_memory
-            found[name] = flat.get(buffer.role, "the arena") if plan.target.is_flat else residence
+            stored = "the arena" if name in plan.fetched else flat.get(buffer.role, "the arena")
+            found[name] = stored if plan.target.is_flat else residence
     return found
 
 

@@ -255,6 +255,11 @@ class Choices:
         if lacking:
             what = f"--timing {shorten(str(self.timing))}: there are no cycles of {', '.join(sorted(lacking))}"
             raise UsageError(what, f"Give a file that deeploy calibrate wrote for {target.name}.")
+        slow = {memory.name for memory in target.memories[1:]} if target.is_flat else set()
+        unknown = set(timing.memories) - slow
+        if unknown:
+            what = f"--timing {shorten(str(self.timing))}: {target.name} keeps no constants in {shorten(', '.join(sorted(unknown)))}"
+            raise UsageError(what, f"Name {', '.join(sorted(slow))}." if slow else "Leave [memory] out.")
         return replace(target, timing=timing)
 
     def over(self, recorded: Choices) -> Choices:

@@ -80,7 +80,7 @@ def with_chains(plan: Plan, given: Program) -> Plan:
             found = placed(chained(plan, [one.fused for one in chosen], fuser.buffers))
             after = walk(found)
             if _cost(after, by_bytes) < least:
-                best = _predicted(found, before, after)
+                best = predicted(found, before, after)
                 break
         except Overfull:
             reason = "not packed"
@@ -181,7 +181,7 @@ def _choices(
     return tuple(sorted(found.values(), key=lambda choice: (choice.first, choice.last)))
 
 
-def _predicted(plan: Plan, before: Run, after: Run) -> Plan:
+def predicted(plan: Plan, before: Run, after: Run) -> Plan:
     """The plan with what the walk says that its chains save; the planner's own figures know nothing of them."""
     assert plan.prediction is not None
     cycles = plan.prediction.cycles - round(before.cycles - after.cycles)

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.system import System, with_queues
-from deeploy.driver.chains import with_chains
+from deeploy.driver.chains import predicted, with_chains
 from deeploy.driver.lower import Clock
 from deeploy.errors import FitError, NoKernelError
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
 from deeploy.midend.alike import carried, signature, wording
 from deeploy.midend.assemble import assemble
+from deeploy.midend.copies import with_copies
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
 from deeploy.midend.plan import Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.midend.requantise import Requantised, engines_of, requantise
 from deeploy.midend.share import groups, share
+from deeploy.simulate.walk import walk
 
 MOST_BYTES = 2**31 - 1  # of an arena: offsets are constants of the type int
 
@@ -58,7 +60,7 @@ def bind_and_plan(
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     """The plan of one program on the part of a target that it may use."""
-    plan = with_chains(make_plan(program, target, machine, options.seconds), program)
+    plan = _copied(with_chains(make_plan(program, target, machine, options.seconds), program))
     peak = max(use.peak for use in plan.memory.values())
     if target.is_flat and peak > MOST_BYTES:
         raise FitError(
@@ -66,6 +68,12 @@ def plan_program(program: Program, target: Target, machine: Machine, options: Op
             "Check the shapes, or pin smaller dimensions: --dim NAME=VALUE.",
         )
     return plan
+
+
+def _copied(plan: Plan) -> Plan:
+    """The plan with the constants that are copied to RAM, and with what that saves."""
+    found = with_copies(plan)
+    return plan if found is plan else predicted(found, walk(plan), walk(found))
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,6 +180,7 @@ class Timing:
         barrier: cycles that the cores of a team wait for each other before and behind the kernel of a tile, by engine (default 0).
         core_mw: power of one core of an engine, in milliwatt.
         loops: what else the first core does for a layer.
+        memories: cycles that a byte of constants takes more in a memory of a flat machine than in the first one; kernels' hold that.
     """
 
     mhz: float
@@ -190,6 +191,7 @@ class Timing:
     kernels: Mapping[str, Rate]
     loops: Loops = Loops()
     barrier: Mapping[str, float] = field(default_factory=dict)
+    memories: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def _entries(self) -> Mapping[str, list[tuple[frozenset[str], Rate]]]:
@@ -252,6 +254,7 @@ def load_timing(file: Path, *further: Path) -> Timing:
         {n: _rate(e) for n, e in data["kernel"].items()},
         Loops(**{name: clock[name] for name in ("layer", "first_window", "window", "move") if name in clock}),
         {name: e["barrier"] for name, e in engines.items() if "barrier" in e},
+        {name: e["byte"] for name, e in data.get("memory", {}).items()},
     )
 
 

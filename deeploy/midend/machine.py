@@ -142,9 +142,9 @@ def _option(memory: str) -> str:
 
 
 def shared(machine: Machine, target: Target) -> Machine:
-    """What each of several networks of a project may use: no constants that are resident, as all begin where the memory does."""
+    """What each of several networks of a project may use: no constants that are resident or copied, as all begin where the memory does."""
     resident = [name for kernel in target.kernels for name in kernel.resident.values()]
-    return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)})
+    return replace(machine, capacities={**machine.capacities, **dict.fromkeys(resident, 0)}, copies=False)
 
 
 def _engines(target: Target, options: Options) -> tuple[str, ...]:

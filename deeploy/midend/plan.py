@@ -16,7 +16,7 @@ from deeploy.midend.candidate import Candidate
 from deeploy.midend.chain import Arrangement, Chain
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
-from deeploy.midend.program import Call, Program, ahead
+from deeploy.midend.program import Call, Program, Role, ahead
 from deeploy.midend.tiling import Tiling
 
 Buffering = Literal["auto", "double", "single"]
@@ -36,6 +36,7 @@ class Machine:
         residences: levels of states by buffer, where another network of the project says so.
         objective: the fewest cycles within the capacities, the least memory of a flat machine, or chains that move the fewest bytes.
         chains: calls may be computed together; on a flat machine always.
+        copies: constants of a flat machine may be copied to RAM for ever.
     """
 
     capacities: Mapping[str, int]
@@ -46,6 +47,7 @@ class Machine:
     residences: Mapping[str, str] = field(default_factory=dict)
     objective: Objective = "cycles"
     chains: bool = True
+    copies: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Plan:
     Attributes:
         calls: the candidate of every call.
         residences: the level of every buffer.
-        fetched: the step in which the fetch of a far constant begins (-1: once, before the first inference).
+        fetched: the step in which the fetch of a far constant begins (-1: once, before the first inference); on a flat machine, of those
+            that are copied to RAM.
         prediction: None where the target has no timing.
         offered: the candidates that every call could choose from, where the target has a timing.
         variants: the calls that their numbers of variants mean.
@@ -155,6 +158,24 @@ class Plan:
     def tiling(self, step: int) -> Tiling:
         """How the call of a step is cut."""
         return self.calls[step].tiling
+
+    @property
+    def slower(self) -> float:
+        """Cycles that a byte of constants takes more where it lies than in RAM, on a flat machine."""
+        timing = self.target.timing
+        found = timing.memories if timing is not None and self.target.is_flat else {}
+        return max((found.get(memory.name, 0.0) for memory in self.target.memories[1:]), default=0.0)
+
+    def constants(self, step: int) -> list[str]:
+        """The constants that the call of a step reads whole."""
+        call = self.program.calls[step]
+        named = dict.fromkeys(operand.buffer for name, operand in call.operands.items() if name not in call.geometry.nest.indirect)
+        buffers = (self.program.buffers[name] for name in named)
+        return [buffer.name for buffer in buffers if buffer.role is Role.CONSTANT and not buffer.memory and buffer.bytes]
+
+    def saved(self, step: int) -> float:
+        """Cycles that a call takes less since constants are copied to RAM, each of which it reads once."""
+        return self.slower * sum(self.program.buffers[name].bytes for name in self.constants(step) if name in self.fetched)
 
     @cached_property
     def first_uses(self) -> Mapping[str, int]:

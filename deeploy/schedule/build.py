@@ -103,7 +103,9 @@ def build(plan: Plan) -> Schedule:
 
 
 def _copies(plan: Plan) -> list[str]:
-    """The constants of which a copy is made before the first inference, one of those that share theirs."""
+    """The constants that a transfer copies before the first inference, one of those that share theirs; a flat machine has none."""
+    if plan.target.is_flat:
+        return []
     shared = {name: p.buffers[0] for p in plan.placements for name in p.buffers}
     return [name for name, step in plan.fetched.items() if step == FOR_EVER and shared.get(name, name) == name]
 

@@ -74,7 +74,8 @@ class _Check:
             for name in placement.buffers:
                 self.places.setdefault(name, []).append(placement)
         self.slots: dict[Slot, _Window] = {}
-        self.copies = {name: p.buffers[0] for p in plan.placements for name in p.buffers if name in plan.fetched}
+        fetched = {} if plan.target.is_flat else plan.fetched
+        self.copies = {name: p.buffers[0] for p in plan.placements for name in p.buffers if name in fetched}
         self.whole: dict[str, _Window] = {}  # copies of constants that were begun to be fetched, by the first of those that share one
         self.open: dict[Token | str, list[_Window]] = {}
         self.tickets = {path.name: path.tickets for path in plan.target.paths}

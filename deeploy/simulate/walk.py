@@ -107,7 +107,8 @@ class Walk:
         step = table.layer.step
         if step not in self._computed:
             rate = cost.work(table.layer.call, self.plan.target)
-            self._computed[step] = _of_tiles(table, lambda sizes: _largest(rate, sizes, table.layer.work))
+            cycles, saved = _of_tiles(table, lambda sizes: _largest(rate, sizes, table.layer.work)), self.plan.saved(step)
+            self._computed[step] = [max(0.0, each - saved / len(cycles)) for each in cycles]
         return self._computed[step]
 
     def second(self, table: Table, found: cost.Second) -> Sequence[float]:

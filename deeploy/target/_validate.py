@@ -216,7 +216,8 @@ def _rest(target: Target, folder: Path) -> Iterator[Problem]:
     if timing is None:
         return
     engines, paths = {e.name for e in target.engines}, {p.name for p in target.paths}
-    for what, found, known in (("engine", timing.fork, engines), ("path", timing.paths, paths)):
+    memories = {m.name for m in target.memories[1:]} if target.is_flat else set()
+    for what, found, known in (("engine", timing.fork, engines), ("path", timing.paths, paths), ("memory", timing.memories, memories)):
         for name in sorted(set(found) - known):
             yield Problem(where, f"the timing names the {what} {name}", f"The target has {', '.join(sorted(known)) or 'none'}.")
     for name in sorted(paths - set(timing.paths)):

@@ -120,6 +120,12 @@ VECTORISED void dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restri
 }
 #endif
 
+#if !defined(DOT_BITS) && defined(VECTORISED_FOR) && defined(__x86_64__) && \
+    (defined(BY_MACHINE) || (defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)))
+#include "dot_x86.h"
+#define HAS_WIDE_DOTS
+#endif
+
 /* The same of `count` vectors, at most VECTORS. */
 static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH], int count,
                                    const DOT_T *restrict w, int w_row, int depth, int rows) {
@@ -127,7 +133,12 @@ static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t
 #ifndef DOT_BITS
     if (VECTORS == 4 && count == VECTORS) {
         done = rows & ~3;
-        dots_of_4(acc, vectors, w, w_row, depth, done);
+#ifdef HAS_WIDE_DOTS
+        if (sizeof(DOT_T) == 1 && has_wide_dots())
+            wide_dots_of_4(acc, vectors, w, w_row, depth, done);
+        else
+#endif
+            dots_of_4(acc, vectors, w, w_row, depth, done);
     }
 #endif
     for (int i = 0; i < count && done < rows; i++)

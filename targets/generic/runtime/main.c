@@ -116,7 +116,10 @@ int main(int argc, char **argv) {
     snapshot.net = net, snapshot.arena = arena, snapshot.outputs = outputs;
 #endif
     for (int s = 0; s < samples && !status; s++) {
-        if (!sequence) memset(arena, 0xA5 + s, net->arena_bytes); /* nothing may survive from one sample to the next */
+        if (!sequence) { /* nothing but what init puts there may survive from one sample to the next */
+            memset(arena, 0xA5 + s, net->arena_bytes);
+            if (net->init(arena, net->arena_bytes) != DEEPLOY_OK) return fail("init failed");
+        }
         if (!sequence && net->seek) net->seek(0);
         if (transfer(inputs, net->inputs, net->input_count, in, 0))
             status = fail("the input file is too short");
