@@ -205,7 +205,8 @@ class Printer:
         if isinstance(node, Slide):
             return [self._slide(node, layer.cores if layer is not None else 1)]
         if isinstance(node, Wait):
-            return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, None if layer is None else layer.step)});"]
+            step = node.step if node.step is not None or layer is None else layer.step
+            return [f"rt_wait(DMA_{node.token.path}, {self._ticket(node.token, step)});"]
         if isinstance(node, Do):
             called = self.schedule.layers[node.step]
             if self._is_inline(called, node.procedure):

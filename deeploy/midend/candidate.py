@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from deeploy.midend.tiling import Tiling
 
@@ -45,6 +46,15 @@ class Candidate:
     def states(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Its cycles and those of its last tile, when its instructions are not cached and when they are."""
         return (self.cycles, self.tail), (self.cycles - self.warm, self.tail - self.warm_tail)
+
+
+class Strip(NamedTuple):
+    """A call as a call of a chain has it: cycles of an accelerator and of cores, and bytes that move."""
+
+    candidate: Candidate
+    job: int
+    cores: int
+    traffic: int
 
 
 def with_early(candidate: Candidate, is_early: bool) -> Candidate:

@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deeploy.graph.epilogue import operands
 from deeploy.graph.target import DmaPath, Target
 from deeploy.graph.types import Numeric
 from deeploy.midend import cost
-from deeploy.midend.candidate import Candidate
+from deeploy.midend.candidate import Candidate, Strip
 from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
@@ -40,15 +41,6 @@ class Cut(NamedTuple):
     cell: Cell
     loops: tuple[Loop, ...]
     outer: int
-
-
-class Strip(NamedTuple):
-    """A call cut along one dimension: cycles of an accelerator and of cores, and bytes that move."""
-
-    candidate: Candidate
-    job: int
-    cores: int
-    traffic: int
 
 
 class Tiler:
@@ -283,22 +275,30 @@ class Tiler:
         return self._candidates(distances, front)
 
     def along(self, loops: tuple[Loop, ...], distances: Distances, is_double: bool = False) -> Strip:
-        """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves.
+        """The call in the tiles of some loops, as a call of a chain has them: two slots for each window that moves, in every memory.
 
         Args:
-            is_double: there are two for the sums of an accelerator as well.
+            is_double: there are two for the sums of an accelerator as well. What only cores read then is fetched a tile later than
+                what the accelerator reads, so there are three slots for it in memories further out.
         """
         found, tiles = {loop.dim: loop.tile for loop in loops}, math.prod(loop.trips for loop in loops)
         sizes = {name: np.array([found.get(name, self.call.geometry.extents[name])]) for name in self.dims}
         computed, which = self._compute(sizes, np.array([tiles]))
         second = int(np.max(self._joined(sizes, np.array([tiles]))))
-        moving = (self._stream(name, 0, loops, len(loops), 2, False) for name in self.moving if distances[name])
+        late = operands(self.call.node.epilogue) if is_double else ()
+        moving = (
+            self._stream(name, distance, loops, len(loops), 2 + (distance > 0 and name in late), distance + 1 < distances[name])
+            for name in self.moving
+            for distance in range(distances[name])
+        )
         tiling = Tiling(
             loops, tuple(replace(stream, is_early=False) for stream in moving), self.core_dims[which[0]] if which[0] >= 0 else None
         )
-        used = int(np.max(self._scratch(sizes, is_double))) + sum(stream.bytes * stream.depth for stream in tiling.streams)
+        used = [int(np.max(self._scratch(sizes, is_double))), *(0 for _ in self.levels[1:])]
+        for stream in tiling.streams:
+            used[self.distances[stream.path]] += stream.bytes * stream.depth
         cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
-        candidate = Candidate(tiling, around, (used, *(0 for _ in self.levels[1:])), cycles, 0, 0, cycles // tiles, 0, is_double)
+        candidate = Candidate(tiling, around, tuple(used), cycles, 0, 0, cycles // tiles, 0, is_double)
         job = int(computed[0]) if self.engine.accelerator else 0
         return Strip(candidate, job, cycles - job, sum(self._traffic(tiling, stream)[0] for stream in tiling.streams))
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deeploy.midend.candidate import Candidate, with_early
-from deeploy.midend.candidates import Strip, Tiler
+from deeploy.midend.candidate import Candidate, Strip, with_early
+from deeploy.midend.candidates import Tiler
 from deeploy.midend.chain import Chain, Cut, Member, Ring, Slots, Sweep, cut
-from deeploy.midend.lifetime import FOR_EVER, lifetimes, spans
+from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
 from deeploy.midend.place import place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
@@ -59,8 +59,9 @@ class Fuser:
         self.given = {call.name: given.variants(step) for step, call in enumerate(given.calls)}
         self.buffers = {**given.buffers, **plan.program.buffers}
         self.near = plan.target.memory(plan.target.engines[0].memory)
-        use = plan.memory[self.near.name]
-        self.room = (UNLIMITED if use.capacity is None else use.capacity) - use.constants
+        self.around = tuple(path.far for path in plan.target.outward(self.near.name))
+        uses = {name: plan.memory[name] for name in (self.near.name, *self.around)}
+        self.room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in uses.items()}
         self.spans = spans(self.program)
         self.tilers: dict[Call, Tiler] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
@@ -120,9 +121,8 @@ class Fuser:
         return self.cuts[step, trips]
 
     def may(self, step: int, call: Call) -> bool:
-        """Whether the call of a step works in the memory of the engines, and neither it nor what begins with it fetches whole constants."""
-        is_fetched = any(self.plan.fetched.get(operand.buffer, FOR_EVER) != FOR_EVER for operand in call.operands.values())
-        return self.plan.target.engine(call.kernel.engine).memory == self.near.name and not is_fetched and not self.plan.loads(step)
+        """Whether a call works in the memory of the engines."""
+        return self.plan.target.engine(call.kernel.engine).memory == self.near.name
 
     def _new_cut(self, call: Call, trips: int) -> Cut | None:
         whole = cut(self.program, call, 1)
@@ -130,13 +130,13 @@ class Fuser:
         return one if one is not None and one.trips > 1 else None
 
     def distance(self, name: str) -> int | None:
-        """Where a buffer lies: 0 for the memory of the engines and what they read in place, 1 for the one around it, else None."""
+        """Paths from the engines to a buffer: 0 to their memory and what they read in place; None where no path leads."""
         buffer = self.program.buffers[name]
         level = self.plan.residences.get(name, buffer.memory)
         if level == self.near.name or buffer.memory:
             return 0
-        around = self.plan.target.outward(self.near.name)[0].far
-        return 1 if (level or around) == around else None
+        level = level or self.around[0]
+        return 1 + self.around.index(level) if level in self.around else None
 
     def _strip(self, step: int, trips: int, inside: Mapping[str, bool]) -> Strip:
         """A call in tiles, where some buffers are in the memory of the engines."""
@@ -168,7 +168,7 @@ class Fuser:
             self._missed(steps, "cannot be cut", None)
             return None
         strips = [self._strip(step, trips, inside) for step in steps]
-        free = self.room - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
+        free = self.room[self.near.name] - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
         rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
         for tiles in ROOM:
             rings, size = self._rings(sweep, steps, inside, rows, tiles)
@@ -196,8 +196,9 @@ class Fuser:
         steps = range(members[0].step, members[-1].step + 1)
         held = {name: one.elements * one.count * self.program.buffers[name].dtype.bytes for name, one in (slots or {}).items()}
         size += sum(map(self.aligned, held.values()))
-        used = self._beside(steps, inside or dict.fromkeys(held, True)) + size + sum(strip.candidate.bytes[0] for strip in strips)
-        if used > self.room:
+        inside = inside or dict.fromkeys(held, True)
+        used = self._beside(steps, inside) + size + sum(strip.candidate.bytes[0] for strip in strips)
+        if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
             self._missed(steps, "no room", used)
             return None
         is_ahead = self._is_ahead(calls)
@@ -206,6 +207,14 @@ class Fuser:
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
         chain = Chain(members, rings or {}, is_ahead and not is_nested, slots or {}, is_nested)
         return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, cycles, sum(s.traffic for s in strips))
+
+    def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[Strip]) -> bool:
+        """Whether the memories around that of the engines have room for the windows that come through them."""
+        for distance, level in enumerate(self.around, 1):
+            size = sum(strip.candidate.bytes[distance] for strip in strips)
+            if size and self._beside(steps, inside, level) + size > self.room[level]:
+                return False
+        return True
 
     def _missed(self, steps: range, reason: ChainReason, needed: int | None) -> None:
         """Notes why two calls are no chain: of several ways to cut them, that which needs the least."""
@@ -261,14 +270,14 @@ class Fuser:
         is_read = any(operand.buffer == written for operand in last.parts[-1].operands.values())
         return bool(self.accelerator(first)) and has_cores and not is_read
 
-    def _beside(self, steps: range, inside: Mapping[str, bool]) -> int:
-        """Bytes of what lies in the memory of the engines while a chain runs, and is not the chain's own."""
+    def _beside(self, steps: range, inside: Mapping[str, bool], level: str = "") -> int:
+        """Bytes of what lies in a memory, by default that of the engines, while a chain runs, and is not the chain's own."""
         own = {name for name, is_inner in inside.items() if is_inner}
         own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}
         windows = {self.program.calls[step].name for step in steps}
         found = 0
         for p in self.plan.placements:
-            is_there = p.level == self.near.name and p.first <= steps[-1] and p.last >= steps[0]
+            is_there = p.level == (level or self.near.name) and p.first <= steps[-1] and p.last >= steps[0]
             is_own = p.buffers[0].partition(".")[0] in windows if p.buffers[0] not in self.program.buffers else own.issuperset(p.buffers)
             found += self.aligned(p.size) if is_there and not is_own else 0
         return found
@@ -304,7 +313,14 @@ def chained(plan: Plan, chains: Sequence[Fused], buffers: Mapping[str, Buffer]) 
     scratch = {name: buffers[name] for call in programmed for name in call.scratch.values() if name not in plan.program.buffers}
     program = replace(plan.program, calls=tuple(programmed), buffers={**plan.program.buffers, **scratch})
     found = replace(plan, program=program, calls=tuple(calls), offered=tuple(offered), variants=tuple(variants), residences=residences)
-    return replace(found, chains=tuple(one.chain for one in chains))
+    found = replace(found, chains=tuple(one.chain for one in chains))
+    return replace(found, calls=tuple(c if _may_be_early(found, step) else with_early(c, False) for step, c in enumerate(found.calls)))
+
+
+def _may_be_early(plan: Plan, step: int) -> bool:
+    """Whether what a call fetches early is there: another kernel of a call in a chain may leave a whole constant to a later one."""
+    used = {plan.program.calls[step].operands[stream.operand].buffer for stream in plan.tiling(step).streams if stream.is_early}
+    return not any(plan.first_uses.get(name) == step for name in used)
 
 
 def placed(plan: Plan) -> Plan:
@@ -314,7 +330,7 @@ def placed(plan: Plan) -> Plan:
         Overfull: there is no room.
     """
     program = plan.program
-    kept = {name: (p.first, p.last) for p in plan.placements for name in p.buffers if name in plan.fetched}
+    kept = {n: during((p.first, p.last), plan.chains) for p in plan.placements for n in p.buffers if n in plan.fetched}
     blocks = [b for b in lifetimes(program, plan.chains) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
     everything = tenants(program, plan.target, plan.calls, plan.residences, blocks, kept, plan.chains)
     room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in plan.memory.items()}
@@ -327,7 +343,7 @@ def placed(plan: Plan) -> Plan:
 
 
 def part(plan: Plan, steps: range) -> Plan:
-    """Some calls of a plan alone, with chains that are among them."""
+    """Some calls of a plan alone, with chains that are among them; what calls before them fetch is there."""
     program = replace(plan.program, calls=plan.program.calls[steps[0] : steps[-1] + 1], further=())
     calls = plan.calls[steps[0] : steps[-1] + 1]
     chains = [
@@ -339,4 +355,6 @@ def part(plan: Plan, steps: range) -> Plan:
         for chain in plan.chains
         if chain.first in steps
     ]
-    return replace(plan, program=program, calls=(with_early(calls[0], False), *calls[1:]), chains=tuple(chains), offered=(), variants=())
+    fetched = {name: step - steps[0] if step >= steps[0] else FOR_EVER for name, step in plan.fetched.items()}
+    calls = (with_early(calls[0], False), *calls[1:])
+    return replace(plan, program=program, calls=calls, chains=tuple(chains), fetched=fetched, offered=(), variants=())

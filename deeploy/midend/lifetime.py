@@ -41,7 +41,7 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
 
     The calls of a chain run side by side: what one of them needs is there during all of it, and nothing is overwritten.
     """
-    alive = {name: _during(ends, chains) for name, ends in spans(program).items()}
+    alive = {name: during(ends, chains) for name, ends in spans(program).items()}
     inside = {step for chain in chains for step in range(chain.first, chain.last + 1)}
     successor = {x: y for step, (y, x) in united(program).items() if step not in inside}
     end = len(program.calls)
@@ -58,7 +58,7 @@ def lifetimes(program: Program, chains: Sequence[Chain] = ()) -> list[Lifetime]:
     return states + result
 
 
-def _during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
+def during(ends: tuple[int, int], chains: Sequence[Chain]) -> tuple[int, int]:
     """The steps in which a buffer is alive, with all of the chains in which it is."""
     first, last = ends
     for chain in chains:

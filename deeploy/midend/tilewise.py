@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from deeploy.midend.candidates import Strip
+from deeploy.midend.candidate import Strip
 from deeploy.midend.chain import Member, Slots
 from deeploy.midend.fuse import Fused, Fuser
 from deeploy.midend.program import Call, Role

@@ -97,7 +97,9 @@ def build(plan: Plan) -> Schedule:
     initialise: list[Node] = [_whole(plan, name, ONCE, 0) for name in copies]
     layers = [_Builder(plan, step).layer() for step in range(len(plan.program.calls))]
     for chain in plan.chains:
-        layers[chain.last] = together(plan, chain, layers)
+        body = together(plan, chain, layers)
+        layers[chain.first : chain.last + 1] = [replace(layer, body=()) for layer in layers[chain.first : chain.last + 1]]
+        layers[chain.last] = body
     found = sections(layers)
     return Schedule(plan.program.name, (*initialise, *map(Wait, tokens)), joined(plan, layers, found), found)
 
@@ -171,7 +173,7 @@ class _Builder:
             {region.near.block: region for region in (self._region(stream, self.tiling.index) for stream in self.tiling.streams)},
             self.procedures,
             self._work(),
-            (*self._constants(), *self._tiles()) if self.chain is None else (),
+            (*self._constants(), *(self._tiles() if self.chain is None else ())),
             partial=self.partial,
         )
 

@@ -7,7 +7,7 @@ computes. An accelerator starts on its tile of a clock before cores compute the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from deeploy.graph.epilogue import operands
@@ -23,6 +23,7 @@ from deeploy.schedule.ir import (
     Finish,
     Layer,
     Loop,
+    Move,
     Node,
     Purpose,
     Second,
@@ -97,17 +98,39 @@ class _Member:
         self.member = member
         self.layer = layer
         self.step = member.step
-        self.path = plan.target.outward(plan.target.engine(layer.call.kernel.engine).memory)[0].name
+        self.paths = plan.target.outward(plan.target.engine(layer.call.kernel.engine).memory)
         self.fetches = [name for name in ("fetch", "supply") if name in layer.procedures]
         again = {stream.operand: stream.period for stream in layer.tiling.streams if stream.moves > 1 and not stream.is_output}
         late = {*operands(layer.call.node.epilogue)} if layer.team else set()
+        staged = (stream for stream in layer.tiling.streams if stream.path != self.paths[0].name and not stream.is_output)
+        self.is_staged_again = any(stream.moves > 1 for stream in staged)
         self.is_fetched_again, self.is_supplied_again = bool(again), bool(again.keys() & late)
         self.period = math.gcd(*(again[name] for name in again.keys() - late))  # of tiles that need something new; 0: there are none
+        has_more = {"fetch": bool(self.period), "supply": self.is_supplied_again}
+        self.fetches_again = [name for name in self.fetches if has_more[name]]
         self.covered = 0  # the clock up to which a call before it waits in every clock for what it needs as well
 
     def fetched(self, tile: Value) -> list[Node]:
         """Begins to move what a tile needs."""
         return [Do(self.step, name, tile) for name in self.fetches]
+
+    def loaded(self) -> list[Node]:
+        """Begins to fetch the whole constants that are begun with this call."""
+        return [node for node in self.layer.body if isinstance(node, Move)]
+
+    def constants(self) -> list[Node]:
+        """Goes on when the whole constants that the call needs are there."""
+        return [replace(node, step=self.step) for node in self.layer.body if isinstance(node, Wait)]
+
+    def staged(self, tile: int) -> list[Node]:
+        """Begins to move what one of the first two tiles needs from memories further out."""
+        has_some = "stage" in self.layer.procedures and (tile == 0 or self.is_staged_again)
+        return [Do(self.step, "stage", tile)] if has_some else []
+
+    def _staged_ahead(self, tile: Value) -> list[Node]:
+        """The same of the tile behind the next one: what was there is of a tile of which everything has arrived."""
+        further = [Condition(tile, "<", self.member.trips - 2)]
+        return guarded(further, [Do(self.step, "stage", tile + 2)]) if self.is_staged_again else []
 
     def slid(self, tile: Value) -> list[Node]:
         """Makes room in the ring that the call writes."""
@@ -121,7 +144,9 @@ class _Member:
             arrived = guarded([Condition(tile, "==", 0)], arrived) if self.member.start >= self.covered else []
         elif self.covered:
             arrived = guarded([Condition(clock, ">=", self.covered)], arrived)
-        ahead = guarded([Condition(tile, "<", self.member.trips - 1)], self.fetched(tile + 1)) if self.is_fetched_again else []
+        again: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches_again]
+        ahead = guarded([Condition(tile, "<", self.member.trips - 1)], again) if again else []
+        ahead += self._staged_ahead(tile)
         compute: list[Node] = [Compute(self.step, tile)]
         return [*arrived, *compute, *ahead] if self.layer.accelerator else [*arrived, *ahead, *compute]
 
@@ -137,9 +162,17 @@ class _Member:
     def _complete(self, tile: Value) -> list[Node]:
         """What cores make of sums, when all are added, and what then leaves."""
         complete: list[Node] = [Second(self.step, tile)] * bool(self.layer.team)
-        complete += [Wait(self._token("out")), Do(self.step, "store", tile)] if "store" in self.layer.procedures else []
         partial = self.layer.partial
+        if "store" in self.layer.procedures:
+            complete += [Wait(self._token("out")), *self._left(tile), Do(self.step, "store", tile)]
         return guarded([Condition(remainder(tile, partial), "==", partial - 1)], complete)
+
+    def _left(self, tile: Value) -> list[Node]:
+        """What the tile before left in a memory in between moves on, when that of the tile before it has."""
+        if "unstage" not in self.layer.procedures:
+            return []
+        partial = self.layer.partial
+        return [Wait(self._token("out", 1)), *guarded([Condition(tile, ">=", partial)], [Do(self.step, "unstage", tile - partial)])]
 
     def first(self) -> list[Node]:
         """Begins to move what the first tile needs, of a kernel in two parts what the first part of it reads."""
@@ -160,9 +193,10 @@ class _Member:
     def _ahead(self, tile: Value) -> list[Node]:
         """Begins to move what the next tile needs."""
         if not self.period:
-            return []
+            return self._staged_ahead(tile)
         more = [Condition(tile, "<", self.member.trips - 1), Condition(remainder(tile + 1, self.period), "==", 0)]
-        return guarded(more, [Do(self.step, name, tile + 1) for name in self.fetches if name == "fetch"])
+        fetched: list[Node] = [Do(self.step, name, tile + 1) for name in self.fetches if name == "fetch"]
+        return [*guarded(more, fetched), *self._staged_ahead(tile)]
 
     def completed(self, clock: Value) -> list[Node]:
         """What cores do of a tile, and what then leaves."""
@@ -174,12 +208,22 @@ class _Member:
         """Goes on when all that left is where it belongs."""
         return [Wait(self._token("out"))] if "store" in self.layer.procedures else []
 
-    def early(self) -> list[Node]:
-        """Goes on when what was fetched during the call before has arrived."""
-        return [Wait(self._token("early"))] if "early" in self.layer.procedures else []
+    def unstaged(self) -> list[Node]:
+        """What the last tile left in a memory in between moves on."""
+        return [Do(self.step, "unstage", self.member.trips - 1)] if "unstage" in self.layer.procedures else []
 
-    def _token(self, purpose: Purpose) -> Token:
-        return Token(self.path, purpose, TICKETS[purpose])
+    def far(self, purpose: Purpose) -> list[Node]:
+        """Goes on when what moves between memories further out is where it belongs."""
+        name = "stage" if purpose == "in" else "unstage"
+        return [Wait(self._token(purpose, 1))] if name in self.layer.procedures else []
+
+    def _token(self, purpose: Purpose, distance: int = 0) -> Token:
+        return Token(self.paths[distance].name, purpose, TICKETS[purpose])
+
+
+def _once(nodes: Iterable[Node]) -> list[Node]:
+    """Nodes, each of them once."""
+    return list(dict.fromkeys(nodes))
 
 
 class _Chain:
@@ -206,33 +250,56 @@ class _Chain:
             return one.start + one.trips
         return one.start + 1 if before.fetches and one.start == member.member.start else 0
 
+    def _opened(self, begun: Sequence[_Member], first: Sequence[Node], started: Sequence[_Member]) -> list[Node]:
+        """What is moved before the first clock: from memories further out what the first two tiles of every call need.
+
+        Args:
+            begun: the calls that fetch their first tiles here.
+            first: what does that.
+            started: accelerators' calls whose first tiles begin here, and which fetch their second ones with them.
+        """
+        found = [node for member in self.members for node in (*member.loaded(), *member.staged(0))]
+        found += _once(node for member in self.members for node in member.far("in"))
+        found += _once(node for member in begun for node in member.constants())
+        found += [*first, *(node for member in self.members for node in member.staged(1))]
+        return found + _once(node for member in started if member.is_staged_again for node in member.far("in"))
+
+    def _closed(self) -> list[Node]:
+        """What is waited for behind the last clock."""
+        found = _once(node for member in self.members for node in member.waited())
+        found += [node for member in self.members for node in member.unstaged()]
+        return found + _once(node for member in self.members for node in member.far("out"))
+
+    def _arrived(self) -> list[Node]:
+        """Goes on, in a clock, when what was begun in the one before has come from memories further out."""
+        return _once(node for member in self.members if member.is_staged_again for node in member.far("in"))
+
     def body(self) -> list[Node]:
         """What comes before the first clock, the clocks, and what is waited for behind them."""
         first, clock = self.members[0], self.clock
-        found = [node for member in self.members for node in member.early()]
-        found += [node for member in self.members if not member.member.start for node in member.fetched(0)]
+        begun = [member for member in self.members if not member.member.start]
+        found = self._opened(begun, [node for member in begun for node in member.fetched(0)], [first] if self.is_ahead else [])
         found += [*first.slid(0), *first.begun(0)] if self.is_ahead else []
-        inner: list[Node] = []
+        inner = self._arrived()
         for member in self.members:
             start = member.member.start
-            inner += guarded([Condition(clock, "==", start - 1)], member.fetched(0)) if start else []
+            inner += guarded([Condition(clock, "==", start - 1)], [*member.constants(), *member.fetched(0)]) if start else []
         if self.follower is not None:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for number in range(len(self.members)):
             inner += self._turn(number)
-        left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
-        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *left]
+        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
 
     def nested(self) -> list[Node]:
         """The same where calls follow each other: an accelerator begins with a tile before cores are through with the one before it."""
-        clock, inner = self.clock, list[Node]()
+        clock = self.clock
         jobs = [member for member in self.members if member.layer.accelerator]
-        found = [node for member in self.members for node in member.early()]
-        found += [node for member in self.members for node in member.first()]
-        arrived = list(dict.fromkeys(node for member in self.members for node in member.arrived()))
-        for member in [job for job in jobs if not job.member.start]:
+        started = [job for job in jobs if not job.member.start]
+        found = self._opened(self.members, [node for member in self.members for node in member.first()], started)
+        arrived = _once(node for member in self.members for node in member.arrived())
+        for member in started:
             found += [*arrived, *member.started(0)]
-        inner += arrived
+        inner = [*self._arrived(), *arrived]
         for member in jobs:
             inner += guarded(_runs(member.member, clock), member.finished(_tile(member.member, clock)))
         for member in jobs:
@@ -241,8 +308,7 @@ class _Chain:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
         for member in self.members:
             inner += guarded(_runs(member.member, clock), member.completed(clock))
-        left = list(dict.fromkeys(node for member in self.members for node in member.waited()))
-        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *left]
+        return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
 
     def _turn(self, number: int) -> list[Node]:
         """A call in a clock: cores compute, while the accelerator begins with the call behind it."""

@@ -33,7 +33,7 @@ from deeploy.schedule.team import blocks, placements
 from deeploy.schedule.unroll import Event, Table, Unrolled
 
 Slot = tuple[str, int]  # a block, and the offset of a window in it
-Content = tuple[int, ...]  # which window: where it begins on the far side, and its box
+Content = tuple[int, ...]  # which window: where it begins on the far side, and its box; the same of the window that it is cut from
 
 
 class ScheduleError(BuildError):
@@ -176,8 +176,11 @@ class _Check:
                 self.read(window, content, move.token)
                 window.result = ""
             else:
+                is_again = window.content == content  # parts of what moves on together
+                window.result = "" if is_again else window.result
                 self.written(window, move.label)
                 window.content, window.arriving = content, move.token
+                window.result = move.label if move.is_store else ""
         self.open.setdefault(move.token, []).extend(window for window, _, _ in ends)
 
     def arrived(self, block: str) -> None:
@@ -317,7 +320,8 @@ def _bytes(program: Program, block: str) -> float:
 
 def _content(move: Move | Region, tile: int, table: Table) -> Content:
     values = (move.far.offset, move.box.run, *(value for axis in move.box.axes for value in (axis.count, axis.pitch)))
-    return tuple(table.at(value, tile) for value in values)
+    outer = table.layer.regions.get(move.far.block)
+    return (*(table.at(value, tile) for value in values), *(() if outer is None else _content(outer, tile, table)))
 
 
 def _is_empty(move: Move | Region, tile: int, table: Table) -> bool:

@@ -120,9 +120,13 @@ class Slide:
 
 @dataclass(frozen=True)
 class Wait:
-    """Goes on when all transfers under a token are complete."""
+    """Goes on when all transfers under a token are complete.
+
+    ``step`` is that of the call whose whole constants they are, where it is another one.
+    """
 
     token: Token
+    step: int | None = None
 
     def __str__(self) -> str:
         return f"wait {self.token}"
