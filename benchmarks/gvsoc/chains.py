@@ -4,7 +4,9 @@
 
 Every network is compiled three times: without chains, with those that take fewer cycles, and with those that move fewer bytes. MobileNets
 have seeded weights. ``pooled`` is a convolution that N-EUREKA requantises itself, behind a copy of the caller's image, and a pool: here a
-chain takes fewer cycles. Outputs are compared with golden ones, or with the interpreter's. Exit status 1 when something differs.
+chain takes fewer cycles. ``hidden`` is the share of what N-EUREKA or the cores do,
+whichever is less, that is hidden behind the other. Outputs are compared with golden ones, or with the interpreter's. Exit status 1 when
+something differs.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
 POOLED = "pooled"
 CHOICES = {"none": Options(chains=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
-COLUMNS = "| {} | {} | {} | {} | {} | {} | {} |"
+COLUMNS = "| {} | {} | {} | {} | {} | {} | {} | {} |"
 
 
 def model_of(name: str, folder: Path) -> tuple[Path, Path, Path | None]:
@@ -90,7 +92,8 @@ def show(name: str, capacities: dict[str, int], has_gvsoc: bool) -> bool:
                 measured, is_right = str(result.measured), is_right and result.is_right
             chained = sum(len(chain.members) for chain in compiled.plan.chains)
             moved = run.traffic["L2_L1"].bytes
-            print(COLUMNS.format(name, kind, chained, moved, round(run.cycles), measured, f"{seconds:.1f}"), flush=True)
+            hidden = "" if run.engines.hidden is None else f"{100 * run.engines.hidden:.1f} %"
+            print(COLUMNS.format(name, kind, chained, moved, round(run.cycles), hidden, measured, f"{seconds:.1f}"), flush=True)
     return is_right
 
 
@@ -101,8 +104,8 @@ def main() -> int:
     parser.add_argument("--no-gvsoc", action="store_true", help="Predictions only.")
     given = parser.parse_args()
     print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
-    print(COLUMNS.format("network", "chains", "layers in chains", "bytes", "cycles predicted", "measured", "CPU seconds"))
-    print("|---" * 7 + "|")
+    print(COLUMNS.format("network", "chains", "layers in chains", "bytes", "cycles predicted", "hidden", "measured", "CPU seconds"))
+    print("|---" * 8 + "|")
     wanted = [name for name in (*IMAGES, POOLED, *NAMES) if not given.names or any(word in name for word in given.names)]
     return 0 if all([show(name, {} if given.l1 is None else {"l1": given.l1}, not given.no_gvsoc) for name in wanted]) else 1
 

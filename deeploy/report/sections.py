@@ -120,8 +120,18 @@ def _cycles(entry: Document) -> list[tuple[str, str, str, str]]:
         ("cycles of the greedy plan", number(greedy), "largest tiles, call by call", gain),
         ("cycles of the plan, walked event by event", number(walked), "the planner's count", away),
         ("cycles in kernels alone", number(compute), "all cycles", percent(compute, walked)),
+        *_beside(entry),
         *least,
     ]
+
+
+def _beside(entry: Document) -> list[tuple[str, str, str, str]]:
+    """How long accelerators and cores work at once; nothing where one of them has nothing to do."""
+    found = entry.get("engines")
+    if found is None or found["hidden"] is None:
+        return []
+    least = f"of {number(min(found['accelerators'], found['cores']))} of the one with less to do"
+    return [("cycles in which accelerators and cores work at once", number(found["both"]), least, percent(found["hidden"], 1))]
 
 
 def requantised(entry: Document) -> str:

@@ -58,6 +58,10 @@ def _time(entry: Document, macs: int) -> list[str]:
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
     rate = f"{macs / cycles:.2f} MAC/cycle" if cycles else ""
     lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ".removesuffix(", 0.0 uJ"), f"  {spent}"]
+    beside = entry.get("engines")
+    if beside is not None and beside["hidden"] is not None:
+        times = f"accelerators work for {number(beside['accelerators'])} cycles, cores compute for {number(beside['cores'])}"
+        lines.append(f"  {times}, both at once for {number(beside['both'])}: {100 * beside['hidden']:.1f} % of the less are hidden")
     prediction = entry["prediction"]
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,10 +105,42 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class Engines:
+    """Cycles in which accelerators work, in which cores compute, and in which both do."""
+
+    accelerators: float = 0.0
+    cores: float = 0.0
+    both: float = 0.0
+
+    @property
+    def hidden(self) -> float | None:
+        """The share of what takes less time that is hidden behind the other: ``(A + C - T) / min(A, C)``, where T is when either works.
+
+        None where one of them has nothing to do.
+        """
+        least = min(self.accelerators, self.cores)
+        return self.both / least if least else None
+
+
+def engines(jobs: Sequence[tuple[float, float]], computed: Sequence[tuple[float, float]]) -> Engines:
+    """Of the times of jobs and of tiles on cores, from a cycle to another; those of cores do not overlap, and neither do jobs."""
+    both, first = 0.0, 0
+    for begin, end in jobs:
+        while first < len(computed) and computed[first][1] <= begin:
+            first += 1
+        for other in range(first, len(computed)):
+            if computed[other][0] >= end:
+                break
+            both += min(end, computed[other][1]) - max(begin, computed[other][0])
+    return Engines(sum(end - begin for begin, end in jobs), sum(end - begin for begin, end in computed), both)
+
+
+@dataclass(frozen=True)
 class Run:
     """One inference, predicted.
 
     Attributes:
+        engines: how long accelerators and cores work, and at the same time.
         lanes: the engines and paths that intervals name.
         waits, forks: how often the first core waits, per path, and how often it forks a team.
     """
@@ -122,6 +154,7 @@ class Run:
     energy: Energy
     waits: Mapping[str, int]
     forks: int
+    engines: Engines = Engines()
 
     @property
     def shares(self) -> dict[str, float]:
@@ -163,6 +196,12 @@ def summary(run: Run) -> Contents:
         "cycles": round(run.cycles),
         "microseconds": round(run.cycles / run.mhz, 3),
         "forks": run.forks,
+        "engines": {
+            "accelerators": round(run.engines.accelerators),
+            "cores": round(run.engines.cores),
+            "both": round(run.engines.both),
+            "hidden": None if run.engines.hidden is None else round(run.engines.hidden, 4),
+        },
         "shares": _rounded(run.shares),
         "bytes": {name: traffic.bytes for name, traffic in run.traffic.items()},
         "traffic": {name: _traffic(traffic) for name, traffic in run.traffic.items()},

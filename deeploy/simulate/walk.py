@@ -20,7 +20,7 @@ from deeploy.schedule.build import build, rows
 from deeploy.schedule.ir import Compute, Finish, Layer, Move, Second, Section, Slide, Token, Wait, Work
 from deeploy.schedule.unroll import Event, Table, Unrolled
 from deeploy.simulate.boxes import Batch, batches
-from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy
+from deeploy.simulate.timing import CallTiming, Interval, Run, Traffic, energy, engines
 
 REASONS = {"in": "windows in", "out": "windows out"}
 CONSTANTS, QUEUE = "constants", "full queue"
@@ -96,6 +96,8 @@ class Walk:
         self.owed: dict[int, list[tuple[str, Traffic]]] = {}  # traffic of calls that have not begun
         self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
+        self.jobs: list[tuple[float, float]] = []  # of accelerators, from a cycle to another
+        self.computed: list[tuple[float, float]] = []  # tiles on cores
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
         self.forked: dict[int, Section] = {s.first: s for s in self.unrolled.schedule.sections if s.cores > 1}
         self._computed: dict[int, Sequence[float]] = {}
@@ -191,7 +193,8 @@ class Walk:
         lanes = (*dict.fromkeys(part.kernel.engine for call in self.calls for part in call.parts), *self.paths)
         spent = energy(self.plan, self.now, traffic)
         waits = {name: path.waits for name, path in self.paths.items()}
-        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks)
+        found = engines(self.jobs, self.computed)
+        return Run(self.now, tuple(self.timings), traffic, tuple(self.intervals), lanes, self.timing.mhz, spent, waits, self.forks, found)
 
     @property
     def current(self) -> CallTiming:
@@ -301,6 +304,7 @@ class _LayerWalk:
             self.computed(cycles, tile)
             return
         self.ends = walk.now + cycles
+        walk.jobs.append((walk.now, self.ends))
         if self.second is not None:
             lane, step = self.layer.accelerator, self.layer.step
             walk.intervals.append(Interval(lane, "compute", walk.now, self.ends, step, step, self.layer.call.name, tile, 0))
@@ -309,7 +313,7 @@ class _LayerWalk:
         """The first core waits for the job of a tile."""
         cycles = max(0.0, self.ends - self.walk.now)
         if self.second is None:
-            self.computed(cycles, tile)
+            self.passed(cycles, tile)
         else:
             self.walk.now += cycles
             self.walk.current.compute += cycles
@@ -320,6 +324,11 @@ class _LayerWalk:
         self.walk.current.overhead += cycles
 
     def computed(self, cycles: float, tile: int) -> None:
+        """Cores compute."""
+        self.walk.computed.append((self.walk.now, self.walk.now + cycles))
+        self.passed(cycles, tile)
+
+    def passed(self, cycles: float, tile: int) -> None:
         """The first core computes, or only waits for what does."""
         self.walk.note("compute", cycles, self.layer.call.name, tile)
         self.walk.current.compute += cycles

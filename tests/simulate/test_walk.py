@@ -24,7 +24,7 @@ from deeploy.midend.candidates import Tiler
 from deeploy.midend.machine import Options
 from deeploy.runners import host
 from deeploy.simulate.boxes import Axis, Batch, transfers
-from deeploy.simulate.timing import Run, summary
+from deeploy.simulate.timing import Engines, Run, engines, summary
 from deeploy.simulate.walk import Walk, _Path, walk
 from deeploy.target import load
 from tests.simulate.nets import compiled, convolutions, filters, node, perceptron, transposed
@@ -281,3 +281,11 @@ def test_the_code_of_a_window_is_slow_at_first_only(tmp_path: Path) -> None:
     windows = [(0, "x", "L2_L1"), (0, "w", "L2_L1"), (0, "x", "L3_L2"), (1, "x", "L2_L1")]
     assert [going.window(key) for key in windows] == [loops.first_window] * 4
     assert [going.window(key) for key in windows] == [loops.window] * 4
+
+
+def test_what_is_hidden_is_what_both_do_at_once() -> None:
+    found = engines([(0.0, 10.0), (10.0, 14.0), (30.0, 40.0)], [(2.0, 4.0), (8.0, 12.0), (20.0, 31.0)])
+    assert found == Engines(24.0, 17.0, 2 + 2 + 2 + 1) and found.hidden == 7 / 17
+    either = 14 + (40 - 20)  # cycles in which either works
+    assert found.both == found.accelerators + found.cores - either
+    assert engines([], [(0.0, 1.0)]).hidden is None and engines([(0.0, 1.0)], []).hidden is None
