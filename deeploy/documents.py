@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.schemas import KINDS, SCHEMAS
+from deeploy.schemas.agree import agrees
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -65,11 +66,14 @@ def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = 
     remedy = KINDS[kind].remedy
     if (problem := _implausible(data)) is not None:
         raise error(f"{_where(file, text, problem[0])}: {_named(problem[0])} {problem[1]}", remedy)
+    if agrees(data, SCHEMAS[kind], SCHEMAS[kind]):
+        result: Contents = data
+        return result
     wrong = min(_validator(kind).iter_errors(data), key=_importance, default=None)
     if wrong is not None:
         path, what = _explained(wrong)
         raise error(f"{_where(file, text, path)}: {what}", remedy)
-    result: Contents = data
+    result = data
     return result
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from deeploy.documents import check_document, read_document
 from deeploy.errors import DeeployError, TargetError, UsageError
 from deeploy.runners.runner import gathered, parts
 from deeploy.schemas import KINDS, MANIFEST, PLAN, REASONS, SCHEMAS
+from deeploy.schemas.agree import agrees
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -34,6 +37,38 @@ FILES = {
 PAIRS = '[[pair]]\nchips = [0, 1]\nlink = "memory"\n[[chip]]\nchip = 1\nmemory = { L2 = 4096 }\ncores = 2\nengines = ["cluster"]\n'
 
 Place = tuple[str | int, ...]
+
+
+@pytest.mark.parametrize("kind", ["timing.toml", "topology.toml", "device.toml"])
+def test_files_of_targets_agree_with_their_schemas_at_once(kind: str) -> None:
+    """Without ``jsonschema``, whose import a compilation need not pay; what is damaged (below) is shown to it."""
+    schema = SCHEMAS[kind]
+    for file in FILES[kind]:
+        text = file.read_text("utf-8")
+        assert agrees(json.loads(text) if file.suffix == ".json" else tomllib.loads(text), schema, schema), file
+
+
+def test_targets_are_loaded_without_jsonschema() -> None:
+    code = "import sys; from deeploy.driver.compile import loaded; loaded('siracusa'); sys.exit('jsonschema' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        (1, {"const": True}),
+        (True, {"type": "integer"}),
+        (True, {"type": "number"}),
+        ([1], {"items": {"type": "string"}}),
+        ({"a": 1}, {"additionalProperties": False}),
+        ({"a": 1}, {"properties": {"a": {"maximum": 0}}}),
+        ({"a": 1}, {"if": {"required": ["a"]}, "then": {"required": ["b"]}}),
+        ({"b": 1}, {"if": {"required": ["a"]}, "else": {"required": ["c"]}}),
+        ([1, 1], {"uniqueItems": True}),  # a word that is not known: jsonschema decides
+    ],
+)
+def test_what_may_be_wrong_does_not_agree_at_once(value: object, schema: dict[str, object]) -> None:
+    assert not agrees(value, schema, schema)
 
 
 @pytest.mark.parametrize("kind", FILES)
