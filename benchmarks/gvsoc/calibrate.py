@@ -1,18 +1,22 @@
 """Measures a machine and its kernels on GVSoC and writes its timing.toml anew; of Siracusa, npu_timing.toml and gathered_timing.toml, too.
 
-    python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--check | --machine | --npu | --kernel NAME ...]
+    python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--seconds SECONDS]
+        [--check | --machine | --npu | --missing | --kernel NAME ...]
 
 No network takes part: every figure comes from a program of this folder. ``--machine`` measures forks, paths and loops alone, ``--npu``
-N-EUREKA's kernels, ``--kernel`` the named kernels of the cluster; all other entries of the file are kept. ``--check`` writes nothing and
-says how far the file is from what is measured. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2
-when the simulator or the compiler is missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more than
-a twentieth.
+N-EUREKA's kernels, ``--kernel`` the named kernels of the cluster, ``--missing`` those that the file prices by an estimate; all other
+entries of the file are kept. Named and missing kernels are measured a few at a time, and the file is written after each of these
+batches, also by several of these programs at once: what one that was ended had found stays, and ``--missing`` goes on from there.
+``--check`` writes nothing and says how far the file is from what is measured. ``--seconds`` is how long a simulation may take. What is
+no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or the compiler is missing, 1 when a
+program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import fcntl
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,16 +28,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import gathered
+import layer
 import numpy as np
 from elements import ELEMENTS, FAST
 from families import HALVES, PORTABLE, PULP, Family
 from layer import SimulationError
 from measured import Machine, fit, loops, machine, points
+from packed import PACKED
 from recurrent import RECURRENT
 from streamed import STREAMED
 
 from deeploy.bringup.fit import solve
-from deeploy.errors import DeeployError, UsageError
+from deeploy.errors import DeeployError, FitError, UsageError
 from deeploy.graph.target import ESTIMATE, GENERATED, Loops, PathTiming, Rate
 from deeploy.runners import gvsoc
 from deeploy.target import Target, load
@@ -54,7 +60,9 @@ GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
 # benchmarks/gvsoc/calibrate.py (make calibrate) from layers of benchmarks/gvsoc/gathered.py.
 """
-FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED)
+FAMILIES = (*PULP, *FAST, *PORTABLE, *HALVES, *ELEMENTS, *RECURRENT, *STREAMED, *PACKED)
+TOGETHER = 4  # kernels of a batch: they take turns, so that each finds the caches full of another
+ESTIMATED = "estimate"  # how the provenance of a figure begins that was not measured
 ENOUGH = 0.05  # by which a figure may differ in --check
 
 
@@ -204,22 +212,58 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
     return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
 
 
-def measure_some(target: Target, given: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The text of the file with the entries of some kernels measured anew.
+def measure_some(target: Target, folder: Path, names: Sequence[str]) -> bool:
+    """Measure some kernels, ``TOGETHER`` at a time, and write their entries after each batch; those of one that fails one by one.
+
+    Returns:
+        Whether all of them were measured.
 
     Raises:
         UsageError: no family has such a name.
     """
-    families = [family for family in FAMILIES if family.kernel.split()[0] in names]
-    unknown = set(names) - {family.kernel.split()[0] for family in families}
+    unknown = set(names) - {family.kernel.split()[0] for family in FAMILIES}
     if unknown:
         raise UsageError(
             f"no family measures {', '.join(sorted(unknown))}", "Give names of kernels as families.py and elements.py have them."
         )
-    _, texts = _rates(families, target, machine(target).forks, _origin())
-    entries = {name: old for name, old in given["kernel"].items() if name.split()[0] not in names}
-    tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
-    return "\n".join([HEAD.format(name=target.name), *(_table(name, _without(old), old["provenance"]) for name, old in tables), *texts])
+    forks, is_complete = machine(target).forks, True
+    batches = [list(names[first : first + TOGETHER]) for first in range(0, len(names), TOGETHER)]
+    while batches:
+        batch = batches.pop(0)
+        families = [family for family in FAMILIES if family.kernel.split()[0] in batch]
+        try:
+            _, texts = _rates(families, target, forks, _origin())
+        except (SimulationError, FitError) as error:
+            if len(batch) > 1:
+                batches = [[name] for name in batch] + batches
+            else:
+                print(f"{batch[0]}: {error}", file=sys.stderr)
+                is_complete = False
+        else:
+            _replace(target, folder / "timing.toml", batch, texts)
+    return is_complete
+
+
+def _replace(target: Target, file: Path, names: Sequence[str], texts: Sequence[str]) -> None:
+    """Write new entries of some kernels; another program may be doing the same."""
+    with file.open("r+") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        given = tomllib.loads(opened.read())
+        entries = {name: old for name, old in given["kernel"].items() if name.split()[0] not in names}
+        tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
+        kept = [_table(name, _without(old), old["provenance"]) for name, old in tables]
+        opened.seek(0)
+        opened.write("\n".join([HEAD.format(name=target.name), *kept, *texts]))
+        opened.truncate()
+
+
+def missing(target: Target, given: Mapping[str, Any]) -> list[str]:
+    """Kernels of the cluster that a family measures and the file has no measured entry of, in the order of the families."""
+    own = {kernel.name for kernel in target.kernels if kernel.engine == "cluster"}
+    entries = [name.split()[0] for name in given["kernel"]]
+    estimates = {name.split()[0] for name, old in given["kernel"].items() if old["provenance"].startswith(ESTIMATED)}
+    names = dict.fromkeys(family.kernel.split()[0] for family in FAMILIES)
+    return [name for name in names if name in own and (name not in entries or name in estimates)]
 
 
 def _tables(head: str, values: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -273,22 +317,27 @@ def main(arguments: Sequence[str]) -> int:
     which.add_argument("--machine", action="store_true", help="measure the machine alone, no kernels")
     which.add_argument("--npu", action="store_true", help="measure N-EUREKA's kernels alone")
     which.add_argument("--kernel", nargs="+", metavar="NAME", default=[], help="measure these kernels of the cluster alone")
+    which.add_argument("--missing", action="store_true", help="measure the kernels of the cluster that are priced by an estimate")
+    parser.add_argument("--seconds", type=float, default=layer.SECONDS, help="of wall time for a simulation")
     parser.add_argument("--target", default="siracusa", metavar="NAME|FOLDER", help="what is measured; siracusa by default")
     options = parser.parse_args(arguments)
     is_check, names, written = options.check, options.kernel, []
+    layer.SECONDS = options.seconds
     try:
         gvsoc.check_tools()
         target, folder = calibrated(options.target), folder_of(options.target)
         given, has_jobs = tomllib.loads((folder / "timing.toml").read_text()), (folder / JOBS).exists()
         text, figures = "", dict[str, float]()
-        if names:
-            text = measure_some(target, given, names)
-        elif not options.npu:
+        if names or options.missing:
+            is_complete = measure_some(target, folder, names or missing(target, given))
+            print("written: timing.toml")
+            return int(not is_complete)
+        if not options.npu:
             text, figures = measure(target, given, options.machine or is_check)
         if text and not is_check:
             (folder / "timing.toml").write_text(text)
             written = ["timing.toml"]
-        if has_jobs and not (is_check or names or options.machine):
+        if has_jobs and not (is_check or options.machine):
             (folder / JOBS).write_text(measure_jobs(target, tomllib.loads((folder / JOBS).read_text())["kernel"]))
             (folder / GATHERED).write_text(measure_gathered(target))
             written += [JOBS, GATHERED]

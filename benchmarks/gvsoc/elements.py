@@ -387,6 +387,7 @@ FAST = (
 )
 ELEMENTS = (
     Family("scaled_add", {"": scaled_sums(30)}),
+    Family("scaled_sum", {"": scaled_sums(12)}),
     Family("residual_sum", {"": terms("narrow", True)}),
     Family(
         "requant_add",

@@ -88,10 +88,11 @@ def scales() -> Sequence[Case]:
 
 
 RECURRENT = (
-    *(Family(f"pulp_integer_{op.lower()}", {"": integer_layers(op)}, ("t", "t n k g")) for op in GATES),
-    *(Family(f"pulp_{op.lower()}", {"": layers(op)}, ("t", "t n k g")) for op in GATES),
+    *(Family(f"{own}integer_{op.lower()}", {"": integer_layers(op)}, ("t", "t n k g")) for own in ("pulp_", "") for op in GATES),
+    *(Family(f"{own}{op.lower()}", {"": layers(op)}, ("t", "t n k g")) for own in ("pulp_", "") for op in GATES),
     *(
-        Family(f"pulp_{op.lower()} {dtype.value}", halves({"": layers(op)}, dtype), ("t", "t n k g"))
+        Family(f"{own}{op.lower()} {dtype.value}", halves({"": layers(op)}, dtype), ("t", "t n k g"))
+        for own in ("pulp_", "")
         for op in GATES
         for dtype in (DType.FLOAT16, DType.BFLOAT16)
     ),

@@ -1,11 +1,13 @@
 """Every network of the shared models on one machine: does it fit, are its outputs right on the host model and on GVSoC, what does it take?
 
-    python benchmarks/gvsoc/shared.py --target NAME|FOLDER [--on host|gvsoc] [--longest CYCLES] [PART OF A NAME ...]
+    python benchmarks/gvsoc/shared.py [PART OF A NAME ...] --target NAME|FOLDER [--on host|gvsoc] [--longest CYCLES] [--seconds SECONDS]
+        [--engines NAMES] [--memory NAME=BYTES ...]
 
 Prints a row per network of ``dialect`` and ``mlperf_tiny``, as Markdown, as soon as it is known. Outputs of one sample are compared with
 the golden ones, by the rule that ``deeploy verify`` states, and those of GVSoC with the host model's. What does not fit ends a
-compilation with exit status 3, and the row says so. ``--longest`` leaves out simulations that are predicted to take more cycles. Exit
-status 1 when an output differs or a simulation fails.
+compilation with exit status 3, and the row says so. ``--longest`` leaves out simulations
+that are predicted to take more cycles, ``--seconds`` says how long one may take. Exit status 1 when an output differs or a
+simulation fails.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from deeploy import api, verify
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
 from deeploy.errors import DeeployError
+from deeploy.midend.machine import Options
 from deeploy.runners import gvsoc
 from deeploy.verification.compare import compare
 
@@ -57,7 +60,7 @@ def networks() -> Iterator[Network]:
             yield Network(str(model.parent.relative_to(folder.parent)), model.parent)
 
 
-def row(network: Network, target: str, on: str, longest: float) -> Row:
+def row(network: Network, target: str, on: str, longest: float, seconds: float, options: Options) -> Row:
     """Compile a network, run it, compare its outputs.
 
     Raises:
@@ -66,7 +69,7 @@ def row(network: Network, target: str, on: str, longest: float) -> Row:
     with tempfile.TemporaryDirectory(prefix="deeploy-shared-") as scratch:
         folder = Path(scratch)
         model, inputs, golden = files(network, folder)
-        compiled = api.compile(model, target, inputs=inputs)
+        compiled = api.compile(model, target, inputs=inputs, options=options)
         compiled.write(folder / "project")
         verdict = verify.run_project(folder / "project", inputs, golden)
         rules = dict.fromkeys(comparison.rule for _, comparison in verdict.comparisons)
@@ -78,7 +81,7 @@ def row(network: Network, target: str, on: str, longest: float) -> Row:
         entry = select_network(read_manifest(folder / "project"))
         with np.load(inputs) as arrays:
             sample = list(arrays.values())
-        whole = gvsoc.Gvsoc(has_layers=False).run(folder / "project", entry, [sample])
+        whole = gvsoc.Gvsoc(seconds, has_layers=False).run(folder / "project", entry, [sample])
     pairs = zip(entry["outputs"], whole.outputs, verdict.outputs, strict=True)
     return Row(network.name, host, _as_on_the_host(pairs), predicted, whole.cycles[0])
 
@@ -101,14 +104,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--target", required=True, metavar="NAME|FOLDER")
     parser.add_argument("--on", choices=("host", "gvsoc"), default="gvsoc")
     parser.add_argument("--longest", type=float, default=float("inf"), metavar="CYCLES")
+    parser.add_argument("--seconds", type=float, default=gvsoc.SECONDS, help="of wall time for a simulation")
+    parser.add_argument("--memory", nargs="+", default=[], metavar="NAME=BYTES", help="what may be used of a memory, as deeploy compile")
+    parser.add_argument("--engines", default="", metavar="NAMES", help="which engines may be used, separated by commas; all by default")
     given = parser.parse_args(arguments)
+    memory = {name.lower(): int(count) for name, count in (one.split("=") for one in given.memory)}
+    options = Options(memory, engines=tuple(given.engines.split(",")) if given.engines else None)
     failed = False
     print(HEAD, flush=True)
     for network in networks():
         if given.words and not any(word.lower() in network.name.lower() for word in given.words):
             continue
         try:
-            found = row(network, given.target, given.on, given.longest)
+            found = row(network, given.target, given.on, given.longest, given.seconds, options)
         except DeeployError as error:
             found = Row(network.name, f"exit status {error.exit_status}: {str(error).splitlines()[0]}")
             failed = failed or error.exit_status != 3

@@ -63,6 +63,11 @@ class Instruction:
         return self.name in ("c.j", "c.jr", *_ENDS) or (self.jumps and self.operands[0] == "zero")
 
     @property
+    def is_padding(self) -> bool:
+        """Whether it does nothing, as what aligns the next function."""
+        return self.name in ("addi", "c.addi", "c.nop") and self.operands[:1] in ((), ("zero",))
+
+    @property
     def is_return(self) -> bool:
         return self.is_last and self.target is None and re.search(r"\b(ra|t0)\b", "".join(self.operands[-1:])) is not None
 
@@ -155,7 +160,8 @@ def functions(objdump: str, program: str) -> tuple[dict[str, int], dict[int, Fun
             found[begin] = Function(names[begin])
         if begin in found:
             _add(found[begin], i, begin, end, names.keys(), known)
-        before = i
+        if before is None or not (before.is_last and i.is_padding):
+            before = i
     for f in found.values():
         f.frame += max((found[at].frame for at in f.saved_by), default=0)
     return symbols, found

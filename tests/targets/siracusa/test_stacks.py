@@ -99,6 +99,20 @@ function again
     ret
 function back
     tail again
+function padded
+    addi sp, sp, -16
+    call before
+    addi sp, sp, 16
+    ret
+function before
+    ret
+    nop
+    .balign 16
+function after
+    addi sp, sp, -64
+    call padded
+    addi sp, sp, 64
+    ret
 function array
     sub sp, sp, a0
     call leaf
@@ -137,6 +151,7 @@ def check(program: Path, *options: str) -> subprocess.CompletedProcess[str]:
     [
         ("_start", 16 + 32 + 4112, "_start 16 > middle 32 > far 4112 > leaf 0"),
         ("shallow", 48, "shallow 48"),
+        ("after", 64 + 16, "after 64 > padded 16 > before 0"),  # what aligns functions is not reached from the one before
         ("giver", 16 + 16 + 32, "giver 16 > fork 16 > given 32"),
         ("other", 16 + 64, "other 0 > fork 16 > deeper 64"),
         ("chooses", 16 + 32 + 4112, "chooses 16 > middle 32 > far 4112 > leaf 0"),

@@ -17,7 +17,7 @@ struct part {
 };
 
 #define STRIPS(lanes)                                                                                                  \
-    static void strips_##lanes(const struct part *p, const struct depthwise2d *k, const struct ends *e) {              \
+    static void strips_##lanes(const struct part *p, const struct depthwise2d *k, const struct ends *e, int first) {   \
         const int is_nine = lanes == 8 && p->rows == 3 && p->count == 3;                                               \
         struct streams streams;                                                                                        \
         for (int from = 0; from < p->outputs; from += lanes) {                                                         \
@@ -27,7 +27,7 @@ struct part {
             STREAM_BEGIN(                                                                                              \
                 &streams, FIRST, 4,                                                                                    \
                 {(float *)x, 1, {lanes, p->count, p->rows, p->others}, {p->x_step, p->column, p->row, p->x_other}});   \
-            for (int c = 0; c < k->filters; c += 2) {                                                                  \
+            for (int c = first; c < k->filters; c += 2) {                                                              \
                 float start[2] __attribute__((aligned(8)));                                                            \
                 begin_sums(start, e, c, 2);                                                                            \
                 const pair sum = pair_load(start);                                                                     \
@@ -46,6 +46,26 @@ struct part {
 STRIPS(8)
 STRIPS(4)
 STRIPS(1)
+
+/* Three rows of three taps, from one output on groups of four and of two pairs of channels; every core begins with
+ * other channels: cores that compute rows of the same ones would ask the same banks of memory all along. */
+static void fours(const struct part *p, const struct depthwise2d *k, const struct ends *e, int from, int groups) {
+    const int channels = k->filters & ~3;
+    const float *const x = p->x + from * p->x_step;
+    float start[4] __attribute__((aligned(8)));
+    struct nine n = {.w_row = p->w_row, .w_step = p->w_step, .start = start, .lines = p->others, .groups = groups};
+    struct streams streams;
+    n.x_line = p->x_other, n.y_line = p->y_other, n.y_group = 4 * p->y_step, n.y_step = p->y_step;
+    STREAM_BEGIN(&streams, FIRST, 4, {(float *)x, 1, {4, 3, 3, groups}, {p->x_step, p->column, p->row, 4 * p->x_step}});
+    STREAM_BEGIN(&streams, SECOND, 4,
+                 {(float *)x + 2, 1, {4, 3, 3, groups}, {p->x_step, p->column, p->row, 4 * p->x_step}});
+    int c = 4 * (this_core() * (channels / 4) / CORES);
+    for (int left = channels; left > 0; left -= 4, c = c + 4 < channels ? c + 4 : 0) {
+        begin_sums(start, e, c, 4);
+        n.w = p->w + c;
+        multiply_nine(&streams, &n, x + c, p->y + from * p->y_step + c, e);
+    }
+}
 
 static void unseen(const struct part *p, const struct depthwise2d *k, const struct ends *e) {
     for (int i = 0; i < p->others; i++) {
@@ -81,12 +101,19 @@ static void rectangle(const struct depthwise2d *k, const float *image, float *y,
     const int iw = columns->first * k->stride_w - k->left + columns->taps.first * k->dilation_w;
     p.x = image + ih * k->x_row + iw * k->x_column;
     p.w += rows->taps.first * p.w_row + columns->taps.first * p.w_step;
+    int first = 0; /* channels that are computed */
+    if (p.rows == 3 && p.count == 3 && p.outputs >= 4) {
+        fours(&p, k, &e, 0, p.outputs / 4);
+        if (p.outputs % 4) fours(&p, k, &e, p.outputs - 4, 1);
+        first = k->filters & ~3;
+    }
+    if (first == k->filters) return;
     if (p.outputs >= 8)
-        strips_8(&p, k, &e);
+        strips_8(&p, k, &e, first);
     else if (p.outputs >= 4)
-        strips_4(&p, k, &e);
+        strips_4(&p, k, &e, first);
     else
-        strips_1(&p, k, &e);
+        strips_1(&p, k, &e, first);
 }
 
 void KERNEL(const struct depthwise2d *k) {

@@ -8,6 +8,18 @@
 #define STREAM_STARTS(streams, start, lanes, outputs) \
     STREAM_BEGIN(streams, FIRST, 3, {start, 1, {(lanes) > 8 ? 2 : 1, (lanes) > 8 ? 8 : (lanes), outputs}, {16, 2, 0}})
 
+/* Depthwise sums of three rows of three taps, whose weights stay in registers: `lines` lines of `groups` groups of four
+ * outputs, and two pairs of channels beside each other, which a stream each hands out for one line. Neighbouring
+ * channels lie in different banks of memory, also where neighbouring outputs do not. */
+struct nine {
+    const float *w;
+    int w_row, w_step; /* from tap to tap */
+    const float *start;
+    int lines, groups;
+    int x_line;                  /* floats from line to line, */
+    int y_line, y_group, y_step; /* from group to group, and from output to output */
+};
+
 #ifdef __riscv
 
 #define MULTIPLY(product) ".insn r 0x33, 0, 0x43, " product ", ft0, ft1\n"
@@ -162,6 +174,44 @@ static inline void multiply_nine_8(struct streams *streams, pair start, const fl
         : CLOBBERED);
 }
 
+#define LOAD_TWO(one, two) "fld " one ", 0(%[at])\n fld " two ", 8(%[at])\n add %[at], %[at], %[step]\n"
+#define ADD_TWO(one, two) ".insn r 0x33, 0, 0x48, " one ", ft0, f24\n .insn r 0x33, 0, 0x48, " two ", ft1, f16\n"
+#define STORE_TWO(one, two, y) "fsd " one ", 0(" y ")\n fsd " two ", 8(" y ")\n"
+#define FOUR_TIMES(mask, instructions) ".insn i 0x0B, 7, " mask ", %[three], " #instructions " - 1\n"
+#define TWO_OF_FOUR(what) what("f8", "f12") what("f9", "f13") what("f10", "f14") what("f11", "f15")
+
+static inline void multiply_nine(struct streams *streams, const struct nine *n, const float *x, float *y,
+                                 const struct ends *e) {
+    const float *at = n->w;
+    float *y2, *y3;
+    int lines = n->lines, left;
+    pair first, second, sum;
+    (void)streams;
+    __asm__ volatile(
+        LOAD_TWO("%[first]", "%[second]") LOAD_TWO("f24", "f16") LOAD_TWO("f25", "f17") "add %[at], %[at], %[rest]\n"
+        LOAD_TWO("f26", "f18") LOAD_TWO("f27", "f19") LOAD_TWO("f28", "f20") "add %[at], %[at], %[rest]\n"
+        LOAD_TWO("f29", "f21") LOAD_TWO("f30", "f22") LOAD_TWO("f31", "f23")
+        "3: addi %[at], %[x], 8\n" STREAM_SET_IN(FIRST_FROM, "%[x]") STREAM_SET_IN(SECOND_FROM, "%[at]")
+        "csrsi 0x7C0, 1\n mv %[left], %[groups]\n"
+        ".balign 32\n1:" FOUR_TIMES("x3", 2) ".insn r 0x33, 0, 0x43, f8, ft0, %[first]\n"
+        ".insn r 0x33, 0, 0x43, f12, ft1, %[second]\n" REPEAT_NEXT(8) TWO_OF_FOUR(ADD_TWO)
+        "add %[at], %[y], %[y_step]\n add %[y2], %[at], %[y_step]\n add %[y3], %[y2], %[y_step]\n"
+        "addi %[left], %[left], -1\n beqz %[has_start], 2f\n fld %[sum], 0(%[start])\n" FOUR_TIMES("x7", 1)
+        ".insn r 0x33, 0, 0x41, f8, f8, %[sum]\n fld %[sum], 8(%[start])\n" FOUR_TIMES("x7", 1)
+        ".insn r 0x33, 0, 0x41, f12, f12, %[sum]\n 2:" CLAMP_SUMS(8) STORE_TWO("f8", "f12", "%[y]")
+        STORE_TWO("f9", "f13", "%[at]") STORE_TWO("f10", "f14", "%[y2]") STORE_TWO("f11", "f15", "%[y3]")
+        "add %[y], %[y], %[y_group]\n bnez %[left], 1b\n"
+        "fmv.x.w %[at], f15\n mv zero, %[at]\n csrci 0x7C0, 1\n"
+        "add %[x], %[x], %[x_line]\n add %[y], %[y], %[y_line]\n addi %[lines], %[lines], -1\n bnez %[lines], 3b\n"
+        : [lines] "+&r"(lines), [left] "=&r"(left), [x] "+&r"(x), [y] "+&r"(y), [at] "+&r"(at), [y2] "=&r"(y2), [y3] "=&r"(y3),
+          [first] "=&f"(first), [second] "=&f"(second), [sum] "=&f"(sum)
+        : [step] "r"(4 * n->w_step), [rest] "r"(4 * (n->w_row - 3 * n->w_step)), [start] "r"(n->start),
+          [has_start] "r"(e->bias != 0), CLAMP_OPERANDS, [groups] "r"(n->groups), [x_line] "r"(4 * n->x_line),
+          [y_line] "r"(4 * (n->y_line - n->groups * n->y_group)), [y_step] "r"(4 * n->y_step),
+          [y_group] "r"(4 * n->y_group), [three] "r"(3), [seven] "r"(7), [each] "r"(7)
+        : CLOBBERED);
+}
+
 #else
 
 #define MULTIPLY_LANES(lanes)                                                                 \
@@ -221,6 +271,28 @@ MULTIPLY_PAIRS(1)
 static inline void multiply_nine_8(struct streams *streams, pair start, const float *w, int step, int row, int groups,
                                    float *y, int y_step, int y_other, const struct ends *e) {
     multiply_pairs_8(streams, start, w, 3, 3, step, row, groups, y, y_step, y_other, e);
+}
+
+static inline void multiply_nine(struct streams *streams, const struct nine *n, const float *x, float *y,
+                                 const struct ends *e) {
+    for (int line = 0; line < n->lines; line++) {
+        STREAM_FROM(streams, FIRST, 4, (float *)x + line * n->x_line);
+        STREAM_FROM(streams, SECOND, 4, (float *)x + line * n->x_line + 2);
+        for (int group = 0; group < n->groups; group++) {
+            float *const to = y + line * n->y_line + group * n->y_group;
+            pair s[8];
+            for (int j = 0; j < 8; j++) s[j] = pair_both(0);
+            for (int tap = 0; tap < 9; tap++) {
+                const float *const w = n->w + tap / 3 * n->w_row + tap % 3 * n->w_step;
+                for (int j = 0; j < 8; j++)
+                    s[j] = pair_mac(s[j], stream_next(streams, j % 2), pair_load(w + j % 2 * 2));
+            }
+            for (int j = 0; j < 8; j++) {
+                if (e->bias) s[j] = pair_add(s[j], pair_load(n->start + j % 2 * 2));
+                pair_store(to + j / 2 * n->y_step + j % 2 * 2, clamped(s[j], e));
+            }
+        }
+    }
 }
 
 #endif

@@ -14,6 +14,11 @@ struct stretch {
 static inline struct stretch stretch_from(int first, int outputs, int stride, int before, int dilation, int taps,
                                           int size) {
     struct stretch s = {first, first + 1, inside(first * stride - before, dilation, taps, size)};
+    if (s.taps.first == 0 && s.taps.last == taps) { /* all that see every tap are neighbours */
+        const int last = (size - 1 - (taps - 1) * dilation + before) / stride + 1;
+        s.last = last < outputs ? last : outputs;
+        return s;
+    }
     for (; s.last < outputs; s.last++) {
         const struct span next = inside(s.last * stride - before, dilation, taps, size);
         if (next.first != s.taps.first || next.last != s.taps.last) break;

@@ -18,6 +18,19 @@ struct stream {
 
 enum { FIRST, SECOND, THIRD };
 
+enum { CORES = 8 };
+
+/* The core that asks, below CORES. No result may depend on it: on other machines it is always the first one. */
+static inline int this_core(void) {
+#ifdef __riscv
+    uint32_t core;
+    __asm__("csrr %0, mhartid" : "=r"(core));
+    return (int)(core % CORES);
+#else
+    return 0;
+#endif
+}
+
 #ifdef __riscv
 
 struct streams {
@@ -28,6 +41,11 @@ enum { STREAM_TIMES = 1, STREAM_COUNT = 2, STREAM_STEP = 6, STREAM_READ = 24 };
 
 #define STREAM_SET(number, what, value) \
     __asm__ volatile(".insn i 0x2B, 2, zero, %0, %1" ::"r"(value), "i"((what) << 5 | (number)) : "memory")
+
+/* The same within assembly: begins the first or the second stream, of four loops, at an address. */
+#define FIRST_FROM "27 << 5 | 0"
+#define SECOND_FROM "27 << 5 | 1"
+#define STREAM_SET_IN(what, value) ".insn i 0x2B, 2, zero, " value ", " what "\n"
 
 /* Counts and repetitions are told from 0; a step leads on from where the loops within have ended. */
 #define STREAM_LOOP(number, s, loop)                                                \
