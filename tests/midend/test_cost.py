@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from deeploy.midend import cost
 from deeploy.midend.cost import Load, active, overhead, rate, second, steps, total, work
 from deeploy.midend.machine import Options
+from deeploy.target import load
 from tests.simulate import nets
 
 OUT = Load(fetched=40, stored=670, first=10, last=70)  # 10 cycles of fetching and 200 of storing a tile
@@ -57,3 +59,16 @@ def test_figures_of_a_call_are_worked_out_once_for_a_target(tmp_path: Path) -> N
         assert rate(call, plan.target) is rate(call, plan.target)
         assert second(call, plan.target, 8) is second(call, plan.target, 8)
         assert overhead(call, slower) == overhead(call, plan.target) + 1000.0
+
+
+def test_starts_are_hidden_behind_what_the_path_has_to_do_by_then() -> None:
+    """One window of one transfer at a time: nothing is under way when it is started. Of a second operand's, the first one's is."""
+    target = load("siracusa")
+    assert target.timing is not None
+    timing, loops = target.timing.paths["L2_L1"], target.timing.loops
+    late = 10 * (loops.window + timing.issue)
+    one = cost.TransferCost(data=10_000.0, issue=late + 500.0, commands=10, moves=10, is_output=False, is_early=False)
+    assert cost.load([one], target, "L2_L1").fetched == 10_000 + 10 * timing.latency[False]
+    other = cost.TransferCost(data=5_000.0, issue=300.0, commands=10, moves=10, is_output=False, is_early=False)
+    both = cost.load([one, other], target, "L2_L1").fetched
+    assert both == 15_000 + 10 * timing.latency[False] - 300

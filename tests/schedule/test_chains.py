@@ -129,6 +129,7 @@ CHANGES: dict[str, Callable[[Node], Node | None]] = {
     "a move is left out": lambda n: n if isinstance(n, Slide) else None,
     "a move begins a row early": lambda n: replace(n, begin=n.begin - 4) if isinstance(n, Slide) else None,
     "a move is too short": lambda n: replace(n, bytes=n.bytes - 4) if isinstance(n, Slide) else None,
+    "a move goes beyond the ring": lambda n: replace(n, bytes=n.bytes + 2**20) if isinstance(n, Slide) else None,
     "a call is left out": lambda n: n if isinstance(n, Do) else None,
     "a call computes the next tile": lambda n: replace(n, tile=_later(n.tile)) if isinstance(n, Do) else None,
     "calls begin one clock early": lambda n: _early(n),
