@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -30,7 +31,7 @@ SHARES = {
     "tests/targets": 0.25,
 }
 PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists
-Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the positions of their values
+Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the numbers of their values
 EVERYTHING = "all"  # the seed that draws every case
 
 
@@ -47,15 +48,15 @@ def order(name: str, seed: str) -> bytes:
 
 def is_product(cases: Sequence[Case]) -> bool:
     """Whether the cases of a test are more than the values of any of its parameters."""
-    positions = [at for _, own in cases for _, at in own]
-    return len(cases) > max(positions, default=0) + 1
+    values = {value for _, own in cases for value in own}
+    return len(cases) > max(Counter(name for name, _ in values).values(), default=0)
 
 
 def drawn(cases: Sequence[Case], share: float, seed: str) -> set[str]:
     """The names of the cases that are run.
 
     Args:
-        cases: the name of each, and its parameters with the positions of their values.
+        cases: the name of each, and its parameters with the numbers of their values.
     """
     left = sorted(cases, key=lambda case: order(case[0], seed))
     values = frozenset(value for _, own in cases for value in own)
@@ -69,6 +70,16 @@ def drawn(cases: Sequence[Case], share: float, seed: str) -> set[str]:
         chosen.add(best[0])
         seen |= best[1]
     return chosen
+
+
+def _cases(group: Sequence[pytest.Item]) -> list[Case]:
+    """The cases of a test; values are told apart by what they print, since pytest numbers calls instead of values in ``indices``."""
+    numbers: dict[tuple[str, str], int] = {}
+    cases = []
+    for item in group:
+        own = [(name, repr(value)) for name, value in item.callspec.params.items()]  # type: ignore[attr-defined]
+        cases.append((item.nodeid, frozenset((name, numbers.setdefault((name, text), len(numbers))) for name, text in own)))
+    return cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if hasattr(item, "callspec"):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, group in groups.items():
-        cases = [(item.nodeid, frozenset(item.callspec.indices.items())) for item in group]  # type: ignore[attr-defined]
+        cases = _cases(group)
         share = share_of(name.partition("::")[0], is_product(cases))
         if share < 1 and seed != EVERYTHING:
             run = drawn(cases, share, seed)

@@ -42,8 +42,8 @@ def test_what_has_shares_exists() -> None:
     assert share_of("tests/operators/test_conv.py") < 1 == share_of("tests/test_samples.py") == share_of("tests/operators_too.py")
 
 
-def _collected(*options: str) -> set[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/operators/test_rotate.py", *options]
+def _collected(*options: str, file: str = "tests/operators/test_rotate.py") -> set[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", file, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return {line for line in done.stdout.splitlines() if "::" in line}
@@ -54,3 +54,11 @@ def test_what_is_not_drawn_is_slow() -> None:
     assert quick | slow == everything and not quick & slow and len(quick) < len(everything) / 2
     few = _collected("-m", "slow", "--most", "3", "--draw", "1")
     assert len(few) == 3 and few <= slow | quick
+
+
+def test_products_of_real_tests_are_told_from_lists() -> None:
+    quick = _collected("-m", "not slow", file="tests/e2e/test_states.py")
+    product = {name.partition("[")[2] for name in quick if "test_every_position" in name}
+    assert len(product) < 16 and {name.rstrip("]").split("-")[2] for name in product} == {"generic", "siracusa", "tight", "far"}
+    whole = _collected(file="tests/e2e/test_states.py")
+    assert {name for name in whole if "test_wrong_declarations" in name} <= quick
