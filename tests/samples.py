@@ -18,17 +18,18 @@ import pytest
 # Files and folders of tests, and the share of each parametrised test's cases that `make test` runs. Lists of what a user can get wrong
 # are not sampled: each of their cases has a message of its own.
 SHARES = {
-    "tests/bringup/test_check.py": 0.34,
+    "tests/e2e/test_together.py": 0.4,
+    "tests/bringup/test_check.py": 0.2,
     "tests/frontend/lower/test_constructs.py": 0.1,
     "tests/frontend/lower/test_dialect_functions.py": 0.25,
     "tests/frontend/test_expand.py": 0.34,
     "tests/hal/test_mutants.py": 0.34,
     "tests/hal/test_npu.py": 0.34,
-    "tests/operators": 0.25,
+    "tests/operators": 0.15,
     "tests/random/test_random.py": 0.34,
     "tests/schemas/test_schemas.py": 0.5,
-    "tests/simulate/test_walk.py": 0.34,
-    "tests/targets": 0.25,
+    "tests/simulate/test_walk.py": 0.2,
+    "tests/targets": 0.15,
 }
 PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists
 Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the numbers of their values

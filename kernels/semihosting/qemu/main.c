@@ -1,9 +1,9 @@
 /* Runs a network of the project, number NETWORK, under an emulator: `inputs.bin` holds the inputs of any number of
  * samples one after the other, as raw bytes, and `outputs.bin` receives the outputs in the same way. With SEQUENCE the
  * samples are steps of one sequence; without it, states begin anew with every sample. With DEEPLOY_PROFILE,
- * `snapshots.bin` receives the arena and all outputs as they are after every layer of the first sample; with RT_CHECKED,
- * on a machine with several memories, all of them (snapshots.h). What goes wrong is printed as `error: ...`, and ends it
- * with 1. */
+ * `snapshots.bin` receives the arena and all outputs as they are after every layer of the first sample; with
+ * RT_CHECKED, on a machine with several memories, all of them (snapshots.h). What goes wrong is printed as `error:
+ * ...`, and ends it with 1. */
 #include "program.h"
 #include "semihost.h"
 
