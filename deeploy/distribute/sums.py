@@ -107,6 +107,7 @@ class _Sum:
     """One sum: chunks of it on their way to the first chip."""
 
     place = ""  # what is said of results
+    is_copied = False  # whether several chips have the constants of the epilogue
 
     def __init__(self, product: Product, algorithm: Algorithm) -> None:
         self.product = product
@@ -167,13 +168,14 @@ class _Sum:
         assert isinstance(tensor, gs.Constant)
         values = np.asarray(tensor.values)
         is_whole = self.algorithm.chunks == 1 or self.product.axis != len(shape_of(self.tensor)) - 1 or values.size == 1
-        return self.shards.constant(tensor, chip, None, True, None if is_whole else (values.ndim - 1, *self.box(chunk)), bool(self.place))
+        return self.shards.constant(tensor, chip, None, True, None if is_whole else (values.ndim - 1, *self.box(chunk)), self.is_copied)
 
 
 class _Scattered(_Sum):
     """One sum, of which every chip adds up its rows."""
 
     place = " (rows)"
+    is_copied = True
 
     def __init__(self, product: Product, algorithm: Algorithm, rows: Division) -> None:
         super().__init__(product, algorithm)
