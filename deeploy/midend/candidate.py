@@ -49,12 +49,18 @@ class Candidate:
 
 
 class Strip(NamedTuple):
-    """A call as a call of a chain has it: cycles of an accelerator and of cores, and bytes that move."""
+    """A call as a call of a chain has it: cycles of an accelerator and of cores, and bytes that move.
+
+    ``busy`` are cycles of the first core, those in which it starts transfers among them, without ``set_up``, those in which it sets tiles
+    of an accelerator up, which ``job`` has as well.
+    """
 
     candidate: Candidate
     job: int
     cores: int
     traffic: int
+    busy: int
+    set_up: int
 
 
 def with_early(candidate: Candidate, is_early: bool) -> Candidate:

@@ -300,7 +300,18 @@ class Tiler:
         cycles, around = int(computed[0]) + second, tuple(distances[name] for name in self.call.operands)
         candidate = Candidate(tiling, around, tuple(used), cycles, 0, 0, cycles // tiles, 0, is_double)
         job = int(computed[0]) if self.engine.accelerator else 0
-        return Strip(candidate, job, cycles - job, sum(self._traffic(tiling, stream)[0] for stream in tiling.streams))
+        moved = [(stream, *self._traffic(tiling, stream)) for stream in tiling.streams]
+        busy = (
+            cycles
+            - job
+            + sum(
+                transfers * self._timing(self.distances[stream.path]).issue + cost.moves(stream.moves, self.target)
+                for stream, _, _, transfers in moved
+            )
+        )
+        # other kernels run between two tiles of a chain
+        again, set_up = self.cold * (tiles - 1) * (self.second is None), (tiles * self.overhead + self.once) * bool(job)
+        return Strip(candidate, job, cycles - job, sum(size for _, size, _, _ in moved), int(busy + again), int(set_up))
 
     def _used(self, distances: Distances, depth: int) -> tuple[Numeric, Numeric, Numeric]:
         """Per combination: bytes in the engine's memory, and the fewest with which windows come through the one around it; which fit."""

@@ -10,14 +10,16 @@ outside of it lie, and all other calls, stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chain import Chain, Cut, Member, Ring, Slots, Sweep, cut
 from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
-from deeploy.midend.place import place, tenants
+from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
 from deeploy.midend.tiling import Loop
@@ -46,6 +48,23 @@ class Fused:
     traffic: int
 
 
+class Taken:
+    """Bytes of placements in a memory that are there at any time between two steps, without a look at each of them."""
+
+    def __init__(self, placed: Sequence[Placement], aligned: Callable[[int], int]) -> None:
+        self.begun, self.begun_bytes = self._summed((p.first, aligned(p.size)) for p in placed)
+        self.ended, self.ended_bytes = self._summed((p.last, aligned(p.size)) for p in placed)
+
+    def between(self, steps: range) -> int:
+        """Of those that begin before the last step is over, without those that end before the first one."""
+        return self.begun_bytes[bisect_right(self.begun, steps[-1])] - self.ended_bytes[bisect_left(self.ended, steps[0])]
+
+    @staticmethod
+    def _summed(events: Iterable[tuple[int, int]]) -> tuple[list[int], list[int]]:
+        ordered = sorted(events)
+        return [step for step, _ in ordered], [0, *accumulate(size for _, size in ordered)]
+
+
 class Fuser:
     """The chains that a plan could have.
 
@@ -63,6 +82,13 @@ class Fuser:
         uses = {name: plan.memory[name] for name in (self.near.name, *self.around)}
         self.room = {name: (UNLIMITED if use.capacity is None else use.capacity) - use.constants for name, use in uses.items()}
         self.spans = spans(self.program)
+        self._taken = {name: Taken([p for p in plan.placements if p.level == name], self.aligned) for name in self.room}
+        self._blocks: dict[str, list[Placement]] = {}  # placements by their first buffers
+        self._windows: dict[str, list[Placement]] = {}  # and those of windows by calls
+        for p in plan.placements:
+            first = p.buffers[0]
+            is_buffer = first in self.program.buffers
+            (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
         self.tilers: dict[Call, Tiler] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
@@ -202,9 +228,10 @@ class Fuser:
             self._missed(steps, "no room", used)
             return None
         is_ahead = self._is_ahead(calls)
-        jobs, cores = [strip.job for strip in strips], [strip.cores for strip in strips]
+        jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
         behind = jobs if is_nested else [*jobs[1:], jobs[0] if is_ahead else 0]
         cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
+        cycles += sum(strip.set_up for strip in strips)
         chain = Chain(members, rings or {}, is_ahead and not is_nested, slots or {}, is_nested)
         return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, cycles, sum(s.traffic for s in strips))
 
@@ -224,8 +251,7 @@ class Fuser:
 
     def peak(self, steps: range) -> int:
         """Bytes of the memory of the engines while calls run one after the other."""
-        near = [p for p in self.plan.placements if p.level == self.near.name]
-        return max(sum(self.aligned(p.size) for p in near if p.first <= step <= p.last) for step in steps)
+        return max(self._taken[self.near.name].between(range(step, step + 1)) for step in steps)
 
     def follows(self, step: int) -> bool:
         """Whether a call reads what the one before it writes."""
@@ -275,12 +301,11 @@ class Fuser:
         own = {name for name, is_inner in inside.items() if is_inner}
         own |= {scratch for step in steps for scratch in self.program.calls[step].scratch.values()}
         windows = {self.program.calls[step].name for step in steps}
-        found = 0
-        for p in self.plan.placements:
-            is_there = p.level == (level or self.near.name) and p.first <= steps[-1] and p.last >= steps[0]
-            is_own = p.buffers[0].partition(".")[0] in windows if p.buffers[0] not in self.program.buffers else own.issuperset(p.buffers)
-            found += self.aligned(p.size) if is_there and not is_own else 0
-        return found
+        level = level or self.near.name
+        mine = [p for name in own for p in self._blocks.get(name, ()) if own.issuperset(p.buffers)]
+        mine += [p for name in windows for p in self._windows.get(name, ())]
+        there = (p for p in mine if p.level == level and p.first <= steps[-1] and p.last >= steps[0])
+        return self._taken[level].between(steps) - sum(self.aligned(p.size) for p in there)
 
     def aligned(self, size: int) -> int:
         return -(-size // self.near.alignment) * self.near.alignment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -130,9 +131,8 @@ def _rounds(loop: Loop, table: Table) -> list[list[Node]]:
     found: list[list[Node]] = [[] for _ in range(loop.trips)]
     for node in loop.body:
         if isinstance(node, Guard):
-            for nodes, is_done in zip(found, table.holds(node), strict=True):
-                if is_done:
-                    nodes += node.body
+            for number in compress(range(loop.trips), table.holds(node)):
+                found[number] += node.body
         else:
             for nodes in found:
                 nodes.append(node)

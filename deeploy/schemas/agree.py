@@ -34,6 +34,7 @@ _LIMITS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool]]] 
     "minProperties": (_IS_TABLE, lambda value, least: len(value) >= least),
     "maxProperties": (_IS_TABLE, lambda value, most: len(value) <= most),
     "required": (_IS_TABLE, lambda value, names: all(name in value for name in names)),
+    "dependentRequired": (_IS_TABLE, lambda value, more: all(other in value for name in more if name in value for other in more[name])),
     "type": (lambda _: True, lambda value, names: any(_TYPES[n](value) for n in ([names] if isinstance(names, str) else names))),
     "const": (lambda _: True, lambda value, wanted: type(value) is type(wanted) and value == wanted),
     "enum": (lambda _: True, lambda value, able: any(type(value) is type(one) and value == one for one in able)),
@@ -59,8 +60,10 @@ def _holds(value: Any, word: str, wanted: Any, schema: Mapping[str, Any], whole:
         return True
     if word in _TOGETHER:
         return not isinstance(value, dict) or (word == "additionalProperties" and "properties" in schema) or _fields(value, schema, whole)
-    if word == "items" and "prefixItems" not in schema:
-        return not isinstance(value, list) or all(agrees(one, wanted, whole) for one in value)
+    if word == "prefixItems":
+        return not isinstance(value, list) or all(agrees(one, each, whole) for one, each in zip(value, wanted, strict=False))
+    if word == "items":
+        return not isinstance(value, list) or all(agrees(one, wanted, whole) for one in value[len(schema.get("prefixItems", ())) :])
     if word == "$ref" and wanted.startswith("#/$defs/"):
         return agrees(value, whole["$defs"][wanted.removeprefix("#/$defs/")], whole)
     if word == "if" and _is_exact(wanted):

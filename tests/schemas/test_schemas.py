@@ -60,6 +60,9 @@ def test_targets_are_loaded_without_jsonschema() -> None:
         (True, {"type": "integer"}),
         (True, {"type": "number"}),
         ([1], {"items": {"type": "string"}}),
+        ({"a": 1}, {"dependentRequired": {"a": ["b"]}}),
+        ([1, 1], {"prefixItems": [{"type": "string"}, {"type": "integer"}]}),
+        (["a", 1, 2], {"prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False}),
         ({"a": 1}, {"additionalProperties": False}),
         ({"a": 1}, {"properties": {"a": {"maximum": 0}}}),
         ({"a": 1}, {"if": {"required": ["a"]}, "then": {"required": ["b"]}}),
@@ -96,6 +99,7 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_projects(projects: Path) -> None:
     for name in ("flat", "managed", "two", "chips"):
         assert read_document(projects / name / MANIFEST, MANIFEST)
+        assert agrees(json.loads((projects / name / MANIFEST).read_text("utf-8")), SCHEMAS[MANIFEST], SCHEMAS[MANIFEST]), name
         if name != "flat":
             assert read_document(projects / name / REASONS, REASONS)
     assert read_document(projects / "plan" / PLAN, PLAN)
