@@ -9,6 +9,7 @@ IEEE's binary16 and of bfloat16, which is the upper half of a float32.
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class DType(Enum):
     FLOAT16 = "f16"
     BFLOAT16 = "bf16"
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type with the same values; one that has more where there is none."""
         return np.dtype(_NUMPY[self])
@@ -55,7 +56,7 @@ class DType(Enum):
         """The C type's name: of narrow elements, that of the bytes or words that hold their bits."""
         return _C[self]
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Size of one element."""
         return _NARROW.get(self, 8 * self.numpy.itemsize)
