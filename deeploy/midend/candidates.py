@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import le
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from deeploy.graph.target import DmaPath, Target
 from deeploy.graph.types import Numeric
 from deeploy.midend import cost
 from deeploy.midend.candidate import Candidate, Strip
-from deeploy.midend.front import Cell, beats, best_cells, cells, cheapest, divisors, thinned
+from deeploy.midend.front import Cell, Cut, beats, best_cells, cells, cheapest, divisors, thinned
 from deeploy.midend.program import Buffer, Call, Role
 from deeploy.midend.tiling import AxisCut, Footprints, Loop, Stream, Tiling, Volume, core_dims, cut_dims, in_place, period, sizes
 
@@ -33,14 +32,6 @@ ORDERS = 6  # loop orders tried
 DYNAMIC = 1.1  # by how much a division of rows has to be better than others: with few of them, cores have nothing to do
 
 Distances = Mapping[str, int]
-
-
-class Cut(NamedTuple):
-    """The loops of a cell, of which the outermost ``outer`` move the windows of memories further out."""
-
-    cell: Cell
-    loops: tuple[Loop, ...]
-    outer: int
 
 
 class Tiler:

@@ -11,6 +11,7 @@ from deeploy.graph.types import Numeric
 
 if TYPE_CHECKING:
     from deeploy.midend.candidate import Candidate
+    from deeploy.midend.tiling import Loop
 
 MOST_KEPT = 8  # candidates for one combination of distances of the operands
 
@@ -23,6 +24,14 @@ class Cell(NamedTuple):
     number: int
     order: int
     depth: int
+
+
+class Cut(NamedTuple):
+    """The loops of a cell, of which the outermost ``outer`` move the windows of memories further out."""
+
+    cell: Cell
+    loops: tuple[Loop, ...]
+    outer: int
 
 
 def beats(a: Candidate, b: Candidate) -> bool:
