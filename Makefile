@@ -29,11 +29,12 @@ test: $(STAMP)
 test-full: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default
 
-# Some of what `make test` leaves out: at most MOST tests, drawn by DRAW (tests/samples.py).
-MOST ?= 60
-DRAW ?= 0
+# Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
+MOST  ?= 500
+DRAW  ?= 0
+LIMIT ?= 8
 test-sample: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW) --minutes $(LIMIT)
 
 # Random graphs and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
 SEEDS   ?= 0:1000

@@ -1,15 +1,17 @@
 """Samples of large matrices of tests: ``make test`` runs a part of each, ``make test-full`` all of it.
 
-Of a parametrised test in a file of ``SHARES``, that share of its cases is drawn by a seed (``--draw``; ``all``: every case), the others
-are marked ``slow``. Where cases are products of several parameters, every value of every parameter is in at least one case that is
-drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI runs, beside it, some of what
-is slow, drawn by the commit (``--most``): what a change breaks in a case that is seldom drawn is found some commits later.
+Of a parametrised test in a file of ``SHARES``, or with the mark ``share``, that share of its cases is drawn by a seed (``--draw``;
+``all``: every case), the others are marked ``slow``. Where cases are products of several parameters, every value of every parameter is
+in at least one case that is drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI
+runs, beside it, some of what is slow, drawn by the commit (``--most``, ``--minutes``): what a change breaks in a case that is seldom
+drawn is found some commits later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +28,7 @@ SHARES = {
     "tests/hal/test_mutants.py": 0.34,
     "tests/hal/test_npu.py": 0.34,
     "tests/operators": 0.15,
-    "tests/random/test_random.py": 0.34,
+    "tests/random/test_random.py": 0.25,
     "tests/schemas/test_schemas.py": 0.5,
     "tests/simulate/test_walk.py": 0.2,
     "tests/targets": 0.15,
@@ -34,6 +36,7 @@ SHARES = {
 PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parameters are sampled, and no lists
 Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the numbers of their values
 EVERYTHING = "all"  # the seed that draws every case
+_BEGIN = time.monotonic()
 
 
 def share_of(path: str, is_product: bool = False) -> float:
@@ -86,6 +89,7 @@ def _cases(group: Sequence[pytest.Item]) -> list[Case]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--draw", default="0", metavar="SEED", help="seed of samples of large matrices of tests, or all")
     parser.addoption("--most", type=int, metavar="COUNT", help="run at most so many of the tests that are selected, drawn by the seed")
+    parser.addoption("--minutes", type=float, metavar="COUNT", help="skip the tests that have not begun after so many minutes")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -98,7 +102,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, group in groups.items():
         cases = _cases(group)
-        share = share_of(name.partition("::")[0], is_product(cases))
+        own = group[0].get_closest_marker("share")
+        share = own.args[0] if own is not None else share_of(name.partition("::")[0], is_product(cases))
         if share < 1 and seed != EVERYTHING:
             run = drawn(cases, share, seed)
             for item in group:
@@ -110,3 +115,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = set(sorted((item.nodeid for item in items), key=lambda name: order(name, seed))[:most])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
         items[:] = [item for item in items if item.nodeid in kept]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what would begin too late; what began ends, so that its failure counts."""
+    minutes = item.config.getoption("minutes")
+    if minutes is not None and time.monotonic() - _BEGIN > 60 * minutes:
+        pytest.skip(f"{minutes:g} minutes are over")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import errno
+import gc
 import math
+import os
+import signal
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -105,3 +110,24 @@ def test_quantize_gives_a_scale_per_channel_or_per_tensor(option: list[str], sca
     assert done.exit_code == 0, done.output
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(files[2]).graph.initializer}
     assert constants["w_scale"].size == scales
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENAMETOOLONG])
+def test_what_the_system_refuses_is_two_lines_and_status_2(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(number, os.strerror(number), "folder")
+
+    monkeypatch.setattr(cli, "app", refuse)
+    monkeypatch.setattr(sys, "argv", ["deeploy", "compile"])
+    handler, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
+    try:
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        gc.set_threshold(*threshold)
+    assert end.value.code == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"error: folder: {os.strerror(number)}" and second.startswith("Check paths")

@@ -49,6 +49,21 @@ def _collected(*options: str, file: str = "tests/operators/test_rotate.py") -> s
     return {line for line in done.stdout.splitlines() if "::" in line}
 
 
+def test_a_share_that_a_test_names_is_kept_and_late_tests_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\n@pytest.mark.share(0.1)\n@pytest.mark.parametrize('n', range(30))\ndef test_n(n: int) -> None:\n    assert n >= 0\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "tests.samples"]
+
+    def said(*options: str) -> str:
+        done = subprocess.run([*command, tmp_path, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "3 passed, 27 deselected" in said("-m", "not slow")
+    assert "30 passed" in said("--draw", "all") and "27 skipped" in said("-m", "slow", "--minutes", "0")
+
+
 def test_what_is_not_drawn_is_slow() -> None:
     everything, quick, slow = (_collected(*options) for options in ((), ("-m", "not slow"), ("-m", "slow")))
     assert quick | slow == everything and not quick & slow and len(quick) < len(everything) / 2

@@ -118,6 +118,7 @@ def test_scales_of_a_qdq_network_promise_nothing_that_is_not_found(tmp_path: Pat
     assert after > before and "scales" not in advice
 
 
+@pytest.mark.slow
 def test_requantisation_by_the_engine(model: Path, usual: tuple[float, Advice]) -> None:
     after, rest = compiled(model, requantise="engine")
     kept(usual[0], after, usual[1]["requantise"])
@@ -150,6 +151,7 @@ def test_integer_inputs_of_a_network_with_a_state(tmp_path: Path) -> None:
     kept(before, after, advice["quantised-io"])
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("l1", [4000, 9000])
 def test_more_memory(model: Path, l1: int) -> None:
     before, advice = compiled(model, capacities={"l1": l1}, engines=CLUSTER)
@@ -175,6 +177,7 @@ def test_cores_that_were_left_out(model: Path) -> None:
     assert "cores" not in rest
 
 
+@pytest.mark.slow
 def test_one_buffer_where_two_are_slower(model: Path) -> None:
     before, advice = compiled(model, capacities={"l1": 5000}, engines=CLUSTER, buffering="double")
     after, rest = compiled(model, capacities={"l1": 5000}, engines=CLUSTER)
@@ -289,6 +292,7 @@ NETWORKS: dict[str, Callable[[Path, Path], Path]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(5, 64), st.booleans())
 def test_what_explain_says_agrees_with_its_table(model: Path, tmp_path: Path, name: str, kilobytes: int, has_npu: bool) -> None:

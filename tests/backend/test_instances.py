@@ -178,6 +178,7 @@ def _sequences(compiled: deeploy.Compiled) -> list[list[dict[str, np.ndarray]]]:
     return found
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("make", [_integers, _decoder])
 def test_instances_are_independent(tmp_path: Path, make: object) -> None:
     """In turns, and in two threads under the sanitizer of threads: what each gives alone, bit for bit."""
@@ -252,6 +253,7 @@ def test_instances_share_the_memories_of_a_machine(tmp_path: Path, has_states: b
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_default_and_own_instances_of_networks_that_share_states(tmp_path: Path) -> None:
     """Two texts are written at the same time, each with caches of its own, as the default instance writes them one by one."""
     path = decoders.writer(tmp_path)

@@ -44,6 +44,7 @@ def counter(layer: Layer, output: str) -> list[str]:
     return [*lines, f"if (count_{step}[i] > most) most = count_{step}[i];", "}", 'printf("%d %d\\n", least, most);', "}"]
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)

@@ -111,6 +111,7 @@ PROJECTS: dict[str, tuple[tuple[str, ...], Callable[[Path, str], deeploy.Compile
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("-DDEEPLOY_STATIC_ARENA",), ("-DDEEPLOY_BINARY_WEIGHTS",), ("-DDEEPLOY_PROFILE",)])
 def test_networks_with_states_link_with_each_other(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Two projects of two networks each, and one without states, as one object: no name is defined twice, and all have a prefix."""
@@ -175,6 +176,7 @@ def _main(folder: Path, names: Sequence[str], language: str) -> Path:
     return path
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("count", "language"), [(2, "c"), (3, "cc")])
 def test_projects_link_into_one_program(tmp_path: Path, count: int, language: str) -> None:
     """Object by object, and as the libraries that their Makefiles make; in C and in C++."""
@@ -200,6 +202,7 @@ def test_projects_link_into_one_program(tmp_path: Path, count: int, language: st
     assert not np.array_equal(wanted[0], wanted[1])
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("target", ["generic", "siracusa"])
 @pytest.mark.parametrize("names", [OWN, ["x" * 10_000 + end for end in "abcdefg"]], ids=["own", "long"])
 def test_names_of_a_model_are_never_in_the_way(tmp_path: Path, names: Sequence[str], target: str) -> None:

@@ -87,6 +87,7 @@ def test_mistakes_are_found(name: str, folder: Path) -> None:
     assert way in found.finding and text in found.finding, found.finding
 
 
+@pytest.mark.slow
 def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> None:
     findings = check(load(folder))
     assert findings.passed
@@ -101,6 +102,7 @@ def test_the_skeleton_passes_and_the_table_says_what_was_done(folder: Path) -> N
     assert lacking.status == "note" and "Conv, ConvTranspose" in lacking.finding
 
 
+@pytest.mark.slow
 def test_kernels_that_nobody_measured_are_an_estimate_or_a_failure(folder: Path) -> None:
     (note,) = [r for r in check(load(folder), ["own_matmul"]).rows if r.part == "timing" and r.status == "note"]
     target = load(folder)
@@ -135,6 +137,7 @@ def test_operators_of_the_target_bring_samples(folder: Path) -> None:
     assert (found.status, found.runs >= 5) == ("ok", True)
 
 
+@pytest.mark.slow
 def test_kernels_of_the_compiler_pass_where_they_are_asked_for() -> None:
     """A few of every family, on integers and floats; their own tests go further."""
     target = load("generic")
@@ -165,6 +168,7 @@ def test_names_that_no_kernel_has(folder: Path) -> None:
         check(load(folder), ["nothing"])
 
 
+@pytest.mark.slow
 def test_the_command(folder: Path) -> None:
     command = [sys.executable, "-m", "deeploy", "target", "check", str(folder), "--kernel", "own_clip"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)

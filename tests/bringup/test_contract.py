@@ -39,6 +39,7 @@ def tried(target: Target, names: tuple[str, ...], samples: int, seed: int) -> No
     assert contents["cases"] >= 2 * samples * len(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_sample_of_every_kernel_of_siracusa(group: str) -> None:
     tried(load("siracusa"), tuple(group), samples=3, seed=1)
@@ -164,6 +165,7 @@ def test_a_kernel_that_no_sample_fits_is_an_error(tmp_path: Path) -> None:
     assert "it accepts none of the samples of Clip" in found.finding
 
 
+@pytest.mark.slow
 def test_the_figures_are_printed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "deeploy", "target", "check", "generic", "--kernel", "select", "--samples", "2", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)

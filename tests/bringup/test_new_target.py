@@ -39,6 +39,7 @@ def test_it_compiles_and_verifies_a_network(folder: Path) -> None:
     assert np.array_equal(got, compiled.interpret([x])[0]) and len(np.unique(got)) > 20
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "declaration or None", str(folder / "tests")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -47,6 +48,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_its_python_is_typed_and_clean(folder: Path) -> None:
     config = str(ROOT / "pyproject.toml")
     for command in (["mypy", "--strict", "--config-file", config, "target.py"], ["ruff", "check", "--config", config, "target.py"]):

@@ -111,6 +111,7 @@ def deeploy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "deeploy", *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_line_plans_and_says_that_no_code_is_made(folder: Path) -> None:
     out, cut = folder / "out", ("--chips", "2", "--partition", "pipeline", "--balance", "parameters")
     result = deeploy("compile", folder / "int8.onnx", "-t", "edgetpu", *cut, "-o", out)

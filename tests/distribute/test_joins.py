@@ -33,6 +33,7 @@ def count_of(system: System, chip: int = 0) -> Counter[str]:
     return Counter(node.op for node in system.chips[chip].nodes)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("smallest", [1, 4096])
 @pytest.mark.parametrize("has_caches", [True, False])
 def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_caches: bool, smallest: int) -> None:
@@ -49,6 +50,7 @@ def test_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_cache
     assert is_equal(graph, replace(found, system=both), steps=2)
 
 
+@pytest.mark.slow
 def test_scales_of_their_own(tmp_path: Path) -> None:
     """A QDQ graph: the skip connection has another scale than the sum."""
     graph = lowered_file(STORY, replace(SIRACUSA, kernels=CLUSTER), rows=1, context=32)

@@ -111,6 +111,7 @@ def test_messages_take_the_ports_of_chips_that_they_pass() -> None:
     assert wide.move(0, 2, 10.0, 5.0) == (5.0, 15.0) and wide.move(1, 2, 4.0, 6.0) == (6.0, 10.0)
 
 
+@pytest.mark.slow
 def test_the_faster_of_both_is_taken(tmp_path: Path) -> None:
     """Predicted by walking plans; many rows are added up by all chips, and the project still gives what one chip does."""
     path = tmp_path / "encoder.onnx"

@@ -121,6 +121,7 @@ def images(folder: Path) -> gs.Graph:
     return lowered(net.model([quantised(net, y, 0.02)]), folder, SIRACUSA)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("has_caches", [True, False])
 def test_decoders(tmp_path: Path, count: int, has_caches: bool) -> None:
@@ -199,6 +200,7 @@ def test_floats_are_cut_along_outputs_alone(tmp_path: Path) -> None:
     assert is_equal(graph, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_several_queries_to_a_key(tmp_path: Path, count: int) -> None:
     """Caches of half as many heads: more chips than these have work of the inner width alone."""
@@ -243,6 +245,7 @@ def test_the_topology_decides_how_chips_add_up(tmp_path: Path, topology: Topolog
     assert sum(c.bytes for c in found.collectives) == sum(m.bytes for m in found.system.messages)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("count", [3, 4, 5, 16])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_every_way_adds_up_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int) -> None:

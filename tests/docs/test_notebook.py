@@ -12,6 +12,7 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("sklearn")

@@ -47,6 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
+@pytest.mark.share(0.1)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]) -> None:
     if page in ("tutorial-pytorch", "from-pytorch") and importlib.util.find_spec("torch") is None:

@@ -58,6 +58,7 @@ def test_the_interface_and_the_schemas_are_listed(written: dict[str, str]) -> No
         assert f"## {name}\n" in written["reference-manifest.md"]
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_links_are_checked(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("no mkdocs: make docs installs it")

@@ -33,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "build" / "site"
 
 
+@pytest.mark.slow
 def test_nothing_is_read_from_a_network(site: Path) -> None:
     """Links may lead elsewhere; what a page loads lies beside it."""
     loaded = re.compile(r'(?:<script[^>]*src|<link[^>]*rel="stylesheet"[^>]*href|<img[^>]*src)="(?:https?:)?//[^"]*')
@@ -60,6 +61,7 @@ QUESTIONS = (  # of newcomers: what they type, and the page that answers
 )
 
 
+@pytest.mark.share(0.1)
 @pytest.mark.parametrize(("words", "page"), QUESTIONS)
 def test_search_works_from_the_file(site: Path, tmp_path: Path, words: str, page: str) -> None:
     flags = [*command(tmp_path), "--virtual-time-budget=10000", "--dump-dom", f"{(site / 'index.html').as_uri()}?q={quote(words)}"]
@@ -69,6 +71,7 @@ def test_search_works_from_the_file(site: Path, tmp_path: Path, words: str, page
     assert page in pages[:5], pages[:8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light"), (390, "light"), (1280, "dark")])
 @pytest.mark.parametrize("page", ["index", "slow", "reference-options"])
 def test_pages_fit_their_window(site: Path, tmp_path: Path, page: str, width: int, theme: str) -> None:

@@ -18,6 +18,7 @@ from tests.e2e import decoders
 ROWS = 24
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("engines", [("cluster",), ("cluster", "npu")])
 def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[str, ...]) -> None:
     """Of all activations, the output alone leaves L1, once; and the model of the machine counts the same bytes."""
@@ -40,6 +41,7 @@ def test_a_block_that_fits_makes_no_round_trip(tmp_path: Path, engines: tuple[st
     assert counted["bytes_to_near"] <= 2 * size + constants  # by the projections, and by the sum at the end
 
 
+@pytest.mark.slow
 def test_a_block_that_does_not_fit_does(tmp_path: Path) -> None:
     """The count above would see a round trip: with half the memory that it takes, activations come and go."""
     path = decoders.attention(tmp_path, ROWS)

@@ -178,6 +178,7 @@ def strike(program: Path, number: signal.Signals) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.share(0.25)
 @needs_mpi
 @pytest.mark.parametrize(("number", "heard"), [(signal.SIGKILL, "chip 1 was lost"), (signal.SIGSTOP, "has not been heard of for 2 s")])
 def test_a_rank_that_is_lost_is_named_with_the_one_that_waits(tmp_path: Path, number: signal.Signals, heard: str) -> None:
@@ -251,6 +252,7 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
     assert seconds[1] <= 4 * seconds[0]
 
 
+@pytest.mark.slow
 def test_values_that_templates_see_are_planned_once_and_written_apart(tmp_path: Path) -> None:
     """N-EUREKA adds the least weight of its chip, which is a number in its code and nothing to a plan.
 

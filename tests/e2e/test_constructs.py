@@ -57,6 +57,7 @@ def model(name: str, form: str, folder: Path) -> tuple[Path, list[np.ndarray]] |
     return path, list(sample.values())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("batch", "form", "budget"), parameters())
 def test_constructs_in_little_memory(batch: int, form: str, budget: int, tmp_path: Path) -> None:

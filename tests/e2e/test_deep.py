@@ -72,6 +72,7 @@ def test_a_deep_network(make: Callable[[Net, int], str], tmp_path: Path, few_fra
     assert "src/network.c" in compiled.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [chips.Cut(2), chips.Cut(2, "pipeline")], ids=lambda cut: cut.partition)
 def test_a_deep_network_on_several_chips(cut: chips.Cut, tmp_path: Path, few_frames: None) -> None:
     compiled = chips.compile(saved(products, DEPTH, tmp_path), "siracusa", cut)

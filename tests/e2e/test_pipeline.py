@@ -56,6 +56,7 @@ def compiled(folder: Path, count: int, strategy: Balance, members: Mapping[int, 
     return chips.build(cut.system, found, "int8", machine, topology, LITTLE, clock), found
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(
     ("count", "strategy", "members"),
     [(2, "layers", {}), (3, "parameters", {}), (4, "cycles", {}), (3, "cycles", DIFFERENT), (3, "parameters", DIFFERENT)],
@@ -88,6 +89,7 @@ def test_a_stream_is_as_fast_as_the_slowest_stage_and_nothing_streams_from_far_a
     assert system.stream.interval == pytest.approx(max(notes), rel=0.15)
 
 
+@pytest.mark.slow
 def test_chips_that_differ_are_given_what_they_can_hold_and_planned_for_what_they_have(tmp_path: Path) -> None:
     system, _ = compiled(tmp_path, 3, "cycles", DIFFERENT)
     capacities = [plan.machine.capacities for plan in system.plans if plan.machine is not None]
@@ -101,6 +103,7 @@ def test_chips_that_differ_are_given_what_they_can_hold_and_planned_for_what_the
     assert system.stream.interval > 1.05 * equal.stream.interval
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_stages_stream_as_mpi_ranks(tmp_path: Path) -> None:
     system, _ = compiled(tmp_path, 3, "parameters")

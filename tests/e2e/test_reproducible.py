@@ -138,6 +138,7 @@ def _run(cases: Sequence[list[str]], here: Path, place: Surroundings) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_same_model_and_options_same_bytes(tmp_path: Path) -> None:
     models = tmp_path / "models"
     cases = {}

@@ -33,6 +33,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("where", TARGETS)
 @pytest.mark.parametrize(("is_quantised", "rows"), [(False, 1), (False, 3), (True, 1), (True, 2)])
 def test_every_position_is_what_growing_caches_give(tmp_path: Path, where: str, is_quantised: bool, rows: int) -> None:
@@ -185,6 +186,15 @@ def test_sequences_on_the_command_line(tmp_path: Path) -> None:
     assert status == 2 and "context of 6 rows" in what and "--context" in remedy
 
 
+def test_steps_of_several_rows_count_by_their_rows(tmp_path: Path) -> None:
+    compiled = deeploy.compile(decoders.decoder(tmp_path, rows=2), context=6)
+    compiled.write(tmp_path / "out")
+    for count, status in ((3, 0), (4, 2)):
+        inputs = decoders.stacked(tmp_path / "in.npz", decoders.steps(count, 2, 6))
+        got, said, _ = _invoke("run", tmp_path / "out", "--sequence", "--inputs", inputs)
+        assert got == status and ("context of 6 rows" in said) is bool(status), said
+
+
 KEY = "--state=past_key_values.0.key=present.0.key"
 
 
@@ -197,6 +207,7 @@ KEY = "--state=past_key_values.0.key=present.0.key"
         (["--context", 8, "--state=x=nothing"], "the model has no output nothing"),
         (["--context", 8, KEY, "--dim", "total=5"], "does not fit its inputs"),
         (["--dim", "past=3", "--dim", "total=4", KEY, "--context", 9], "exported with caches of 4 rows"),
+        (["--dim", "past=3", "--dim", "total=4", KEY, "--context", 3], "exported with caches of 4 rows"),
         (["--dim", "past=3", "--dim", "total=4", "--state=past_key_values.0.key=y"], "differ by more than new rows"),
         (["--dim", "past=3", "--dim", "total=4", "--context", 4], "the model has no caches"),
         (["--dim", "past=3", "--dim", "total=4", "--state=past_key_values.0.key=present.0.value"], "not the input followed by new rows"),

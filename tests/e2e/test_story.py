@@ -38,6 +38,7 @@ def test_the_tokenizer_gives_back_what_it_took(demo: ModuleType) -> None:
     assert tokenizer.encode(tokenizer.decode(tokens[7:50])) == tokens[7:50]
 
 
+@pytest.mark.slow
 def test_eight_bits_read_as_float_does(tmp_path: Path, demo: ModuleType) -> None:
     """On three pieces of the held-out text, by the C of the generic target."""
     tokenizer = demo.Tokenizer.load(STORY / "tokenizer.json")

@@ -55,6 +55,7 @@ def _scores(path: Path, tokens: Sequence[int]) -> np.ndarray:
     return np.stack([y[0].ravel() for y in compiled.interpret_sequence([{"ids": np.array([[token]])} for token in tokens])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", TARGETS)
 def test_a_prompt_and_its_continuation(tmp_path: Path, where: str) -> None:
     """Every token is the best one behind all before it, whether the prompt came in one piece or token by token."""
@@ -69,6 +70,7 @@ def test_a_prompt_and_its_continuation(tmp_path: Path, where: str) -> None:
     assert [state["past"] for state in prompt["states"]] == [state["past"] for state in step["states"]]
 
 
+@pytest.mark.slow
 def test_a_network_that_scores_its_last_row_only(tmp_path: Path) -> None:
     path = decoders.writer(tmp_path, last_only=True)
     _together(path).write(tmp_path / "project")
@@ -76,6 +78,7 @@ def test_a_network_that_scores_its_last_row_only(tmp_path: Path) -> None:
     assert text == _scores(path, PROMPT + text[:-1])[len(PROMPT) - 1 :].argmax(axis=1).tolist()
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("where", ["generic", "siracusa"])
 @pytest.mark.parametrize("begins", [False, True])
 @pytest.mark.parametrize("extra", ["has_places", "has_mask"])
@@ -110,6 +113,7 @@ def test_masks_that_are_not_added_are_not_given(tmp_path: Path) -> None:
         assert ("src/network_generate.c" in files) == writes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", TARGETS)
 @pytest.mark.parametrize("cache_step", [0.03, 0.04])
 def test_a_prompt_network_without_caches_for_inputs(tmp_path: Path, where: str, cache_step: float) -> None:
@@ -145,6 +149,7 @@ def test_a_network_that_begins_runs_at_no_other_position(tmp_path: Path) -> None
         compiled.interpret_sequence([{"ids": ids}, {"ids": ids}])
 
 
+@pytest.mark.slow
 def test_first_rows_that_do_not_fit_the_caches(tmp_path: Path) -> None:
     paths = {"prompt": decoders.writer(tmp_path, begins=True, name="first"), "step": decoders.writer(tmp_path)}
     with pytest.raises(UsageError, match=r"present.0.key has 30 rows, the caches hold 24"):
@@ -186,6 +191,7 @@ def test_weights_are_stored_once(tmp_path: Path, target: str) -> None:
     assert compiled.networks["step"].notes[-1] == "network step shares the caches of network prompt"
 
 
+@pytest.mark.slow
 def test_the_graphs_of_several_networks_are_saved_apart(tmp_path: Path) -> None:
     model, out = str(decoders.writer(tmp_path)), str(tmp_path / "out")
     dims = [f"--dim={name}={value}" for name, value in DIMS.items()]
@@ -196,6 +202,7 @@ def test_the_graphs_of_several_networks_are_saved_apart(tmp_path: Path) -> None:
     assert rows == {"out.siblings.prompt.onnx": [1, ROWS], "out.siblings.step.onnx": [1, 1]}
 
 
+@pytest.mark.slow
 def test_the_binary_weights_of_networks(tmp_path: Path) -> None:
     """Both files are needed, each by its own network's pointer."""
     _together(decoders.writer(tmp_path)).write(tmp_path / "project")
@@ -228,6 +235,7 @@ class _Generation(ctypes.Structure):
     )
 
 
+@pytest.mark.slow
 def test_what_ends_a_text_and_what_is_refused(tmp_path: Path) -> None:
     path = decoders.writer(tmp_path)
     _together(path).write(tmp_path / "project")
@@ -274,6 +282,7 @@ def _random_number(state: int) -> tuple[int, int]:
     return z ^ z >> 31, state
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("temperature", "top_p"), [(1000, 0), (1500, 700), (700, 950)])
 def test_tokens_are_drawn_from_the_most_probable_ones(tmp_path: Path, temperature: int, top_p: int) -> None:
     """Each token is the one where the random number falls, among those that together have the share, in real arithmetic."""
@@ -295,6 +304,7 @@ def test_tokens_are_drawn_from_the_most_probable_ones(tmp_path: Path, temperatur
     assert len(texts) > 3
 
 
+@pytest.mark.slow
 def test_caches_of_one_name_that_differ(tmp_path: Path) -> None:
     path = decoders.writer(tmp_path)
     model = onnx.load(path)
@@ -309,6 +319,7 @@ def test_caches_of_one_name_that_differ(tmp_path: Path) -> None:
         deeploy.compile({"prompt": path, "step": small}, dims=DIMS, context=CONTEXT)
 
 
+@pytest.mark.slow
 def test_networks_that_do_not_fit_together(tmp_path: Path) -> None:
     """Each has room for itself, and not for the weights of the other."""
     paths = {name: decoders.writer(tmp_path, layers=1, name=name, tokens=tokens) for name, tokens in (("a", 64), ("b", 65))}
@@ -319,6 +330,7 @@ def test_networks_that_do_not_fit_together(tmp_path: Path) -> None:
         deeploy.compile(paths, "siracusa", dims=dims, context=8, options=options)
 
 
+@pytest.mark.slow
 def test_several_networks_on_the_command_line(tmp_path: Path) -> None:
     path = decoders.writer(tmp_path)
     dims = ["--dim", f"prompt:rows={ROWS}", "--dim", "step:rows=1"]

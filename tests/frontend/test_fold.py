@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from deeploy.errors import UnsupportedError
+from deeploy.frontend import fold
+from deeploy.frontend.shapes import Value
 from tests.frontend.models import build, f32, ints, read
 
 node = helper.make_node
@@ -54,6 +56,14 @@ def test_shape_gather_concat_into_reshape(tmp_path: Path) -> None:
     graph = read(build(nodes, {"x": f32("n", 3, 4)}, ["y"], constants), tmp_path, {"n": 2})
     assert [(n.op, len(n.inputs), n.attrs) for n in graph.nodes] == [("Reshape", 1, {})]
     assert graph.outputs[0].shape == [2, 12]
+
+
+def test_computed_constants_have_the_type_that_the_graph_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever type the package computes in."""
+    monkeypatch.setattr(fold, "_by_reference", lambda *_: [np.array([0.1, 2.0])])
+    array = np.array([0.1, 2.0], np.float32)
+    (got,) = fold.evaluate(node("Identity", ["x"], ["y"]), {}, [array], [Value(np.dtype(np.float32), (2,))], 17)
+    assert got.dtype == np.float32 and np.array_equal(got, array)
 
 
 def test_arithmetic_on_shapes(tmp_path: Path) -> None:

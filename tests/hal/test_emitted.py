@@ -51,6 +51,7 @@ def survivors(verdicts: list[Verdict]) -> list[str]:
     return [verdict.mutant.name for verdict in verdicts if verdict.killed is None]
 
 
+@pytest.mark.share(0.25)
 def test_no_mutant_of_a_sample_survives(subject: Subject) -> None:
     found = list(mutate.mutants(subject.sources(), "AT_"))
     assert {mutant.kind for mutant in found} >= {"wait dropped", "transfer dropped", "offset shifted", "ends a step early"}

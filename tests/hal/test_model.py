@@ -11,6 +11,7 @@ import pytest
 from tests.hal import bench
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("mode", bench.MODES)
 @pytest.mark.parametrize("flavour", bench.FLAGS)
 def test_a_correct_network_is_right_whatever_the_adversary_does(flavour: str, mode: str) -> None:

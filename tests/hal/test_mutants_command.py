@@ -106,6 +106,7 @@ def replaced(subject: Subject, kind: str, old: str, new: str, nth: int = 0) -> M
     return Mutant(kind, path, at, old, new, {**subject.sources(), path: text[:at] + new + text[at + len(old) :]})
 
 
+@pytest.mark.slow
 def test_what_is_said_of_mutants(subject: Subject) -> None:
     """Changes whose effect is known, all but the last ones at the first wait for windows.
 
@@ -143,6 +144,7 @@ def test_what_is_said_of_mutants(subject: Subject) -> None:
     assert [line.splitlines()[1].strip() for line in lines if "NOT" in line] == ["NOT EXPLAINED"]
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, subject: Subject, capsys: pytest.CaptureFixture[str]) -> None:
     """One mutant of every kind, none without a reason."""
     model = subject.folder.parent / "model.onnx"

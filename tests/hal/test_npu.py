@@ -27,6 +27,7 @@ def test_it_computes_what_numpy_does(tmp_path: Path, flags: tuple[str, ...]) -> 
         assert run_host(application, cases, "--mode", mode) == (0, "", expected)
 
 
+@pytest.mark.slow
 def test_jobs_queue_up(tmp_path: Path) -> None:
     application = build_host(tmp_path, ASAN)
     expected = [made.expected() for made in ordinary()]

@@ -75,6 +75,7 @@ def test_what_is_never_better_is_not_offered(monkeypatch: pytest.MonkeyPatch) ->
     assert worth(monkeypatch, {"add0": 9000, "add1": 1}, {}, {"tiling": Tiling(whole=("d1",))}) == ["add1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("l1", [3000, 6000, 64_000])
 def test_no_better_plan_is_lost(l1: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not offered would not have been chosen, or for less than one cycle in a hundred."""

@@ -136,6 +136,7 @@ def with_codes(seed: int) -> Problem:
     return replace(problem, candidates=rows, codes=codes, capacities=[c + numbers.choice([0, 0, 30]) for c in problem.capacities])
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(2000, 2200, 20)], ids=str)
 def test_calls_are_cheaper_behind_the_same_instructions(seeds: range) -> None:
     solved = other = 0

@@ -94,6 +94,7 @@ def packs(planner: Planner, problem: Problem, choice: Choice) -> bool:
     return True
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("l1", [900, 1400, 2500, 6000])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_plan_is_the_best_of_all(name: str, l1: int, tmp_path: Path) -> None:
@@ -127,6 +128,7 @@ FAR = [
 ]
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("name", "l1", "l2"), FAR)
 def test_with_far_memories_too(name: str, l1: int, l2: int, tmp_path: Path) -> None:
     """Constants that do not all fit: kept, fetched, fetched ahead or streamed, whatever is best."""

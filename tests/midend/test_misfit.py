@@ -57,6 +57,7 @@ def test_the_stated_smallest_l1_is_the_smallest(name: str, buffering: Buffering,
     assert stated(below.value, "L1") == smallest
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("name", "l1"), [("perceptron", 4000), ("convolutions", 6000), ("transposed", 8000)])
 @pytest.mark.parametrize("memory", ["L2", "L3"])
 def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str, tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_the_stated_smallest_l2_is_the_smallest(name: str, l1: int, memory: str,
         replan(whole, l1, smallest - 8)
 
 
+@pytest.mark.slow
 def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) -> None:
     """L2 does not hold input, output and two activations; the message asks for no more of it than there is."""
     nodes = [nets.node("Neg", "x", "a"), nets.node("Softmax", "a", "b", axis=1), nets.node("Add", "a b", "y")]

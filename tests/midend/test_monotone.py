@@ -43,6 +43,7 @@ def test_more_memory_fits_what_less_did(name: str, little: tuple[int, int], plen
     assert fits(whole, *plenty)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_fits_grows_with_every_capacity(name: str, seed: int, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ small = st.lists(
 ).map(instance)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(small | awkward)
 def test_a_peak_is_reached_or_refuted_exactly_where_brute_force_says(problem: Instance) -> None:
@@ -95,6 +96,7 @@ def test_a_peak_is_reached_or_refuted_exactly_where_brute_force_says(problem: In
     assert (problem.peak(outcome.offsets), outcome.bound) == (lowest, lowest)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(small | awkward, st.integers(0, 4), st.sampled_from([0.0, 0.0001, 1.0]))
 def test_a_lower_bound_is_never_above_the_smallest_peak(problem: Instance, spare: int, effort: float) -> None:
@@ -103,6 +105,7 @@ def test_a_lower_bound_is_never_above_the_smallest_peak(problem: Instance, spare
     assert problem.bound <= outcome.bound <= smallest_peak(problem) <= problem.peak(outcome.offsets)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(small | awkward, st.integers(0, 3), st.integers(0, pack_beam.STREAMS - 1))
 def test_what_the_beam_finds_is_a_packing_within_the_goal(problem: Instance, spare: int, stream: int) -> None:

@@ -58,6 +58,7 @@ def test_the_shortest_constants_stay_while_there_is_room(tmp_path: Path, l1: int
     assert len(placed) == LAYERS and all(p.last == LAYERS for p in placed)
 
 
+@pytest.mark.slow
 def test_what_is_pinned_is_worth_its_bytes(tmp_path: Path) -> None:
     """Pinned constants and windows fit together, some where L1 is scarce, and cost no more than a plan without pinned ones."""
     found = []
@@ -95,6 +96,7 @@ def test_the_shortest_constants_are_offered_up_to_a_share_of_the_memory(tmp_path
     assert all(len(residence.members) == 2 for residence in residences)
 
 
+@pytest.mark.slow
 def test_a_full_memory_and_far_constants_keep_nothing(tmp_path: Path) -> None:
     assert not kept(dense(tmp_path, Options({"l1": 60_000}, default_memory="L3")).plan)
     least = without(dense(tmp_path, Options({"l1": 3_000}))).memory["L1"].peak

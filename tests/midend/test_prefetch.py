@@ -92,6 +92,7 @@ def test_nothing_is_fetched_before_there_is_room_or_later_than_it_was(case: tupl
     assert found.cycles < choice.cycles if found is not choice else found.fetched == choice.fetched
 
 
+@pytest.mark.slow
 def test_a_language_model_whose_weights_are_far(tmp_path: Path) -> None:
     """Weights set out several calls ahead, each with a ticket of its own while it is under way; every mode of the host model agrees."""
     path = tmp_path / "model.onnx"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from deeploy.midend.cached import Code
 from deeploy.midend.candidate import Candidate
@@ -57,6 +58,7 @@ def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
     return Problem(candidates, operands_of, residences, (capacity, 500))
 
 
+@pytest.mark.slow
 def test_copies_are_a_choice_of_the_whole_problem_and_mostly_nearly_the_best() -> None:
     losses: list[float] = []
     for seed in range(40):

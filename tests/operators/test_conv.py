@@ -58,6 +58,7 @@ def select(x: np.ndarray, w: np.ndarray, attrs: dict[str, Any], y: str) -> str:
     return fitting(x, w, attrs, y)[0]
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("zero", [0, -7])
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_conv_is_exact(name: str, zero: int) -> None:
@@ -104,6 +105,7 @@ def test_the_special_kernel_comes_first() -> None:
         )
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize(
     "name", ["dense 3x3", "dilated", "depthwise", "depthwise multiplied", "grouped", "long window", "grouped long window"]
@@ -143,6 +145,7 @@ def test_conv_other_epilogues(stages: tuple[str, ...], bias_extent: int) -> None
     check(kernel("conv2d"), operands, "s8" if "requantise" in stages else "s32", staged(conv_attrs(pads=(1, 1, 1, 1)), *stages, **values))
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("x_type", "w_type"), [("u8", "s16"), ("s16", "s8"), ("s32", "u8"), ("u8", "u8"), ("s8", "s32")])
 def test_conv_types(x_type: str, w_type: str) -> None:
     rng = np.random.default_rng(3)
@@ -154,6 +157,7 @@ def test_conv_types(x_type: str, w_type: str) -> None:
         check(kernel("conv2d_transpose"), {"x": x, "w": w}, "s32", {**attrs, "output_padding": (0, 0)})
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("stages", [(), ("bias",), ("bias", "clamp")])
 @pytest.mark.parametrize("name", ["dense 3x3", "dilated", "grouped", "depthwise", "depthwise multiplied"])
 def test_conv_float(name: str, stages: tuple[str, ...]) -> None:

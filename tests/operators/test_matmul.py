@@ -41,6 +41,7 @@ def matmul_attrs(trans_a: bool = False, trans_b: bool = False, a_zero: int = 0, 
     return {"trans_a": trans_a, "trans_b": trans_b, "a_zero_point": a_zero, "b_zero_point": b_zero}
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("name", SHAPES)
 def test_matmul_is_exact(name: str, trans_a: bool, trans_b: bool) -> None:
@@ -59,12 +60,14 @@ def test_matmul_of_strided_operands(name: str, trans: bool) -> None:
     check(kernel("matmul_any"), operands(name, trans, trans), "s32", matmul_attrs(trans, trans, 1, 2), strided=True)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("a_type", "b_type"), [("u8", "s8"), ("s8", "s16"), ("s16", "s16"), ("s32", "u8"), ("u8", "s32")])
 def test_matmul_types(a_type: str, b_type: str) -> None:
     for chosen in ("matmul", "matmul_any"):
         check(kernel(chosen), operands("rank 3 by 2", False, True, a_type, b_type), "s32", matmul_attrs(trans_b=True, a_zero=3))
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("wide_add", [False, True])
 @pytest.mark.parametrize("name", ["plain", "row", "wide"])
 def test_matmul_requantised(name: str, wide_add: bool) -> None:

@@ -75,6 +75,7 @@ def test_integer_mean_of_powers_of_two(shape: tuple[int, ...], axes: tuple[int, 
         check(kernel("integer_mean"), {"x": x}, "s8", reduce_attrs(axes, keepdims))
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("dtype", ["s8", "u8", "s16", "s32"])
 @pytest.mark.parametrize("name", [*NUMPY, "integer_mean"])
 def test_types(name: str, dtype: str) -> None:

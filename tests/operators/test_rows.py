@@ -53,6 +53,7 @@ def test_ties_of_a_softmax_go_to_the_even_step() -> None:
         assert (got == steps - 128).all()
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["s8", "u8", "s16"])
 def test_integer_norms_follow_strides(shape: tuple[int, ...], dtype: str) -> None:
@@ -98,6 +99,7 @@ def test_normalise(shape: tuple[int, ...], centred: bool) -> None:
     check(kernel("normalise"), {"x": x, "scale": w}, "f32", attrs, strided=True, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("a", "b"), [((7,), (7,)), ((4, 1, 6), (3, 1)), ((2, 1, 3, 2), (5, 1, 2)), ((3, 4), (1,))])
 @pytest.mark.parametrize("dtype", ["f32", "s8", "u8", "s64"])
 def test_functions_of_two_tensors(a: tuple[int, ...], b: tuple[int, ...], dtype: str) -> None:

@@ -118,6 +118,7 @@ def test_an_output_that_cannot_be_written_is_said_at_once(network: tuple[Path, P
     assert not tried
 
 
+@pytest.mark.slow
 def test_the_command(network: tuple[Path, Path], tmp_path: Path) -> None:
     command = ["quantize", str(network[0]), "--calibrate", str(network[1]), "-o", str(tmp_path / "q.onnx")]
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)

@@ -43,6 +43,7 @@ def network(path: Path, op: str, samples: Path) -> Path:
     return path
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("op", GATES)
 def test_layers_are_computed_in_integers_and_their_states_stay_exact(op: str, tmp_path: Path) -> None:
     model = network(tmp_path / "f.onnx", op, tmp_path / "c.npz")

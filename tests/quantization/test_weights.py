@@ -112,6 +112,21 @@ def test_a_budget_of_bytes_keeps_weights_in_8_bits(network: tuple[Path, Path], t
     assert {TensorProto.INT4, TensorProto.INT8} == {*kinds(tmp_path / "q.onnx").values()}
 
 
+def test_weights_with_two_readers_keep_8_bits(tmp_path: Path) -> None:
+    """Both would have to agree on the scales of groups, and on where a row begins."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32]) for name in ("x", "y")]
+    nodes = [helper.make_node("MatMul", [a, w], [b], b) for a, w, b in (("x", "v", "a"), ("a", "v", "b"), ("b", "w", "y"))]
+    weights = [numpy_helper.from_array(RANDOM.normal(size=(32, 32)).astype(np.float32), name) for name in "vw"]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "float.onnx")
+    np.savez(tmp_path / "samples.npz", x=RANDOM.normal(size=(4, 1, 32)).astype(np.float32))
+    found = quantised((tmp_path / "float.onnx", tmp_path / "samples.npz"), tmp_path / "q.onnx", Form(weights=4))
+    assert [(w.node, w.bits) for w in found] == [("y", 4)]
+    assert kinds(tmp_path / "q.onnx") == {"v": TensorProto.INT8, "w": TensorProto.INT4}
+
+
 def test_groups_divide_what_is_added_up(network: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="node product adds up 128"):
         quantised(network, tmp_path / "q.onnx", Form(weights=4, group=48))

@@ -24,9 +24,14 @@ from tests.random.forms import Case, make
 from tests.random.oracle import Invalid
 from tests.random.pool import MEMORY, Worker
 
-GRAPHS, WINDOWS, FILES = range(80), range(12), range(1500)  # about two minutes of a processor together
+# Seeds; a case takes about five seconds of a processor, all of them three minutes.
+GRAPHS, WINDOWS, FILES = ([range(at, at + count) for at in range(0, end, count)] for end, count in ((80, 8), (12, 2), (1500, 75)))
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
 DAMAGED = sorted((Path(__file__).parent / "regressions/damaged").glob("*.onnx"))
+
+
+def _span(seeds: range) -> str:
+    return f"{seeds.start}-{seeds.stop}"
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +47,29 @@ def failures(worker: Worker, seeds: range) -> list[str]:
     return died + [f"seed {s}: {r['reason']}\n{r['detail']}" for s, r in found.items() if isinstance(r, dict) and r["kind"] == "failed"]
 
 
-def test_random_graphs(graphs: Worker) -> None:
+@pytest.mark.share(0.05)
+@pytest.mark.parametrize("seeds", GRAPHS, ids=_span)
+def test_random_graphs(seeds: range, graphs: Worker) -> None:
     """Longer ranges: make fuzz."""
-    assert failures(graphs, GRAPHS) == []
+    assert failures(graphs, seeds) == []
 
 
-def test_random_windows() -> None:
+@pytest.mark.share(0.05)
+@pytest.mark.parametrize("seeds", WINDOWS, ids=_span)
+def test_random_windows(seeds: range) -> None:
     worker = Worker(tasks.windows)
     try:
-        assert failures(worker, WINDOWS) == []
+        assert failures(worker, seeds) == []
     finally:
         worker.stop()
 
 
-def test_damaged_files() -> None:
+@pytest.mark.share(0.05)
+@pytest.mark.parametrize("seeds", FILES, ids=_span)
+def test_damaged_files(seeds: range) -> None:
     worker = Worker(tasks.file, memory=MEMORY)
     try:
-        assert failures(worker, FILES) == []
+        assert failures(worker, seeds) == []
     finally:
         worker.stop()
 
@@ -177,6 +188,7 @@ def _slow(argument: Mapping[str, Any]) -> int:
     return 7
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_hangs_and_crashes() -> None:
     worker = Worker(_slow, seconds=0.5)
     assert worker({"what": "hang"}) == "more than 0.5 s"

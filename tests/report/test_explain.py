@@ -197,6 +197,7 @@ def test_of_many_layers_only_the_slowest_are_listed(project: Path) -> None:
     assert f"and 30 faster layers with {sum(range(30))} cycles" in text
 
 
+@pytest.mark.slow
 def test_a_click_on_a_row_says_why(project: Path, tmp_path: Path) -> None:
     page = (project / "report.html").read_text()
     document = shown(page, tmp_path, "document.querySelector('.layers tr[data-step=\"1\"]').click();")

@@ -216,6 +216,7 @@ def test_a_flat_target_has_memory_and_layers_but_no_time(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.slow
 def test_several_networks_share_a_page(tmp_path: Path) -> None:
     for name, build in (("one", convolutions), ("two", perceptron)):
         (tmp_path / name).mkdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from deeploy.report.text import cycles, number, table
+import pytest
+
+from deeploy.report.text import cycles, number, of_peak, table
 
 
 def test_numbers_are_aligned_to_the_right_and_texts_to_the_left() -> None:
@@ -21,3 +23,12 @@ def test_cycles_are_those_of_the_first_sample() -> None:
     lines, total = cycles([2000, 1000], [("first", 500), ("second", 1500)])
     assert [line.split() for line in lines.splitlines()[1:]] == [["first", "500", "25.0%"], ["second", "1", "500", "75.0%"]]
     assert total == "2 000 cycles"
+
+
+@pytest.mark.parametrize(
+    ("engine", "macs", "cycles", "shown"),
+    [("cores", 800, 100, "50.0 %"), ("npu", 800, 100, "-"), ("cores", 0, 100, "-"), ("cores", 8, 0, "-")],
+)
+def test_the_share_of_a_peak(engine: str, macs: int, cycles: int, shown: str) -> None:
+    assert of_peak({"machine": {"peaks": {"cores": 16}}}, {"engine": engine, "macs": macs, "cycles": cycles}) == shown
+    assert of_peak({"machine": None}, {"engine": engine, "macs": macs, "cycles": cycles}) == "-"

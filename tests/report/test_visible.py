@@ -78,6 +78,7 @@ def test_a_report_fits_its_window(small: dict[str, Any], tmp_path: Path, width: 
     assert found["labels"] > 8
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_comparison_and_the_chips_do_as_well(
@@ -97,6 +98,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "out" / "report.html").read_text()
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_study_does_as_well(study: str, tmp_path: Path, width: int, theme: str) -> None:
@@ -128,6 +130,7 @@ def test_pages_are_small(kind: str, small: dict[str, Any], large: dict[str, Any]
     assert len(text.encode()) < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_500_layers_are_folded(large: dict[str, Any], tmp_path: Path) -> None:
     text = page(large, {}, {})
     count = len(large["calls"])
@@ -142,6 +145,7 @@ def test_500_layers_are_folded(large: dict[str, Any], tmp_path: Path) -> None:
     assert blocks(large["calls"])[-1] == COPIES - 1
 
 
+@pytest.mark.slow
 def test_rows_are_filtered_and_grouped(large: dict[str, Any], tmp_path: Path) -> None:
     script = """
         const tools = document.querySelector('.tools.rows'), field = tools.querySelector('input'), choice = tools.querySelector('select');

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ import deeploy
 from deeploy import cli
 from deeploy.errors import BuildError, FitError, UsageError
 from deeploy.graph.target import load_timing
-from deeploy.runners import link
+from deeploy.runners import board, link
 from deeploy.target import load
 from deeploy.verify import run_project, verify
 
@@ -72,6 +73,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(
     ("target", "name", "tools"), [("cortex_m4", "qemu_mps2", ARM), ("cortex_m7", "qemu_mps2", ARM), ("rv32imc", "qemu_rv32", RISCV)]
 )
@@ -103,6 +105,7 @@ def test_the_first_wrong_layer_on_a_board(model: Path, port: Path) -> None:
     assert "all 2 layers agree with the interpreter" in verdict.notes
 
 
+@pytest.mark.slow
 def test_a_board_of_ones_own(model: Path, port: Path, tmp_path: Path) -> None:
     """A folder with a board.mk; and the registers of an STM32F4, as QEMU has them."""
     need(ARM)
@@ -142,6 +145,39 @@ def test_errors_of_boards(model: Path, tmp_path: Path) -> None:
     assert isinstance(refused.exception, UsageError) and "without --on board" in refused.exception.what
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+def test_a_sequence_begins_once(sequence: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that belong together go on from each other's states; others begin anew."""
+    began = []
+
+    class Line(link.Link):
+        def __init__(self) -> None:
+            pass
+
+        def write(self, data: bytes) -> None:
+            assert data == b"\x01"
+
+        def run(self, is_anew: bool, seconds: float, has_snapshots: bool = False) -> link.Ran:
+            began.append(is_anew)
+            return link.Ran(10, b"")
+
+        def read(self, count: int) -> bytes:
+            return bytes(count)
+
+        def cycles(self, layers: int) -> list[int]:
+            return [10] * layers
+
+    @contextmanager
+    def program(*_: object) -> Iterator[tuple[link.Link, link.Facts]]:
+        yield Line(), link.Facts(1, 1, 10**6, 1, 1, 0, 0)
+
+    monkeypatch.setattr(board.Board, "_program", program)
+    port = {"name": "y", "type": "s8", "shape": []}
+    entry = {"inputs": [port], "outputs": [port], "calls": []}
+    found = board.Board().run(Path("out"), entry, [[np.array(1, np.int8)]] * 3, sequence)
+    assert began == [True, not sequence, not sequence] and found.cycles == (10, 10, 10)
+
+
 def silent(out: Path, tmp_path: Path) -> Path:
     """A board that no tool loads programs onto."""
     own = shutil.copytree(out / "runtime/board/boards/stm32f4", tmp_path / "silent")
@@ -150,6 +186,7 @@ def silent(out: Path, tmp_path: Path) -> Path:
     return own
 
 
+@pytest.mark.slow
 def test_a_program_that_needs_more_memory_than_the_board(model: Path, port: Path, tmp_path: Path) -> None:
     need(ARM)
     out = tmp_path / "out"
@@ -163,6 +200,7 @@ def test_a_program_that_needs_more_memory_than_the_board(model: Path, port: Path
         run_project(out, model / "inputs.npz", on="board", board=str(own), port=str(port))
 
 
+@pytest.mark.slow
 def test_a_board_says_what_kernels_take(model: Path, port: Path, tmp_path: Path) -> None:
     need(ARM)
     command = [
@@ -224,6 +262,7 @@ def program(model: Path, port: Path, tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path) -> None:
     sample = np.load(model / "inputs.npz")["x"][0]
     want = run_project(program, model / "inputs.npz").outputs[0][0].tobytes()
@@ -241,6 +280,7 @@ def test_damaged_messages_are_sent_again(program: Path, model: Path, port: Path)
             link.Link(Damaged(line, 7)).hello()
 
 
+@pytest.mark.slow
 def test_a_request_that_comes_again_is_not_done_again(program: Path, port: Path) -> None:
     with serial.Serial(str(port), 115200) as line:
         talk = link.Link(line)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deeploy.errors import UsageError
+from deeploy.errors import BuildError, UsageError
 from deeploy.runners import gvsoc, host, qemu
-from deeploy.runners.runner import Runner, gathered, parts, split, write_samples
+from deeploy.runners.runner import Result, Runner, gathered, parts, split, write_samples
 from deeploy.verify import runner
 
 X, Y = {"name": "x", "type": "f32", "shape": [2]}, {"name": "y", "type": "s8", "shape": []}
@@ -80,3 +80,18 @@ def test_every_runner_takes_a_limit_of_time() -> None:
     }
     for name in ("host", "mpi", "gvsoc", "qemu"):
         assert runner(name, time_limit=7.0).seconds == 7.0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mode", range(len(host.ADVERSARIES)))
+def test_outputs_that_change_under_one_adversary_are_an_error(mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, seed = host.ADVERSARIES[mode]
+
+    def executed(program: Path, project: Path, entry: Any, samples: Any, options: list[str], seconds: float) -> Result:
+        changed = options[:4] == ["--mode", name, "--seed", str(seed)]
+        return Result([np.array([7, 8 + changed], np.int8)])
+
+    monkeypatch.setattr(host, "build", lambda *_: Path("application"))
+    monkeypatch.setattr(host, "execute", executed)
+    with pytest.raises(BuildError, match=f"output y changes with what the machine does not promise .mode {name}, seed {seed}"):
+        host.Host().run(Path("out"), {**ALONE, "machine": {}}, SAMPLES)
+    assert host.Host().run(Path("out"), ALONE, SAMPLES).outputs[0].tolist() == [7, 8]

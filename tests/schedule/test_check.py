@@ -64,6 +64,7 @@ def mutants(schedule: Schedule, change: Change) -> Iterator[tuple[int, int, Sche
             yield step, number, mutant
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("buffering", ["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_hazards_are_found(name: str, buffering: Buffering, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def moved(one: deeploy.Compiled) -> int:
     return sum(traffic.bytes for traffic in walk(one.plan).traffic.values())
 
 
+@pytest.mark.share(0.25)
 def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.Compiled], model: Path, tmp_path: Path) -> None:
     name, one = fused
     assert one.plan.chains and any(chain.rings for chain in one.plan.chains)
@@ -115,6 +116,7 @@ def test_chains_move_fewer_bytes_and_compute_the_same(fused: tuple[str, deeploy.
     np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("name", "l2"), [("cores", 9000), ("both engines", 16000)])
 def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_path: Path) -> None:
     """Constants that are fetched whole and activations that go out to L3 are in chains as well, and the same is computed."""
@@ -130,6 +132,7 @@ def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_p
     np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
 
 
+@pytest.mark.share(0.25)
 def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> None:
     """The calls of a chain run side by side; their cycles follow each other, and are those of the chain together."""
     run = walk(fused[1].plan)
@@ -140,6 +143,7 @@ def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> Non
         assert abs(call.cycles - (call.compute + call.overhead + call.issue + call.stalled)) < 1e-6
 
 
+@pytest.mark.share(0.25)
 def test_what_was_considered_is_recorded(fused: tuple[str, deeploy.Compiled], model: Path) -> None:
     """Every chain that is taken, and of neighbouring calls of which none is, why."""
     plan = fused[1].plan

@@ -96,6 +96,7 @@ def chain_of(one: deeploy.Compiled) -> Chain:
     return chain
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("name", CASES)
 def test_the_hidden_layer_is_nowhere_and_outputs_are_the_same(name: str, folder: Path, tmp_path: Path) -> None:
     (rows, _, hidden), l1, _, _, _, kernel, is_nested = CASES[name]

@@ -87,6 +87,7 @@ def compiled(folder: Path, name: str, buffering: Buffering = "auto") -> deeploy.
     return deeploy.compile(make(folder / f"{name}.onnx"), PARTS if name == "dense" else SIRACUSA, options=options)
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_deeper_than_l1_computes_the_same(name: str, folder: Path, tmp_path: Path) -> None:
     one = compiled(folder, name)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
@@ -69,6 +70,7 @@ def texts(folder: Path) -> str:
     return "\n".join([*parts, f"# chips\n{build(plan)}\n", f"# chain\n{chain}\n"])
 
 
+@pytest.mark.slow
 def test_every_shape_is_as_pinned(tmp_path: Path) -> None:
     found = texts(tmp_path)
     assert found == SNAPSHOT.read_text()

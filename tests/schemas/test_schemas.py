@@ -48,6 +48,7 @@ def test_files_of_targets_agree_with_their_schemas_at_once(kind: str) -> None:
         assert agrees(json.loads(text) if file.suffix == ".json" else tomllib.loads(text), schema, schema), file
 
 
+@pytest.mark.slow
 def test_targets_are_loaded_without_jsonschema() -> None:
     code = "import sys; from deeploy.driver.compile import loaded; loaded('siracusa'); sys.exit('jsonschema' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -238,6 +239,7 @@ def share_out(folder: Path) -> None:
     assert len(gathered(manifest, outputs)) == len(manifest["outputs"])
 
 
+@pytest.mark.slow
 def test_every_damaged_field_of_a_project_ends_in_two_lines(projects: Path, tmp_path: Path) -> None:
     """What the schema lets pass, as other names and other numbers in their range, is no reason for a traceback either."""
     runner = CliRunner()

@@ -67,6 +67,7 @@ def costs(graph: gs.Graph) -> PlannedStages:
     return PlannedStages(graph, levels_of_graph(graph), SIRACUSA, LITTLE, SIRACUSA.topology)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_streamed_and_fits_where_it_is_cut(costs: PlannedStages) -> None:
     depth = costs.levels.depth
     assert sum(costs.levels.weights) > 10_500
@@ -129,6 +130,7 @@ def test_a_pipeline_of_little_chips_computes_what_one_chip_does(graph: gs.Graph,
         assert np.array_equal(chips.outputs(whole, one, [image])[0], chips.outputs(found.system, many, [image])[0])
 
 
+@pytest.mark.slow
 def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: gs.Graph, costs: PlannedStages) -> None:
     assert SIRACUSA.topology is not None
     found = pipelined(graph, SIRACUSA, "auto", "parameters", SIRACUSA.topology, LITTLE)
@@ -137,6 +139,7 @@ def test_auto_takes_the_fewest_chips_that_keep_all_constants(graph: gs.Graph, co
     assert balance.parameters(costs.levels, count - 1, costs.overflow).excess > 0
 
 
+@pytest.mark.slow
 def test_a_stage_that_fits_no_chip_is_named(graph: gs.Graph) -> None:
     assert SIRACUSA.topology is not None
     near = Options({"l2": 3_000}, engines=("cluster",))

@@ -49,6 +49,17 @@ def test_infinities_and_nans_are_equal_to_themselves_alone(got: float, expected:
     assert (excess(np.array([got]), np.array([expected]))[0] <= 1) is np.bool_(passed)
 
 
+@pytest.mark.parametrize(("wrong", "by", "passed"), [(2, 1, True), (3, 1, False), (200, 1, False), (1, 2, False)])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
+def test_a_hundredth_of_a_quantised_output_may_be_one_step_off(wrong: int, by: int, passed: bool, dtype: type) -> None:
+    step = 0.5 if dtype is np.float32 else 1
+    expected = (np.arange(200) % 50 * step).astype(dtype)
+    got = expected.copy()
+    got[:wrong] += dtype(by * step)
+    found = compare({"name": "y", "equality": "steps", "step": step}, got, expected)
+    assert (found.passed, found.worst, found.equal) == (passed, by, 1 - wrong / 200)
+
+
 def _model(path: Path, op: str) -> Path:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", ends[:1], ends[1:])

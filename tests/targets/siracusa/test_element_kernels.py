@@ -138,6 +138,7 @@ def test_rotations(interleaved: bool) -> None:
     assert rotate.in_words(node) is None
 
 
+@pytest.mark.slow
 def test_quotients_of_a_norm_are_exact() -> None:
     """Every deviation that bytes have, products around its multiples."""
     for size in range(1, 128, 3):

@@ -66,6 +66,7 @@ def test_matmul(shape: tuple[int, int, int]) -> None:
     check_matmul(shape, "requantised", "u8")
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("x", ["s8", "u8"])
 @pytest.mark.parametrize("stages", STAGES)
 def test_stages_and_types(stages: str, x: str) -> None:
@@ -102,6 +103,7 @@ VARIABLE = [
 ]
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(("a", "b"), [("s8", "s8"), ("u8", "s8"), ("u8", "u8")])
 @pytest.mark.parametrize("is_transposed", [True, False])
 @pytest.mark.parametrize("shape", VARIABLE)
@@ -139,6 +141,7 @@ GEOMETRIES: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("x", ["s8", "u8"])
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_conv(name: str, x: str) -> None:
@@ -165,6 +168,7 @@ DEPTHWISE: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize("x", ["s8", "u8"])
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_depthwise(name: str, x: str) -> None:

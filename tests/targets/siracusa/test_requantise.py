@@ -36,6 +36,7 @@ def alone(has_sums: bool) -> Target:
     return replace(SIRACUSA, kernels=tuple(k for k in KERNELS if (k.second is not None) == has_sums and not k.resident))
 
 
+@pytest.mark.slow
 def test_layers_are_within_a_step_of_the_exact_ones_and_c_has_their_bits(tmp_path: Path) -> None:
     limited = [f"layer{number}" for number, layer in enumerate(SUMS) if layer.attrs["low"] not in (-128, 0)]
     assert len(limited) == 1 and requantise(graph_of(SUMS), ENGINES, KERNELS)[1] == limited  # the engine has no such limits

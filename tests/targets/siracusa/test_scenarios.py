@@ -95,6 +95,7 @@ def test_without_its_memory_n_eureka_is_used_where_it_pays(tmp_path: Path, name:
         assert runs[0].cycles < 1.01 * runs[1].cycles
 
 
+@pytest.mark.share(0.25)
 @pytest.mark.parametrize(
     "options", [Options({"wm": 0}), Options({"wm": 0, "l1": 32_000}), Options({"wm": 0}, default_memory="L3")], ids=str
 )

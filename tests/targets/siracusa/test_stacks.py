@@ -247,6 +247,7 @@ def test_a_function_that_is_too_deep_fails_the_build_and_is_named(project: Path)
     assert build(project, "CHECK_STACKS=0").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_command_that_runs_it_ends_with_status_3(project: Path, tmp_path: Path) -> None:
     deepen(project)
     makefile = project / "Makefile"
