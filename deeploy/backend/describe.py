@@ -71,6 +71,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
         **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
+        **({"order": asdict(plan.order)} if plan.order is not None else {}),
         **({"arrangements": [asdict(one) for one in plan.arrangements]} if plan.arrangements else {}),
         **_growth(plan),
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),

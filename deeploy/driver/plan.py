@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute.system import System, with_queues
-from deeploy.driver.chains import predicted, with_chains
+from deeploy.driver.chains import predicted
 from deeploy.driver.lower import Clock
+from deeploy.driver.order import planned
 from deeploy.errors import FitError, NoKernelError
 from deeploy.graph.target import Target
 from deeploy.graph.topology import Topology
@@ -18,7 +19,6 @@ from deeploy.midend.assemble import assemble
 from deeploy.midend.copies import with_copies
 from deeploy.midend.machine import Options, check_code, kernels_of, machine_of, own_options, shared
 from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program
 from deeploy.midend.requantise import Requantised, engines_of, requantise
 from deeploy.midend.share import groups, share
@@ -60,7 +60,7 @@ def bind_and_plan(
 
 def plan_program(program: Program, target: Target, machine: Machine, options: Options) -> Plan:
     """The plan of one program on the part of a target that it may use."""
-    plan = _copied(with_chains(make_plan(program, target, machine, options.seconds), program))
+    plan = _copied(planned(program, target, machine, options.seconds))
     peak = max(use.peak for use in plan.memory.values())
     if target.is_flat and peak > MOST_BYTES:
         raise FitError(
@@ -145,8 +145,8 @@ def plan_chips(clock: Clock, system: System, target: Target, topology: Topology,
         program = clock("bind", assemble, "network", graph, *kernels_of(own, machine))
         key = signature(program), own.memories, repr(machine), tuple(t.name for t in (*graph.inputs, *graph.outputs))
         if key in known:
-            first, planned = known[key]
-            plans.append(clock("plan", carried, plans[first], planned, program))
+            first, own_program = known[key]
+            plans.append(clock("plan", carried, plans[first], own_program, program))
         else:
             known[key] = chip, program
             plans.append(clock("plan", _planned, chip, program, own, machine, limits))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from deeploy.midend.order import arranged
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Call, Program, chosen, content
 
@@ -94,8 +95,10 @@ def renamed(program: Program, like: Program) -> Program:
 
 
 def carried(plan: Plan, planned: Program, program: Program) -> Plan:
-    """The plan of ``planned``, for a program of the same signature."""
-    own = renamed(program, planned)
+    """The plan of ``planned``, for a program of the same signature; it may have the calls in another order."""
+    steps = {call.name: step for step, call in enumerate(planned.calls)}
+    order = [steps[call.name] for call in plan.program.calls]
+    own, planned = arranged(renamed(program, planned), order), arranged(planned, order)
     numbers = [
         next(number for number, variant in enumerate(planned.variants(step)) if variant.kernel is call.kernel)
         for step, call in enumerate(plan.program.calls)

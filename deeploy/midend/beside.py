@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from deeploy.midend.chain import Member
 from deeploy.midend.fuse import Fused, Fuser
+from deeploy.midend.order import meet
 from deeploy.midend.program import Call
 
 LONGEST = 3  # calls
@@ -37,10 +38,12 @@ def _may(fuser: Fuser, step: int, call: Call) -> bool:
 
 
 def _are_independent(calls: Sequence[Call]) -> bool:
-    """Whether no call touches what another one writes."""
-    touched = [{operand.buffer for operand in call.operands.values()} for call in calls]
-    written = [{call.operands[name].buffer for name in call.writes} for call in calls]
-    return not any(a & b for (n, a), (m, b) in itertools.product(enumerate(touched), enumerate(written)) if n != m)
+    """Whether no call touches elements that another one writes: parts of a concatenation are apart."""
+    for call, other in itertools.permutations(calls, 2):
+        for written, operand in itertools.product((call.operands[name] for name in call.writes), other.operands.values()):
+            if written.buffer == operand.buffer and meet(written, operand):
+                return False
+    return True
 
 
 def _starts(fuser: Fuser, first: int, calls: Sequence[Call]) -> list[int] | None:

@@ -1,13 +1,14 @@
-"""The order of calls in which a network on a flat machine needs the least memory at once.
+"""The order of calls: the one that needs the least memory at once, and the one in which calls of two engines can run side by side.
 
 A call may run when everything is there that it reads, and when nobody reads any more what it overwrites; what talks to other chips or
-outlives an inference keeps its order. Among all such orders a beam search looks for the one with the least peak: orders grow call by call;
-of those that have run the same calls the best one stays, and of the others a few.
+outlives an inference keeps its order. Among all such orders a beam search looks for the best one: orders grow call by call, or by a
+group of calls of which none needs the other; of those that have run the same calls the best one stays, and of the others a few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from deeploy.midend.program import Call, Operand, Program, Role
 WIDTH = 16  # orders that grow side by side
 MOST_CALLS = 512  # of networks whose order is looked for
 MOST_ELEMENTS = 1 << 20  # of operands whose elements are compared one by one
+MOST_READY = 8  # calls that may run next, of which groups are made: the first ones of the program
+LARGEST = 3  # calls of a group
 
 
 def ordered(program: Program) -> Program:
@@ -24,13 +27,127 @@ def ordered(program: Program) -> Program:
     if len(program.calls) > MOST_CALLS:
         return program
     graph = _Graph(program)
-    if all(graph.before[step] >> (step - 1) & 1 for step in range(1, len(program.calls))):
-        return program  # there is no other order
-    order = _search(graph)
-    if order == list(range(len(program.calls))):
+    if not graph.is_free:
         return program
+    order = _search(graph)
+    return program if order == list(range(len(program.calls))) else arranged(program, order)
+
+
+def arranged(program: Program, order: Sequence[int]) -> Program:
+    """The program with its calls in another order: the steps that they have now."""
     further = tuple(program.further[step] for step in order) if program.further else ()
     return replace(program, calls=tuple(program.calls[step] for step in order), further=further)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Cycles in which a call keeps an accelerator busy, and then cores."""
+
+    jobs: float
+    cores: float
+
+
+def is_free(program: Program) -> bool:
+    """Whether the calls of a program could stand in another order."""
+    return 2 < len(program.calls) <= MOST_CALLS and _Graph(program).is_free
+
+
+def side_by_side(program: Program, loads: Sequence[Load], worth: float) -> list[int] | None:
+    """The order in which the most cycles of accelerators and cores are expected to pass at the same time.
+
+    This is list scheduling with engines as resources: what runs next is a call, or a group of calls that are ready together. The calls of a
+    group are a flow shop of two machines: jobs one after the other on the accelerator, and what cores do of a call behind its job.
+
+    Args:
+        loads: of every call.
+        worth: cycles that it has to save more than the order of the program, in which neighbours are groups as well.
+
+    Returns:
+        The steps of the program; None where no order saves that much.
+    """
+    if min(sum(load.jobs for load in loads), sum(load.cores for load in loads)) < worth:
+        return None
+    graph = _Graph(program)
+    search = _Grouping(graph, loads)
+    own, best = search.best(is_fixed=True), search.best(is_fixed=False)
+    return list(best.order) if own.cycles - best.cycles >= max(worth, 1) else None
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """The calls that have run, in order, the cycles that took, and who may be next."""
+
+    done: int
+    order: tuple[int, ...]
+    cycles: float
+    ready: tuple[int, ...]
+
+    @property
+    def rank(self) -> tuple[float, tuple[int, ...]]:
+        """The smaller, the better."""
+        return self.cycles, self.order
+
+
+class _Grouping:
+    """A search for groups of calls of two engines."""
+
+    def __init__(self, graph: _Graph, loads: Sequence[Load]) -> None:
+        self.graph = graph
+        self.loads = loads
+        self.known: dict[tuple[int, ...], float] = {}
+
+    def best(self, is_fixed: bool) -> _Grouped:
+        """The fewest cycles that are found: of the order of the program, or of any."""
+        count = len(self.loads)
+        begin = _Grouped(0, (), 0.0, tuple(step for step in range(count) if not self.graph.before[step]))
+        found: list[dict[int, _Grouped]] = [{} for _ in range(count + 1)]  # by how many calls have run, and which
+        found[0][0] = begin
+        for number in range(count):
+            for begun in sorted(found[number].values(), key=lambda one: one.rank)[:WIDTH]:
+                for group in self._fixed(begun) if is_fixed else self._groups(begun):
+                    one = self._grown(begun, group)
+                    known = found[number + len(group)].get(one.done)
+                    if known is None or one.rank < known.rank:
+                        found[number + len(group)][one.done] = one
+        return min(found[count].values(), key=lambda one: one.rank)
+
+    def _fixed(self, begun: _Grouped) -> Iterator[tuple[int, ...]]:
+        """The next calls of the program that are ready together."""
+        first = len(begun.order)
+        for last in range(first, min(first + LARGEST, len(self.loads))):
+            if last not in begun.ready:
+                return
+            yield tuple(range(first, last + 1))
+
+    def _groups(self, begun: _Grouped) -> Iterator[tuple[int, ...]]:
+        """Single calls, and those that save something together."""
+        ready = sorted(begun.ready)[:MOST_READY]
+        yield from ((step,) for step in ready)
+        for size in range(2, LARGEST + 1):
+            for group in itertools.combinations(ready, size):
+                if self._cycles(group) < sum(self._cycles((step,)) for step in group):
+                    yield group
+
+    def _cycles(self, group: tuple[int, ...]) -> float:
+        """Those of a group by Johnson's rule: first what occupies the accelerator for a shorter time than cores, shortest jobs first."""
+        if group not in self.known:
+            own = [self.loads[step] for step in group]
+            ahead = sorted((load for load in own if load.jobs < load.cores), key=lambda load: load.jobs)
+            behind = sorted((load for load in own if load.jobs >= load.cores), key=lambda load: -load.cores)
+            jobs, cores = 0.0, 0.0
+            for load in (*ahead, *behind):
+                jobs += load.jobs
+                cores = max(cores, jobs) + load.cores if load.cores else cores
+            self.known[group] = max(jobs, cores)
+        return self.known[group]
+
+    def _grown(self, begun: _Grouped, group: tuple[int, ...]) -> _Grouped:
+        """A group more."""
+        done, ready = begun.done, [step for step in begun.ready if step not in group]
+        for step in group:
+            done |= 1 << step
+            ready += [later for later in self.graph.behind[step] if not self.graph.before[later] & ~done]
+        return _Grouped(done, (*begun.order, *group), begun.cycles + self._cycles(group), tuple(ready))
 
 
 class _Graph:
@@ -45,7 +162,7 @@ class _Graph:
             named = [(name, operand) for name, operand in call.operands.items() if program.buffers[operand.buffer].data is None]
             for name, operand in named:
                 for other, seen, is_written in touched.get(operand.buffer, ()):
-                    if (is_written or name in call.writes) and _meet(operand, seen):
+                    if (is_written or name in call.writes) and meet(operand, seen):
                         self.before[step] |= 1 << other
             if _is_fixed(program, call):
                 self.before[step] |= fixed
@@ -59,6 +176,11 @@ class _Graph:
         self.bytes = {name: program.buffers[name].bytes for name in self.users}
         self.behind = [[later for later, needed in enumerate(self.before) if needed >> step & 1] for step in range(len(self.before))]
 
+    @property
+    def is_free(self) -> bool:
+        """Whether there is another order."""
+        return not all(self.before[step] >> (step - 1) & 1 for step in range(1, len(self.before)))
+
 
 def _named(call: Call) -> list[str]:
     return list(dict.fromkeys([*(operand.buffer for operand in call.operands.values()), *call.scratch.values()]))
@@ -69,7 +191,7 @@ def _is_fixed(program: Program, call: Call) -> bool:
     return call.kernel.link is not None or any(program.buffers[o.buffer].role is Role.STATE for o in call.operands.values())
 
 
-def _meet(a: Operand, b: Operand) -> bool:
+def meet(a: Operand, b: Operand) -> bool:
     """Whether two operands have elements of their buffer in common."""
     ends = [
         (o.access.offset, o.access.offset + sum((n - 1) * s for n, s in zip(o.access.shape, o.access.strides, strict=True))) for o in (a, b)

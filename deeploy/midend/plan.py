@@ -113,6 +113,23 @@ class ChainChoice:
         return self.reason == "taken"
 
 
+@dataclass(frozen=True)
+class OrderChoice:
+    """An order of calls in which more of them can run side by side than in the order of the file, and what became of it.
+
+    Attributes:
+        file: names of the calls in the order of the file, or in the one that needs the least memory where that does not fit.
+        cycles_file: of the network in that order, by the walk.
+        cycles_other: in the order that brings calls of different engines next to each other.
+        is_taken: whether the plan has that one.
+    """
+
+    file: tuple[str, ...]
+    cycles_file: int
+    cycles_other: int
+    is_taken: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Everything needed to emit a program for a target.
@@ -128,6 +145,7 @@ class Plan:
         chains: calls that are computed together, a few rows at a time.
         arrangements: where there are chains, what other limits would give: from the least memory to none of them.
         chain_choices: chains that were taken, and that were not; none where chains are switched off.
+        order: another order of calls that was planned as well; None where none was.
     """
 
     program: Program
@@ -144,6 +162,7 @@ class Plan:
     chains: tuple[Chain, ...] = ()
     arrangements: tuple[Arrangement, ...] = ()
     chain_choices: tuple[ChainChoice, ...] = ()
+    order: OrderChoice | None = None
 
     @property
     def added(self) -> int:

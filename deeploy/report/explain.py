@@ -86,7 +86,7 @@ class _Explanation:
             "node": call.node.name,
             "op": call.node.op,
             "considered": len(self.offered),
-            "reasons": [self.engine(), self.tile(), *([self.chain] if self.chain else []), self.residence(), self.time()],
+            "reasons": [self.engine(), self.tile(), *([self.chain] if self.chain else []), *self.order(), self.residence(), self.time()],
             "operands": [{"name": name, "tensor": self.tensor(name), "where": self.where(name)} for name in call.operands],
             "candidates": [self.candidate(c) for c in self.shown()],
             "schedule": self.overview.text[self.step],
@@ -191,6 +191,19 @@ class _Explanation:
         largest = sorted(inside, key=lambda p: (-p.size, p.offset))[:NEIGHBOURS]
         named = ", ".join(f"{p.buffers[0]} ({spaced(p.size)})" for p in largest)
         return f"; beside it lie {named}" if named else ""
+
+    def order(self) -> list[str]:
+        """What became of another order of calls, in which more of them can run side by side."""
+        choice = self.plan.order
+        if choice is None:
+            return []
+        if not choice.is_taken:
+            figures = f"{spaced(choice.cycles_other)} cycles instead of {spaced(choice.cycles_file)}"
+            return [f"Order: that of the file; the one that brings calls of different engines next to each other takes {figures}."]
+        before = choice.file.index(self.call.name)
+        figures = f"{spaced(choice.cycles_other)} cycles instead of {spaced(choice.cycles_file)} in the order of the file"
+        moved = f"call {self.step} here, call {before} in the file, so" if before != self.step else f"call {self.step}, as in the file;"
+        return [f"Order: {moved} that calls of different engines are next to each other: the network takes {figures}."]
 
     # ---- memory
 

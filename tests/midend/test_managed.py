@@ -161,7 +161,7 @@ def bound(folder: Path, build: Callable[[Path, Options], deeploy.Compiled], patc
         seen.append(program)
         return make_plan(program, *others)
 
-    patch.setattr("deeploy.driver.plan.make_plan", recorded)
+    patch.setattr("deeploy.driver.order.make_plan", recorded)
     return build(folder, Options()), seen[0]
 
 

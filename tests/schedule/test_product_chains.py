@@ -12,7 +12,7 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import chains as driver
-from deeploy.driver import plan
+from deeploy.driver import order
 from deeploy.graph.target import Target
 from deeploy.midend import fuse
 from deeploy.midend.chain import Chain
@@ -68,13 +68,13 @@ def compiled(folder: Path, name: str, chains: bool = True) -> deeploy.Compiled:
     options = Options({"l1": l1}, engines=engines, objective="traffic" if chains else "cycles", chains=chains)
     if l2 is not None:
         options = replace(options, capacities={"l1": l1, "l2": l2}, default_memory="L3")
-    every, choose = driver.products, plan.with_chains
+    every, choose = driver.products, order.with_chains
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "SLOWER", 100)
         patch.setattr(fuse, "TRIPS", ())
         patch.setattr(driver, "products", lambda fuser: filter(functools.partial(is_wanted, is_nested), every(fuser)))
         if chains and name == DEARER:
-            patch.setattr(plan, "with_chains", lambda alone, given: cheapest(choose(alone, given), given))
+            patch.setattr(order, "with_chains", lambda alone, given: cheapest(choose(alone, given), given))
         return deeploy.compile(network(folder / f"{name}.onnx", *shape), target, options=options)
 
 

@@ -1,0 +1,61 @@
+"""Which order of calls a network on a machine with several memories is planned in, where accelerators and cores could work side by side.
+
+Neighbours of which neither needs the other run beside each other (``deeploy.midend.beside``). So another order may be faster than that of
+the file: the one that list scheduling finds (``deeploy.midend.order``) is planned as well, and taken where the walk finds that it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deeploy.driver.chains import with_chains
+from deeploy.errors import FitError
+from deeploy.graph.target import Target
+from deeploy.midend.order import Load, arranged, is_free, side_by_side
+from deeploy.midend.plan import Machine, OrderChoice, Plan
+from deeploy.midend.planner import make_plan
+from deeploy.midend.program import Program
+from deeploy.simulate.timing import Run
+from deeploy.simulate.walk import walk
+
+WORTH = 0.01  # of the cycles of a network that another order has to promise, as planning takes as long again, and to save
+
+
+def planned(program: Program, target: Target, machine: Machine, seconds: float) -> Plan:
+    """The plan of a network with its chains, in the order of the file or in the one that is faster.
+
+    Raises:
+        FitError: there is no plan.
+    """
+    alone = make_plan(program, target, machine, seconds)
+    plan = with_chains(alone, program)
+    has_engines = len({bool(target.engine(part.kernel.engine).accelerator) for call in alone.program.calls for part in call.parts}) > 1
+    is_wanted = has_engines and target.timing is not None and machine.chains and machine.objective == "cycles" and program.growth is None
+    if target.is_flat or not is_wanted or not is_free(alone.program):
+        return plan
+    steps = {call.name: step for step, call in enumerate(program.calls)}
+    given = arranged(program, [steps[call.name] for call in alone.program.calls])  # memory may have wanted another order than the file's
+    run = walk(alone)
+    order = side_by_side(alone.program, _loads(alone, run), WORTH * run.cycles)
+    if order is None:
+        return plan
+    other = arranged(given, order)
+    try:
+        found = with_chains(make_plan(other, target, machine, seconds), other)
+    except FitError:
+        return plan
+    cycles, faster = walk(plan).cycles, walk(found).cycles
+    is_other = [call.name for call in found.program.calls] != [call.name for call in plan.program.calls]
+    is_taken = faster <= (1 - WORTH) * cycles and is_other
+    choice = OrderChoice(tuple(call.name for call in plan.program.calls), round(cycles), round(faster), is_taken)
+    return replace(found if is_taken else plan, order=choice if is_other else None)
+
+
+def _loads(plan: Plan, run: Run) -> list[Load]:
+    """For how long every call keeps an accelerator busy while no cores compute for it, and cores."""
+    teams = {engine.name for engine in plan.target.engines if not engine.accelerator}
+    cores, jobs = [0.0] * len(plan.calls), [0.0] * len(plan.calls)
+    for one in run.intervals:
+        if one.kind == "compute":
+            (cores if one.lane in teams else jobs)[one.step] += one.end - one.start
+    return [Load(min(job, max(0.0, call.cycles - core)), core) for job, core, call in zip(jobs, cores, run.calls, strict=True)]
