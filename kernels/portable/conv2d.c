@@ -95,7 +95,33 @@ static struct conv2d flat(struct conv2d k) {
     return k;
 }
 
+#ifndef ACC_IS_FLOAT
+#include "x86.h"
+#ifdef HAS_WIDE
+#define CONV struct conv2d
+#include "conv2d_x86.h"
+
+static inline void wide_pack(const CONV *k, int channel, int count, int lanes, int8_t *quads) {
+    int d = 0;
+    for (int fh = 0; fh < k->kernel_h; fh++) {
+        for (int fw = 0; fw < k->kernel_w; fw++) {
+            for (int c = 0; c < k->channels; c++, d++) {
+                const W_T *const w = (const W_T *)k->w + fh * k->w_row + fw * k->w_column + c * k->w_channel + channel;
+                for (int f = 0; f < count; f++) quads[(d / 4 * lanes + f) * 4 + d % 4] = (int8_t)w[f];
+            }
+        }
+    }
+}
+#endif
+#endif
+
 void KERNEL(const struct conv2d *whole) {
+#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
+    if (is_wide(whole)) {
+        wide_conv2d(whole);
+        return;
+    }
+#endif
     const struct conv2d flattened = flat(*whole), *const k = &flattened;
     for (int group = 0; group < k->groups; group++) {
         for (int first = 0, lanes; first < k->filters; first += lanes) {

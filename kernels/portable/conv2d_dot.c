@@ -88,7 +88,28 @@ static inline void positions(const struct conv2d_dot *k, const X_T *image, int i
     }
 }
 
+#if defined(HAS_WIDE) && !defined(DOT_BITS)
+#define CONV struct conv2d_dot
+#include "conv2d_x86.h"
+
+static inline void wide_pack(const CONV *k, int channel, int count, int lanes, int8_t *quads) {
+    const int depth = k->kernel_h * k->kernel_w * k->channels;
+    const W_T *w = (const W_T *)k->w + channel * depth;
+    for (int f = 0; f < count; f++, w += depth) {
+        int8_t *const to = quads + 4 * f;
+        for (int d = 0; d + 4 <= depth; d += 4) memcpy(to + d * lanes, w + d, 4);
+        for (int d = depth & ~3; d < depth; d++) to[(depth & ~3) * lanes + d % 4] = (int8_t)w[d];
+    }
+}
+#endif
+
 void KERNEL(const struct conv2d_dot *k) {
+#if defined(HAS_WIDE) && !defined(DOT_BITS)
+    if (is_wide(k)) {
+        wide_conv2d(k);
+        return;
+    }
+#endif
     for (int n = 0; n < k->batch; n++) {
         for (int oh = 0; oh < k->out_height; oh++) {
             for (int ow = 0; ow < k->out_width; ow += VECTORS) {

@@ -126,7 +126,20 @@ static void block(const struct depthwise2d *k, int first, int lanes) {
     }
 }
 
+#ifndef ACC_IS_FLOAT
+#include "x86.h"
+#ifdef HAS_WIDE
+#include "depthwise_x86.h"
+#endif
+#endif
+
 void KERNEL(const struct depthwise2d *k) {
+#if defined(HAS_WIDE) && !defined(ACC_IS_FLOAT)
+    if (is_wide(k)) {
+        wide_depthwise2d(k);
+        return;
+    }
+#endif
     for (int first = 0, lanes; first < k->filters; first += lanes) {
         lanes = block_width(&first, k->filters);
         block(k, first, lanes);

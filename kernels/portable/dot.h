@@ -120,10 +120,9 @@ VECTORISED void dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restri
 }
 #endif
 
-#if !defined(DOT_BITS) && defined(VECTORISED_FOR) && defined(__x86_64__) && \
-    (defined(BY_MACHINE) || (defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)))
+#include "x86.h"
+#if !defined(DOT_BITS) && defined(HAS_WIDE)
 #include "dot_x86.h"
-#define HAS_WIDE_DOTS
 #endif
 
 /* The same of `count` vectors, at most VECTORS. */
@@ -133,8 +132,8 @@ static inline void dots_of_vectors(int32_t (*restrict acc)[BLOCK], const int16_t
 #ifndef DOT_BITS
     if (VECTORS == 4 && count == VECTORS) {
         done = rows & ~3;
-#ifdef HAS_WIDE_DOTS
-        if (sizeof(DOT_T) == 1 && has_wide_dots())
+#ifdef HAS_WIDE
+        if (sizeof(DOT_T) == 1 && has_wide())
             wide_dots_of_4(acc, vectors, w, w_row, depth, done);
         else
 #endif

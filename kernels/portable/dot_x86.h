@@ -4,23 +4,7 @@
 #ifndef DEEPLOY_DOT_X86_H
 #define DEEPLOY_DOT_X86_H
 
-#include <immintrin.h>
-
-#define WIDE_TARGET target("avx512f,avx512bw,avx512vl,avx512vnni")
-#define WIDE_DOTS VECTORISED_FOR(WIDE_TARGET)
-#define WIDE_PART static inline __attribute__((always_inline, optimize("O3", "fp-contract=off"), WIDE_TARGET))
-
 enum { WIDE = 32 }; /* elements at a time */
-
-/* Whether this machine has these instructions. */
-static inline int has_wide_dots(void) {
-#ifdef BY_MACHINE
-    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl");
-#else
-    return 1;
-#endif
-}
 
 /* Up to WIDE elements of a row, widened; zeros behind them. */
 WIDE_PART __m512i wide_row(const DOT_T *row, __mmask32 mask) {
@@ -38,8 +22,8 @@ WIDE_PART __m128i joined(__m512i a, __m512i b, __m512i c, __m512i d) {
 }
 
 /* As dots_of_4. What the vectors hold behind `depth` is multiplied by zeros. */
-WIDE_DOTS void wide_dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH],
-                              const DOT_T *restrict w, int w_row, int depth, int rows) {
+WIDE_FUNCTION void wide_dots_of_4(int32_t (*restrict acc)[BLOCK], const int16_t (*restrict vectors)[DEPTH],
+                                  const DOT_T *restrict w, int w_row, int depth, int rows) {
     for (int j = 0; j < rows; j += 4) {
         __m512i sum[4][4];
         for (int v = 0; v < 4; v++) {

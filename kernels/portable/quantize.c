@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "loops.h"
+#include "vectorised.h"
 
 /* To the nearest integer, ties to the even one. Numbers within the limits of 8 or 16 bits are rounded by the addition
  * of one whose last digit is 1: rintf is a call where the processor has no instruction for it. */
@@ -12,6 +13,20 @@ static inline float nearest(float steps) {
     return shifted - 12582912.0f;
 }
 
+static inline Y_T quantized(X_T x, SCALE_T scale, int32_t offset, int32_t low, int32_t high) {
+    const float least = (float)(low - offset), most = (float)(high - offset), steps = x / scale;
+    const float above = steps >= least ? steps : least; /* one comparison after the other, without a branch */
+    return (Y_T)((int32_t)nearest(above > most ? most : above) + offset);
+}
+
+/* Elements that are neighbours and have one scale. */
+VECTORISED void dense_row(const struct quantize *k, const X_T *restrict x, SCALE_T scale, int32_t offset,
+                          Y_T *restrict y) {
+    const int32_t low = k->low, high = k->high;
+    const int count = k->extent[LAST];
+    for (int i = 0; i < count; i++) y[i] = quantized(x[i], scale, offset, low, high);
+}
+
 void KERNEL(const struct quantize *k) {
     int index[AXES] = {0};
     do {
@@ -19,11 +34,13 @@ void KERNEL(const struct quantize *k) {
         const SCALE_T *const scale = (const SCALE_T *)k->scale + row_offset(index, k->scale_step);
         const ZERO_POINT_T *const zero = (const ZERO_POINT_T *)k->zero_point + row_offset(index, k->zero_point_step);
         Y_T *const y = (Y_T *)k->y + row_offset(index, k->y_step);
+        if (k->x_step[LAST] == 1 && k->y_step[LAST] == 1 && k->scale_step[LAST] + k->zero_point_step[LAST] == 0) {
+            dense_row(k, x, *scale, *zero, y);
+            continue;
+        }
         for (int i = 0; i < k->extent[LAST]; i++) {
-            const int32_t offset = zero[i * k->zero_point_step[LAST]];
-            const float low = (float)(k->low - offset), high = (float)(k->high - offset);
-            const float steps = x[i * k->x_step[LAST]] / scale[i * k->scale_step[LAST]];
-            y[i * k->y_step[LAST]] = (Y_T)((int32_t)nearest(steps > high ? high : steps >= low ? steps : low) + offset);
+            y[i * k->y_step[LAST]] = quantized(x[i * k->x_step[LAST]], scale[i * k->scale_step[LAST]],
+                                               zero[i * k->zero_point_step[LAST]], k->low, k->high);
         }
     } while (next_row(index, k->extent));
 }
