@@ -285,9 +285,13 @@ def test_cores_and_the_accelerator_beside_each_other_are_faster(tmp_path: Path) 
     assert runs[0] < 0.96 * runs[1]
 
 
-def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
-    """Scores, softmax and values are computed head by head; in L1 lie the scores of one head, and none leave it."""
-    heads, rows, width = 8, 96, 16
+HEADS = 8, 96, 16  # of attention: rows of each, and columns
+ATTENTION = Options({"l1": 60_000}, engines=("cluster",), objective="traffic")
+
+
+def attention(path: Path) -> Path:
+    """Scores, softmax and values of some heads."""
+    heads, rows, width = HEADS
     one = Quantised()
     scores = one.stored(one.node("MatMul", one.read("q"), one.read("k")))
     shares = one.node("QuantizeLinear", one.node("Softmax", one.read(scores), axis=-1), one.constant(1 / 255), one.constant(-128, np.int8))
@@ -296,9 +300,15 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
     shapes = {"q": [heads, rows, width], "k": [heads, width, rows], "v": [heads, rows, width], "y": [heads, rows, width]}
     ports = [helper.make_tensor_value_info(name, TensorProto.INT8, shape) for name, shape in shapes.items()]
     graph = helper.make_graph(one.nodes, "attention", ports[:3], ports[3:], one.constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "attention.onnx")
-    options = Options({"l1": 60_000}, engines=("cluster",), objective="traffic")
-    found, alone = (deeploy.compile(tmp_path / "attention.onnx", "siracusa", options=o) for o in (options, replace(options, chains=False)))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
+    """Scores, softmax and values are computed head by head; in L1 lie the scores of one head, and none leave it."""
+    heads, rows, width = HEADS
+    model = attention(tmp_path / "attention.onnx")
+    found, alone = (deeploy.compile(model, "siracusa", options=o) for o in (ATTENTION, replace(ATTENTION, chains=False)))
     (chain,) = found.plan.chains
     assert (chain.first, chain.last) == (0, 2) and all(ring.rows * ring.pitch == rows * rows for ring in chain.rings.values())
     assert moved(found) == 4 * heads * rows * width
@@ -308,3 +318,28 @@ def test_attention_needs_no_scores_of_all_heads(tmp_path: Path) -> None:
     sample = [np.random.default_rng(3).integers(-128, 128, port["shape"]).astype(np.int8) for port in entry["inputs"]]
     (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
     np.testing.assert_array_equal(outputs[0], found.interpret(sample)[0])
+
+
+def test_what_makes_a_chain_of_attention_unsafe_is_found(tmp_path: Path) -> None:
+    plan = deeploy.compile(attention(tmp_path / "attention.onnx"), "siracusa", options=ATTENTION).plan
+    schedule = build(plan)
+    check(plan, schedule)
+    (chain,) = plan.chains
+    for what, kind in CHANGES.items():
+        change, number = of_chains(schedule, plan.chains, kind), 0
+        while (mutant := changed(schedule, change, number)) is not None:
+            with pytest.raises((ScheduleError, IndexError)):
+                check(plan, mutant)
+            number += 1
+        absent = ("a move of rows", "nobody waits for a job")  # a ring holds one head, and cores compute alone
+        assert bool(number) is not what.startswith(absent), what
+    others = [replace(chain, rings={**chain.rings, name: replace(ring, rows=ring.rows - 1)}) for name, ring in chain.rings.items()]
+    others += [
+        replace(chain, members=tuple(replace(m, start=m.start - 1) if m is member else m for m in chain.members))
+        for member in chain.members
+        if member.start
+    ]
+    assert chain.rings
+    for other in others:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(replace(plan, chains=(other,)))
