@@ -25,7 +25,6 @@ SHARES = {
     "tests/frontend/lower/test_constructs.py": 0.1,
     "tests/frontend/lower/test_dialect_functions.py": 0.25,
     "tests/frontend/test_expand.py": 0.34,
-    "tests/hal/test_mutants.py": 0.34,
     "tests/hal/test_npu.py": 0.34,
     "tests/operators": 0.15,
     "tests/random/test_random.py": 0.25,

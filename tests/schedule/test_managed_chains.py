@@ -132,7 +132,6 @@ def test_what_lies_in_l3_comes_through_l2(name: str, l2: int, model: Path, tmp_p
     np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
 
 
-@pytest.mark.share(0.25)
 def test_what_its_calls_take_adds_up(fused: tuple[str, deeploy.Compiled]) -> None:
     """The calls of a chain run side by side; their cycles follow each other, and are those of the chain together."""
     run = walk(fused[1].plan)
