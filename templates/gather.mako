@@ -2,5 +2,5 @@
 ${kernel}(&(struct gather){
     .x = ${x.ptr}, .indices = ${indices.ptr}, .y = ${y.ptr},
     .outer = ${product(x.extent[:axis])}, .size = ${x.extent[axis]}, .inner = ${product(x.extent[axis + 1:])}, .count = ${product(indices.extent)},
-    .elements = ${y.extent[-1]},
+    .elements = ${(1, *y.extent)[-1]},
 });

@@ -49,7 +49,11 @@ def gather_nest(node: Node) -> Nest:
 
 
 def gather_reference(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    return np.take(x, indices.astype(np.int64), axis=node.attrs["axis"])
+    """Entries of ``x`` along an axis. An index that is out of range reads the nearest entry, as in C."""
+    axis = node.attrs["axis"]
+    size = x.shape[axis]
+    places = indices.astype(np.int64)
+    return np.take(x, np.where(places < 0, places + size, places), axis=axis, mode="clip")
 
 
 def has_rows(node: Node) -> bool:

@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 
 from deeploy.documents import Document
+from deeploy.errors import shorten
+from deeploy.graph.types import DType
 
 _TYPES = {
     "tensor(float)": np.float32,
     "tensor(int8)": np.int8,
+    "tensor(int16)": np.int16,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
     "tensor(uint8)": np.uint8,
     "tensor(int32)": np.int32,
     "tensor(int64)": np.int64,
@@ -22,6 +27,7 @@ _TYPES = {
     "tensor(double)": np.float64,
     "tensor(float16)": np.float16,
 }
+_KINDS = {dtype.value: name for dtype in DType for name, kind in _TYPES.items() if np.dtype(kind).name == dtype.name.lower()}
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,10 @@ class Session:
     outputs: Sequence[str]
     entry: Document
 
-    def run(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[np.ndarray | None]:
+    def run(self, samples: Sequence[Sequence[np.ndarray]], sequence: bool = False) -> list[np.ndarray | None] | str:
         """Every output, stacked over the samples; None where its type is not the network's (``--quantised-io``).
+
+        Why not, where onnxruntime fails on a sample: it refuses what the C takes, such as an index that is out of range.
 
         States are passed from step to step as the growing tensors that the model has; what has as many entries as there are
         rows is given and returned with these.
@@ -51,10 +59,20 @@ class Session:
             for feed, port, array in zip(feeds, self.entry["inputs"], sample, strict=True):
                 live = tuple(map(slice, _rows(port["shape"], port.get("live", ()), count)))
                 arrays[feed.name] = np.asarray(array[live], types[feed.name])
-            got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
+            try:
+                got = self.session.run([*self.outputs, *(s["present"] for s in states)], arrays)
+            except _failures() as error:
+                return "it fails on a sample: " + shorten(str(error).splitlines()[0].rpartition("Status Message: ")[2])
             caches = {s["past"]: array for s, array in zip(states, got[len(self.outputs) :], strict=True)}
             results.append([_padded(array, shapes.get(name, array.shape)) for name, array in zip(self.outputs, got, strict=False)])
         return [np.stack(column) for column in zip(*results, strict=True)]
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What onnxruntime raises for a model or a sample that it does not take."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, RuntimeError
 
 
 def _feeds(session: Any, entry: Document) -> list[Any]:
@@ -89,7 +107,6 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
     if importlib.util.find_spec("onnxruntime") is None:
         return None, "onnxruntime is not installed (pip install 'deeploy-compiler[verify]')"
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -98,23 +115,20 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
         options.optimized_model_filepath = str(save)
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    failures = (state.Fail, state.InvalidGraph, state.NotImplemented, state.InvalidArgument, state.RuntimeException, RuntimeError)
     try:
         loaded = onnxruntime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
         )
-    except failures as error:
+    except _failures() as error:
         return None, "it cannot load the model: " + str(error).splitlines()[0].rpartition(" failed:")[2][:160]
     pasts = {state["past"]: state for state in entry.get("states", ())}
     axes = [(f.shape, pasts[f.name]["axis"]) for f in loaded.get_inputs() if f.name in pasts]
     if any(axis is not None and isinstance(shape[axis], int) for shape, axis in axes):
         return None, "its caches have a fixed length there"
     feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
-    kinds = {"f32": "float", "s8": "int8", "u8": "uint8", "s32": "int32", "s64": "int64"}
-    wanted = [f"tensor({kinds.get(port['type'], '?')})" for port in entry["inputs"]]
-    if [f.type for f in feeds] != wanted:
+    if [f.type for f in feeds] != [_KINDS.get(port["type"]) for port in entry["inputs"]]:
         return None, "its inputs have other types there"
     known = {o.name: o.type for o in loaded.get_outputs()}
-    if any(known.get(name) != f"tensor({kinds.get(port['type'], '?')})" for name, port in zip(names, entry["outputs"], strict=True)):
+    if any(known.get(name) != _KINDS.get(port["type"], "") for name, port in zip(names, entry["outputs"], strict=True)):
         return None, "its outputs have other types there"
     return Session(loaded, names, entry), ""
