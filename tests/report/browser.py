@@ -37,13 +37,14 @@ def command(folder: Path) -> list[str]:
 
 
 def shown(page: str, folder: Path, script: str = "") -> Document:
-    """The page as it is after its scripts and ``script`` ran.
+    """The page as it is after its scripts and, once it is loaded, ``script`` ran.
 
     Fails where a script failed or the page's policy stopped something.
     """
     file = folder / "shown.html"
     watched = page.replace("<head>", f"<head>{_WATCH}", 1)
-    file.write_text(watched.replace("</body>", f"<script>{script}</script></body>") if script else watched)
+    run = f"<script>addEventListener('load', () => {{ {script} }});</script></body>"  # when the window may have the focus
+    file.write_text(watched.replace("</body>", run) if script else watched)
     done = subprocess.run([*command(folder), "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert not complaints, complaints
