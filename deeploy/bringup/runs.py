@@ -192,7 +192,12 @@ def _may_grow(given: Subject, name: str) -> bool:
             if name not in {dim.name for dim in access.axes[axis].dims()}:
                 continue
             bare = access.axes[axis].bare()
-            if bare is None or bare.whole or (size > 1 and (operand in given.constants or any(n > 1 for n in shape[outermost:axis]))):
+            if (
+                bare is None
+                or bare.whole
+                or size not in (1, given.geometry.extents[name])
+                or (size > 1 and (operand in given.constants or any(n > 1 for n in shape[outermost:axis])))
+            ):
                 return False
     return True
 

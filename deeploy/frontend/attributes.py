@@ -50,7 +50,7 @@ def read_attributes(node: onnx.NodeProto, domain: str) -> Attributes:
     if "n_levels_out" in attributes:
         attributes["n_levels"] = attributes.pop("n_levels_out")
     attributes = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in attributes.items()}
-    if "signed" in attributes:
+    if isinstance(attributes.get("signed"), int):
         attributes["signed"] = bool(attributes["signed"])
     return attributes
 

@@ -44,7 +44,7 @@ def number_labels(model: onnx.ModelProto) -> Labels:
     for node in model.graph.node:
         if node.domain == ML and (named := next(_numbered(node), None)) is not None:
             found[node.output[0]] = named
-        elif node.op_type == "Cast" and node.input[0] in found and node.attribute[0].i == TensorProto.STRING:
+        elif node.op_type == "Cast" and node.input and node.input[0] in found and [a.i for a in node.attribute] == [TensorProto.STRING]:
             node.attribute[0].i = TensorProto.INT64
             found[node.output[0]] = found[node.input[0]]
         elif node.op_type in _MOVES and node.input and node.input[0] in found:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.logger import G_LOGGER
 
-from deeploy.errors import ModelError
+from deeploy.errors import ModelError, shorten
 
 # Rewritten constants keep their origin's name; only names of variables have to be unique, and passes keep them so.
 G_LOGGER.severity = G_LOGGER.ERROR
@@ -43,8 +43,8 @@ class Pass:
             changed = False
             for node in list(graph.nodes):
                 for rule in self.rules:
-                    if node.op in rule.ops and node.outputs and rule.rewrite(graph, node):
-                        changed = True
+                    if node.op in rule.ops and node.outputs:
+                        changed |= _applied(rule, graph, node)
             if changed:
                 _name_apart(graph)
                 sort(graph.cleanup(remove_unused_node_outputs=False))
@@ -52,6 +52,23 @@ class Pass:
                 if rounds < 0:
                     raise ModelError(f"pass {self.name} does not end on this graph", "report this model: a rewrite undoes another one")
         return graph
+
+
+def _applied(rule: Rule, graph: gs.Graph, node: gs.Node) -> bool:
+    """Whether a rule rewrote a node.
+
+    Raises:
+        ModelError: its shapes, constants or attributes contradict each other: the rule could not compute with them.
+    """
+    what = f"node {shorten(node.name)} ({shorten(node.op)})"
+    try:
+        return rule.rewrite(graph, node)
+    except (IndexError, KeyError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
+        reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], 200)
+        raise ModelError(
+            f"{what} cannot be rewritten by {rule.name}: {reason}",
+            "Its shapes, constants or attributes do not fit each other: correct them, or report the model; --debug shows where it fails.",
+        ) from error
 
 
 def _name_apart(graph: gs.Graph) -> None:

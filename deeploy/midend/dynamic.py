@@ -72,7 +72,7 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: 
     names, nest = declared
     maps = {name: access for phase in (nest, *nest.phases) for name, access in phase.maps().items()}
     found = dynamic_dims(names, tensors, nest, dynamic)
-    changed = False
+    changed, sizes = False, dict[str, int]()
     for name, tensor in zip(names, tensors, strict=True):
         if tensor is None:
             continue
@@ -83,6 +83,8 @@ def _kernel(node: Node, declared: tuple[tuple[str, ...], Nest] | None, dynamic: 
             if axis in dynamic.get(tensor.name, ()) and is_read and (bare is None or name in nest.indirect):
                 raise _unknown(node, tensor)
             if size > 1 and bare is not None and bare.name in found:
+                if sizes.setdefault(bare.name, size) != size:  # as where something is put behind the last row
+                    raise _unknown(node, tensor)
                 axes.add(axis)
         changed |= _add(dynamic, tensor, axes)
     return changed

@@ -35,11 +35,13 @@ def _without_end(call: Call, plan: Plan) -> float:
     }
     kinds = {dim.name: dim.kind for dim in nest.iterated()}
     windows = {name for name, kind in kinds.items() if kind is Kind.REDUCTION and name in inside}
-    endless = {name for name in kinds if name not in windows and extents[name] > 1}
-    size = {name: _ENDLESS if name in endless else extent for name, extent in extents.items()}
     if not call.geometry.macs():
         return 0.0
     work = cost.work(call, plan.target)
+    counted = {name for _, steps in work.terms for name in steps}
+    repeated = set(kinds) - windows - counted  # along these a kernel is called again for every index
+    endless = {name for name in counted & set(kinds) - windows if extents[name] > 1}
+    size = {name: _ENDLESS if name in endless else 1 if name in repeated else extent for name, extent in extents.items()}
     cycles = float(work.cycles(lambda dim, step: float(cost.steps(size[dim], step)) if step else 1.0))
     macs = 1.0
     for name in kinds:

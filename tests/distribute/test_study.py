@@ -20,7 +20,7 @@ def test_a_block_of_a_language_model_on_eight_chips(tmp_path: Path) -> None:
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = {
         int(m[1]): m
-        for m in re.finditer(r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)x +\S+ +([\d.]+) .*? (streamed|double-buffered)", text, re.M)
+        for m in re.finditer(r"^ +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)x +\S+ +\S+ +([\d.]+) .*? (streamed|double-buffered)", text, re.M)
     }
     assert set(rows) == {1, 8}
     cycles = {count: float(row[2]) * 1e3 for count, row in rows.items()}

@@ -111,7 +111,7 @@ def _is_given(mutant: Mutant) -> bool:
     """Whether the place is an initialiser of a kernel's argument."""
     text = mutant.sources[mutant.path]
     before = text[: mutant.at]
-    if before.rfind(" argument = {") > before.rfind("\n    };"):
+    if max(before.rfind(f" {name} = {{") for name in ("argument", "call")) > before.rfind("\n    };"):
         return True
     return before.rfind("(&(struct ") > before.rfind("});") and "rt_box" not in before[before.rfind("(&(struct ") :].split("{")[0]
 

@@ -13,6 +13,7 @@ import deeploy
 from deeploy.midend.bounds import bounds
 from deeploy.midend.machine import Options
 from deeploy.midend.peak import peaks
+from tests.e2e.test_constructs import model
 
 ROWS, INNER, COLUMNS = 32, 64, 48
 
@@ -52,3 +53,14 @@ def test_no_prediction_is_below(options: Options, tmp_path: Path) -> None:
     compiled = deeploy.compile(product(tmp_path / "m.onnx"), "siracusa", options=options)
     run = compiled.network.predicted
     assert run is not None and 0 < bounds(compiled.plan).binding[1] <= run.cycles
+
+
+def test_matrices_of_a_batch_do_not_raise_the_peak(tmp_path: Path) -> None:
+    """A kernel that takes one matrix at a time is called again for every one of them."""
+    found = model("matmul rank 3", "qdq int8", tmp_path)
+    assert found is not None
+    (network,) = deeploy.compile(found[0], "siracusa").networks.values()
+    batched = [call for call in network.program.calls if call.node.op == "MatMul"]
+    assert [call.node.outputs[0].shape[0] for call in batched] == [2]
+    reached = peaks(network.plan)
+    assert set(reached) == {"cluster", "npu"} and all(10 < peak < 1000 for peak in reached.values())

@@ -115,7 +115,7 @@ def requant_constants(ratio: np.ndarray | float, offset: np.ndarray | int, zero_
 
 def repeated(parameters: np.ndarray, size: int, axis: int, shape: Sequence[int]) -> np.ndarray:
     """What blocks of ``size`` elements along an axis have one of, for each element of a tensor of this shape."""
-    return np.repeat(parameters, size, axis=axis).take(range(shape[axis]), axis)
+    return np.repeat(parameters, min(size, shape[axis]), axis=axis).take(range(shape[axis]), axis)
 
 
 def half(shift: int) -> int:
