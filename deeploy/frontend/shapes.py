@@ -158,7 +158,7 @@ def _attribute(name: str, value: Any, kind: int, node: onnx.NodeProto) -> Attrib
         elif kind == AttributeProto.INTS:
             value = [int(item) for item in np.atleast_1d(value)]
         return helper.make_attribute(name, value, attr_type=kind)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AssertionError) as error:  # the last where a tensor or a graph is wanted
         raise ModelError(
             f"{describe(node)} has the attribute '{shorten(name)}' in a type that the operator does not have", "export the model again"
         ) from error

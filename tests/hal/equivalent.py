@@ -7,6 +7,8 @@
   does, and every store of a core; the address sanitizer sees every load.
 * All loads, stores, transfers, jobs, forks and waits are the same ones, in the same order (``trace/trace.c``). What is changed decides
   where a layer works and how often, and not with which values: then it is the same for all inputs.
+* A comparison is changed, and only loads are more or fewer: a core whose part is empty begins, and stores nothing. The address sanitizer
+  sees every load.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.hal.mutate import Mutant
 from tests.hal.subject import HERE, WRAPPED, Flavour, Subject
@@ -25,6 +28,13 @@ _OTHERS = (0, 1, 5, 64, 12345)  # in the place of a number
 _WAITS = ("wait", "other ticket")
 
 
+class Trace(NamedTuple):
+    """One number for each of two modes: of all events, and of those that are no loads."""
+
+    events: tuple[str, ...]
+    effects: tuple[str, ...]
+
+
 class Equivalence:
     """Reasons for the mutants of one project; its copy is built in several ways."""
 
@@ -32,7 +42,7 @@ class Equivalence:
         self.subject = subject
         self.originals = subject.sources()
         self._objects: dict[str, bytes] = {}
-        self._trace: tuple[str, ...] | None = None
+        self._trace: Trace | None = None
         self._tracer: Flavour | None = None
 
     def reason(self, mutant: Mutant) -> str | None:
@@ -90,21 +100,23 @@ class Equivalence:
             return None
         if self._trace is None:
             self._trace = self._traces(self.originals)
-        if self._traces(dict(mutant.sources)) == self._trace:
+        found = self._traces(dict(mutant.sources))
+        if found.events == self._trace.events:
             return "the same loads, stores, transfers, forks and waits in the same order"
+        if mutant.kind == "comparison changed" and found.effects == self._trace.effects:
+            return "the same stores, transfers, forks and waits in the same order: a part that is empty loads and stores nothing"
         return None
 
-    def _traces(self, sources: dict[str, str]) -> tuple[str, ...]:
-        """One number for each of two modes."""
+    def _traces(self, sources: dict[str, str]) -> Trace:
         self.subject.write(sources)
         if self._tracer is None:
             self._tracer = _tracer(self.subject.folder)
         problem = self.subject.make(self._tracer)
         assert problem is None, problem
         said = [self.subject.run(self._tracer, *mode)[2] for mode in self.subject.modes[:2]]
-        found = tuple("".join(re.findall(r"^trace (\w+)$", text, re.MULTILINE)) for text in said)
+        found = [re.findall(r"^trace (\w+) effects (\w+)$", text, re.MULTILINE) for text in said]
         assert all(found), said
-        return found
+        return Trace(*(tuple(pair[column] for pairs in found for pair in pairs) for column in (0, 1)))
 
 
 def _is_given(mutant: Mutant) -> bool:

@@ -14,7 +14,7 @@ from tests.hal.mutants import Verdict, drawn, judge, subject_of
 from tests.hal.subject import ASAN, PLAIN, THREADS, Flavour, Subject
 
 MODEL = resource("kernels").parent / "examples" / "digits" / "digits.onnx"
-SAMPLES = 2
+SAMPLES = 12
 MEMORIES = {
     "constants in L2": Options({"l1": 2000}, default_memory="L2"),
     "constants in L3": Options({"l1": 2000}, default_memory="L3"),

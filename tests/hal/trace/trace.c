@@ -14,13 +14,19 @@
 enum { CORES = 64, TICKETS = 64, ENGINES = 16 };
 
 static uint64_t traces[CORES]; /* outside of a team works core 0 */
+static uint64_t effects[CORES]; /* the same without loads */
+static int is_load;
 static int is_inside = 1; /* nothing counts: the memories are not there yet, or this file itself is at work */
 static int started[ENGINES][TICKETS];
 
 static void count(uint64_t value) {
     const int core = host_team_core();
     uint64_t *const trace = &traces[core < 0 ? 0 : core % CORES];
-    for (int byte = 0; byte < 8; byte++) *trace = (*trace ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
+    uint64_t *const effect = &effects[core < 0 ? 0 : core % CORES];
+    for (int byte = 0; byte < 8; byte++) {
+        *trace = (*trace ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
+        if (!is_load) *effect = (*effect ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
+    }
 }
 
 /* Counts a place; 0 where it lies in no memory of the machine. */
@@ -34,9 +40,9 @@ static int count_place(rt_address address) {
 
 static void access_memory(void *address, uint64_t kind, uint64_t bytes) {
     if (is_inside) return;
-    is_inside = 1;
+    is_inside = 1, is_load = kind == 1;
     if (count_place((rt_address)address)) count(kind << 32 | bytes);
-    is_inside = 0;
+    is_inside = is_load = 0;
 }
 
 #define ACCESS(bytes)                                                        \
@@ -58,9 +64,12 @@ void __tsan_func_entry(void *caller) { (void)caller; }
 void __tsan_func_exit(void) {}
 
 static void report(void) {
-    uint64_t all = 0;
-    for (int core = 0; core < CORES; core++) all = all * UINT64_C(0x9e3779b97f4a7c15) + traces[core];
-    fprintf(stderr, "trace %016" PRIx64 "\n", all);
+    uint64_t all = 0, stores = 0;
+    for (int core = 0; core < CORES; core++) {
+        all = all * UINT64_C(0x9e3779b97f4a7c15) + traces[core];
+        stores = stores * UINT64_C(0x9e3779b97f4a7c15) + effects[core];
+    }
+    fprintf(stderr, "trace %016" PRIx64 " effects %016" PRIx64 "\n", all, stores);
 }
 
 void __tsan_init(void) {
