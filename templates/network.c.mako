@@ -226,6 +226,7 @@ static int prepare(void *argument) {
 % if is_far and (constants or borrowed):
     self->constants = rt_constants(LEVEL_${default});
 % endif
+    RT_STEP(blocks, BLOCKS, -1);
 % for k in constants + borrowed:
 % if k.name in kept_near:
     RT_REGION(LEVEL_${outer}, ${k.name}, ${k.bytes}, 0);

@@ -111,7 +111,7 @@ struct rt_block {
 
 #ifdef RT_CHECKED
 /* Tells the host model of the machine that a step (a layer) begins. The model then overwrites freed memory to expose
- * use-after-free. Step -1 begins an inference; the step after the last layer ends it. */
+ * use-after-free. Step -1 begins the initialisation, and every inference; the step after the last layer ends it. */
 void rt_step(const struct rt_block *blocks, int count, int step);
 /* The same for a step that begins when all cores have reached the next barrier. */
 void rt_step_at_barrier(const struct rt_block *blocks, int count, int step);

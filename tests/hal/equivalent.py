@@ -5,14 +5,17 @@
   as a stride along an axis of one element, or never reads it.
 * A wait, or a ticket, is not needed: nothing touches what moves before something else waits for it. The model sees every transfer that
   does, and every store of a core; the address sanitizer sees every load.
+* On one side of a number that a kernel is given, all give the same results: a border that no window reaches, or an extent along which
+  work is repeated. Or numbers on both sides of a large one do: a bound with room.
 * All loads, stores, transfers, jobs, forks and waits are the same ones, in the same order (``trace/trace.c``). What is changed decides
   where a layer works and how often, and not with which values: then it is the same for all inputs.
-* A comparison is changed, and only loads are more or fewer: a core whose part is empty begins, and stores nothing. The address sanitizer
-  sees every load.
+
+The trace also tells what kills a mutant: it loads or moves garbage that the original does not.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -29,10 +32,10 @@ _WAITS = ("wait", "other ticket")
 
 
 class Trace(NamedTuple):
-    """One number for each of two modes: of all events, and of those that are no loads."""
+    """Of each of two modes: one number for all events, and the bytes of garbage that are loaded or moved."""
 
     events: tuple[str, ...]
-    effects: tuple[str, ...]
+    garbage: tuple[int, ...]
 
 
 class Equivalence:
@@ -42,12 +45,11 @@ class Equivalence:
         self.subject = subject
         self.originals = subject.sources()
         self._objects: dict[str, bytes] = {}
-        self._trace: Trace | None = None
         self._tracer: Flavour | None = None
 
     def reason(self, mutant: Mutant) -> str | None:
         """Why nothing can notice a mutant that the address sanitizer has not noticed either; None where no reason is found."""
-        tests = (self._unused_number, self._idle_wait, self._same_trace)
+        tests = (self._number, self._idle_wait, self._same_trace)
         return next((found for test in tests if (found := test(mutant)) is not None), None)
 
     # ---- code
@@ -76,15 +78,23 @@ class Equivalence:
 
     # ---- numbers
 
-    def _unused_number(self, mutant: Mutant) -> str | None:
+    def _number(self, mutant: Mutant) -> str | None:
         """Numbers that are given to kernels: others that differ more are tried."""
         if not mutant.old.isdigit() or not _is_given(mutant):
             return None
-        tried = [str(other) for other in _OTHERS if str(other) not in (mutant.old, mutant.new)]
-        for other in tried:
-            if self.subject.killed(mutant.again(other).sources) is not None:
-                return None
-        return f"a number that has no effect on the kernel: {', '.join(tried)} do the same"
+        old, is_raised = int(mutant.old), mutant.kind == "number raised"
+        side = [old + 2, 2 * old + 3, old + 64, old + 12345] if is_raised else [0, 1, old // 2, old - 2]
+        around = [old - old // 64, old - 1, old + 1, old + old // 64]
+        reasons = (
+            ("a number that has no effect on the kernel", list(_OTHERS), 1),
+            ("a bound that is not reached, or work that is repeated", side, 2),
+            ("a bound with room on both sides", around if old >= 64 else [], 3),
+        )
+        for reason, others, least in reasons:
+            tried = [str(other) for other in dict.fromkeys(others) if other >= 0 and str(other) not in (mutant.old, mutant.new)]
+            if len(tried) >= least and all(self.subject.killed(mutant.again(other).sources) is None for other in tried):
+                return f"{reason}: {', '.join(tried)} do the same"
+        return None
 
     # ---- waits
 
@@ -98,25 +108,32 @@ class Equivalence:
     def _same_trace(self, mutant: Mutant) -> str | None:
         if not self.subject.is_managed or mutant.path.endswith("_checks.h") or (mutant.old.isdigit() and _is_given(mutant)):
             return None
-        if self._trace is None:
-            self._trace = self._traces(self.originals)
-        found = self._traces(dict(mutant.sources))
-        if found.events == self._trace.events:
-            return "the same loads, stores, transfers, forks and waits in the same order"
-        if mutant.kind == "comparison changed" and found.effects == self._trace.effects:
-            return "the same stores, transfers, forks and waits in the same order: a part that is empty loads and stores nothing"
-        return None
+        is_same = self.traces(dict(mutant.sources)).events == self._original.events
+        return "the same loads, stores, transfers, forks and waits in the same order" if is_same else None
 
-    def _traces(self, sources: dict[str, str]) -> Trace:
+    def moves_garbage(self, mutant: Mutant) -> str | None:
+        """What kills a mutant that loads, or moves, bytes that nothing has written."""
+        if not self.subject.is_managed:
+            return None
+        found, expected = self.traces(dict(mutant.sources)).garbage, self._original.garbage
+        return f"garbage: {found} bytes are loaded or moved instead of {expected}" if found > expected else None
+
+    @functools.cached_property
+    def _original(self) -> Trace:
+        once, again = self.traces(self.originals), self.traces(self.originals)
+        assert once == again, "the trace of a program differs from one run to the next"
+        return once
+
+    def traces(self, sources: dict[str, str]) -> Trace:
         self.subject.write(sources)
         if self._tracer is None:
             self._tracer = _tracer(self.subject.folder)
         problem = self.subject.make(self._tracer)
         assert problem is None, problem
         said = [self.subject.run(self._tracer, *mode)[2] for mode in self.subject.modes[:2]]
-        found = [re.findall(r"^trace (\w+) effects (\w+)$", text, re.MULTILINE) for text in said]
+        found = [re.findall(r"^trace (\w+) garbage (\d+)$", text, re.MULTILINE) for text in said]
         assert all(found), said
-        return Trace(*(tuple(pair[column] for pairs in found for pair in pairs) for column in (0, 1)))
+        return Trace(tuple(events for pairs in found for events, _ in pairs), tuple(int(count) for pairs in found for _, count in pairs))
 
 
 def _is_given(mutant: Mutant) -> bool:

@@ -53,7 +53,7 @@ class Verdict:
     def by(self) -> str:
         """What killed it, in a word or two."""
         assert self.killed is not None
-        heads = ("compiler", "host model", "outputs differ", "address sanitizer", "thread sanitizer", "it does not end")
+        heads = ("compiler", "host model", "outputs differ", "address sanitizer", "thread sanitizer", "garbage", "it does not end")
         return next((head for head in heads if self.killed.startswith(head)), "crash")
 
 
@@ -114,6 +114,7 @@ def _judged(subject: Subject, equivalence: Equivalence, mutant: Mutant) -> Verdi
     if reason is not None:
         return Verdict(mutant, None, reason)
     killed = _sanitized(subject, mutant, "address sanitizer", ASAN)
+    killed = killed or equivalence.moves_garbage(mutant)
     reason = equivalence.reason(mutant) if killed is None else None
     if killed is None and reason is None and subject.is_managed:
         killed = _sanitized(subject, mutant, "thread sanitizer", THREADS)

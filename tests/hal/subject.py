@@ -21,7 +21,19 @@ from deeploy.runners.runner import write_samples
 HERE = Path(__file__).parent
 MODES = (("late", 1), ("random", 1), ("early", 1), ("random", 2))
 FLAT = (("", 0),)
-WRAPPED = ("host_open", "rt_start", "rt_wait", "rt_job", "rt_job_wait", "rt_fork", "rt_barrier", "memcpy", "memmove", "memset")
+WRAPPED = (
+    "host_new_poison",
+    "host_open",
+    "rt_start",
+    "rt_wait",
+    "rt_job",
+    "rt_job_wait",
+    "rt_fork",
+    "rt_barrier",
+    "memcpy",
+    "memmove",
+    "memset",
+)
 _LONGEST = 30.0  # seconds that a run of a mutant may take
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from deeploy.midend.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.resources import resource
 from tests.hal import mutate
+from tests.hal.equivalent import Equivalence
 from tests.hal.mutants import Verdict, drawn, judge, subject_of
 from tests.hal.subject import ASAN, PLAIN, THREADS, Flavour, Subject
 
@@ -56,6 +59,17 @@ def test_no_mutant_of_a_sample_survives(subject: Subject) -> None:
     found = list(mutate.mutants(subject.sources(), "AT_"))
     assert {mutant.kind for mutant in found} >= {"wait dropped", "transfer dropped", "offset shifted", "ends a step early"}
     assert survivors(judge(subject, drawn(found, SAMPLE, 5))) == []
+
+
+def test_a_trace_is_the_same_in_every_run_and_counts_garbage(subject: Subject, tmp_path: Path) -> None:
+    equivalence = Equivalence(subject.copied(tmp_path / "project"))
+    sources = subject.sources()
+    trace = equivalence.traces(sources)
+    assert equivalence.traces(sources) == trace
+    short = {path: text.replace("self->inputs[0], 256)", "self->inputs[0], 252)") for path, text in sources.items()}
+    assert short != sources
+    found = equivalence.traces(short)
+    assert found.events != trace.events and found.garbage > trace.garbage
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ static int run_job(struct job *job, int samples, const struct options *options) 
     int status = options->snapshot && !snapshot ? fail("the snapshot cannot be written") : 0;
     if (snapshot) host_take_snapshots(snapshot, job->outputs, sizes, net->output_count);
     if (!status && net->init(NULL, 0) != DEEPLOY_OK) status = fail("init failed");
-    host_check_all_waited("the initialisation ended");
+    host_end_initialisation();
     host_keep_regions();
     if (!status) status = run_samples(job, samples, options);
     if (snapshot && fclose(snapshot)) status = fail("the snapshot cannot be written");
@@ -209,7 +209,7 @@ static int generate(const struct deeploy_network *net, char **argv, const struct
     int status = load_constants(options->constants);
     for (int i = 0; i < deeploy_network_count && !status; i++)
         status = deeploy_networks[i]->init(NULL, 0) == DEEPLOY_OK ? 0 : fail("init failed");
-    host_check_all_waited("the initialisation ended");
+    host_end_initialisation();
     host_keep_regions();
     host_begin_inference();
     if (!status) status = write_tokens(net, TOKEN_ARGUMENTS, argv);

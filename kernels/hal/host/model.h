@@ -102,6 +102,7 @@ int host_step(void);
 void host_check_block(struct host_place *place, uint64_t bytes, const char *what);
 int host_is_alive(const struct host_place *place);
 void host_describe(const struct host_place *place, char text[HOST_TEXT]);
+void host_end_initialisation(void);
 void host_begin_inference(void);
 void host_end_inference(void);
 void host_take_snapshots(FILE *file, void *const *outputs, const size_t *output_bytes, int count);

@@ -246,6 +246,7 @@ static void begin_step(const struct rt_block *blocks, int count, int step) {
         host_end_inference(); /* the previous inference has ended, and the caller starts another */
         host_begin_inference();
     }
+    if (step == -1 && now.step == -1) host_end_initialisation(); /* of one network, before that of the next */
     host_lock();
     if (now.step == HOST_NO_STEP ? step != -1 : step <= now.step) {
         host_violation("Steps are announced in ascending order, -1 first.", "step %d was announced out of order", step);
@@ -296,6 +297,13 @@ void host_begin_inference(void) {
     host_new_poison();
     host_forget_regions();
     host_reset_counters();
+}
+
+void host_end_initialisation(void) {
+    host_check_all_waited("the initialisation ended");
+    if (now.step == HOST_NO_STEP) return;
+    check_gaps();
+    now.step = HOST_NO_STEP;
 }
 
 void host_end_inference(void) {

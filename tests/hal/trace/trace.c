@@ -1,9 +1,13 @@
 /* What a program does to the memories of the machine, as one number: every load, store, transfer, job, fork and wait.
  *
  * Sources are compiled with -fsanitize=thread, which calls a function at every load and store; these functions are here
- * instead of in the sanitizer's library. The calls of deeploy_rt.h come by way of -Wl,--wrap. Addresses count as memory and
- * offset, since memories lie elsewhere in every run; what lies in no memory of the machine, as a core's stack, does not count.
- * A wait counts where something was started under its ticket. Events of one core are in their order.
+ * instead of in the sanitizer's library. The calls of deeploy_rt.h come by way of -Wl,--wrap. Addresses count as memory
+ * and offset, since memories lie elsewhere in every run; what lies in no memory of the machine, as a core's stack, does
+ * not count. A wait counts where something was started under its ticket. Events of one core are in their order.
+ *
+ * Besides, bytes are counted that are loaded, or transferred, while they hold the garbage that the model filled memory
+ * with: nothing has written them. By chance, one of 256 bytes is what the garbage was, in every run of one seed the
+ * same ones.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,19 +18,14 @@
 enum { CORES = 64, TICKETS = 64, ENGINES = 16 };
 
 static uint64_t traces[CORES]; /* outside of a team works core 0 */
-static uint64_t effects[CORES]; /* the same without loads */
-static int is_load;
+static uint64_t garbage;
 static int is_inside = 1; /* nothing counts: the memories are not there yet, or this file itself is at work */
 static int started[ENGINES][TICKETS];
 
 static void count(uint64_t value) {
     const int core = host_team_core();
     uint64_t *const trace = &traces[core < 0 ? 0 : core % CORES];
-    uint64_t *const effect = &effects[core < 0 ? 0 : core % CORES];
-    for (int byte = 0; byte < 8; byte++) {
-        *trace = (*trace ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
-        if (!is_load) *effect = (*effect ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
-    }
+    for (int byte = 0; byte < 8; byte++) *trace = (*trace ^ (value >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
 }
 
 /* Counts a place; 0 where it lies in no memory of the machine. */
@@ -38,38 +37,62 @@ static int count_place(rt_address address) {
     return 1;
 }
 
-static void access_memory(void *address, uint64_t kind, uint64_t bytes) {
-    if (is_inside) return;
-    is_inside = 1, is_load = kind == 1;
-    if (count_place((rt_address)address)) count(kind << 32 | bytes);
-    is_inside = is_load = 0;
+/* Counts those of the bytes from an address on that still hold garbage. */
+static void count_garbage(rt_address address, uint64_t bytes) {
+    struct host_place place;
+    if (!host_find(address, &place) || place.space.kind != HOST_ARENA) return;
+    for (uint64_t at = place.offset; at < place.offset + bytes && at < place.space.bytes; at++)
+        garbage += host_intact(&place.space, (int64_t)at, 1);
 }
 
-#define ACCESS(bytes)                                                        \
-    void __tsan_read##bytes(void *address) { access_memory(address, 1, bytes); }  \
-    void __tsan_write##bytes(void *address) { access_memory(address, 2, bytes); } \
-    void __tsan_unaligned_read##bytes(void *address) { access_memory(address, 1, bytes); }  \
-    void __tsan_unaligned_write##bytes(void *address) { access_memory(address, 2, bytes); } \
-    void __tsan_volatile_read##bytes(void *address) { access_memory(address, 1, bytes); }  \
-    void __tsan_volatile_write##bytes(void *address) { access_memory(address, 2, bytes); }
+static void access_memory(void *address, uint64_t kind, uint64_t bytes) {
+    if (is_inside || !bytes) return;
+    is_inside = 1;
+    if (count_place((rt_address)address)) count(kind << 32 | bytes);
+    if (kind == 1) count_garbage((rt_address)address, bytes);
+    is_inside = 0;
+}
+
+#define ACCESS(bytes)                                   \
+    void __tsan_read##bytes(void *address) {            \
+        access_memory(address, 1, bytes);               \
+    }                                                   \
+    void __tsan_write##bytes(void *address) {           \
+        access_memory(address, 2, bytes);               \
+    }                                                   \
+    void __tsan_unaligned_read##bytes(void *address) {  \
+        access_memory(address, 1, bytes);               \
+    }                                                   \
+    void __tsan_unaligned_write##bytes(void *address) { \
+        access_memory(address, 2, bytes);               \
+    }                                                   \
+    void __tsan_volatile_read##bytes(void *address) {   \
+        access_memory(address, 1, bytes);               \
+    }                                                   \
+    void __tsan_volatile_write##bytes(void *address) {  \
+        access_memory(address, 2, bytes);               \
+    }
 ACCESS(1)
 ACCESS(2)
 ACCESS(4)
 ACCESS(8)
 ACCESS(16)
 
-void __tsan_read_range(void *address, unsigned long bytes) { access_memory(address, 1, bytes); }
-void __tsan_write_range(void *address, unsigned long bytes) { access_memory(address, 2, bytes); }
-void __tsan_func_entry(void *caller) { (void)caller; }
+void __tsan_read_range(void *address, unsigned long bytes) {
+    access_memory(address, 1, bytes);
+}
+void __tsan_write_range(void *address, unsigned long bytes) {
+    access_memory(address, 2, bytes);
+}
+void __tsan_func_entry(void *caller) {
+    (void)caller;
+}
 void __tsan_func_exit(void) {}
 
 static void report(void) {
-    uint64_t all = 0, stores = 0;
-    for (int core = 0; core < CORES; core++) {
-        all = all * UINT64_C(0x9e3779b97f4a7c15) + traces[core];
-        stores = stores * UINT64_C(0x9e3779b97f4a7c15) + effects[core];
-    }
-    fprintf(stderr, "trace %016" PRIx64 " effects %016" PRIx64 "\n", all, stores);
+    uint64_t all = 0;
+    for (int core = 0; core < CORES; core++) all = all * UINT64_C(0x9e3779b97f4a7c15) + traces[core];
+    fprintf(stderr, "trace %016" PRIx64 " garbage %" PRIu64 "\n", all, garbage);
 }
 
 void __tsan_init(void) {
@@ -93,6 +116,9 @@ void __wrap_host_open(uint64_t seed) {
     is_inside = 0;
 }
 
+/* The same garbage in every inference, so that it is known again. */
+void __wrap_host_new_poison(void) {}
+
 void __wrap_rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
     is_inside = 1;
     count(3);
@@ -101,6 +127,8 @@ void __wrap_rt_start(int engine, int ticket, const struct rt_transfer *transfer)
     count_place(transfer->from);
     count((uint64_t)transfer->bytes << 32 | transfer->rows);
     if (transfer->rows > 1) count((uint64_t)transfer->to_pitch << 32 | transfer->from_pitch);
+    for (uint32_t row = 0; row < transfer->rows || !row; row++)
+        count_garbage(transfer->from + (rt_address)row * transfer->from_pitch, transfer->bytes);
     if (engine >= 0 && engine < ENGINES && ticket >= 0 && ticket < TICKETS) started[engine][ticket] = 1;
     is_inside = 0;
     __real_rt_start(engine, ticket, transfer);
@@ -117,16 +145,27 @@ void __wrap_rt_wait(int engine, int ticket) {
     __real_rt_wait(engine, ticket);
 }
 
-/* Registers may hold the low half of an address. */
+/* Counts what a register holds, which may be the low half of an address of an arena or of constants. */
+static void count_register(uint32_t value) {
+    for (int level = 0; level < rt_machine.levels; level++) {
+        const struct rt_level *const l = &rt_machine.level[level];
+        if (value - (uint32_t)rt_arena(level) < l->capacity) {
+            count((uint64_t)(2 * level + 1) << 32 | (value - (uint32_t)rt_arena(level)));
+            return;
+        }
+        if (l->is_far && l->constants && value - (uint32_t)rt_constants(level) < l->constants) {
+            count((uint64_t)(2 * level + 2) << 32 | (value - (uint32_t)rt_constants(level)));
+            return;
+        }
+    }
+    count(value);
+}
+
 void __wrap_rt_job(int accelerator, const uint32_t *registers, int number) {
     is_inside = 1;
     count(5);
     count((uint64_t)accelerator);
-    for (int i = 0; i < number; i++) {
-        int level = 0;
-        while (level < rt_machine.levels && registers[i] - (uint32_t)rt_arena(level) >= rt_machine.level[level].capacity) level++;
-        count(level < rt_machine.levels ? (uint64_t)(level + 1) << 32 | (registers[i] - (uint32_t)rt_arena(level)) : registers[i]);
-    }
+    for (int i = 0; i < number; i++) count_register(registers[i]);
     is_inside = 0;
     __real_rt_job(accelerator, registers, number);
 }
