@@ -1,0 +1,68 @@
+"""Pointwise convolutions on N-EUREKA and depthwise ones on the cores, in turns, as a chain: tiles of both are computed at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deeploy
+from deeploy.backend import project
+from deeploy.driver import chains
+from deeploy.midend.machine import Options
+from deeploy.runners import host
+from deeploy.schedule import build
+from deeploy.schedule.check import check
+from deeploy.schedule.ir import Compute, Finish
+from deeploy.schedule.unroll import Unrolled
+from tests.schedule.test_managed_chains import Quantised
+
+L1 = 40000
+
+
+def network(path: Path) -> Path:
+    """Two pairs of a 1x1 convolution and a depthwise one of 5x5, which N-EUREKA cannot compute."""
+    one = Quantised()
+    y = "x"
+    for _ in range(2):
+        y = one.conv(one.conv(y, 32, 32, 1), 32, 32, 5, group=32)
+    return one.save(path, y, [1, 32, 32, 32], [1, 32, 32, 32])
+
+
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory: pytest.TempPathFactory) -> deeploy.Compiled:
+    """The network with chains that move fewer bytes, however many cycles they take: rows one by one cost a 5x5 kernel many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "SLOWER", 10.0)
+        model = network(tmp_path_factory.mktemp("model") / "alternating.onnx")
+        return deeploy.compile(model, "siracusa", options=Options({"l1": L1}, objective="traffic"))
+
+
+def test_the_accelerator_works_on_one_tile_while_cores_compute_another(chained: deeploy.Compiled) -> None:
+    plan = chained.plan
+    engines = [call.kernel.engine for call in plan.program.calls]
+    chain = max(plan.chains, key=lambda one: len(one.members))
+    assert engines[chain.first : chain.last + 1].count("npu") == 2
+    running, beside, tiles = set[int](), Counter[tuple[int, int]](), Counter[int]()
+    for event in Unrolled(build(plan), {}).events(chain.last):
+        node = event.node
+        if isinstance(node, Compute) and event.table.layer.accelerator:
+            running.add(node.step)
+        elif isinstance(node, Finish):
+            running.discard(node.step)
+        elif isinstance(node, Compute):
+            tiles[node.step] += 1
+            beside.update((job, node.step) for job in running)
+    depthwise = next(step for step in range(2, chain.last) if engines[step] == "cluster" and engines[step + 1] == "npu")
+    assert beside[depthwise + 1, depthwise] >= 0.9 * tiles[depthwise] > 1  # all but those at the ends
+
+
+def test_what_is_computed_side_by_side_is_right(chained: deeploy.Compiled, tmp_path: Path) -> None:
+    check(chained.plan)
+    chained.write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], chained.interpret(sample)[0])
