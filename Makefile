@@ -30,7 +30,7 @@ test-full: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default
 
 # Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
-MOST  ?= 500
+MOST  ?= 120
 DRAW  ?= 0
 LIMIT ?= 8
 test-sample: $(STAMP)

@@ -4,7 +4,8 @@ Of a parametrised test in a file of ``SHARES``, or with the mark ``share``, that
 ``all``: every case), the others are marked ``slow``. Where cases are products of several parameters, every value of every parameter is
 in at least one case that is drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI
 runs, beside it, some of what is slow, drawn by the commit (``--most``, ``--minutes``): what a change breaks in a case that is seldom
-drawn is found some commits later.
+drawn is found some commits later. Tests keep the order of their files, so that fixtures are built once: few enough are drawn that all of
+them begin in time, or those of the last files would hardly ever run.
 """
 
 from __future__ import annotations

@@ -86,13 +86,12 @@ static inline void block(const struct conv2d *k, int group, int first, int lanes
 }
 
 /* Pointwise convolutions whose rows lie one behind the other are those of one long row. */
-static struct conv2d flat(struct conv2d k) {
-    if (k.kernel_h * k.kernel_w == 1 && k.stride_h * k.stride_w == 1 && k.height == k.out_height &&
-        k.width == k.out_width && k.x_row == k.width * k.x_column && k.y_row == k.width * k.y_column) {
-        k.width = k.out_width = k.width * k.height;
-        k.height = k.out_height = 1;
+static inline void flatten(struct conv2d *k) {
+    if (k->kernel_h * k->kernel_w == 1 && k->stride_h * k->stride_w == 1 && k->height == k->out_height &&
+        k->width == k->out_width && k->x_row == k->width * k->x_column && k->y_row == k->width * k->y_column) {
+        k->width = k->out_width = k->width * k->height;
+        k->height = k->out_height = 1;
     }
-    return k;
 }
 
 #ifndef ACC_IS_FLOAT
@@ -122,7 +121,9 @@ void KERNEL(const struct conv2d *whole) {
         return;
     }
 #endif
-    const struct conv2d flattened = flat(*whole), *const k = &flattened;
+    struct conv2d flattened = *whole;
+    flatten(&flattened);
+    const struct conv2d *const k = &flattened;
     for (int group = 0; group < k->groups; group++) {
         for (int first = 0, lanes; first < k->filters; first += lanes) {
             lanes = block_width(&first, k->filters);

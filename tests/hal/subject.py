@@ -23,6 +23,7 @@ MODES = (("late", 1), ("random", 1), ("early", 1), ("random", 2))
 FLAT = (("", 0),)
 WRAPPED = (
     "host_new_poison",
+    "host_poison",
     "host_open",
     "rt_start",
     "rt_wait",

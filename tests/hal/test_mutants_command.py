@@ -114,7 +114,8 @@ def test_what_is_said_of_mutants(subject: Subject) -> None:
     """
     text = subject.sources()[subject.paths[0]]
     window = re.search(r"self->l1 \+ AT_\w+__Y\b", text)
-    assert window is not None
+    fetched = re.search(r"rt_fetch\w*\(DMA_L2_L1, IN, (self->l1 \+ AT_\w+)", text)
+    assert window is not None and fetched is not None
     wait = "rt_wait(DMA_L2_L1, IN);"
     given = [
         replaced(subject, "wait dropped", wait, "(void)0;"),
@@ -122,25 +123,27 @@ def test_what_is_said_of_mutants(subject: Subject) -> None:
         replaced(subject, "comparison changed", wait, f"if (1 < 2) {wait}"),
         replaced(subject, "wait later", wait, f"rt_wait(DMA_L3_L2, 5); {wait}"),
         replaced(subject, "comparison changed", wait, f"if (self->inputs) {wait}"),
-        replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)({window[0]}); {wait}"),
+        replaced(subject, "load added", wait, f"{wait} (void)*(volatile int8_t *)({fetched[1]});"),
+        replaced(subject, "load added", wait, f"(void)*(volatile int64_t *)({window[0]}); {wait}"),
         replaced(subject, "load added", wait, f"(void)*(volatile int8_t *)(self->l1 + 1400); {wait}"),
         replaced(subject, "number raised", "smaller(1, 6 - part_m)", "smaller(2, 6 - part_m)"),
         replaced(subject, "number raised", "0", "1", text.count("0", 0, text.index(".y_batch = {") + 12)),
         replaced(subject, "number raised", "20", "21", text.count("20", 0, text.index(".depth = 20"))),
     ]
-    killed, compiler, same, idle, order, left, dead, race, stride, length = mutants.judge(subject, given)
+    killed, compiler, same, idle, order, left, unwritten, dead, race, stride, length = mutants.judge(subject, given)
     assert killed.killed is not None and killed.by in ("host model", "outputs differ")
     assert compiler.by == "compiler"
     assert (same.killed, same.reason) == (None, "the same machine code")
     assert idle.killed is None and idle.reason is not None and idle.reason.startswith("nothing touches what moves")
     assert order.killed is None and order.reason is not None and order.reason.startswith("the same loads, stores, transfers")
     assert not left.is_explained
+    assert unwritten.by == "garbage"
     assert dead.by == "address sanitizer"
     assert race.by == "thread sanitizer", "cores compute what others do, with equal results"
     assert stride.killed is None and stride.reason is not None and stride.reason.startswith("a number that has no effect on the kernel")
     assert length.killed is not None
-    lines = mutants.summary([killed, compiler, same, idle, order, left, dead, race])
-    assert "4 of 8 killed (50.0%): " in "\n".join(lines) and "3 are equivalent, 1 are not explained" in lines
+    lines = mutants.summary([killed, compiler, same, idle, order, left, unwritten, dead, race])
+    assert "5 of 9 killed (55.6%): " in "\n".join(lines) and "3 are equivalent, 1 are not explained" in lines
     assert [line.splitlines()[1].strip() for line in lines if "NOT" in line] == ["NOT EXPLAINED"]
 
 

