@@ -434,12 +434,12 @@ DEPTHWISE_BLOCKS = ("oh ow k/8", "oh ow fh k/8", "oh ow fh fw k/8", "oh ow k<8")
 BY_TAP = ("oh ow fh fw", "oh ow fh fw k/8", "oh ow k<8")  # all windows that are measured are 3x3
 WHOLE = ("oh ow", "oh ow th", "oh ow th tw c", "oh ow th tw", "oh ow k")
 BY_TILE = ("m/4 n k", "m n/4 k", "m/4 n/4", "m<2 n/4 k", "m<2 n/4")
+PLAINLY: dict[str, cases.Form] = {"requantise": "narrow", "": "plain"}
 PORTABLE = (
     Family("matmul_dot", {"requantise": [_matmul(s, "narrow") for s in MATMULS], "": [_matmul(s, "plain") for s in MATMULS]}, BLOCKS),
-    Family(
-        "matmul_any",
-        {"requantise": [_varying(False)(s, "narrow") for s in VARYING], "": [_varying(False)(s, "plain") for s in VARYING]},
-        BLOCKS,
+    *(
+        Family(name, {word: [_varying(rows)(s, form) for s in VARYING] for word, form in PLAINLY.items()}, BLOCKS)
+        for name, rows in (("matmul_any", False), ("matmul_any s8 transposed", True))
     ),
     Family("matmul_any f32", float_forms([*VARYING, *((1, *shape) for shape in FEW)], _varying(False)), BLOCKS),
     Family("matmul", {"": widened(MATMULS, _matmul, "int16")}, BLOCKS),

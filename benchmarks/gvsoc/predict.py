@@ -4,7 +4,7 @@
 
 One inference, the first after the start, with constants in L2. Layers below one hundredth of the time are left out, unless ``--all``.
 Outputs are compared with the golden ones (with the interpreter where there are none). Exit status 1 when something differs or
-cannot be simulated.
+cannot be simulated, 2 when no network has such a name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from networks import Layer, Result, results
+from networks import NETWORKS, Layer, Result, results
 
+from deeploy.errors import UsageError
 from deeploy.midend.machine import Options
 from kernels import versions
 
@@ -87,6 +88,12 @@ def main(arguments: Sequence[str]) -> int:
         if not given.json:
             show(one, given.all)
     if not found:
+        if not failed:
+            error = UsageError(
+                f"no network has {' or '.join(given.words)} in its name", f"Give a part of one of {', '.join(n.name for n in NETWORKS)}."
+            )
+            print(error, file=sys.stderr)
+            return 2
         return 1
     total = summary(found)
     if given.json:

@@ -135,7 +135,10 @@ def of_call(function: Callable[Concatenate[Call, Target, P], T]) -> Callable[Con
 
 
 def words(call: Call) -> frozenset[str]:
-    """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function."""
+    """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function.
+
+    ``transposed``: a product reads rows of its second operand, as the graph stores it; kernels with a layout of their own do not.
+    """
     node = call.node
     found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
     names = operand_names(call.kernel, node) or ()
@@ -145,6 +148,8 @@ def words(call: Call) -> frozenset[str]:
         found |= set(call.kernel.macros(node).values())
     if "requantise" in node.epilogue and not found & {"narrow", "split", "high"}:
         found.add("wide")
+    if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:
+        found.add("transposed")
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 

@@ -72,3 +72,14 @@ def test_starts_are_hidden_behind_what_the_path_has_to_do_by_then() -> None:
     other = cost.TransferCost(data=5_000.0, issue=300.0, commands=10, moves=10, is_output=False, is_early=False)
     both = cost.load([one, other], target, "L2_L1").fetched
     assert both == 15_000 + 10 * timing.latency[False] - 300
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("kernel", ["matmul", "matmul_any", "matmul_dot"])
+def test_only_a_kernel_without_a_layout_is_told_to_read_rows(tmp_path: Path, kernel: str, is_transposed: bool) -> None:
+    """Kernels that store b in their own way read it alike, however the graph has it."""
+    call = nets.convolutions(tmp_path, Options()).plan.program.calls[0]
+    found = next(each for each in load("generic").kernels if each.name == kernel)
+    node = replace(call.node, attrs={**call.node.attrs, "trans_b": is_transposed})
+    told = "transposed" in cost.words(replace(call, node=node, kernel=replace(call.kernel, layouts=found.layouts)))
+    assert told == (is_transposed and kernel == "matmul_any")
