@@ -136,35 +136,35 @@ def spreads(members: Sequence[int], group: int, chunks: Sequence[int]) -> Iterat
             down = list(reversed(_up(members, group if algorithm.name == "hierarchical" else max(members) + 1)))
             yield Algorithm(algorithm.name, algorithm.chunks, tuple(Step(b, a, c) for c in range(algorithm.chunks) for a, b in down))
     if group > 2 and 1 in chunks:
-        pairs = [pair for level in reversed(_levels(members, group)) for own in level for pair in _doubling(own)]
+        pairs = [pair for level in reversed(levels(members, group)) for own in level for pair in doubling(own)]
         yield Algorithm("doubling", 1, tuple(Step(a, b, 0) for a, b in pairs))
 
 
-def _doubling(members: Sequence[int]) -> Iterator[tuple[int, int]]:
+def doubling(members: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Who sends to whom, where the first one of members sends to the one in their middle, and so on in both halves."""
     half = (len(members) + 1) // 2
     if half < len(members):
         yield members[0], members[half]
-        yield from _doubling(members[:half])
-        yield from _doubling(members[half:])
+        yield from doubling(members[:half])
+        yield from doubling(members[half:])
 
 
-def _levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
+def levels(members: Sequence[int], group: int) -> list[list[list[int]]]:
     """The members by groups; then the first ones of all groups by groups of groups, and so on."""
-    levels, left, size = list[list[list[int]]](), list(members), 1
+    found, left, size = list[list[list[int]]](), list(members), 1
     while len(left) > 1:
         size *= max(group, 2)
         groups: dict[int, list[int]] = {}
         for chip in left:
             groups.setdefault(chip // size, []).append(chip)
-        levels.append(list(groups.values()))
+        found.append(list(groups.values()))
         left = [own[0] for own in groups.values()]
-    return levels
+    return found
 
 
 def _up(members: Sequence[int], group: int) -> list[tuple[int, int]]:
     """Who sends to whom, where the first members of groups collect, then the first of groups of groups, and so on."""
-    return [(chip, own[0]) for level in _levels(members, group) for own in level for chip in own[1:]]
+    return [(chip, own[0]) for level in levels(members, group) for own in level for chip in own[1:]]
 
 
 class Timeline:

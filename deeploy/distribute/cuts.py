@@ -55,21 +55,21 @@ class Cuts:
         return tuple(int(chip) for chip in np.unique(self.owner[self.dependence.group == group]) if chip >= 0)
 
 
-def cuts(graph: gs.Graph, declare: Declare, chips: int) -> Cuts:
+def cuts(graph: gs.Graph, declare: Declare, chips: int, gathered: frozenset[int] = frozenset()) -> Cuts:
     """Choose what to cut.
 
     A node whose outputs belong to no class, as a norm along them comes next, is cut along them all the same; then they are made whole
-    at once.
+    at once. So are those in ``gathered`` (``id``), whose inputs are in parts along a reduction: their inputs are made whole instead.
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
-    dependence = read_dependence(graph, declare)
-    chosen, whole = _choices(graph, dependence)
+    dependence = read_dependence(graph, declare, gathered)
+    chosen, whole = _choices(graph, dependence, gathered)
     apart = {id(node) for node in graph.nodes if id(node) in whole or _is_late(dependence, chosen.get(id(node)), chosen)}
     if apart:
-        dependence = read_dependence(graph, declare, frozenset(apart))
-        chosen, whole = _choices(graph, dependence)
+        dependence = read_dependence(graph, declare, gathered | apart)
+        chosen, whole = _choices(graph, dependence, gathered)
     if not chosen:
         raise UsageError(
             f"--chips {chips}: the model has nothing that can be cut across chips: no sum of products with a constant operand",
@@ -92,13 +92,13 @@ def _factors(node: gs.Node, dependence: Dependence) -> list[gs.Tensor]:
     return constants if id(node) in dependence.factors else []
 
 
-def _choices(graph: gs.Graph, dependence: Dependence) -> tuple[dict[int, Loop], dict[int, str]]:
+def _choices(graph: gs.Graph, dependence: Dependence, gathered: frozenset[int]) -> tuple[dict[int, Loop], dict[int, str]]:
     """The dimension of every node that is cut, and the names of those that cannot be, by ``id``."""
     chosen, whole, groups = dict[int, Loop](), dict[int, str](), set[int]()
     for node in graph.nodes:
         constants = _factors(node, dependence)
         if constants:
-            loop = _choice(dependence.loops[id(node)], _classes(dependence, constants), groups)
+            loop = _choice(dependence.loops[id(node)], _classes(dependence, constants), groups, id(node) in gathered)
             if loop is None:
                 whole[id(node)] = node.name
             else:
@@ -126,12 +126,14 @@ def _classes(dependence: Dependence, constants: Sequence[gs.Tensor]) -> set[int]
     return {group for tensor in constants for group in dependence.classes(tensor)} - {-1}
 
 
-def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int]) -> Loop | None:
-    """The dimension to cut a node along: a reduction over what is cut already, else its outputs, else any reduction."""
+def _choice(loops: Sequence[Loop], classes: set[int], groups: set[int], is_gathered: bool) -> Loop | None:
+    """The dimension to cut a node along: a reduction over what is cut already, unless its input is gathered; else its outputs, else any
+    reduction.
+    """
     own = [loop for loop in loops if loop.group in classes and sum(other.group == loop.group for other in loops) == 1]
     known = [loop for loop in own if loop.group in groups]
     outputs = [loop for loop in own if not loop.is_sum]
-    first = [loop for loop in known if loop.is_sum] or known or outputs or own
+    first = outputs if is_gathered and outputs else [loop for loop in known if loop.is_sum] or known or outputs or own
     return first[0] if first else None
 
 

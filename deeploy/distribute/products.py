@@ -56,6 +56,13 @@ class Product:
         return chunked_axis(self.node.outputs[0])[0] if self.pieces is None else self.pieces.axis
 
     @property
+    def reduced(self) -> int:
+        """The axis of its input along which chips have parts."""
+        source = next(i for i, tensor in enumerate(self.node.inputs) if isinstance(tensor, gs.Variable))
+        own, whole = self.shapes[source], shape_of(self.node.inputs[source])
+        return next((axis for axis, (a, b) in enumerate(zip(own, whole, strict=True)) if a != b), 0)
+
+    @property
     def extent(self) -> int:
         return shape_of(self.node.outputs[0])[self.axis] if shape_of(self.node.outputs[0]) else 1
 
@@ -84,13 +91,32 @@ class Product:
 
     def example(self) -> gs.Graph:
         """What the first chip computes, as a graph of its own, in which constants are zero."""
+        result = self.shards.like(self.node.outputs[0], None, 0, "", np.int32)
+        return self._alone(self.shapes, result, self.attrs[ROOT])
+
+    def by_outputs(self) -> gs.Graph | None:
+        """What a chip would compute of the node if it had all of the reduction and a share of the outputs, as a graph of its own; None
+        where outputs cannot be divided with the constants."""
+        if self.pieces is None:
+            return None
+        chips, axis, extent = len(self.attrs), self.pieces.axis, self.extent
+        result = self.shards.like(self.node.outputs[0], axis, -(-extent // chips), "")
+        shapes = []
+        for position, tensor in enumerate(self.node.inputs):
+            shape = list(shape_of(tensor))
+            place = self.pieces.inputs[position] if position < len(self.pieces.inputs) else len(shape) - 1
+            if place is not None and shape and shape[place] == extent:
+                shape[place] = -(-extent // chips)
+            shapes.append(tuple(shape))
+        return self._alone(shapes, result, self.node.attrs)
+
+    def _alone(self, shapes: Sequence[tuple[int, ...]], result: gs.Tensor, attrs: Attributes) -> gs.Graph:
         body: list[gs.Tensor] = []
-        for tensor, shape in zip(self.node.inputs, self.shapes, strict=False):
+        for tensor, shape in zip(self.node.inputs, shapes, strict=False):
             is_constant = isinstance(tensor, gs.Constant)
             dtype = np.dtype(tensor.values.dtype if is_constant else tensor.dtype)
             body.append(gs.Constant(tensor.name, np.zeros(shape, dtype)) if is_constant else build.variable(tensor.name, dtype, shape))
-        result = self.shards.like(self.node.outputs[0], None, 0, "", np.int32)
-        node = gs.Node(self.node.op, self.node.name, dict(self.attrs[ROOT]), body, [result], domain=self.node.domain)
+        node = gs.Node(self.node.op, self.node.name, dict(attrs), body, [result], domain=self.node.domain)
         return gs.Graph([node], [t for t in body if isinstance(t, gs.Variable)], [result])
 
 

@@ -8,7 +8,7 @@ of a group exchange first (or last), then those with the same place in other gro
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -122,13 +122,6 @@ class Division:
         yield from (Take(post) for post in self._posts(level, chunk))
         yield from (Add(chip, level, chunk) for chip in range(self.chips) if self.has(chip, level + 1))
 
-    def spread(self) -> Iterator[Post | Take]:
-        """An all-gather: what a chip has goes to all that it exchanges with, the last level first."""
-        for level in reversed(range(len(self.levels))):
-            posts = [Post(source, target, level) for source, target in self.peers(level) if self.has(source, level + 1)]
-            yield from posts
-            yield from (Take(post) for post in posts)
-
     def added_seconds(self, bytes_: int, chunks: int, topology: Topology, work: Work, sums: Sequence[float]) -> float:
         """When the last chip has its rows of a sum of so many bytes.
 
@@ -148,15 +141,9 @@ class Division:
                 line.compute(event.chip, sums[event.level])
         return max(line.free)
 
-    def spread_seconds(self, bytes_: int, topology: Topology, message: float) -> float:
-        """When the last chip has all rows of a tensor of so many bytes."""
-        line, arrivals = Timeline(topology, self.chips, message), dict[Post, float]()
-        for event in self.spread():
-            if isinstance(event, Post):
-                arrivals[event] = line.send(event.source, event.target, bytes_ * self.fraction(event.source, event.level + 1))
-            else:
-                line.receive(event.post.target, arrivals[event.post])
-        return max(line.free)
+    def sizes(self, bytes_: int) -> dict[int, int]:
+        """Bytes of the rows of every chip that has some, of a tensor of so many bytes."""
+        return {chip: bytes_ * (end - begin) // self.extent for chip, (begin, end) in self.owned.items()}
 
 
 def share_of(effort: Effort, share: float) -> float:
@@ -197,6 +184,9 @@ def along(node: gs.Node, tensor: gs.Tensor, axis: int, declare: Declare) -> tupl
     return tuple(places) if all(known) else None
 
 
+Along = Callable[[gs.Node, gs.Tensor, int], tuple[int | None, ...] | None]
+
+
 @dataclass(frozen=True)
 class Region:
     """What follows from a tensor row by row: the nodes, and the tensors that nodes which are cut read whole."""
@@ -205,7 +195,27 @@ class Region:
     read: tuple[gs.Tensor, ...]
 
 
-def region(tensor: gs.Tensor, axis: int, cut: Container[int], declare: Declare) -> Region | None:
+class Rows:
+    """What is known of rows of a graph's tensors; asked for again and again, and found once."""
+
+    def __init__(self, declare: Declare) -> None:
+        self.declare = declare
+        self._along: dict[tuple[int, int, int], tuple[int | None, ...] | None] = {}
+
+    def along(self, node: gs.Node, tensor: gs.Tensor, axis: int) -> tuple[int | None, ...] | None:
+        """``along`` of a node."""
+        place = id(node), id(tensor), axis
+        if place not in self._along:
+            self._along[place] = along(node, tensor, axis, self.declare)
+        return self._along[place]
+
+    def regions(self, tensor: gs.Tensor, cut: Container[int]) -> dict[int, Region]:
+        """What follows from a tensor row by row, by the axis of its rows."""
+        found = {axis: region(tensor, axis, cut, self.along) for axis in range(len(shape_of(tensor)))}
+        return {axis: follows for axis, follows in found.items() if follows is not None}
+
+
+def region(tensor: gs.Tensor, axis: int, cut: Container[int], along: Along) -> Region | None:
     """What follows from rows of a tensor, as far as nodes that are cut (``id``); None where another node needs all rows."""
     nodes: dict[int, gs.Node] = {}
     read: dict[str, gs.Tensor] = {}
@@ -216,7 +226,7 @@ def region(tensor: gs.Tensor, axis: int, cut: Container[int], declare: Declare) 
             if id(node) in cut:
                 read[tensor.name] = tensor
             elif id(node) not in nodes:
-                places = along(node, tensor, axis, declare)
+                places = along(node, tensor, axis)
                 if places is None:
                     return None
                 nodes[id(node)] = node

@@ -14,10 +14,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from deeploy.distribute import collectives
-from deeploy.distribute.collectives import Algorithm, Costs, Work
+from deeploy.distribute.collectives import Algorithm, Costs, Effort, Work
 from deeploy.distribute.cuts import Cuts
 from deeploy.distribute.dependence import key, shape_of
-from deeploy.distribute.rows import Division, Post
+from deeploy.distribute.rows import Division, single
 from deeploy.frontend.lower import build
 from deeploy.graph.topology import Topology
 from deeploy.operators import link
@@ -57,14 +57,33 @@ class Collective:
     group: int | None
 
 
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Parts of a tensor by chip, and the indices ``kept`` of every chip along an axis; ``group``: the class, if there is one."""
+
+    group: int | None
+    axis: int
+    kept: Sequence[np.ndarray]
+    parts: Mapping[int, gs.Tensor]
+
+
 @dataclass
 class _State:
-    """Where a tensor is: whole, by chip; in parts along a class, by class and chip; rows of it, by chip, and how they are divided."""
+    """Where a tensor is: whole, by chip; in parts along a class, by class and chip; rows of it, by chip, and how they are divided.
+
+    What is ``apart`` is made whole when it is read. What is read by rows, though it is whole, ``is_divided``.
+    """
 
     whole: dict[int, gs.Tensor] = field(default_factory=dict)
+    apart: Apart | None = None
     parts: dict[int, dict[int, gs.Tensor]] = field(default_factory=dict)
     rows: dict[int, gs.Tensor] = field(default_factory=dict)
     division: Division | None = None
+    is_divided: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self.whole or self.parts or self.rows or self.apart)
 
 
 class Shards:
@@ -78,9 +97,11 @@ class Shards:
         self.states: dict[object, _State] = {}
         self.shards: list[Shard] = []
         self.collectives: list[Collective] = []
+        self.gathered: set[int] = set()  # nodes that add partial sums up and would end earlier if their inputs were put together
         self._constants: dict[tuple[object, int, int | None, Box | None, bool], gs.Constant] = {}
         self._tags: dict[tuple[int, int], int] = {}
         self._sent = 0
+        self._efforts: dict[int, Effort] = {}
 
     # ---- tensors
 
@@ -169,6 +190,13 @@ class Shards:
         every = replace(work or Work(), message=self.costs.message)
         return collectives.fastest(algorithms, count, self.topology, self.cuts.chips, every, work is not None)
 
+    def effort(self, node: gs.Node) -> Effort:
+        """What one chip takes for a node; nothing for a view."""
+        if id(node) not in self._efforts:
+            graph = single(node)
+            self._efforts[id(node)] = Effort() if graph is None else self.costs.effort(graph)
+        return self._efforts[id(node)]
+
     # ---- collectives
 
     def broadcast(self, tensor: gs.Tensor, chips: Sequence[int]) -> None:
@@ -212,85 +240,6 @@ class Shards:
         state.parts[group] = parts
         if self._sent:
             self.note("scatter", tensor, "flat", sorted(parts), group)
-
-    def gather(self, tensor: gs.Tensor, group: int) -> None:
-        """Put a tensor's parts together on the first chip."""
-        axis = self.cuts.dependence.axis(tensor, group)
-        assert axis is not None
-        self.collect(tensor, (group, axis), self.cuts.kept(tensor, axis), self.state(tensor).parts[group])
-
-    def collect(self, tensor: gs.Tensor, cut: tuple[int | None, int], kept: Sequence[np.ndarray], parts: Mapping[int, gs.Tensor]) -> None:
-        """Put parts together that hold the indices ``kept`` of every chip; ``cut``: the class, if there is one, and the axis."""
-        group, axis = cut
-        here: dict[int, gs.Tensor] = {}
-        for chip, part in parts.items():
-            here[chip] = part if chip == ROOT else self.message(chip, ROOT, part, f"{tensor.name} (part of {chip})")
-        pieces: list[tuple[int, gs.Tensor]] = []
-        for chip, part in here.items():
-            begin = 0
-            for a, b in runs(kept[chip]):
-                pieces.append((a, self.cut_out(ROOT, part, axis, begin, begin + b - a, f"{tensor.name} (from {a} to {b})")))
-                begin += b - a
-        ordered = [piece for _, piece in sorted(pieces, key=lambda entry: entry[0])]
-        self.state(tensor).whole[ROOT] = self.joined(ROOT, ordered, axis, self.like(tensor, None, 0, ""))
-        self.note("gather", tensor, "flat", sorted(parts), group)
-
-    # ---- rows
-
-    def scatter_rows(self, tensor: gs.Tensor, division: Division) -> None:
-        """Give every chip its rows of a tensor that is whole on the first one, or everywhere."""
-        state = self.state(tensor)
-        state.division = division
-        for chip, (begin, end) in division.owned.items():
-            name = f"{tensor.name} (rows from {begin})"
-            if chip in state.whole:
-                state.rows[chip] = self.cut_out(chip, state.whole[chip], division.axis, begin, end, name)
-            else:
-                own = self.cut_out(ROOT, state.whole[ROOT], division.axis, begin, end, name)
-                state.rows[chip] = self.message(ROOT, chip, own, name)
-        if self._sent:
-            self.note("scatter", tensor, "flat", sorted(state.rows))
-
-    def gather_rows(self, tensor: gs.Tensor) -> None:
-        """Put rows together on the first chip."""
-        state = self.state(tensor)
-        assert state.division is not None
-        kept = [np.arange(*state.division.boxes[-1][chip]) for chip in range(self.cuts.chips)]
-        self.collect(tensor, (None, state.division.axis), kept, state.rows)
-
-    def spread_rows(self, tensor: gs.Tensor) -> None:
-        """Make a tensor whole on all chips, each of which has rows of it."""
-        state = self.state(tensor)
-        rows = state.division
-        assert rows is not None
-        pieces = {chip: [(rows.owned[chip], own)] for chip, own in state.rows.items()}  # what a chip has before a level, with its box
-        sent: dict[Post, tuple[gs.Tensor, int]] = {}
-        level = len(rows.levels)
-        for event in rows.spread():
-            post = event if isinstance(event, Post) else event.post
-            if post.level < level:
-                level = post.level
-                pieces = {chip: [(rows.boxes[level + 1][chip], self._stacked(chip, tensor, own))] for chip, own in pieces.items()}
-            if isinstance(event, Post):
-                own = pieces[post.source][0][1]
-                sent[post] = own, self.send(post.source, post.target, own)
-            else:
-                box = rows.boxes[level + 1][post.source]
-                other = self.receive(post.source, post.target, *sent[post], f"{tensor.name} (rows from {box[0]})")
-                pieces.setdefault(post.target, []).append((box, other))
-        for chip, own in pieces.items():
-            state.whole[chip] = self._stacked(chip, tensor, own)
-        self.note("all-gather", tensor, "by groups", range(self.cuts.chips))
-
-    def _stacked(self, chip: int, tensor: gs.Tensor, pieces: list[tuple[tuple[int, int], gs.Tensor]]) -> gs.Tensor:
-        """Rows of a tensor one behind the other."""
-        ordered = sorted(pieces, key=lambda piece: piece[0])
-        begin, end = ordered[0][0][0], ordered[-1][0][1]
-        division = self.state(tensor).division
-        assert division is not None
-        is_whole = (begin, end) == (0, division.extent)
-        output = self.like(tensor, division.axis, end - begin, "" if is_whole else f" (rows from {begin} to {end})")
-        return ordered[0][1] if len(ordered) == 1 else self.joined(chip, [piece for _, piece in ordered], division.axis, output)
 
 
 def chunked_axis(tensor: gs.Tensor) -> tuple[int, int]:

@@ -6,6 +6,7 @@ together with its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,8 +17,9 @@ from deeploy.distribute import collectives
 from deeploy.distribute.collectives import Algorithm, Effort, Piece, Step, Work
 from deeploy.distribute.dependence import shape_of
 from deeploy.distribute.products import Product, sum_of, sum_of_rows
-from deeploy.distribute.rows import Division, Post, Region, Take, division, share_of, single
-from deeploy.distribute.shards import ROOT, Shards, chunked_axis, size_of
+from deeploy.distribute.rows import Division, Post, Region, Take, division, share_of
+from deeploy.distribute.shards import ROOT, Shards, size_of
+from deeploy.distribute.together import copied_seconds, to_all_seconds, to_first_seconds, turned_seconds
 from deeploy.frontend.lower import build
 from deeploy.graph import epilogue
 from deeploy.operators.reduce import REDUCE_SUM
@@ -27,16 +29,25 @@ from deeploy.operators.views import RESHAPE
 def reduce(product: Product, group: int, follows: Mapping[int, Region]) -> None:
     """Add partial sums up, and compute the node's epilogue: on the first chip, one of those that have them, or on all chips for some rows.
 
+    Where that is estimated to end later than the product of a whole input with a share of the constants, that is noted.
+
     Args:
-        follows: what can be computed row by row behind the sum, by the axis of its rows.
+        follows: what comes row by row behind the sum, by the axis of its rows.
     """
     shards, tensor, members = product.shards, product.node.outputs[0], sorted(product.attrs)
     count = int(np.prod(shape_of(tensor))) * 4
     algorithms = collectives.reductions(members, shards.topology.group, collectives.chunks_of(product.extent, count))
     work = _work(product, len(members))
     algorithm, seconds = shards.choose(algorithms, count, work)
-    found = _scattered(product, follows, work, count) if len(members) == shards.cuts.chips else None
-    if found is not None and found[2] < seconds + _alone_seconds(shards, found[3]):
+    is_on_all = len(members) == shards.cuts.chips
+    found = _scattered(product, follows, work, count) if is_on_all else None
+    is_by_rows = found is not None and found[2] < seconds + alone_seconds(shards, found[3])
+    if is_on_all:
+        rest = alone_seconds(shards, found[3]) if found is not None else 0.0
+        least = found[2] if found is not None and is_by_rows else seconds + rest
+        if gathered_seconds(product, follows) + rest < least / (1 + collectives.SLACK):
+            shards.gathered.add(id(product.node))
+    if found is not None and is_by_rows:
         division, chunks = found[:2]
         shards.state(tensor).division = division
         shards.state(tensor).rows = _Scattered(product, Algorithm("by groups", chunks, ()), division).run_rows()
@@ -44,6 +55,44 @@ def reduce(product: Product, group: int, follows: Mapping[int, Region]) -> None:
         return
     shards.state(tensor).whole[ROOT] = _Sum(product, algorithm).run()
     shards.note("reduce", tensor, algorithm.name, members, group)
+
+
+def gathered_seconds(product: Product, follows: Mapping[int, Region]) -> float:
+    """Seconds until a product is done whose input is put together on all chips, and its output on the first one; where what follows by rows
+    ends earlier than on the first chip, as much less."""
+    shards, node = product.shards, product.node
+    example = product.by_outputs()
+    if example is None:
+        return math.inf
+    seconds = shards.costs.effort(example).whole
+    for source in node.inputs:
+        if isinstance(source, gs.Variable):
+            sizes = shares(size_of(source), shards.cuts.chips)
+            copied = to_first_seconds(shards, sizes) + copied_seconds(shards, source)
+            seconds += min(to_all_seconds(shards, sizes), copied) + turned_seconds(shards, source, product.reduced)
+    result, alone = node.outputs[0], math.inf
+    turned = turned_seconds(shards, result, product.axis)
+    first = to_first_seconds(shards, shares(size_of(result), shards.cuts.chips)) + turned
+    for axis, region in follows.items():
+        rows = division(axis, shape_of(result)[axis], shards.cuts.chips, shards.topology.group)
+        if rows is not None:
+            every = to_all_seconds(shards, shares(size_of(result), shards.cuts.chips)) + turned
+            alone = min(alone, every + rows_seconds(shards, rows, region) - alone_seconds(shards, region))
+    return seconds + min(first, alone)
+
+
+def shares(bytes_: int, chips: int) -> dict[int, int]:
+    """Bytes of equal parts on all chips."""
+    return dict.fromkeys(range(chips), -(-bytes_ // chips))
+
+
+def rows_seconds(shards: Shards, rows: Division, region: Region) -> float:
+    """What follows row by row, computed by all chips that have rows, and put together where it is read whole."""
+    largest = max(end - begin for begin, end in rows.owned.values()) / rows.extent
+    seconds = sum(share_of(effort, largest) for effort in efforts(shards, region))
+    for read in region.read:
+        seconds += to_all_seconds(shards, rows.sizes(size_of(read))) + turned_seconds(shards, read, rows.axis, len(rows.levels) == 1)
+    return seconds
 
 
 def _scattered(product: Product, follows: Mapping[int, Region], work: Work, count: int) -> tuple[Division, int, float, Region] | None:
@@ -57,10 +106,7 @@ def _scattered(product: Product, follows: Mapping[int, Region], work: Work, coun
             continue
         least = count // rows.levels[0][1]
         sizes = collectives.chunks_of(product.extent, least) if product.axis != axis else (1,)
-        largest = max(end - begin for begin, end in rows.owned.values()) / rows.extent
-        after = sum(share_of(effort, largest) for effort in _efforts(shards, region))
-        for read in region.read:
-            after += rows.spread_seconds(size_of(read), shards.topology, work.message)
+        after = rows_seconds(shards, rows, region)
         for chunks in sizes:
             seconds = rows.added_seconds(count, chunks, shards.topology, work, _sums(product, rows, chunks)) + after
             if best is None or seconds < best[2]:
@@ -80,19 +126,15 @@ def _sums(product: Product, rows: Division, chunks: int) -> list[float]:
     return found
 
 
-def _efforts(shards: Shards, region: Region) -> list[Effort]:
-    return [shards.costs.effort(graph) for graph in map(single, region.nodes) if graph is not None]
+def efforts(shards: Shards, region: Region) -> list[Effort]:
+    """What one chip takes for each node of a region."""
+    return [shards.effort(node) for node in region.nodes]
 
 
-def _alone_seconds(shards: Shards, region: Region) -> float:
+def alone_seconds(shards: Shards, region: Region) -> float:
     """What follows a sum, where the first chip computes it and copies what others read."""
-    found = sum(effort.whole for effort in _efforts(shards, region))
-    members = range(shards.cuts.chips)
-    for read in region.read:
-        count = size_of(read)
-        algorithms = collectives.spreads(members, shards.topology.group, collectives.chunks_of(chunked_axis(read)[1], count))
-        found += shards.choose(algorithms, count)[1]
-    return found
+    computed = sum(effort.whole for effort in efforts(shards, region))
+    return computed + sum(copied_seconds(shards, read) for read in region.read)
 
 
 def _work(product: Product, members: int) -> Work:

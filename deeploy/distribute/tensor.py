@@ -18,11 +18,13 @@ import onnx_graphsurgeon as gs
 from deeploy.distribute.collectives import Costs
 from deeploy.distribute.cuts import Cuts, cuts
 from deeploy.distribute.dependence import Declare, Loop, key, shape_of
+from deeploy.distribute.divide import divide
 from deeploy.distribute.products import Product, pieces
-from deeploy.distribute.rows import Region, along, region
-from deeploy.distribute.shards import ROOT, Box, Collective, Shard, Shards, size_of
+from deeploy.distribute.rows import Region, Rows
+from deeploy.distribute.shards import ROOT, Apart, Box, Collective, Shard, Shards, size_of
 from deeploy.distribute.sums import reduce
 from deeploy.distribute.system import System, alone
+from deeploy.distribute.together import gather, to_rows
 from deeploy.errors import shorten
 from deeploy.frontend.lower import build
 from deeploy.frontend.positions import POSITION
@@ -41,12 +43,16 @@ class Partition:
         shards: where the constants are that loop nests map.
         collectives: the movements between chips, in order.
         cut: names of the nodes that several chips compute, with the chips.
+        gathered: nodes (``id``) that add partial sums up here, and end earlier by the estimate if their inputs are put together instead.
+        has_rows: whether chips compute rows of something.
     """
 
     system: System
     shards: tuple[Shard, ...]
     collectives: tuple[Collective, ...]
     cut: Mapping[str, tuple[int, ...]]
+    gathered: frozenset[int] = frozenset()
+    has_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,13 @@ class _Share:
 
 
 def partition(
-    graph: gs.Graph, chips: int, topology: Topology, declare: Declare, costs: Costs | None = None, by_rows: bool = False
+    graph: gs.Graph,
+    chips: int,
+    topology: Topology,
+    declare: Declare,
+    costs: Costs | None = None,
+    by_rows: bool = False,
+    gathered: frozenset[int] = frozenset(),
 ) -> Partition:
     """Cut a lowered graph across chips.
 
@@ -68,13 +80,14 @@ def partition(
         declare: what the target's kernels declare of a node, in order of preference.
         costs: seconds that chips spend besides the links; none, where it is not known.
         by_rows: whether all chips may add up rows of sums, and compute what follows from them (``deeploy.distribute.rows``).
+        gathered: nodes (``id``) that are cut along their outputs, though their inputs are in parts along a reduction.
 
     Raises:
         UsageError: nothing can be cut, or not for so many chips.
     """
     if chips == 1:
         return Partition(alone(graph), (), (), {})
-    return _Partitioner(graph, cuts(graph, declare, chips), topology, declare, costs or Costs(), by_rows).run()
+    return _Partitioner(graph, cuts(graph, declare, chips, gathered), topology, declare, costs or Costs(), by_rows).run()
 
 
 class _Partitioner:
@@ -84,6 +97,7 @@ class _Partitioner:
         self.graph = graph
         self.declare = declare
         self.by_rows = by_rows
+        self.rows = Rows(declare)
         self.cuts = found
         self.dependence = found.dependence
         self.shards = Shards(found, topology, costs)
@@ -115,7 +129,9 @@ class _Partitioner:
             )
         inputs = tuple(t.name for t in self.graph.inputs if t.name != POSITION)
         system = System(tuple(self.shards.graphs), inputs, tuple(t.name for t in self.graph.outputs), self._notes())
-        return Partition(system, tuple(self.shards.shards), tuple(self.shards.collectives), self.cut)
+        shards, moved = tuple(self.shards.shards), tuple(self.shards.collectives)
+        has_rows = any(state.rows for state in self.shards.states.values())
+        return Partition(system, shards, moved, self.cut, frozenset(self.shards.gathered), has_rows)
 
     def _is_free(self, tensor: gs.Tensor) -> bool:
         """Whether nodes that are cut are the only ones that read an input, or views of it, as far as that can be said beforehand."""
@@ -157,10 +173,8 @@ class _Partitioner:
         if isinstance(tensor, gs.Constant):
             return self.shards.constant(tensor, ROOT, None, True)
         state = self.shards.state(tensor)
-        if ROOT not in state.whole and state.rows:
-            self.shards.gather_rows(tensor)
-        elif ROOT not in state.whole:
-            self.shards.gather(tensor, next(iter(state.parts)))
+        if ROOT not in state.whole:
+            gather(self.shards, tensor)
         return state.whole[ROOT]
 
     def _bring(self, tensor: gs.Tensor, share: _Share, axis: int | None) -> None:
@@ -168,8 +182,8 @@ class _Partitioner:
         state = self.shards.state(tensor)
         if axis is not None and share.group in state.parts:
             return
-        if state.rows and ROOT not in state.whole:
-            self.shards.spread_rows(tensor)
+        if axis is None and ROOT not in state.whole:
+            gather(self.shards, tensor, sorted(share.attrs))
         self._whole(tensor)
         if axis is not None:
             self.shards.scatter(tensor, share.group)
@@ -356,28 +370,30 @@ class _Partitioner:
     def _by_rows(self, node: gs.Node) -> bool:
         """Compute a node on all chips that have rows of what it reads, if it can be computed row by row."""
         variables = [t for t in node.inputs if not isinstance(t, gs.Constant)]
-        source = next((t for t in variables if self.shards.state(t).rows and ROOT not in self.shards.state(t).whole), None)
+        if self.by_rows:
+            for tensor in variables:
+                divide(self.shards, self.graph, tensor, self._regions(tensor))
+        source = next((t for t in variables if self._is_in_rows(t)), None)
         if source is None:
             return False
-        division = self.shards.state(source).division
-        assert division is not None
-        axes = along(node, source, division.axis, self.declare)
+        rows = self.shards.state(source).division
+        assert rows is not None
+        axes = self.rows.along(node, source, rows.axis)
         if axes is None:
             return False
-        kept = {chip: [None if a is None else np.arange(*box) for a in axes] for chip, box in division.owned.items()}
+        kept = {chip: [None if a is None else np.arange(*box) for a in axes] for chip, box in rows.owned.items()}
         attrs = {chip: shared(build.described(node), axes, own) for chip, own in kept.items()}
         if any(own is None for own in attrs.values()):
             return False
         for tensor, axis in zip(node.inputs, axes, strict=False):
-            if not isinstance(tensor, gs.Constant) and not self.shards.state(tensor).rows:
-                self._whole(tensor)
+            if not isinstance(tensor, gs.Constant) and self.shards.state(tensor).division != replace(rows, axis=axis or 0):
                 assert axis is not None  # as ``along`` says of every variable
-                self.shards.scatter_rows(tensor, replace(division, axis=axis))
+                to_rows(self.shards, tensor, replace(rows, axis=axis))
         mapped, result, last = self._mapped(node), node.outputs[0], axes[-1]
         assert last is not None
         state = self.shards.state(result)
-        state.division = replace(division, axis=last)
-        for chip, (begin, end) in division.owned.items():
+        state.division = replace(rows, axis=last)
+        for chip, (begin, end) in rows.owned.items():
             inputs: list[gs.Tensor] = []
             for i, (tensor, axis) in enumerate(zip(node.inputs, axes, strict=False)):
                 box = None if axis is None else (axis, begin, end)
@@ -392,6 +408,10 @@ class _Partitioner:
             node_attrs = dict(attrs[chip] or {})
             self.shards.graphs[chip].nodes.append(gs.Node(node.op, node.name, node_attrs, inputs, [state.rows[chip]], domain=node.domain))
         return True
+
+    def _is_in_rows(self, tensor: gs.Tensor) -> bool:
+        state = self.shards.state(tensor)
+        return bool(state.rows) and (state.is_divided or ROOT not in state.whole)
 
     def _on_several(self, node: gs.Node, share: _Share) -> None:
         mapped = self._mapped(node)
@@ -416,10 +436,7 @@ class _Partitioner:
 
     def _regions(self, tensor: gs.Tensor) -> dict[int, Region]:
         """What follows from a tensor row by row, by the axis of its rows."""
-        if not self.by_rows:
-            return {}
-        found = {axis: region(tensor, axis, self.cuts.chosen, self.declare) for axis in range(len(shape_of(tensor)))}
-        return {axis: follows for axis, follows in found.items() if follows is not None}
+        return self.rows.regions(tensor, self.cuts.chosen) if self.by_rows else {}
 
     def _product(self, node: gs.Node, share: _Share, count: int) -> Product:
         """What every chip computes of a node whose sum is cut."""
@@ -440,7 +457,7 @@ class _Partitioner:
         axis = share.axes[len(node.inputs)]
         if id(node) in self.dependence.detached and axis is not None:
             owned = [self.cuts.kept(t, a) for t, a in zip(node.inputs, share.axes, strict=False) if a is not None]
-            self.shards.collect(tensor, (share.group, axis), self._kept(node, tensor, axis, owned), parts)
+            self.shards.state(tensor).apart = Apart(share.group, axis, self._kept(node, tensor, axis, owned), parts)
         else:
             self.shards.state(tensor).parts[share.group] = dict(parts)
 

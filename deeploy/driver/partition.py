@@ -67,7 +67,8 @@ def topology_of(target: Target, file: Path | None, options: Options) -> Topology
 
 
 def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, options: Options) -> list[System]:
-    """Cut a lowered graph; where all chips may add up rows of sums, with that and without.
+    """Cut a lowered graph; where all chips may compute rows, with that and without. Inputs of products are put together where that is
+    estimated to end earlier than adding up partial sums.
 
     Raises:
         UsageError, FitError, UnsupportedError: it cannot be cut so.
@@ -84,7 +85,9 @@ def partitioned(graph: gs.Graph, cut: Cut, target: Target, topology: Topology, o
     is_timed = target.timing is not None and not target.is_flat
     for by_rows in (False, True) if is_timed else (False,):
         result = partition(graph, cut.chips, topology, declare, costs, by_rows)
-        if not by_rows or any(c.kind == "reduce-scatter" for c in result.collectives):
+        if is_timed and result.gathered:
+            result = partition(graph, cut.chips, topology, declare, costs, by_rows, result.gathered)
+        if not by_rows or result.has_rows:
             prove(graph, declare, result)
             found.append(joined(result.system, lambda node: any(declare(node))))
     return found

@@ -235,7 +235,7 @@ def test_caches_live_on_the_chips_that_append_to_them(tmp_path: Path, target: st
 @pytest.mark.slow
 @needs_mpi
 def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
-    """A block of a decoder with 64 heads: 64 ranks compute what one chip does, one plan for each height in the tree of sums."""
+    """A block of a decoder with 64 heads: 64 ranks compute what one chip does, with a plan for each height in the tree of chips."""
     path = tmp_path / "block.onnx"
     onnx.save(decoder(Shape(width=512, inner=2048, heads=64, layers=1, rows=1, past=True)), path)
     seconds, outputs = [], []
@@ -248,7 +248,7 @@ def test_sixty_four_ranks_share_the_code_of_few_plans(tmp_path: Path) -> None:
         given = [[numbers.integers(-50, 50, port["shape"]).astype(np.int8) for port in manifest["inputs"]]]
         outputs.append(host.Mpi().run(tmp_path / str(count), manifest, given).outputs)
         seconds.append(json.loads((tmp_path / str(count) / "timings.json").read_text())["total"])
-    assert len(set(system.leads)) <= 1 + math.log2(64)
+    assert len(set(system.leads)) <= 2 + math.log2(64)  # the first chip, and leaders beside it
     assert all(np.array_equal(a, b) for a, b in zip(*outputs, strict=True))
     assert seconds[1] <= 4 * seconds[0]
 
