@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ pytest_plugins = ["tests.samples"]
 # The same examples in every run, so that a commit passes or fails whoever tests it. ``make test-full`` draws others every time.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# As in the command itself (``deeploy.cli.main``): a compilation makes little that is garbage, and looking for it takes a tenth of the time.
+gc.set_threshold(200_000)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_MODELS = ROOT.parent / "shared" / "models"

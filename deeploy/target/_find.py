@@ -15,6 +15,7 @@ from deeploy.resources import resource
 from deeploy.target._validate import problems
 
 _GROUP = "deeploy.targets"
+_SOUND: list[tuple[Target, Path]] = []  # targets in which nothing was found, with their folders; each is looked at once in a process
 
 
 def names() -> list[str]:
@@ -144,8 +145,11 @@ def _checked(target: object, what: str, folder: Path) -> Target:
             f"target {target.name} ({what}) was written for version {target.api} of the target interface, this compiler has {API_VERSION}",
             "Install the compiler it was written for, or move the target over (docs/moving-targets.md).",
         )
+    if any(target is other and folder == place for other, place in _SOUND):
+        return target
     found = problems(target, folder)
     if found:
         more = f" (and {len(found) - 1} more: deeploy target check {folder})" if len(found) > 1 else ""
         raise TargetError(f"{found[0].where or what}: {found[0].what}{more}", found[0].remedy)
+    _SOUND.append((target, folder))
     return target

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from deeploy.bringup.check import Findings, Row, check
 from deeploy.errors import TargetError, UsageError
 from deeploy.operators.draws import DRAWS
 from deeploy.target import load
+from tests.command import deeploy_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -170,11 +169,11 @@ def test_names_that_no_kernel_has(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command(folder: Path) -> None:
-    command = [sys.executable, "-m", "deeploy", "target", "check", str(folder), "--kernel", "own_clip"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    command = ("target", "check", folder, "--kernel", "own_clip")
+    done = deeploy_cli(*command)
     assert done.returncode == 0 and "nothing failed" in done.stdout and "own_clip" in done.stdout, done.stdout + done.stderr
     change(folder / "kernels" / "own" / "own_clip.c", "k->low", "k->high")
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = deeploy_cli(*command, "--json")
     assert done.returncode == 1
     contents = json.loads(done.stdout)
     assert not contents["passed"] and {r["status"] for r in contents["rows"] if r["name"] == "own_clip"} == {"failed"}

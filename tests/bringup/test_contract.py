@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from deeploy.graph.nest import strides
 from deeploy.operators import draws, link
 from deeploy.operators.table import OPERATORS
 from deeploy.target import Target, load
+from tests.command import deeploy_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples" / "targets").glob("*/*/target.py"))
@@ -167,10 +166,10 @@ def test_a_kernel_that_no_sample_fits_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_figures_are_printed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deeploy", "target", "check", "generic", "--kernel", "select", "--samples", "2", "--seed", "7"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    command = ("target", "check", "generic", "--kernel", "select", "--samples", "2", "--seed", "7")
+    done = deeploy_cli(*command)
     assert done.returncode == 0, done.stdout + done.stderr
-    again = subprocess.run([*command, "--json"], capture_output=True, text=True, cwd=ROOT, check=False)
+    again = deeploy_cli(*command, "--json")
     contents = json.loads(again.stdout)
     (row,) = [row for row in contents["rows"] if row["part"] == "kernel"]
     assert (contents["kernels"], contents["variants"], contents["cases"]) == (1, row["variants"], row["runs"])

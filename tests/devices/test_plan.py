@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from deeploy.graph.topology import Member
 from deeploy.midend.machine import Options
 from deeploy.quantization.static import quantize
 from deeploy.target import load
+from tests.command import deeploy_cli
 from tests.frontend.lower.nets import Net, conv
 
 EDGETPU = load("edgetpu")
@@ -107,25 +106,21 @@ def test_what_a_device_does_not_have_is_refused(graph: gs.Graph) -> None:
         plan_devices(graph, EDGETPU, 99, "cycles", Options())
 
 
-def deeploy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "deeploy", *arguments], capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_the_command_line_plans_and_says_that_no_code_is_made(folder: Path) -> None:
     out, cut = folder / "out", ("--chips", "2", "--partition", "pipeline", "--balance", "parameters")
-    result = deeploy("compile", folder / "int8.onnx", "-t", "edgetpu", *cut, "-o", out)
+    result = deeploy_cli("compile", folder / "int8.onnx", "-t", "edgetpu", *cut, "-o", out)
     assert result.returncode == 0, result.stderr
     assert "no code is made" in result.stdout and "2 x edgetpu, cut by parameters" in result.stdout
     plan = json.loads((out / "plan.json").read_text())
     assert sorted(path.name for path in out.iterdir()) == ["deeploy.toml", "plan.json"] and len(plan["stages"]) == 2
-    assert json.loads(deeploy("report", out, "--json").stdout) == plan
-    single = deeploy("compile", folder / "int8.onnx", "-t", "edgetpu", "-o", out)
+    assert json.loads(deeploy_cli("report", out, "--json").stdout) == plan
+    single = deeploy_cli("compile", folder / "int8.onnx", "-t", "edgetpu", "-o", out)
     assert single.returncode == 0 and "1 x edgetpu" in single.stdout
     for command, what in (
         (("run", out, "--inputs", folder / "calibration.npz"), "is a plan for target edgetpu, for which no code is made"),
         (("verify", folder / "int8.onnx", "-t", "edgetpu"), "for planning only: no code is made for it"),
         (("compile", folder / "int8.onnx", "-t", "edgetpu", "--chips", "2", "-o", out), "for planning pipelines only"),
     ):
-        refused = deeploy(*command)
+        refused = deeploy_cli(*command)
         assert refused.returncode == 2 and what in refused.stderr and len(refused.stderr.splitlines()) == 2

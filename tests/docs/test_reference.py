@@ -14,6 +14,7 @@ import pytest
 from deeploy import target as interface
 from deeploy.reference import pages
 from deeploy.target import load
+from tests.command import deeploy_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = [load("generic"), load("siracusa")]
@@ -36,8 +37,7 @@ def test_every_option_is_listed(written: dict[str, str]) -> None:
     text = written["reference-options.md"]
     for command in ("compile", "run", "verify", "report", "explain", "quantize", "explore", "new-target", "target check"):
         assert f"## deeploy {command}\n" in text
-    help_text = subprocess.run([sys.executable, "-m", "deeploy", "compile", "--help"], capture_output=True, text=True, cwd=ROOT, check=True)
-    for option in set(re.findall(r"(--[a-z][\w-]+)", help_text.stdout)) - {"--help"}:
+    for option in set(re.findall(r"(--[a-z][\w-]+)", deeploy_cli("compile", "--help").stdout)) - {"--help"}:
         assert f"`{option}`" in text, option
 
 

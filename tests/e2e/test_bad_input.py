@@ -18,14 +18,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
-from deeploy.cli import main
+from deeploy.errors import ModelError
+from tests.command import deeploy_cli
 
 FLOAT = TensorProto.FLOAT
-
-
-def deeploy_cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deeploy.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
 
 
 def save(
@@ -225,8 +221,8 @@ def test_an_npz_that_cannot_be_read(content: bytes | None, model: Path, tmp_path
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    done = deeploy_cli("compile", tmp_path / "none.onnx", "-o", tmp_path / "out", "--debug")
-    assert done.returncode != 0 and "Traceback" in done.stderr
+    with pytest.raises(ModelError, match=r"none\.onnx"):  # nobody catches it
+        deeploy_cli("compile", tmp_path / "none.onnx", "-o", tmp_path / "out", "--debug")
 
 
 def test_an_arena_beyond_all_addresses(tmp_path: Path) -> None:
@@ -236,21 +232,10 @@ def test_an_arena_beyond_all_addresses(tmp_path: Path) -> None:
     assert done.returncode == 3 and "the arena takes 4294967296 bytes" in done.stderr and len(done.stderr.strip().splitlines()) == 2
 
 
-Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs the command line in this process; returns exit status, stdout and stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["deeploy", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
+def cli(*arguments: object) -> tuple[int, str, str]:
+    """Runs the command; returns exit status, stdout and stderr."""
+    done = deeploy_cli(*arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 def is_refused(result: tuple[int, str, str], message: str) -> bool:
@@ -262,7 +247,7 @@ def no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_folder_that_cannot_be_written(model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_refused(cli("compile", model, "-o", tmp_path / ("x" * 300)), "cannot be written: File name too long")
     assert is_refused(cli("compile", model, "-o", "/proc/nowhere/out"), "/proc/nowhere/out cannot be written")
     assert cli("compile", model, "-o", tmp_path / "out")[0] == 0
@@ -279,7 +264,7 @@ def test_a_folder_that_cannot_be_written(model: Path, tmp_path: Path, cli: Cli, 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "out"]
 
 
-def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deeploy.compile(model).write(tmp_path / "out")
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
     run = ("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--save")
@@ -298,7 +283,7 @@ def test_outputs_that_cannot_be_saved(model: Path, tmp_path: Path, cli: Cli, mon
     assert sorted(p.name for p in tmp_path.iterdir()) == ["got.npz", "in.npz", "model.onnx", "out"]
 
 
-def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path) -> None:
     run = ("run", tmp_path, "--inputs", tmp_path / "in.npz")
     assert is_refused(cli(*run, "--tolerance", "-1"), "--tolerance -1 is not a number from 0 on")
     assert is_refused(cli(*run, "--tolerance", "nan"), "--tolerance nan is not a number from 0 on")
@@ -306,7 +291,7 @@ def test_figures_of_a_run_that_mean_nothing(model: Path, tmp_path: Path, cli: Cl
     assert is_refused(cli("verify", model, "--tolerance", "nan"), "--tolerance nan")
 
 
-def test_what_the_system_refuses_elsewhere(tmp_path: Path, cli: Cli) -> None:
+def test_what_the_system_refuses_elsewhere(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", [node("Conv", "x w", "y")], (1, 64, 16, 16), (1, 64, 16, 16), constants=[ones(64, 64, 1, 1)])
     hardware = Path(__file__).parents[2] / "examples" / "hardware" / "array256_bw512.toml"
     explore = ("explore", path, "--hardware", hardware, "--configs", "1", "-o", "/proc/nowhere/study")
@@ -322,7 +307,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("text", TARGETS)
-def test_a_target_that_is_broken(text: str, model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_a_target_that_is_broken(text: str, model: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "target.py").write_text(text)
     assert is_refused(cli("compile", model, "-t", tmp_path / "mine", "-o", tmp_path / "out"), TARGETS[text])
@@ -339,7 +324,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path) -> None:
     changes, message = CHANGES[name]
     deeploy.compile(model).write(tmp_path / "out")
     manifest = tmp_path / "out" / "deploy.json"
@@ -349,7 +334,7 @@ def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path, cli:
     assert cli("compile", model, "-o", tmp_path / "out")[0] == 0 and cli("report", tmp_path / "out")[0] == 0
 
 
-def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path, cli: Cli) -> None:
+def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path) -> None:
     deeploy.compile(model).write(tmp_path / "out")
     np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32), more=np.ones(1))
     np.savez(tmp_path / "bad.npz", y=np.full((2, 3), np.inf, np.float32))

@@ -111,7 +111,8 @@ def test_command_line_round_trip(tmp_path: Path) -> None:
     """compile, run, report and verify: statuses, JSON, saved outputs, stacked samples."""
     import json
 
-    from tests.e2e.test_bad_input import deeploy_cli, node, save
+    from tests.command import deeploy_cli
+    from tests.e2e.test_bad_input import node, save
 
     model = save(tmp_path / "model.onnx", [node("Neg", "x", "y")])
     x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)

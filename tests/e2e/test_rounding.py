@@ -17,7 +17,7 @@ from deeploy import verify
 from deeploy.driver import project as drivers
 from deeploy.verification import layers, onnxruntime_reference, onnxruntime_tensors
 from deeploy.verification.layers import Agreement, Compared, Difference, growing, rounding
-from tests.e2e.test_bad_input import deeploy_cli
+from tests.command import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
 SIZE = 16

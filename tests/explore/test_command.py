@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from deeploy.explore import networks, sweep
 from deeploy.explore.hardware import load
 from deeploy.graph.loops import Layer
+from tests.command import deeploy_cli
 
 ROOT = Path(__file__).parents[2]
 HARDWARE = ROOT / "examples" / "hardware" / "array256_bw512.toml"
@@ -21,8 +21,7 @@ MOBILEVIT = ROOT / "examples" / "layers" / "mobilevit_s.json"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "explore", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return deeploy_cli("explore", *arguments, cwd=ROOT)
 
 
 def explored(*arguments: object) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 import deeploy
 from deeploy.errors import FitError, UnsupportedError, UsageError
 from deeploy.verify import verify
+from tests.command import deeploy_cli
 
 HOSTILE = 'a */ "name\n%s${1}'
 
@@ -119,14 +119,8 @@ def test_results_are_those_of_onnx(tmp_path: Path, target: str, make: Callable[[
 def test_it_is_marked_everywhere(tmp_path: Path) -> None:
     pytest.importorskip("emx_onnx_cgen", reason="the extra fallback is not installed")
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "deeploy"]
-    done = subprocess.run(
-        [*command, "compile", str(mixed(tmp_path / "m.onnx")), "-t", "siracusa", "--fallback", "-o", str(out)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr.count("by the fallback, on cluster: emx-onnx-cgen") == 2
+    done = deeploy_cli("compile", mixed(tmp_path / "m.onnx"), "-t", "siracusa", "--fallback", "-o", out)
+    assert done.returncode == 0 and done.stderr.count("by the fallback, on cluster: emx-onnx-cgen") == 2
     calls = json.loads((out / "deploy.json").read_text())["calls"]
     assert [(c["op"].split(".")[0], c["engine"], c["tiles"]) for c in calls if c["generator"]] == [
         ("Hardmax", "cluster", 1),
@@ -134,9 +128,9 @@ def test_it_is_marked_everywhere(tmp_path: Path) -> None:
     ]
     for file, marks in (("report.html", "fallback"), ("explain.json", "in C from emx-onnx-cgen")):
         assert (out / file).read_text().count(marks) >= 2
-    shown = subprocess.run([*command, "explain", str(out), "LpPool_y"], capture_output=True, text=True, check=True).stdout
+    shown = deeploy_cli("explain", out, "LpPool_y").stdout
     assert "in C from emx-onnx-cgen" in shown
-    assert "(fallback)" in subprocess.run([*command, "report", str(out)], capture_output=True, text=True, check=True).stdout
+    assert "(fallback)" in deeploy_cli("report", out).stdout
     assert all(HOSTILE not in path.read_text() for path in out.rglob("*.c"))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from deeploy.midend.machine import Options
 from deeploy.midend.plan import Buffering, Machine, Plan
 from deeploy.midend.planner import make_plan
 from deeploy.target import load
+from tests.command import deeploy_cli
 from tests.simulate import nets
 
 BUILDERS: dict[str, Callable[[Path, Options], deeploy.Compiled]] = {
@@ -101,8 +100,7 @@ def test_no_capacity_is_asked_for_that_the_target_does_not_have(tmp_path: Path) 
 
 def test_the_command_line_ends_with_status_3(tmp_path: Path) -> None:
     nets.perceptron(tmp_path, Options())
-    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "compile", str(tmp_path / "model.onnx"), "-t", "siracusa"]
-    done = subprocess.run([*command, "-o", str(tmp_path / "out"), "--l1", "100"], capture_output=True, text=True, check=False)
+    done = deeploy_cli("compile", tmp_path / "model.onnx", "-t", "siracusa", "-o", tmp_path / "out", "--l1", "100")
     assert done.returncode == 3
     assert "needs" in done.stderr
     assert "--l1" in done.stderr

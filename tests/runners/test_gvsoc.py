@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from deeploy.backend.project import read_manifest, select_network
 from deeploy.errors import DeeployError
 from deeploy.runners import gvsoc
 from deeploy.runners.runner import Result
+from tests.command import deeploy_cli
 
 COMPILER = '#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && : > "$2"; shift; done\n'
 RIGHT = "head -c 24 inputs.bin > outputs.bin\necho 'layer 0 0 network_relu 120'\necho 'total 0 150'\n"
@@ -219,7 +219,6 @@ def test_a_program_that_is_not_built(project: Path, tools: Path, said: str, what
 
 def test_the_command_line_ends_with_that_status(project: Path, tools: Path) -> None:
     script(tools / "gvsoc", FAILURES["constants"][0])
-    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "run", project / "project", "--on", "gvsoc"]
-    done = subprocess.run([*command, "--inputs", project / "inputs.npz"], capture_output=True, text=True, check=False)
+    done = deeploy_cli("run", project / "project", "--on", "gvsoc", "--inputs", project / "inputs.npz")
     assert done.returncode == 3
     assert len(done.stderr.strip().splitlines()) == 2 and "weight memory" in done.stderr

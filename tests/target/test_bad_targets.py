@@ -198,7 +198,7 @@ def test_targets_of_other_packages(installed: Path) -> None:
 
 @pytest.mark.parametrize("command", ["compile", "verify", "inspect", "targets", "target check"])
 def test_the_help_says_that_the_python_of_a_folder_is_run(command: str) -> None:
-    from tests.e2e.test_bad_input import deeploy_cli
+    from tests.command import deeploy_cli
 
     shown = " ".join(deeploy_cli(*command.split(), "--help").stdout.replace("│", " ").split())
     assert ("a target.py, which is executed" in shown) is (command != "inspect")

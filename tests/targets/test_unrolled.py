@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from deeploy.graph.target import Rate
 from deeploy.midend import cost
 from deeploy.midend.program import Call
 from deeploy.target import load, load_array
+from tests.command import deeploy_cli
 
 ROOT = Path(__file__).parents[2]
 UNROLLED = Path(__file__).parent / "unrolled"
@@ -61,8 +60,8 @@ def saved(folder: Path) -> Path:
 
 
 def test_the_description_is_what_exploration_writes(model: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from deeploy.cli import main; main()", "explore", model, "--hardware", UNROLLED / "hardware.toml"]
-    result = subprocess.run([*command, "--write-engine", tmp_path / "array.toml"], capture_output=True, text=True, check=False, cwd=ROOT)
+    options = ("--hardware", UNROLLED / "hardware.toml", "--write-engine", tmp_path / "array.toml")
+    result = deeploy_cli("explore", model, *options, cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "array.toml").read_text() == (UNROLLED / "array.toml").read_text()
 

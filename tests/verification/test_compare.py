@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import deeploy
 from deeploy.verification.compare import compare, excess
 from deeploy.verify import verify
-from tests.e2e.test_bad_input import deeploy_cli
+from tests.command import deeploy_cli
 
 PORT = {"name": "y", "equality": "float", "step": 1.0}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from deeploy import api
 from deeploy.errors import FitError, UnsupportedError
 from deeploy.midend.machine import Options
 from deeploy.target import load
+from tests.command import deeploy_cli
 
 from .conftest import SIMULATED, absent
 
@@ -249,15 +249,15 @@ def test_a_function_that_is_too_deep_fails_the_build_and_is_named(project: Path)
 
 
 @pytest.mark.slow
-def test_the_command_that_runs_it_ends_with_status_3(project: Path, tmp_path: Path) -> None:
+def test_the_command_that_runs_it_ends_with_status_3(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deepen(project)
     makefile = project / "Makefile"
     makefile.write_text(re.sub(r"L1_RESERVED_BYTES := \d+", "L1_RESERVED_BYTES := 8192", makefile.read_text()))
     np.savez(tmp_path / "inputs.npz", x=np.zeros((64, 64), np.float32))
     (tmp_path / "gvsoc").write_text("#!/bin/sh\n")
     (tmp_path / "gvsoc").chmod(0o755)
-    command = [sys.executable, "-m", "deeploy", "run", project, "--on", "gvsoc", "--inputs", tmp_path / "inputs.npz"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "GVSOC": str(tmp_path / "gvsoc")})
+    monkeypatch.setenv("GVSOC", str(tmp_path / "gvsoc"))
+    done = deeploy_cli("run", project, "--on", "gvsoc", "--inputs", tmp_path / "inputs.npz")
     assert done.returncode == 3
     first, second = done.stderr.strip().splitlines()
     assert "does not fit: the stack of core 0 needs " in first and re.search(r"_matmul\w*_f32_f32_f32 6", first)
