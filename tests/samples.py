@@ -37,6 +37,7 @@ PRODUCTS = {"tests/e2e": 0.25}  # those of which only products of several parame
 Case = tuple[str, frozenset[tuple[str, int]]]  # its name, and its parameters with the numbers of their values
 EVERYTHING = "all"  # the seed that draws every case
 _BEGIN = time.monotonic()
+_seeds = ["0"]  # the last one is that of ``--draw``
 
 
 def share_of(path: str, is_product: bool = False) -> float:
@@ -48,6 +49,11 @@ def share_of(path: str, is_product: bool = False) -> float:
 def order(name: str, seed: str) -> bytes:
     """Where a case stands among the others of its test, by the seed."""
     return hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+
+
+def is_drawn(name: str, share: float) -> bool:
+    """Whether a test does what it does for a share of its cases only, and the seed drew ``name``."""
+    return _seeds[-1] == EVERYTHING or int.from_bytes(order(name, _seeds[-1])[:8]) < share * 2**64
 
 
 def is_product(cases: Sequence[Case]) -> bool:
@@ -90,6 +96,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--draw", default="0", metavar="SEED", help="seed of samples of large matrices of tests, or all")
     parser.addoption("--most", type=int, metavar="COUNT", help="run at most so many of the tests that are selected, drawn by the seed")
     parser.addoption("--minutes", type=float, metavar="COUNT", help="skip the tests that have not begun after so many minutes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _seeds.append(config.getoption("draw"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
 """Objects of earlier builds, by the hash of all that goes into them, so that a build compiles only what is new.
 
 Kernels, the runtime and the model of the machine are the same in most projects; they are compiled once per machine, compiler and flags.
-What has not been used for longest is removed when the folder has become too large.
+How a source is compiled is what make says that it would run: Makefiles also hold what differs from network to network and concerns no
+object. What has not been used for longest is removed when the folder has become too large.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -66,15 +68,33 @@ class _File:
 
 
 def _keys(project: Path, options: Sequence[str]) -> dict[Path, str]:
-    """For every source of a project, by its path inside, the name under which its object is kept."""
+    """For every source that make would compile, by its path inside the project, the name under which its object is kept."""
     texts = {path.relative_to(project): path.read_bytes() for kind in ("*.c", "*.h", "*.S") for path in project.rglob(kind)}
     files = {name: _File(hashlib.sha256(text).digest(), _included(text)) for name, text in texts.items() if len(text) <= MOST_SOURCE}
     by_name: dict[str, list[Path]] = {}
     for name in texts:
         by_name.setdefault(name.name, []).append(name)
-    rules = [path.read_text(encoding="utf-8") for path in sorted(project.rglob("Makefile")) + sorted(project.rglob("*.mk"))]
-    how = hashlib.sha256("\0".join([*options, *rules, *_tools([*options, *rules])]).encode()).digest()
-    return {name: key for name in files if name.suffix != ".h" and (key := _key(name, files, by_name, how)) is not None}
+    commands = {Path(name): lines for name, lines in _commands(project, options).items()}
+    tools = {tool: identity(tool) for lines in commands.values() for line in lines for tool in _TOOL.findall(line)}
+    keys = {}
+    for name in commands.keys() & files.keys():
+        used = [tools[tool] for line in commands[name] for tool in _TOOL.findall(line)]
+        how = hashlib.sha256("\0".join([*commands[name], *used]).encode()).digest()
+        if name.suffix != ".h" and (key := _key(name, files, by_name, how)) is not None:
+            keys[name] = key
+    return keys
+
+
+def _commands(project: Path, options: Sequence[str]) -> dict[str, list[str]]:
+    """The commands that make would run, by the words in them that may be sources; none where it would fail."""
+    command = ["make", "-n", "-C", str(project), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        for word in dict.fromkeys(line.split()):
+            if word.endswith((".c", ".S")):
+                found.setdefault(word, []).append(line)
+    return found
 
 
 def _included(text: bytes) -> tuple[str, ...]:
@@ -94,12 +114,6 @@ def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequen
         digest.update(f"{name}\0".encode() + files[name].digest)
         waiting += [path for inner in files[name].includes for path in by_name.get(inner, ())]
     return f"{digest.hexdigest()}.o"
-
-
-def _tools(texts: Sequence[str]) -> list[str]:
-    """The compilers that are named, each with what changes when another version is installed."""
-    named = sorted({word for text in texts for word in _TOOL.findall(text)} | {os.environ.get("CC", "gcc")})
-    return [identity(name) for name in named]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 ``check`` takes the way a compiled network takes (signature, layout of constants, geometry, instance, template), for a
 single call with buffers of their own. Every buffer lies on the heap with exactly its size and the C runs under ASan and
-UBSan, so that a read or write beyond an operand is an error. Instances are compiled once per machine.
+UBSan, so that a read or write beyond an operand is an error. What is compiled is kept: instances, and the programs that call them.
 
     check(
         CONV2D,                                                     # a deeploy.graph.kernel.Kernel
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -36,10 +37,15 @@ from deeploy.midend.tiling import Footprints
 from deeploy.operators.views import Access
 from deeploy.resources import cache_folder, put, resource
 from deeploy.runners import objects
+from tests import samples
 
 KERNELS = resource("kernels") / "portable"
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{KERNELS}")
-SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+OBJECT = ("-O1", "-g", *SANITIZE)
+CALLER = ("-O0", *SANITIZE, *(["-fuse-ld=gold"] if shutil.which("ld.gold") else []))  # it runs once, and is built in half the time
+ACCEPTED = (("gcc", "-O3"), ("clang", "-O1"))  # compilers that must not warn of an instance either
+WARNED = 0.25  # the share of instances that these compile
 POISON = 0xA5
 GAP = 3  # elements between the rows of strided operands
 
@@ -194,14 +200,13 @@ def _gather(flat: np.ndarray, access: Access, dtype: DType) -> np.ndarray:
 
 def _execute(call: Call, types: Mapping[str, DType], memory: Mapping[str, np.ndarray], outputs: tuple[str, ...]) -> dict[str, np.ndarray]:
     instance = calls.instance(call, types)
-    folder = Path(_folder().name)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        source, given, taken, program = (Path(work) / n for n in ("main.c", "in.bin", "out.bin", "main"))
-        source.write_text(_main(call, instance, types, memory, outputs))
-        _compile("gcc", *WARNINGS, *SANITIZE, str(source), _object(instance), "-lm", "-o", str(program))
+    text = _main(call, instance, types, memory, outputs)
+    program = _program(text, instance)
+    with tempfile.TemporaryDirectory(dir=_folder()) as work:
+        given, taken = Path(work) / "in.bin", Path(work) / "out.bin"
         given.write_bytes(b"".join(array.tobytes() for array in memory.values()))
-        done = subprocess.run([str(program), str(given), str(taken)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{instance.name} failed:\n{source.read_text()}\n{done.stderr}"
+        done = subprocess.run([program, given, taken], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{instance.name} failed:\n{text}\n{done.stderr}"
         data = taken.read_bytes()
     result = {}
     for name in outputs:
@@ -234,39 +239,62 @@ def _main(
 
 
 @functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="deeploy-kernels-")
+
+
+def _folder() -> Path:
+    return Path(_scratch().name)
 
 
 @functools.cache
 def _sources() -> str:
     """A hash of all that an instance may include, and of the compilers."""
     files = [path for path in sorted(KERNELS.parent.rglob("*")) if path.suffix in (".c", ".h")]
-    digest = hashlib.sha256(repr([*map(objects.identity, ("gcc", "clang")), WARNINGS, SANITIZE]).encode())
+    digest = hashlib.sha256(repr([*map(objects.identity, ("gcc", "clang")), OBJECT, CALLER, ACCEPTED]).encode())
     for path in files:
         digest.update(f"{path.relative_to(KERNELS.parent)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 
-@functools.cache
-def _object(instance: calls.Instance) -> str:
-    """Compile an instance with sanitizers; gcc -O3 and clang must accept it without a warning too.
+def _kept(*parts: str) -> Path:
+    """Where what is made of texts and of all sources is kept from run to run, beside the objects of builds; trees may lie anywhere."""
+    warnings = [word.replace(str(KERNELS.parent), "") for word in WARNINGS]
+    name = hashlib.sha256("\0".join((_sources(), *warnings, *parts)).encode()).hexdigest()
+    return (cache_folder("objects") or _folder()) / name
 
-    What was accepted before, of the same sources by the same compilers, is taken from where objects of earlier builds are kept.
-    """
+
+def _program(text: str, instance: calls.Instance) -> Path:
+    """The program of a call."""
+    target = _kept("program", text, _text(instance))
+    if not target.is_file():
+        with tempfile.TemporaryDirectory(dir=_folder()) as work, put(target) as fresh:
+            source = Path(work) / "main.c"
+            source.write_text(text)
+            _compile("gcc", *WARNINGS, *CALLER, str(source), str(_object(instance)), "-lm", "-o", str(fresh))
+    return target
+
+
+def _text(instance: calls.Instance) -> str:
     defines = "".join(f"#define {name} {value}\n" for name, value in instance.macros)
-    text = f'#include <stdint.h>\n{defines}#include "{Path(instance.source).name}"\n'
-    kept = cache_folder("objects") or Path(_folder().name)
-    target = kept / f"{hashlib.sha256((_sources() + text).encode()).hexdigest()}.o"
+    return f'#include <stdint.h>\n{defines}#include "{Path(instance.source).name}"\n'
+
+
+@functools.cache
+def _object(instance: calls.Instance) -> Path:
+    """Compile an instance with sanitizers; of a part of them, drawn by ``--draw``, others must accept it without a warning too."""
+    text = _text(instance)
+    is_drawn = samples.is_drawn(text, WARNED)
+    target = _kept("object", str(is_drawn), text)
     if target.is_file():
-        return str(target)
-    source = Path(_folder().name) / f"{instance.name}.c"
-    source.write_text(text)
-    _compile("gcc", *WARNINGS, "-O3", "-c", str(source), "-o", "/dev/null")
-    _compile("clang", *WARNINGS, "-O1", "-c", str(source), "-o", "/dev/null")
-    with put(target) as fresh:
-        _compile("gcc", *WARNINGS, *SANITIZE, "-c", str(source), "-o", str(fresh))
-    return str(target)
+        return target
+    with tempfile.TemporaryDirectory(dir=_folder()) as work, put(target) as fresh:
+        source = Path(work) / f"{instance.name}.c"
+        source.write_text(text)
+        for compiler, level in ACCEPTED if is_drawn else ():
+            _compile(compiler, *WARNINGS, level, "-c", str(source), "-o", "/dev/null")
+        _compile("gcc", *WARNINGS, *OBJECT, "-c", str(source), "-o", str(fresh))
+    return target
 
 
 def _compile(*command: str) -> None:

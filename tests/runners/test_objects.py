@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from deeploy import resources
+from deeploy.midend.machine import Options
 from deeploy.runners import host
+from tests.simulate.nets import perceptron
 
 MAKEFILE = """BUILD ?= build
 all: $(BUILD)/application
@@ -62,8 +64,23 @@ def test_only_what_is_new_is_compiled(tmp_path: Path) -> None:
     assert printed(third) == ("9", ["src/a.c"])
     assert printed(project(tmp_path / "four"), flags="-O0")[1] == ["main.c", "src/a.c"]
     other = project(tmp_path / "five")
-    (other / "Makefile").write_text(MAKEFILE + "# another rule\n")
-    assert printed(other)[1] == ["main.c", "src/a.c"]
+    (other / "Makefile").write_text(MAKEFILE + "$(BUILD)/src/a.o: override CFLAGS += -DMORE\n")
+    assert printed(other)[1] == ["src/a.c"]
+    same = project(tmp_path / "six")
+    (same / "Makefile").write_text(MAKEFILE + "BYTES_OF_THIS_NETWORK := 7\n")
+    assert printed(same) == ("7", [])
+
+
+def test_networks_share_the_model_of_the_machine(tmp_path: Path, cache: Path) -> None:
+    """Though the Makefile of each says how much of L1 is left beside it."""
+    for number, l1 in enumerate((2_000, 40_000)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        perceptron(folder, Options({"l1": l1})).write(folder / "project")
+        host.build(folder / "project")
+    makefiles = {path.read_text() for path in tmp_path.glob("*/project/Makefile")}
+    rules = [path.read_text() for path in (cache / "objects").glob("*.d")]
+    assert len(makefiles) == 2 and sum("runtime/host/steps.c" in rule for rule in rules) == 1
 
 
 def test_another_compiler_makes_other_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
