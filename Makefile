@@ -27,7 +27,7 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
 
 test-full: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default
+	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default --draw all
 
 # Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
 MOST  ?= 120

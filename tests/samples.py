@@ -4,8 +4,8 @@ Of a parametrised test in a file of ``SHARES``, or with the mark ``share``, that
 ``all``: every case), the others are marked ``slow``. Where cases are products of several parameters, every value of every parameter is
 in at least one case that is drawn. The seed is the same in every ``make test``, so that a commit passes or fails whoever tests it. CI
 runs, beside it, some of what is slow, drawn by the commit (``--most``, ``--minutes``): what a change breaks in a case that is seldom
-drawn is found some commits later. Tests keep the order of their files, so that fixtures are built once: few enough are drawn that all of
-them begin in time, or those of the last files would hardly ever run.
+drawn is found some commits later. These run in the order they are drawn in, so that whatever the time is enough for is a sample of all
+folders; the others keep the order of their files, so that fixtures are built once.
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker("slow")
     yield
     most = config.getoption("most")
-    if most is not None and len(items) > most:
-        kept = set(sorted((item.nodeid for item in items), key=lambda name: order(name, seed))[:most])
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in kept])
-        items[:] = [item for item in items if item.nodeid in kept]
+    if most is not None:
+        items.sort(key=lambda item: order(item.nodeid, seed))
+        config.hook.pytest_deselected(items=items[most:])
+        del items[most:]
 
 
 @pytest.hookimpl(tryfirst=True)

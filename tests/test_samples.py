@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.samples import PRODUCTS, SHARES, drawn, is_product, share_of
+from tests import samples
+from tests.samples import PRODUCTS, SHARES, drawn, is_drawn, is_product, order, share_of
 
 ROOT = Path(__file__).resolve().parents[1]
 MATRIX = [(f"{a}-{b}", frozenset({("a", a), ("b", b)})) for a, b in product(range(12), range(4))]
@@ -30,6 +31,15 @@ def test_shares_of_lists_are_rounded_up_and_follow_the_seed() -> None:
     assert len(drawn(MATRIX, 0.5, "0")) == 24
 
 
+def test_shares_of_what_a_test_does_follow_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [str(number) for number in range(1000)]
+    chosen = {}
+    for seed in ("1", "2", samples.EVERYTHING):
+        monkeypatch.setattr(samples, "_seeds", [seed])
+        chosen[seed] = {name for name in names if is_drawn(name, 0.25)}
+    assert 200 < len(chosen["1"]) < 300 and chosen["1"] != chosen["2"] and len(chosen[samples.EVERYTHING]) == 1000
+
+
 def test_seeds_reach_every_case() -> None:
     for cases, share in ((LIST, 0.25), (MATRIX, 0.1)):
         assert set().union(*(drawn(cases, share, str(seed)) for seed in range(60))) == {name for name, _ in cases}
@@ -42,11 +52,11 @@ def test_what_has_shares_exists() -> None:
     assert share_of("tests/operators/test_conv.py") < 1 == share_of("tests/test_samples.py") == share_of("tests/operators_too.py")
 
 
-def _collected(*options: str, file: str = "tests/operators/test_rotate.py") -> set[str]:
+def _collected(*options: str, file: str = "tests/operators/test_rotate.py") -> list[str]:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", file, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    return [line for line in done.stdout.splitlines() if "::" in line]
 
 
 def test_a_share_that_a_test_names_is_kept_and_late_tests_are_skipped(tmp_path: Path) -> None:
@@ -65,14 +75,19 @@ def test_a_share_that_a_test_names_is_kept_and_late_tests_are_skipped(tmp_path: 
 
 
 def test_what_is_not_drawn_is_slow() -> None:
-    everything, quick, slow = (_collected(*options) for options in ((), ("-m", "not slow"), ("-m", "slow")))
+    everything, quick, slow = (set(_collected(*options)) for options in ((), ("-m", "not slow"), ("-m", "slow")))
     assert quick | slow == everything and not quick & slow and len(quick) < len(everything) / 2
-    few = _collected("-m", "slow", "--most", "3", "--draw", "1")
-    assert len(few) == 3 and few <= slow | quick
+
+
+def test_what_is_drawn_runs_in_the_order_of_the_draw() -> None:
+    """Whatever the time is enough for comes from all folders."""
+    everything = _collected()
+    many, few = (_collected("--most", str(most), "--draw", "1") for most in (99, 3))
+    assert many == sorted(everything, key=lambda name: order(name, "1"))[:99] and few == many[:3]
 
 
 def test_products_of_real_tests_are_told_from_lists() -> None:
-    quick = _collected("-m", "not slow", file="tests/e2e/test_states.py")
+    quick = set(_collected("-m", "not slow", file="tests/e2e/test_states.py"))
     product = {name.partition("[")[2] for name in quick if "test_every_position" in name}
     assert len(product) < 16 and {name.rstrip("]").split("-")[2] for name in product} == {"generic", "siracusa", "tight", "far"}
     whole = _collected(file="tests/e2e/test_states.py")
