@@ -23,11 +23,12 @@ story: $(STAMP)
 # Many tests start the command: what Python compiled of it is kept.
 test test-full test-sample: export PYTHONDONTWRITEBYTECODE =
 
+# A worker runs files that follow each other, so that what a file needs is made once.
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gvsoc"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not gvsoc"
 
 test-full: $(STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=default --draw all
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=default --draw all
 
 # Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
 MOST  ?= 120

@@ -39,7 +39,7 @@ $(BUILD)/application-mpi: runtime/chips/mpi.c runtime/chips/arguments.c
 % for chip, lead in enumerate(leads):
 CHIP_${chip} := $(patsubst %.c,$(BUILD)/%.o,$(wildcard chips/${chip}/src/*.c${f" chips/{lead}/src/network.c chips/{lead}/src/networks.c" if lead != chip else ""}))
 $(BUILD)/chips/${chip}.so: $(CHIP_${chip}) $(SHARED)
-$(BUILD)/chips/${chip}/%.o: CHIP_CFLAGS += -Ichips/${lead}/include -Ichips/${lead}/src
+$(BUILD)/chips/${chip}/%.o: CHIP_CFLAGS += -Ichips/${lead}/include -Ichips/${lead}/src $(NETWORK_CFLAGS)
 % endfor
 
 $(BUILD)/chips/%.so:

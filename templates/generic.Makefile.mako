@@ -12,6 +12,8 @@ endif
 
 SOURCES := $(wildcard src/*.c) $(wildcard src/kernels/*.c)
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o)
+# Further flags of all that is no kernel.
+$(BUILD)/runtime/main.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/*.c)): ALL_CFLAGS += $(NETWORK_CFLAGS)
 
 all: $(BUILD)/application
 lib: $(BUILD)/libnetwork.a

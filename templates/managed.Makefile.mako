@@ -22,6 +22,8 @@ endif
 
 NETWORK := $(wildcard src/*.c) $(wildcard src/kernels/*.c) $(wildcard runtime/*.c)
 HOST_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(NETWORK) $(wildcard runtime/host/*.c))
+# Further flags of the network's own C, which moves tiles and calls kernels.
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard src/*.c)): HOST_CFLAGS += $(NETWORK_CFLAGS)
 
 all: $(BUILD)/application
 

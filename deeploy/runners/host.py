@@ -31,23 +31,30 @@ Sanitizer = Literal["address", "thread"]
 Start = Callable[[Path, Path, int], list[str]]  # the command for an application, a folder of arguments, and as many chips
 
 
-def build(project: Path, sanitize: Sanitizer | None = None, flags: str | None = None, goal: str = "all") -> Path:
+def build(
+    project: Path, sanitize: Sanitizer | None = None, flags: str | None = None, goal: str = "all", network_flags: str | None = None
+) -> Path:
     """Compile the project's application with make and return its path.
 
     Args:
         sanitize: ``address`` adds the address and undefined-behaviour sanitizers, ``thread`` runs cores as threads under
             the thread sanitizer.
+        flags: of the C compiler, instead of the usual ones.
         goal: of the Makefile; ``mpi`` for ranks.
+        network_flags: further ones of what is no kernel: by default, where ``flags`` are the usual ones, it is not optimised. It is
+            compiled anew for every network, and calls kernels, in which the time goes.
 
     Raises:
         BuildError: no C compiler or make, or the compiler rejects the sources.
     """
     compiler = os.environ.get("CC", "gcc")
     require(("make", "make"), (compiler, "gcc"), more=", or name a C compiler in CC")
-    of_flags = "host" if flags is None else hashlib.sha256(flags.encode()).hexdigest()[:12]  # make does not see that flags changed
+    chosen = None if flags is None and network_flags is None else f"{flags}\0{network_flags}"
+    of_flags = "host" if chosen is None else hashlib.sha256(chosen.encode()).hexdigest()[:12]  # make does not see that flags changed
     folder = f"build/{sanitize or of_flags}"
     cflags = flags if flags is not None else "-O1" if sanitize else "-O2"
-    options = [f"BUILD={folder}", f"CFLAGS={cflags}", f"CC={compiler}"]
+    own = network_flags if network_flags is not None else "-O0" if flags is None else ""
+    options = [f"BUILD={folder}", f"CFLAGS={cflags}", f"NETWORK_CFLAGS={own}", f"CC={compiler}"]
     if sanitize:
         options.append("SANITIZE=thread" if sanitize == "thread" else "SANITIZE=1")
 

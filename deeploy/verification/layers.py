@@ -270,7 +270,7 @@ def _flat_outputs(
 
 def _host_snapshots(project: Path, entry: Document, sample: Sequence[np.ndarray]) -> bytes:
     """The arena and the outputs after every tile, one behind the other."""
-    application = host.build(project, flags="-O1 -DDEEPLOY_PROFILE")
+    application = host.build(project, network_flags="-O0 -DDEEPLOY_PROFILE")
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "snapshots"
         host.execute(application, project, entry, [sample], ["0", str(path)])
