@@ -8,7 +8,8 @@ them is taken where the walk over the whole network finds that it is better.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deeploy.midend.beside import branches
@@ -67,8 +68,10 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     by_bytes = machine.objective == "traffic"
     before, fuser = walk(plan), Fuser(plan, given)
     least = _cost(before, by_bytes)
-    possible = [*fuser.found(), *(() if plan.program.growth is not None else (*products(fuser), *branches(fuser)))]
-    walked = _walked(fuser, possible, before, by_bytes)
+    promise = _promise(before, by_bytes)
+    possible = [*fuser.found(lambda steps, cycles, traffic: promise(steps, cycles, traffic)[0] > 0)]
+    possible += () if plan.program.growth is not None else (*products(fuser), *branches(fuser))
+    walked = _walked(fuser, possible, promise, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
     best = plan
@@ -104,23 +107,35 @@ def _cost(run: Run, by_bytes: bool) -> tuple[float, float]:
     return (moved, run.cycles) if by_bytes else (run.cycles, moved)
 
 
-def _walked(fuser: Fuser, possible: Sequence[Fused], before: Run, by_bytes: bool) -> list[_Found]:
-    """The most promising chains, walked over."""
-    cycles = [call.cycles for call in before.calls]
-    moved = [_moved(call.traffic) for call in before.calls]
+Promise = Callable[[range, int, int], tuple[float, float]]
 
-    def promise(one: Fused) -> tuple[float, float]:
-        steps = slice(one.chain.first, one.chain.last + 1)
-        gains = sum(cycles[steps]) - one.cycles, sum(moved[steps]) - one.traffic
+
+def _promise(before: Run, by_bytes: bool) -> Promise:
+    """What a chain of some steps saves that is estimated at so many cycles and bytes that move, and then what else; 0 where too little."""
+    cycles = [0.0, *itertools.accumulate(call.cycles for call in before.calls)]
+    moved = [0, *itertools.accumulate(_moved(call.traffic) for call in before.calls)]
+
+    def promise(steps: range, estimate: int, traffic: int) -> tuple[float, float]:
+        alone = cycles[steps[-1] + 1] - cycles[steps[0]]
+        gains = alone - estimate, moved[steps[-1] + 1] - moved[steps[0]] - traffic
         if not by_bytes:  # the walk adds overheads to the estimate
-            return (gains[0] if gains[0] >= WORTH * sum(cycles[steps]) else 0, gains[1])
-        return (gains[1] if one.cycles <= SLOWER * sum(cycles[steps]) else 0, gains[0])
+            return (gains[0] if gains[0] >= WORTH * alone else 0, gains[1])
+        return (gains[1] if estimate <= SLOWER * alone else 0, gains[0])
+
+    return promise
+
+
+def _walked(fuser: Fuser, possible: Sequence[Fused], promise: Promise, by_bytes: bool) -> list[_Found]:
+    """The most promising chains, walked over."""
+
+    def promised(one: Fused) -> tuple[float, float]:
+        return promise(range(one.chain.first, one.chain.last + 1), one.cycles, one.traffic)
 
     found = list[_Found]()
     alone: dict[range, Run] = {}
     rows, others = ([one for one in possible if one.chain.is_of_rows is is_it] for is_it in (True, False))
-    for one in (*heapq.nlargest(TRIED, rows, key=promise), *heapq.nlargest(TRIED, others, key=promise)):
-        if promise(one)[0] <= 0:
+    for one in (*heapq.nlargest(TRIED, rows, key=promised), *heapq.nlargest(TRIED, others, key=promised)):
+        if promised(one)[0] <= 0:
             continue
         steps = range(one.chain.first, one.chain.last + 1)
         if steps not in alone:

@@ -186,8 +186,23 @@ class Cut:
     is_all: bool
 
 
-def cut(program: Program, call: Call, rows: int) -> Cut | None:
-    """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
+@dataclass(frozen=True)
+class Lines:
+    """Along which axis of its output a call is cut, and the dimension along it: ``extent`` iterations, in multiples of ``multiple``."""
+
+    axis: int
+    dim: str
+    extent: int
+    multiple: int
+
+    def loop(self, rows: int) -> Loop:
+        """Tiles of at least so many iterations."""
+        rows = min(-(-rows // self.multiple) * self.multiple, self.extent)
+        return Loop(self.dim, -(-self.extent // rows), rows)
+
+
+def lines(program: Program, call: Call) -> Lines | None:
+    """How a call is cut into rows; None where it cannot be part of a chain of them."""
     kernel, nest = call.kernel, call.geometry.nest
     if kernel.link is not None or kernel.forks or nest.updates or call.geometry.dynamic or len(call.writes) != 1:
         return None
@@ -199,19 +214,25 @@ def cut(program: Program, call: Call, rows: int) -> Cut | None:
     multiple = cut_dims(call).get(dim or "")
     if dim is None or multiple is None or dim in fixed or any(operand.step for operand in call.operands.values()):
         return None
-    extent = call.geometry.extents[dim]
-    rows = min(-(-rows // multiple) * multiple, extent)
-    trips = -(-extent // rows)
+    return Lines(axis, dim, call.geometry.extents[dim], multiple)
+
+
+def cut(program: Program, call: Call, rows: int) -> Cut | None:
+    """A call in tiles of at least so many rows of its output; None where it cannot be part of a chain."""
+    along = lines(program, call)
+    if along is None:
+        return None
+    loop, output = along.loop(rows), call.operands[call.writes[0]]
     reads = []
     for name, operand in call.operands.items():
         if name not in call.writes and program.buffers[operand.buffer].role in (Role.LOCAL, Role.OUTPUT):
-            reads.append(_reads(call, name, operand, dim, rows, trips))
+            reads.append(_reads(call, name, operand, loop.dim, loop.tile, loop.trips))
     if any(read is None for read in reads):
         return None
-    pitch, buffer = output.access.strides[axis], program.buffers[output.buffer]
-    is_all = output.access.is_dense and not output.access.offset and extent * pitch == math.prod(buffer.shape)
+    pitch, buffer = output.access.strides[along.axis], program.buffers[output.buffer]
+    is_all = output.access.is_dense and not output.access.offset and along.extent * pitch == math.prod(buffer.shape)
     known = tuple(read for read in reads if read is not None)
-    return Cut(dim, rows, trips, extent, known, output.buffer, output.access.offset, pitch, is_all)
+    return Cut(loop.dim, loop.tile, loop.trips, along.extent, known, output.buffer, output.access.offset, pitch, is_all)
 
 
 def _outermost(call: Call, name: str, operand: Operand) -> tuple[int, str | None]:

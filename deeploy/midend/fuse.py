@@ -10,6 +10,7 @@ outside of it lie, and all other calls, stay as they are.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from itertools import accumulate
 
 from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
-from deeploy.midend.chain import Chain, Cut, Member, Ring, Slots, Sweep, cut
+from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, cut, lines
 from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
 from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
@@ -46,6 +47,15 @@ class Fused:
     bytes: int
     cycles: int
     traffic: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Calls that may be a chain of rows: the buffers that they write, and whether only they use them; by call, how far its operands lie."""
+
+    steps: range
+    inside: Mapping[str, bool]
+    distances: tuple[Mapping[str, int], ...]
 
 
 class Taken:
@@ -90,30 +100,58 @@ class Fuser:
             is_buffer = first in self.program.buffers
             (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
         self.tilers: dict[Call, Tiler] = {}
+        self.lines: dict[int, Lines | None] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
         self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
+        self._groups: dict[range, _Group | None] = {}
 
-    def found(self) -> Iterator[Fused]:
-        """All chains of rows for which there is room."""
+    def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
+        """The chains of rows that promise something and for which there is room; of two calls that promise nothing, the fastest one.
+
+        Args:
+            promises: whether a chain of some steps is wanted that is estimated at so many cycles and bytes that move.
+        """
         if self.program.growth is not None:
             return
+        wanted, others = set[range](), dict[range, list[tuple[int, int]]]()
         for trips in TRIPS:
             for first in range(len(self.program.calls) - 1):
-                yield from self._from(first, trips)
+                for group in self._groups_from(first, trips):
+                    strips = self._strips(group, trips)
+                    cycles, traffic = self.estimate(self._calls(group.steps), strips), sum(strip.traffic for strip in strips)
+                    if promises(group.steps, cycles, traffic):
+                        if (fused := self._fused(group, trips)) is not None:
+                            wanted.add(group.steps)
+                            yield fused
+                    elif len(group.steps) == 2:
+                        others.setdefault(group.steps, []).append((cycles, trips))
+        for steps, ways in others.items():
+            pair = self._group(steps) if steps not in wanted else None
+            built = (self._fused(pair, trips) for _, trips in sorted(ways) if pair is not None)
+            yield from itertools.islice((fused for fused in built if fused is not None), 1)
 
-    def _from(self, first: int, trips: int) -> Iterator[Fused]:
-        """Chains that begin with a call, one longer than the other."""
-        sweep = Sweep()
+    def _groups_from(self, first: int, trips: int) -> Iterator[_Group]:
+        """The calls that may be a chain in so many tiles and begin with a given one, one more each time."""
         for step in range(first, min(first + LONGEST, len(self.program.calls))):
-            one = self._cut(step, trips)
-            if one is None:
+            if self._loop(step, trips) is None:
                 if step - first < 2:
                     self.misses.setdefault(first, ("cannot be cut", None))
                 return
-            sweep.add(one, step > first and self.is_beside(*self.program.calls[step - 1 : step + 1]))
-            if step > first and (fused := self._fused(sweep, range(first, step + 1), trips)) is not None:
-                yield fused
+            if step > first and (group := self._group(range(first, step + 1))) is not None:
+                yield group
+
+    def _group(self, steps: range) -> _Group | None:
+        """Calls with what is between them alone; None where others need that, or no path leads to what they read."""
+        if steps not in self._groups:
+            inside = self._inside(steps)
+            within = [name for name, is_inner in (inside or {}).items() if is_inner]
+            distances = [self.distances(call, within) for call in self._calls(steps)]
+            known = tuple(distance for distance in distances if distance is not None)
+            self._groups[steps] = _Group(steps, inside, known) if inside is not None and len(known) == len(distances) else None
+            if self._groups[steps] is None:
+                self._missed(steps, "read elsewhere" if inside is None else "cannot be cut", None)
+        return self._groups[steps]
 
     # ---- calls
 
@@ -139,21 +177,24 @@ class Fuser:
             self.tilers[call] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
         return self.tilers[call]
 
-    def _cut(self, step: int, trips: int) -> Cut | None:
-        """A call in so many tiles, or about as many, where it can be part of a chain."""
-        if (step, trips) not in self.cuts:
-            call = self.program.calls[step]
-            self.cuts[step, trips] = self._new_cut(call, trips) if self.may(step, call) else None
-        return self.cuts[step, trips]
+    def _loop(self, step: int, trips: int) -> Loop | None:
+        """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
+        call = self.program.calls[step]
+        if step not in self.lines:
+            self.lines[step] = lines(self.program, call) if self.may(step, call) else None
+        along = self.lines[step]
+        loop = along.loop(-(-along.extent // trips)) if along is not None else None
+        return loop if loop is not None and loop.trips > 1 else None
+
+    def _cut(self, step: int, loop: Loop) -> Cut | None:
+        """What tiles of a call read and write; None where it reads backwards."""
+        if (step, loop.tile) not in self.cuts:
+            self.cuts[step, loop.tile] = cut(self.program, self.program.calls[step], loop.tile)
+        return self.cuts[step, loop.tile]
 
     def may(self, step: int, call: Call) -> bool:
         """Whether a call works in the memory of the engines."""
         return self.plan.target.engine(call.kernel.engine).memory == self.near.name
-
-    def _new_cut(self, call: Call, trips: int) -> Cut | None:
-        whole = cut(self.program, call, 1)
-        one = cut(self.program, call, -(-whole.extent // trips)) if whole is not None else None
-        return one if one is not None and one.trips > 1 else None
 
     def distance(self, name: str) -> int | None:
         """Paths from the engines to a buffer: 0 to their memory and what they read in place; None where no path leads."""
@@ -164,44 +205,61 @@ class Fuser:
         level = level or self.around[0]
         return 1 + self.around.index(level) if level in self.around else None
 
-    def _strip(self, step: int, trips: int, inside: Mapping[str, bool]) -> Strip:
-        """A call in tiles, where some buffers are in the memory of the engines."""
-        call = self.program.calls[step]
-        distances = {n: 0 if inside.get(o.buffer) else self.distance(o.buffer) or 0 for n, o in call.operands.items()}
+    def _strips(self, group: _Group, trips: int) -> list[Strip]:
+        """Calls in tiles."""
+        return [self._strip(step, trips, distances) for step, distances in zip(group.steps, group.distances, strict=True)]
+
+    def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
+        """A call in tiles, where operands lie so many paths away."""
         key = step, trips, tuple(distances.values())
         if key not in self.strips:
-            one = self._cut(step, trips)
-            assert one is not None
-            self.strips[key] = self.tiler(call).along((Loop(one.dim, one.trips, one.rows),), distances)
+            loop = self._loop(step, trips)
+            assert loop is not None
+            self.strips[key] = self.tiler(self.program.calls[step]).along((loop,), distances)
         return self.strips[key]
 
     def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
         """A call in the tiles of some loops; None where it needs what lies too far away."""
+        distances = self.distances(call, inside)
+        return self.tiler(call).along(loops, distances, is_double and call.kernel.second is not None) if distances is not None else None
+
+    def distances(self, call: Call, inside: Sequence[str]) -> dict[str, int] | None:
+        """How far the operands of a call lie, of which some buffers are in the memory of the engines; None where no path leads to one."""
         distances = {name: 0 if o.buffer in inside else self.distance(o.buffer) for name, o in call.operands.items()}
         near = {name: distance for name, distance in distances.items() if distance is not None}
-        return self.tiler(call).along(loops, near, is_double and call.kernel.second is not None) if len(near) == len(distances) else None
+        return near if len(near) == len(distances) else None
 
     # ---- chains
 
-    def _fused(self, sweep: Sweep, steps: range, trips: int) -> Fused | None:
-        """The calls of some steps as a chain, where there is room for it."""
-        inside = self._inside(sweep, steps)
-        if inside is None:
-            self._missed(steps, "read elsewhere", None)
-            return None
-        operands = {operand.buffer for step in steps for operand in self.program.calls[step].operands.values()}
-        if any(not inside.get(name) and self.distance(name) is None for name in operands):
-            self._missed(steps, "cannot be cut", None)
-            return None
-        strips = [self._strip(step, trips, inside) for step in steps]
+    def _calls(self, steps: range) -> tuple[Call, ...]:
+        return self.program.calls[steps[0] : steps[-1] + 1]
+
+    def _fused(self, group: _Group, trips: int) -> Fused | None:
+        """Calls as a chain, where there is room for it."""
+        sweep, steps = Sweep(), group.steps
+        for step in steps:
+            loop = self._loop(step, trips)
+            one = self._cut(step, loop) if loop is not None else None
+            if one is None:
+                self._missed(steps, "cannot be cut", None)
+                return None
+            sweep.add(one, step > steps[0] and self.is_beside(*self.program.calls[step - 1 : step + 1]))
+        strips, inside = self._strips(group, trips), group.inside
         free = self.room[self.near.name] - self._beside(steps, inside) - sum(strip.candidate.bytes[0] for strip in strips)
         rows = {name: sweep.ring(name) for name, makers in sweep.makers.items() if len(makers) == 1}
         for tiles in ROOM:
             rings, size = self._rings(sweep, steps, inside, rows, tiles)
             if size <= free:
                 break
-        calls = self.program.calls[steps[0] : steps[-1] + 1]
-        return self.together(sweep.members(steps[0]), calls, strips, rings, inside, size)
+        return self.together(sweep.members(steps[0]), self._calls(steps), strips, rings, inside, size)
+
+    def estimate(self, calls: Sequence[Call], strips: Sequence[Strip], is_nested: bool = False) -> int:
+        """Cycles of a chain: what cores do of a call hides behind what an accelerator does of the next one, or the other way round."""
+        is_ahead = self._is_ahead(calls)
+        jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
+        behind = jobs if is_nested else [*jobs[1:], jobs[0] if is_ahead else 0]
+        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
+        return cycles + sum(strip.set_up for strip in strips)
 
     def together(
         self,
@@ -227,12 +285,8 @@ class Fuser:
         if used > self.room[self.near.name] or not self._is_held(steps, inside, strips):
             self._missed(steps, "no room", used)
             return None
-        is_ahead = self._is_ahead(calls)
-        jobs, cores = [max(strip.job - strip.set_up, 0) for strip in strips], [strip.busy for strip in strips]
-        behind = jobs if is_nested else [*jobs[1:], jobs[0] if is_ahead else 0]
-        cycles = sum(max(pair) for pair in zip(cores, behind, strict=True)) + jobs[0] * (not is_ahead and not is_nested)
-        cycles += sum(strip.set_up for strip in strips)
-        chain = Chain(members, rings or {}, is_ahead and not is_nested, slots or {}, is_nested)
+        cycles = self.estimate(calls, strips, is_nested)
+        chain = Chain(members, rings or {}, self._is_ahead(calls) and not is_nested, slots or {}, is_nested)
         return Fused(chain, tuple(calls), tuple(s.candidate for s in strips), used, cycles, sum(s.traffic for s in strips))
 
     def _is_held(self, steps: range, inside: Mapping[str, bool], strips: Sequence[Strip]) -> bool:
@@ -258,14 +312,14 @@ class Fuser:
         before, call = self.program.calls[step - 1 : step + 1]
         return bool({before.operands[name].buffer for name in before.writes} & {operand.buffer for operand in call.operands.values()})
 
-    def _inside(self, sweep: Sweep, steps: range) -> dict[str, bool] | None:
+    def _inside(self, steps: range) -> dict[str, bool] | None:
         """The buffers that calls of the chain write, and whether only these use them; None where others need what they read."""
-        found = {}
-        for name in sweep.makers:
+        found, calls = {}, self._calls(steps)
+        read = {operand.buffer for call in calls for name, operand in call.operands.items() if name not in call.writes}
+        for name in (call.operands[call.writes[0]].buffer for call in calls):
             ends = self.spans.get(name)
             is_inner = ends is not None and ends[0] >= steps[0] and ends[1] <= steps[-1]
-            is_read = any(read.buffer == name for one in sweep.cuts for read in one.reads)
-            if is_read and not is_inner and self.distance(name) != 0:
+            if name in read and not is_inner and self.distance(name) != 0:
                 return None
             found[name] = is_inner
         return found
