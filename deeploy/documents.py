@@ -6,9 +6,11 @@ reader of the document, which then needs no checks of types, ranges and presence
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deeploy.errors import DeeployError, UsageError, shorten
+from deeploy.resources import cache_folder, prune, put
 from deeploy.schemas import KINDS, SCHEMAS
 from deeploy.schemas.agree import agrees
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = {"toml": 1 << 20, "json": 1 << 28}
 _DEEPEST = 32  # tables and lists inside each other; no schema allows more
+_LONG = 1 << 14  # characters
 _MOST_PARTS = 200  # dots of a line in TOML outside of which keys are only found in generated files: reading them takes quadratic time
 
 Path_ = Sequence[str | int]
@@ -40,8 +44,37 @@ def read_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
         DeeployError: of the class ``error``: it is too large, not UTF-8, not well formed, or not what the schema says; table and field
             are named.
     """
-    data, text = load_document(file, kind, error)
-    return check_document(data, kind, str(file), error, text)
+    text = _text(file, kind, error)
+    place = _place(text, kind)
+    known = _kept(place)
+    if known is not None:
+        return known
+    found = check_document(_table(text, file, kind, error), kind, str(file), error, text)
+    _keep(place, found)
+    return found
+
+
+def _place(text: str, kind: str) -> Path | None:
+    """Where the contents of a long file in TOML are kept: to read and to check one takes a tenth of a short compilation."""
+    folder = cache_folder("documents") if kind.endswith("toml") and len(text) >= _LONG else None
+    what = "\0".join([kind, json.dumps(SCHEMAS[kind]), sys.version, str(Path(__file__).stat().st_mtime_ns), text])
+    return folder and folder / f"{hashlib.sha256(what.encode()).hexdigest()}.json"
+
+
+def _kept(place: Path | None) -> Contents | None:
+    """What is kept there; None where nothing is, or nothing that can be read."""
+    try:
+        data = json.loads(place.read_text(encoding="utf-8")) if place is not None else None
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _keep(place: Path | None, data: Contents) -> None:
+    if place is not None:
+        with contextlib.suppress(OSError), put(place) as fresh:
+            prune(place.parent)
+            fresh.write_text(json.dumps(data), encoding="utf-8")
 
 
 def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError) -> tuple[Contents, str]:
@@ -51,10 +84,14 @@ def load_document(file: Path, kind: str, error: type[DeeployError] = UsageError)
         DeeployError: as ``read_document``.
     """
     text = _text(file, kind, error)
+    return _table(text, file, kind, error), text
+
+
+def _table(text: str, file: Path, kind: str, error: type[DeeployError]) -> Contents:
     data = _parsed(text, file, kind, error)
     if not isinstance(data, dict):
         raise error(f"{shorten(str(file), 160)} holds {_shown(data)}, not a table", KINDS[kind].remedy)
-    return data, text
+    return data
 
 
 def check_document(data: Any, kind: str, file: str, error: type[DeeployError] = UsageError, text: str = "") -> Contents:

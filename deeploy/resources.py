@@ -27,7 +27,7 @@ def resource(kind: Kind) -> Path:
     return (packaged if packaged.is_dir() else _PACKAGE.parent) / kind
 
 
-def cache_folder(kind: Literal["objects", "projects", "templates"]) -> Path | None:
+def cache_folder(kind: Literal["documents", "objects", "projects", "templates"]) -> Path | None:
     """The folder for what is kept from run to run, in the user's cache folder or in that of ``DEEPLOY_CACHE``; None where this is empty.
 
     What lies there may be deleted at any time.

@@ -30,7 +30,7 @@ ARROWS = {
     "errors": set(),
     "resources": set(),
     "schemas": set(),
-    "documents": {"errors", "schemas"},
+    "documents": {"errors", "resources", "schemas"},
     "graph": BASE,
     "operators": {*BASE, "graph"},
     "frontend": {*BASE, "graph", "operators"},

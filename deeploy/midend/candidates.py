@@ -55,6 +55,7 @@ class Tiler:
         self.cold = self.once - cost.once(call, True, target)
         self.barrier = cost.barrier(call, target)
         self.second = cost.second(call, target, cores)
+        self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
@@ -115,9 +116,8 @@ class Tiler:
             return False
         if self.call.geometry.nest.accumulated and not other.call.geometry.nest.accumulated and other.least * PLENTY <= self.plenty:
             return True  # what is not cut takes little room
-        mine = self.computed[0] + self._joined(self.size, self.tiles)
-        theirs = other.computed[0] + other._joined(other.size, other.tiles)
-        if theirs.min() * FAR_OFF <= mine.min() and other.least <= max(self.least, self.plenty):
+        mine, theirs = self.whole, other.whole
+        if theirs.min() * FAR_OFF <= mine.min() and (other.least <= self.plenty or other.least <= self.least):
             return True
         is_alike = self.choices == other.choices
         if (
@@ -128,20 +128,20 @@ class Tiler:
             or np.any((other.scratch if is_alike else other._scratch(self.size)) > self.scratch)
         ):
             return False
-        theirs = (other.computed if is_alike else other._compute(self.size, self.tiles))[0] + other._joined(self.size, self.tiles)
+        theirs = theirs if is_alike else other._compute(self.size, self.tiles)[0] + other._joined(self.size, self.tiles)
         near = mine <= FAR_OFF * mine.min()
         return bool(np.all((theirs <= mine)[near]) and np.all((theirs - other.cold <= mine - self.cold)[near]))
+
+    @cached_property
+    def whole(self) -> Numeric:
+        """Per combination of tile sizes: cycles of all tiles, and of their second parts."""
+        return self.computed[0] + self._joined(self.size, self.tiles)
 
     @cached_property
     def least(self) -> int:
         """The fewest bytes of the engine's memory for a tile whose operands all come from elsewhere."""
         used: Numeric = self._used(dict.fromkeys(self.call.operands, 1), 1)[0]
         return int(used.min())
-
-    @property
-    def plenty(self) -> int:
-        """Bytes for which there is room in any plan."""
-        return self.capacities[self.levels[0]] // PLENTY
 
     @cached_property
     def stored(self) -> Mapping[str, int]:
