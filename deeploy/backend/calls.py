@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mako.lookup import TemplateLookup
-
+from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Document
 from deeploy.errors import UnsupportedError, shorten
 from deeploy.graph import epilogue, names

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.constants import shared
 from deeploy.backend.describe import describe
 from deeploy.backend.emit import Project, arenas_of, chip_files, common_files, kernel_folders, runtime_files
-from deeploy.backend.templates import templates
+from deeploy.backend.templates import TemplateLookup, templates
 from deeploy.documents import Contents, Document
 from deeploy.graph.target import Target
 from deeploy.midend.plan import Plan

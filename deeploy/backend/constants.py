@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from mako.lookup import TemplateLookup
 
 from deeploy.backend.calls import c_float, c_int
+from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Contents, Document
 from deeploy.graph import names
 from deeploy.graph.types import WHOLE, DType

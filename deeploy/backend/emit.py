@@ -11,13 +11,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.constants import Additions, Shared, shared
 from deeploy.backend.describe import describe
 from deeploy.backend.network import arena_bytes, constant_files, machine, network
-from deeploy.backend.templates import templates
+from deeploy.backend.templates import TemplateLookup, templates
 from deeploy.documents import Document
 from deeploy.errors import TargetError
 from deeploy.graph.target import Target

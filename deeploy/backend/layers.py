@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.comments import comment
 from deeploy.backend.instance import SELF, loads
+from deeploy.backend.templates import TemplateLookup
 from deeploy.graph.expr import Named, Value, Variable
 from deeploy.graph.kernel import SUMS
 from deeploy.graph.mentions import Mentions, mentions

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.instance import SELF
 from deeploy.backend.layers import Outside, Printer, macro
 from deeploy.backend.network import places
+from deeploy.backend.templates import TemplateLookup
 from deeploy.frontend.rounds import Body
 from deeploy.graph.kernel import Part
 from deeploy.midend.plan import Plan

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from mako.lookup import TemplateLookup
-
 from deeploy.backend import calls as c
 from deeploy.backend.constants import WEIGHTS, Shared, blob, constants, context, stored_bytes, symbol
 from deeploy.backend.instance import CONSTANTS, POSITION, SELF, fields, levels
 from deeploy.backend.layers import Outside, Printer, macro
+from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Document
 from deeploy.graph import names
 from deeploy.midend.lifetime import FOR_EVER

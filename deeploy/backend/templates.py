@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from functools import cache
 from pathlib import Path
-
-import mako
-from mako.lookup import TemplateLookup
+from typing import TYPE_CHECKING
 
 from deeploy.resources import cache_folder
+
+if TYPE_CHECKING:
+    from mako.lookup import TemplateLookup
+else:
+    # Mako would import Pygments to colour its error pages, which nobody sees here, and all lexers with it.
+    highlighter = sys.modules.pop("pygments", None)
+    sys.modules["pygments"] = None
+    try:
+        from mako.lookup import TemplateLookup
+    finally:
+        del sys.modules["pygments"]
+        if highlighter is not None:
+            sys.modules["pygments"] = highlighter
+
+import mako
+
+__all__ = ["TemplateLookup", "templates"]
 
 
 def templates(folders: tuple[Path, ...]) -> TemplateLookup:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
-from mako.lookup import TemplateLookup
 
 from deeploy.backend import calls
+from deeploy.backend.templates import TemplateLookup
 from deeploy.bringup.cases import Case
 from deeploy.graph.expr import Span, Variable
 from deeploy.graph.kernel import SUMS, Kernel

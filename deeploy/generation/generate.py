@@ -12,8 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mako.lookup import TemplateLookup
-
+from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Document
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan

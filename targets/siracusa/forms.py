@@ -20,9 +20,14 @@ def _per_channel(array: np.ndarray, node: Node) -> np.ndarray:
 def of_all(node: Node) -> staircase.Requantisation | None:
     """The requantisation of a node in 32 bits whose channels all have one factor and one summand."""
     found = requantise.of_node(node)
-    if found is None or found.form == "wide" or np.unique(found.mul).size != 1 or np.unique(found.add).size != 1:
+    if found is None or found.form == "wide" or _differ(found.mul) or _differ(found.add):
         return None
     return found
+
+
+def _differ(array: np.ndarray) -> bool:
+    """Whether numbers are not all the same one."""
+    return not array.size or bool(np.ptp(array))
 
 
 def _mul(array: np.ndarray, node: Node) -> np.ndarray:
