@@ -323,6 +323,12 @@ def c_float(value: float) -> str:
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
 
+def c_floats(values: Sequence[float]) -> list[str]:
+    """``c_float`` of many."""
+    texts = map("%.9g".__mod__, values)
+    return [f"{text}f" if "." in text or "e" in text else c_float(float(text)) for text in texts]
+
+
 def c_int(value: int) -> str:
     """An integer constant in C; the most negative int32 and int64 have no literal of their own."""
     if value == -(2**31):

@@ -5,13 +5,14 @@ Equal constants of a project are stored once, with the first network that has th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from deeploy.backend.calls import c_float, c_int
+from deeploy.backend.calls import c_float, c_floats, c_int
 from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Contents, Document
 from deeploy.graph import names
@@ -21,7 +22,9 @@ from deeploy.midend.program import Buffer, Program, Role, content
 from deeploy.midend.share import groups
 
 WEIGHTS = "weights.bin"  # the far constants of a project with several networks
+MOST_TEXT = 1 << 22  # bytes of the constants of a network that are written as C; more are included as they are
 ALIGNMENT = 16  # bytes, of every constant in weights.bin
+Buffered: TypeAlias = "bytes | memoryview"
 _TYPES = {t: f"DEEPLOY_{t.name}" for t in WHOLE}
 
 
@@ -108,29 +111,33 @@ def store(programs: Mapping[str, Program]) -> Store:
     blobs: dict[str, bytes] = {}
     begin = 0
     for prefix, program in programs.items():
-        constants[prefix], own = [], b""
+        constants[prefix], parts, at = [], list[Buffered](), 0
         for buffer in program.buffers.values():
             if buffer.role is not Role.CONSTANT or buffer.memory:
                 continue
             assert buffer.data is not None
             name, key = symbol(prefix, buffer.name), content(buffer)
             if key not in found:
-                elements, at = max(1, buffer.data.size), len(own)
+                elements = max(1, buffer.data.size)
                 tensor = names.comment(buffer.tensor)
                 found[key] = Constant(name, name, prefix, tensor, buffer.dtype.c, elements, at, begin + at, buffer)
-                data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
-                own += data + bytes(-len(data) % ALIGNMENT)
+                parts += _aligned(buffer.data)
+                at += sum(map(len, parts[-2:]))
             constants[prefix].append(replace(found[key], name=name, tensor=names.comment(buffer.tensor)))
-        blobs[prefix] = own
-        begin += len(own)
+        blobs[prefix] = b"".join(parts)
+        begin += at
     return Store(constants, blobs)
 
 
 def _values(buffer: Buffer) -> str:
     assert buffer.data is not None
     flat = buffer.data.ravel().tolist() or [0]
-    convert = c_float if buffer.data.dtype.kind == "f" else c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain
-    texts = [convert(value) for value in flat]
+    if buffer.data.dtype.kind == "f":
+        texts = c_floats(flat)
+    elif buffer.dtype in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
+        texts = list(map(str, flat))
+    else:
+        texts = list(map(c_int if buffer.dtype in (DType.INT32, DType.INT64) else _plain, flat))
     return ",\n".join("    " + ", ".join(texts[i : i + 16]) for i in range(0, len(texts), 16))
 
 
@@ -140,12 +147,17 @@ def _plain(value: int) -> str:
 
 def blob(buffers: Iterable[Buffer], memory: str) -> bytes:
     """The constants that lie in a memory for good, as ``constants``: little endian, at multiples of ALIGNMENT bytes."""
-    parts = []
+    parts = list[Buffered]()
     for buffer in buffers:
         if buffer.data is not None and buffer.role is Role.CONSTANT and buffer.memory == memory:
-            data = np.ascontiguousarray(buffer.data, buffer.data.dtype.newbyteorder("<")).tobytes()
-            parts.append(data + bytes(-len(data) % ALIGNMENT))
+            parts += _aligned(buffer.data)
     return b"".join(parts)
+
+
+def _aligned(data: np.ndarray) -> tuple[Buffered, Buffered]:
+    """The bytes of a constant, little endian, and what fills them up."""
+    ordered = np.ascontiguousarray(data, data.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+    return ordered.data, bytes(-len(ordered) % ALIGNMENT)
 
 
 class Addition(Protocol):
@@ -196,7 +208,7 @@ def context(prefix: str, plan: Plan, description: Document, version: str, common
         description: what is known of its tensors beyond the plan (see ``deeploy.backend.describe``).
     """
     program = plan.program
-    lead = common.leads.get(prefix, prefix)
+    lead, own = common.leads.get(prefix, prefix), common.store.blobs[prefix]
     return {
         "prefix": prefix,
         "project": common.project,
@@ -205,6 +217,7 @@ def context(prefix: str, plan: Plan, description: Document, version: str, common
         "digest": description.get("digest", ""),
         "constants": common.store.owned(prefix),
         "borrowed": common.store.borrowed(prefix),
+        "embedded": hashlib.sha256(own).hexdigest() if len(own) > MOST_TEXT else "",
         "owners": common.store.owners(prefix),
         "lead": lead,
         "generator": common.generators.get(prefix),

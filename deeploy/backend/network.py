@@ -109,6 +109,7 @@ def constant_files(
     files: dict[str, str | bytes] = {}
     if not _is_far(plan):
         values = context(prefix, plan, description, version, common)
+        values["embedded"] = values["embedded"] if not loaded(plan, b"") else ""  # or the binary file holds others
         for kind in ("h", "c"):
             files[f"src/{prefix}_weights.{kind}"] = lookup.get_template(f"weights.{kind}.mako").render(**values)
     files[f"{prefix}_weights.bin"] = loaded(plan, common.store.blobs[prefix]) or common.store.blobs[prefix]

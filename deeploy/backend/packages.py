@@ -36,6 +36,7 @@ _FILES: Mapping[Package, Mapping[str, str]] = {
     "esp-idf": {"CMakeLists.txt": "idf_component.CMakeLists.txt.mako", "idf_component.yml": "idf_component.yml.mako"},
     "makefile": {"{name}.mk": "fragment.mk.mako"},
 }
+_EMBEDDED = re.compile(r'\.incbin \\"\.\./([^"\\]+)')
 _INCLUDED = re.compile(r'#include "(?:[^"]*/)?([^"/]+)\.([ch])"')
 
 
@@ -86,6 +87,7 @@ def _gathered(files: Project) -> Project:
         if folder in ("include", "src", "kernels") and file.suffix in (".c", ".h") and isinstance(text, str):
             name = f"{file.stem}.inc" if folder == "kernels" and file.suffix == ".c" else file.name
             found[f"arduino/src/{name}"] = _INCLUDED.sub(_beside, text)
+            found |= {f"arduino/{name}": files[name] for name in _EMBEDDED.findall(text)}
     return found
 
 

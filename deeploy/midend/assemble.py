@@ -27,7 +27,7 @@ from deeploy.midend.dynamic import dynamic_dims, spread
 from deeploy.midend.joins import with_joined
 from deeploy.midend.lifetime import overwrites, united
 from deeploy.midend.lookups import with_lookups
-from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State
+from deeploy.midend.program import Buffer, Call, Growth, Operand, Program, Role, State, digest
 from deeploy.operators.views import APPEND, KEEP, MATERIALISE, VIEWS, Access, Place, by_rows
 
 MOST_INFERENCES = 2**31 - 2  # of a sequence, where no state grows
@@ -257,7 +257,7 @@ class _Assembler:
     def _constant(self, tensor: Tensor, form: tuple[np.ndarray, DType], memory: str = "", reader: tuple[str, str] = ("", "")) -> str:
         """The buffer of a constant as it is stored, created at first use; ``reader`` are a node and one of its operands."""
         stored, dtype = form
-        key = (memory, dtype.value, stored.shape, stored.tobytes())
+        key = (memory, dtype.value, stored.shape, digest(stored))
         if key not in self.constants:
             name = self._named(tensor, reader)
             self.buffers[name] = Buffer(name, tensor.name, Role.CONSTANT, dtype, stored.shape, stored, memory)

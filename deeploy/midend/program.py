@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +19,8 @@ from deeploy.graph.nest import Geometry, Nest
 from deeploy.graph.nodes import Node
 from deeploy.graph.types import DType
 from deeploy.operators.views import Access
+
+FEW_BYTES = 64  # of a constant that stands for itself
 
 
 class Role(Enum):
@@ -49,11 +53,23 @@ class Buffer:
     def bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.bytes
 
+    @cached_property
+    def digest(self) -> builtins.bytes:
+        """What stands for the values of a constant."""
+        assert self.data is not None
+        return digest(self.data)
+
+
+def digest(data: np.ndarray) -> bytes:
+    """The values of an array where they are few, else their hash, so that comparing and keeping large constants takes no copies."""
+    if data.nbytes <= FEW_BYTES:
+        return data.tobytes()
+    return hashlib.sha256(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data).digest()
+
 
 def content(buffer: Buffer) -> tuple[object, ...]:
     """What constants have in common that are stored once."""
-    assert buffer.data is not None
-    return "constant", buffer.dtype, buffer.data.tobytes()
+    return "constant", buffer.dtype, buffer.bytes, buffer.digest
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mako.lookup import TemplateLookup
 
 from deeploy.backend.constants import ALIGNMENT, blob, constants, shared, store, stored_bytes
 from deeploy.backend.network import LAST, _blocks, loaded, machine
+from deeploy.backend.packages import Package
 from deeploy.graph.types import DType
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.machine import Options
@@ -74,3 +76,17 @@ def test_what_outlives_an_inference_has_no_last_step(plan: Plan) -> None:
     for placement in plan.placements:
         name = "=".join(placement.buffers)
         assert lasts[f'"{name}"'] == (LAST if name in lasting else placement.last)
+
+
+@pytest.mark.parametrize("package", [None, "arduino"])
+def test_many_constants_are_included_as_they_are(package: Package | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number of theirs is in the C, which changes with them, and the program computes with the same values."""
+    monkeypatch.setattr("deeploy.backend.constants.MOST_TEXT", 64)
+    nodes, ends = [nets.node("Gemm", "x w b", "a"), nets.node("Relu", "a", "y")], ({"x": [2, 9]}, {"y": [2, 7]})
+    compiled = replace(nets.compiled(tmp_path, nodes, *ends, {"w": [9, 7], "b": [7]}, Options(), "generic"), package=package)
+    files = compiled.sources()
+    text, data = str(files["src/network_weights.c"]), files["network_weights.bin"]
+    assert isinstance(data, bytes) and ".incbin" in text and hashlib.sha256(data).hexdigest() in text and len(text) < 3000
+    assert files.get("arduino/network_weights.bin") == (data if package else None)
+    sample = [np.random.default_rng(3).normal(size=(2, 9)).astype(np.float32)]
+    np.testing.assert_allclose(compiled.run(sample)[0], compiled.interpret(sample)[0], rtol=1e-5)
