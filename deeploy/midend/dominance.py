@@ -14,24 +14,25 @@ from collections.abc import Collection, Sequence
 from itertools import product, takewhile
 
 from deeploy.midend.candidate import Candidate
-from deeploy.midend.problem import Problem, most
+from deeploy.midend.problem import Most, Problem
 
 Places = frozenset[tuple[str, int]]  # where the operands of a call are
 
 
 def undominated(problem: Problem) -> list[list[int]]:
     """Per call the numbers of the candidates worth choosing from; sums of bytes decide, not addresses."""
-    behind = _behind(problem)
-    steps = [_Step(problem, step, behind[step]) for step in range(len(problem.candidates))]
-    near = _near(problem, steps)
+    behind, beside = _behind(problem), _Beside(problem)
+    steps = [_Step(problem, step, behind[step], beside) for step in range(len(problem.candidates))]
+    near = _near(problem, steps, beside)
     return [step.kept(near) for step in steps]
 
 
-def _near(problem: Problem, steps: Sequence[_Step]) -> set[str]:
+def _near(problem: Problem, steps: Sequence[_Step], beside: _Beside) -> set[str]:
     """The residences that are in the first memory in a cheapest choice: it holds everything at once, and no call is the slower for it."""
+    shared = sum(share.size for share in problem.shares if share.distance == 0)
     for number in range(len(steps)):
         largest = max((c.bytes[0] for c in problem.candidates[number]), default=0)
-        if _beside(problem, number, (), 0) + largest + sum(s.size for s in problem.shares if s.distance == 0) > problem.capacities[0]:
+        if beside(number, (), 0) + largest + shared > problem.capacities[0]:
             return set()
     near = {residence.name for residence in problem.residences if 0 in residence.distances and len(residence.distances) > 1}
     while near:
@@ -60,8 +61,9 @@ def _behind(problem: Problem) -> list[int]:
 class _Step:
     """The candidates of a call, by where their operands are."""
 
-    def __init__(self, problem: Problem, step: int, behind: int) -> None:
+    def __init__(self, problem: Problem, step: int, behind: int, beside: _Beside) -> None:
         self.problem = problem
+        self.beside = beside
         self.step = step
         self.behind = behind
         self.candidates = problem.candidates[step]
@@ -70,11 +72,11 @@ class _Step:
         for number, candidate in enumerate(self.candidates):
             pairs = zip(problem.operands[step][candidate.variant], candidate.distances, strict=True)
             self.groups.setdefault(frozenset((name, distance) for name, distance in pairs if name is not None), []).append(number)
-        self.is_awaited = any(residence.fetch is not None and residence.steps[0] == step + 1 for residence in problem.residences)
-        self.sharing = {variant for share in problem.shares for used, variant in share.users if used == step}
+        self.is_awaited = step + 1 in beside.fetches
+        self.sharing = beside.sharing.get(step, set())
         earlier = range(problem.start(step), step) if step else ()
         owns = {c.own for c in self.candidates}
-        self.before = {own: min((problem.capacities[own] - _most(problem, s, own) for s in earlier), default=0) for own in owns}
+        self.before = {own: min((problem.capacities[own] - beside.most(s, own) for s in earlier), default=0) for own in owns}
 
     def replaces(self, m: int, n: int) -> bool:
         """Whether choosing one candidate for another costs nothing, given that its bytes fit."""
@@ -102,7 +104,7 @@ class _Step:
             if any(distance and name in near for name, distance in places):
                 continue
             elsewhere = {own: [name for name, distance in places if distance != own] for own in {self.candidates[n].own for n in group}}
-            room = {own: self.problem.capacities[own] - _beside(self.problem, self.step, names, own) for own, names in elsewhere.items()}
+            room = {own: self.problem.capacities[own] - self.beside(self.step, names, own) for own, names in elsewhere.items()}
             roomy = [n for n in group if self.candidates[n].bytes[self.candidates[n].own] <= room[self.candidates[n].own]]
             equals = set(roomy)
             roomy.sort(key=lambda n: self.candidates[n].cycles)  # what replaces most is found first
@@ -112,16 +114,27 @@ class _Step:
         return sorted(kept)
 
 
-def _beside(problem: Problem, step: int, elsewhere: Collection[str], own: int) -> int:
-    """The most bytes that could be alive in an engine's own memory beside the windows of a call, without what is ``elsewhere``."""
-    following = takewhile(lambda s: problem.start(s) <= step, range(step + 1, len(problem.candidates)))
-    early = sum(max((c.early_bytes for c in problem.candidates[s] if c.own == own), default=0) for s in following)
-    return most(problem, step, own, elsewhere) + early
+class _Beside:
+    """What could be there beside a call, and who waits for what."""
 
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.residences = Most(problem)
+        self.fetches = {residence.steps[0] for residence in problem.residences if residence.fetch is not None}
+        self.sharing: dict[int, set[int]] = {}
+        for share in problem.shares:
+            for step, variant in share.users:
+                self.sharing.setdefault(step, set()).add(variant)
 
-def _most(problem: Problem, step: int, distance: int) -> int:
-    """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
-    return most(problem, step, distance) + max((candidate.bytes[distance] for candidate in problem.candidates[step]), default=0)
+    def __call__(self, step: int, elsewhere: Collection[str], own: int) -> int:
+        """The most bytes that could be alive in an engine's own memory beside the windows of a call, without what is ``elsewhere``."""
+        following = takewhile(lambda s: self.problem.start(s) <= step, range(step + 1, len(self.problem.candidates)))
+        early = sum(max((c.early_bytes for c in self.problem.candidates[s] if c.own == own), default=0) for s in following)
+        return self.residences(step, own, elsewhere) + early
+
+    def most(self, step: int, distance: int) -> int:
+        """The most bytes that could be alive in a memory in a step, without early windows of the next call."""
+        return self.residences(step, distance) + max((c.bytes[distance] for c in self.problem.candidates[step]), default=0)
 
 
 def _is_no_slower(a: Candidate, b: Candidate, mine: tuple[int, int], theirs: tuple[int, int], is_awaited: bool, behind: int) -> bool:

@@ -7,16 +7,18 @@ group of calls of which none needs the other; of those that have run the same ca
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from deeploy.midend.program import Call, Operand, Program, Role
 
 WIDTH = 16  # orders that grow side by side
-MOST_CALLS = 512  # of networks whose order is looked for
+MOST_CALLS = 512  # of networks whose order is looked for so widely; of larger ones, fewer orders grow side by side
 MOST_ELEMENTS = 1 << 20  # of operands whose elements are compared one by one
 MOST_READY = 8  # calls that may run next, of which groups are made: the first ones of the program
 LARGEST = 3  # calls of a group
@@ -24,8 +26,6 @@ LARGEST = 3  # calls of a group
 
 def ordered(program: Program) -> Program:
     """The program with its calls in an order that needs less memory; itself where none is found."""
-    if len(program.calls) > MOST_CALLS:
-        return program
     graph = _Graph(program)
     if not graph.is_free:
         return program
@@ -150,31 +150,46 @@ class _Grouping:
         return _Grouped(done, (*begun.order, *group), begun.cycles + self._cycles(group), tuple(ready))
 
 
+def _steps(bits: int) -> Iterator[int]:
+    """The steps of a set."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+_Touch: TypeAlias = tuple[int, Operand]
+
+
 class _Graph:
     """Which calls come before which, and what they need while they run."""
 
     def __init__(self, program: Program) -> None:
         self.before = [0] * len(program.calls)  # sets of steps, as bits
         self.buffers: list[list[str]] = []
-        touched: dict[str, list[tuple[int, Operand, bool]]] = {}
+        self.users: dict[str, int] = {}
+        touched: dict[str, tuple[list[_Touch], list[_Touch]]] = {}  # by those that only read, and by those that write
         fixed = 0
         for step, call in enumerate(program.calls):
             named = [(name, operand) for name, operand in call.operands.items() if program.buffers[operand.buffer].data is None]
             for name, operand in named:
-                for other, seen, is_written in touched.get(operand.buffer, ()):
-                    if (is_written or name in call.writes) and meet(operand, seen):
+                readers, writers = touched.get(operand.buffer, ((), ()))
+                for other, seen in (*readers, *writers) if name in call.writes else writers:
+                    if meet(operand, seen):
                         self.before[step] |= 1 << other
             if _is_fixed(program, call):
                 self.before[step] |= fixed
                 fixed |= 1 << step
             for name, operand in named:
-                touched.setdefault(operand.buffer, []).append((step, operand, name in call.writes))
+                touched.setdefault(operand.buffer, ([], []))[name in call.writes].append((step, operand))
             self.buffers.append([name for name in _named(call) if program.buffers[name].role in (Role.LOCAL, Role.SCRATCH)])
-        self.users = {
-            name: sum(1 << step for step, names in enumerate(self.buffers) if name in names) for row in self.buffers for name in row
-        }
+            for name in self.buffers[-1]:
+                self.users[name] = self.users.get(name, 0) | 1 << step
         self.bytes = {name: program.buffers[name].bytes for name in self.users}
-        self.behind = [[later for later, needed in enumerate(self.before) if needed >> step & 1] for step in range(len(self.before))]
+        self.behind: list[list[int]] = [[] for _ in self.before]
+        for later, needed in enumerate(self.before):
+            for step in _steps(needed):
+                self.behind[step].append(later)
 
     @property
     def is_free(self) -> bool:
@@ -198,52 +213,86 @@ def meet(a: Operand, b: Operand) -> bool:
     ]
     if a.step or b.step or any(stride < 0 for o in (a, b) for stride in o.access.strides):
         return True
-    if ends[0][1] < ends[1][0] or ends[1][1] < ends[0][0]:
+    if ends[0][1] < ends[1][0] or ends[1][1] < ends[0][0] or not min(a.access_elements, b.access_elements):
         return False
-    if max(a.access_elements, b.access_elements) > MOST_ELEMENTS:
+    if (a.access.is_dense and b.access.is_dense) or max(a.access_elements, b.access_elements) > MOST_ELEMENTS:
         return True
     return bool(np.intersect1d(a.elements(), b.elements()).size)
 
 
+_Effect: TypeAlias = tuple[int, int]  # bytes that are there for the first time during a call, and for the last time
+
+
 @dataclass(frozen=True)
 class _Begun:
-    """The calls that have run, in order; bytes that are there behind the last one, the most that there were, and who may be next."""
+    """The calls that have run, in order; bytes that are there behind the last one, the most that there were, and who may be next.
+
+    These are sorted, by what they do to the bytes.
+    """
 
     done: int
     order: tuple[int, ...]
     bytes: int
     peak: int
-    ready: tuple[int, ...]
+    ready: Mapping[_Effect, Sequence[int]]
+
+    @property
+    def rank(self) -> tuple[int, int, tuple[int, ...]]:
+        """The smaller, the better."""
+        return self.peak, self.bytes, self.order
 
 
 def _search(graph: _Graph) -> list[int]:
-    """The best order that is found; that of the program where none is better."""
+    """The best order that is found; that of the program where none is better.
+
+    Of calls that do the same to the bytes, the first ones alone can be among the best orders, as many as there are of these.
+    """
     count = len(graph.before)
-    begin = own = _Begun(0, (), 0, 0, tuple(step for step in range(count) if not graph.before[step]))
+    own = begin = _Begun(0, (), 0, 0, _sorted(graph, 0, {}, [step for step in range(count) if not graph.before[step]]))
     for step in range(count):
         own = _grown(graph, own, step)
+    width = max(1, min(WIDTH, WIDTH * MOST_CALLS // count))
     beam: Sequence[_Begun] = [begin]
     for _ in range(count):
-        found: dict[int, _Begun] = {}
-        for begun in beam:
-            for step in begun.ready:
-                one = _grown(graph, begun, step)
-                if one.done not in found or _rank(one) < _rank(found[one.done]):
-                    found[one.done] = one
-        beam = sorted(found.values(), key=_rank)[:WIDTH]
-    best = min(beam, key=_rank, default=own)
+        found: dict[int, tuple[int, int, int, int]] = {}  # peak, bytes, which of the beam by its order, and the next step
+        beam = sorted(beam, key=lambda begun: begun.order)
+        for number, begun in enumerate(beam):
+            for (more, less), steps in begun.ready.items():
+                peak, left = max(begun.peak, begun.bytes + more), begun.bytes + more - less
+                for step in steps[:width]:
+                    done, one = begun.done | 1 << step, (peak, left, number, step)
+                    if done not in found or one < found[done]:
+                        found[done] = one
+        beam = [_grown(graph, beam[number], step) for _, _, number, step in heapq.nsmallest(width, found.values())]
+    best = min(beam, key=lambda begun: begun.rank, default=own)
     return list(best.order if best.peak < own.peak else own.order)
 
 
-def _rank(begun: _Begun) -> tuple[int, int, tuple[int, ...]]:
-    return begun.peak, begun.bytes, begun.order
+def _effect(graph: _Graph, done: int, step: int) -> _Effect:
+    """What a call does to the bytes, when others have run."""
+    users = [(graph.users[name], graph.bytes[name]) for name in graph.buffers[step]]
+    after = done | 1 << step
+    return sum(size for used, size in users if not used & done), sum(size for used, size in users if not used & ~after)
+
+
+def _sorted(graph: _Graph, done: int, ready: Mapping[_Effect, Sequence[int]], steps: Iterable[int]) -> dict[_Effect, Sequence[int]]:
+    """Who may be next, with some more calls."""
+    found: dict[_Effect, list[int]] = {}
+    for step in steps:
+        found.setdefault(_effect(graph, done, step), []).append(step)
+    return {**ready, **{effect: sorted([*ready.get(effect, ()), *more]) for effect, more in found.items()}}
 
 
 def _grown(graph: _Graph, begun: _Begun, step: int) -> _Begun:
     """A call more."""
-    names, done = graph.buffers[step], begun.done | 1 << step
-    during = begun.bytes + sum(graph.bytes[name] for name in names if not graph.users[name] & begun.done)
-    left = during - sum(graph.bytes[name] for name in names if not graph.users[name] & ~done)
-    following = [later for later in graph.behind[step] if not graph.before[later] & ~done]
-    ready = (*(other for other in begun.ready if other != step), *following)
-    return _Begun(done, (*begun.order, step), left, max(begun.peak, during), ready)
+    more, less = _effect(graph, begun.done, step)
+    done, during = begun.done | 1 << step, begun.bytes + more
+    changed = {step, *(user for name in graph.buffers[step] for user in _steps(graph.users[name] & ~done))}
+    ready = {}
+    for effect, steps in begun.ready.items():
+        left = steps if changed.isdisjoint(steps) else [other for other in steps if other not in changed]
+        if left:
+            ready[effect] = left
+    following = {later for later in graph.behind[step] if not graph.before[later] & ~done}
+    following |= {other for other in changed if other != step and not graph.before[other] & ~done}
+    return _Begun(done, (*begun.order, step), during - less, max(begun.peak, during), _sorted(graph, done, ready, following))

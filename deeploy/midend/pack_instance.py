@@ -11,6 +11,7 @@ Decides nothing; it restates the problem so that the searches are fast and see a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,6 +56,17 @@ class Instance:
     def peak(self, offsets: Sequence[int]) -> int:
         """The end of the highest block."""
         return max((offset + size for offset, size in zip(offsets, self.size, strict=True)), default=0)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of blocks live at the same time."""
+        begins, ends = Counter(self.lo), Counter(self.hi)
+        found = live = 0
+        for section in range(self.sections):
+            live -= ends[section]
+            found += begins[section] * live + begins[section] * (begins[section] - 1) // 2
+            live += begins[section]
+        return found
 
     def conflicts(self) -> list[list[int]]:
         """For every block, the blocks whose lifetimes overlap its own, in ascending order."""

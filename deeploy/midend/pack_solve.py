@@ -33,6 +33,7 @@ class Work:
 # Budgets of one part at effort 1, about a minute when all are spent: about 250 000 states take a second; a deterministic second of CP-SAT
 # takes 20 to 100.
 ROUNDS = (Work(60_000, 0.01), Work(400_000, 0.02), Work(2_000_000, 0.06), Work(4_000_000, 0.15))
+MOST_CELLS = 1 << 21  # blocks by sections of a part that is searched at effort 1: a larger one stays as the greedy orders leave it
 NEIGHBOUR = Work(100_000, 0.01)  # of a peak above the goal
 NEIGHBOURS = 10  # how many of them may use up their budget
 
@@ -56,7 +57,7 @@ def solve(instance: Instance, goal: int, effort: float) -> Outcome:
     for part in components(instance.lo, instance.hi):
         piece = restrict(instance, part)
         found = greedy(piece, goal)
-        if piece.peak(found) > goal and effort > 0:
+        if piece.peak(found) > goal and len(part) * piece.sections <= MOST_CELLS * effort:
             outcome = _improve(piece, goal, found, effort)
             found, bound, work = outcome.offsets, max(bound, outcome.bound), work + outcome.work
         goal = max(goal, piece.peak(found))  # no part need be lower than another one is

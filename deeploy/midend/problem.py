@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from deeploy.midend.cached import Code, saved
 from deeploy.midend.candidate import Candidate
@@ -149,10 +150,27 @@ def loads(problem: Problem, choice: Choice) -> list[list[int]]:
     return load
 
 
-def most(problem: Problem, step: int, distance: int, elsewhere: Collection[str] = ()) -> int:
-    """The most bytes of residences, but those ``elsewhere``, that could be in a memory in a step."""
-    there = (h for h in problem.residences if distance in h.distances and distance != h.origin and h.name not in elsewhere)
-    return sum(residence.size for residence in there if residence.origin is not None or residence.steps[0] <= step <= residence.steps[1])
+class Most:
+    """The most bytes of residences that could be in a memory in a step."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.residences = {residence.name: residence for residence in problem.residences}
+        change = [[0] * (len(problem.candidates) + 1) for _ in problem.capacities]
+        for residence in problem.residences:
+            first, last = residence.steps if residence.origin is None else (0, len(problem.candidates) - 1)
+            for distance in residence.distances:
+                if distance != residence.origin:
+                    change[distance][first] += residence.size
+                    change[distance][last + 1] -= residence.size
+        self.bytes = [list(accumulate(row)) for row in change]
+
+    def __call__(self, step: int, distance: int, elsewhere: Collection[str] = ()) -> int:
+        """But those ``elsewhere``, which are named once each."""
+        return self.bytes[distance][step] - sum(self._size(self.residences[name], step, distance) for name in elsewhere)
+
+    def _size(self, residence: Residence, step: int, distance: int) -> int:
+        is_there = distance in residence.distances and distance != residence.origin
+        return residence.size if is_there and (residence.origin is not None or residence.steps[0] <= step <= residence.steps[1]) else 0
 
 
 def fits(problem: Problem, choice: Choice) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deeploy.midend.candidate import Candidate
-from deeploy.midend.problem import Choice, Problem, Residence, Users, most
+from deeploy.midend.problem import Choice, Most, Problem, Residence, Users
 
 FEW = 2  # candidates per combination of sources
 
@@ -25,11 +25,11 @@ def bundled(residences: Sequence[Residence]) -> list[Residence]:
 
 def without_harmless(problem: Problem) -> Problem:
     """The problem without the shares of memories that hold everything that could be chosen at once."""
-    tight = set()
+    tight, most = set(), Most(problem)
     for distance, capacity in enumerate(problem.capacities):
         shares = sum(share.size for share in problem.shares if share.distance == distance)
         for step, candidates in enumerate(problem.candidates):
-            if shares + most(problem, step, distance) + max((c.bytes[distance] for c in candidates), default=0) > capacity:
+            if shares + most(step, distance) + max((c.bytes[distance] for c in candidates), default=0) > capacity:
                 tight.add(distance)
                 break
     return replace(problem, shares=[share for share in problem.shares if share.distance in tight])

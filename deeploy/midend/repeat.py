@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from deeploy.midend.problem import Choice, Problem, Residence, Share, Users, evaluate, fits
 
 LEAST = 4  # blocks that are worth it
@@ -50,16 +52,17 @@ class Repetition:
 def repetition(signatures: Sequence[Hashable]) -> Repetition | None:
     """The blocks that leave out the most calls; None where nothing repeats often enough."""
     best: Repetition | None = None
-    count = len(signatures)
-    for period in range(1, count // LEAST + 1):
-        start = 0
-        for step in range(count - period + 1):
-            if step < count - period and signatures[step] == signatures[step + period]:
-                continue
-            found = Repetition(start, period, (step - start) // period + 1)
-            if found.count >= LEAST and (best is None or len(found.gap) > len(best.gap)):
-                best = found
-            start = step + 1
+    known: dict[Hashable, int] = {}
+    numbers = np.array([known.setdefault(signature, len(known)) for signature in signatures], np.int64)
+    for period in range(1, len(numbers) // LEAST + 1):
+        others = np.flatnonzero(numbers[:-period] != numbers[period:])
+        ends = np.concatenate((others, [len(numbers) - period]))
+        begins = np.concatenate(([0], others + 1))
+        counts = (ends - begins) // period + 1
+        longest = int(np.argmax(counts))
+        found = Repetition(int(begins[longest]), period, int(counts[longest]))
+        if found.count >= LEAST and (best is None or len(found.gap) > len(best.gap)):
+            best = found
     return best
 
 

@@ -23,7 +23,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     """Names without the parts that most of them have, where they stay different."""
     parts = [_PART.findall(name) for name in names]
     counts = Counter(part for found in parts for part in set(found))
-    common = {part for part, count in counts.items() if len(set(names)) > _FEW and count > _COMMON * len(names)}
+    common = {part for part, count in counts.items() if count > _COMMON * len(names)} if len(set(names)) > _FEW else set()
     short = ["".join(part for part in found if part not in common).strip("/.;_:") for found in parts]
     own = Counter(zip(short, names, strict=True))
     alike = Counter(label for label, _ in own)

@@ -69,6 +69,15 @@ def test_no_other_order_needs_less(seed: int, tmp_path: Path) -> None:
     assert peak(found) == least
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_fewer_orders_grow_side_by_side_in_large_networks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = branches(tmp_path, seed)
+    monkeypatch.setattr("deeploy.midend.order.MOST_CALLS", 1)
+    found = ordered(program)
+    assert is_legal(found) and sorted(map(id, found.calls)) == sorted(map(id, program.calls))
+    assert peak(found) <= peak(program)
+
+
 def test_parts_of_a_concatenation_may_change_places_and_readers_of_what_is_overwritten_may_not(tmp_path: Path) -> None:
     """Wide tensors of three branches, all made before one is used: the order of the file needs all of them at once."""
     width = 300

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,19 @@ awkward = st.tuples(*(st.integers(max(1, size - 1), size + 1) for _, _, size in 
 small = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(1, 6)).map(lambda t: (t[0], t[0] + t[1], t[2])), min_size=1, max_size=6
 ).map(instance)
+
+
+@settings(deadline=None, max_examples=100)
+@given(small | awkward, st.booleans())
+def test_what_knows_holes_instead_of_neighbours_packs_as_well(problem: Instance, are_equal: bool) -> None:
+    """Blocks of equal sizes in as little as there can be."""
+    problem = replace(problem, size=(3,) * len(problem.size)) if are_equal else problem
+    assert problem.pairs == sum(map(len, problem.conflicts())) // 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deeploy.midend.pack_greedy.MOST_PAIRS", -1)
+        offsets = greedy(problem, problem.bound)
+    assert is_packing(problem, offsets)
+    assert problem.peak(offsets) == problem.bound if are_equal else problem.peak(offsets) >= problem.bound
 
 
 @pytest.mark.slow

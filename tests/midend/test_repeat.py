@@ -10,7 +10,7 @@ import pytest
 from deeploy.midend.cached import Code
 from deeploy.midend.candidate import Candidate
 from deeploy.midend.choose import choose
-from deeploy.midend.problem import Problem, Residence, Share
+from deeploy.midend.problem import Most, Problem, Residence, Share
 from deeploy.midend.repeat import Repetition, expanded, repetition, shortened
 from deeploy.midend.tiling import Tiling
 from tests.midend import exhaustive
@@ -34,6 +34,21 @@ def test_what_is_left_out() -> None:
 
 def _candidate(distances: tuple[int, ...], size: int, cycles: int, early: int = 0) -> Candidate:
     return Candidate(TILING, distances, (size, 0), cycles, early, size // 2 if early else 0, cycles // 2, 0, True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_most_that_may_be_in_a_memory_is_the_sum_of_what_may_be_there(seed: int) -> None:
+    problem = _chain(4, seed)
+    pinned = Residence("pinned", 7, (2, 3), (0, 1), origin=1)
+    problem = replace(problem, residences=[*problem.residences, pinned])
+    most = Most(problem)
+    for step in range(len(problem.candidates)):
+        for distance in (0, 1):
+            there = [r for r in problem.residences if distance in r.distances and (r.steps[0] <= step <= r.steps[1] or r is pinned)]
+            there = [r for r in there if distance != r.origin]
+            assert most(step, distance) == sum(r.size for r in there)
+            elsewhere = problem.residences[:2]
+            assert most(step, distance, [r.name for r in elsewhere]) == sum(r.size for r in there if r not in elsewhere)
 
 
 def _chain(blocks: int, seed: int, capacity: int = 60) -> Problem:
