@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from deeploy.midend.candidate import Candidate
 from deeploy.midend.candidates import Tiler
-from deeploy.midend.cost import words
+from deeploy.midend.cost import kind, words
 from deeploy.midend.machine import levels_of
 from deeploy.midend.plan import Machine, Plan
-from deeploy.midend.planner import kind
 from deeploy.midend.program import Buffer, Call, Program, Role
 from deeploy.midend.rooms import Rooms
 
@@ -78,7 +77,7 @@ class Costs:
                 return []
             distances[name] = reach.index(level)
         room = tuple(sorted(machine.capacities.items()))
-        key = (kind(call, program), words(call), tuple(distances.items()), room, machine.cores, machine.buffering)
+        key = (kind(call, program.buffers), words(call), tuple(distances.items()), room, machine.cores, machine.buffering)
         if key not in self._known:
             tiler = Tiler(call, program.buffers, self.plan.target, machine.capacities, machine.cores)
             self._known[key] = tiler.candidates(distances, DEPTHS[machine.buffering])

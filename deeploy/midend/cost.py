@@ -22,7 +22,7 @@ from deeploy.graph.nest import Kind
 from deeploy.graph.target import ESTIMATE, GENERATED, Rate, Target, Timing
 from deeploy.graph.types import Numeric
 from deeploy.midend.bind import operand_names
-from deeploy.midend.program import Call
+from deeploy.midend.program import Buffer, Call, Role
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -450,3 +450,14 @@ def _overlapped(
         fetch, store = (beside + load.fetched - load.first) / between, (load.stored - load.last) / between
         first, inner, final = larger(first, fetch), larger(inner, fetch + store), larger(final, store)
     return alone + first + (tiles - 2) * inner + final + issue - beside + ends
+
+
+def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
+    """What two calls have in common when they have the same candidates."""
+    operands = tuple(
+        (name, operand.access, buffers[operand.buffer].dtype, buffers[operand.buffer].role is Role.CONSTANT)
+        for name, operand in call.operands.items()
+    )
+    attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
+    scratch = tuple(buffers[name].bytes for name in call.scratch.values())
+    return id(call.kernel), call.node.epilogue, words(call), attrs, operands, scratch, call.geometry.dynamic

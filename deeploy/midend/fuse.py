@@ -19,6 +19,7 @@ from itertools import accumulate
 from deeploy.midend.candidate import Candidate, Strip, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chain import Chain, Cut, Lines, Member, Ring, Slots, Sweep, cut, lines
+from deeploy.midend.cost import kind
 from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
 from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
@@ -28,6 +29,7 @@ from deeploy.midend.tiling import Loop
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
 LONGEST = 8  # calls of a chain
+WAYS = 1 << 13  # groups of calls in a number of tiles that are looked at: in long networks, fewer numbers of tiles and shorter groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,14 @@ class _Group:
     steps: range
     inside: Mapping[str, bool]
     distances: tuple[Mapping[str, int], ...]
+
+
+def limits(count: int) -> tuple[tuple[int, ...], int]:
+    """Numbers of tiles that are tried of chains in a network of so many calls, and the calls of the longest ones."""
+    for longest, every in itertools.product((LONGEST, LONGEST // 2, 2), (1, 2, 3)):
+        if count * (longest - 1) * len(TRIPS[::every]) <= WAYS:
+            return TRIPS[::every], longest
+    return TRIPS[2:3], 2
 
 
 class Taken:
@@ -99,11 +109,13 @@ class Fuser:
             first = p.buffers[0]
             is_buffer = first in self.program.buffers
             (self._blocks if is_buffer else self._windows).setdefault(first if is_buffer else first.partition(".")[0], []).append(p)
+        self.longest = LONGEST
         self.tilers: dict[Call, Tiler] = {}
+        self._alike: dict[tuple[object, ...], Tiler] = {}  # by what equal calls have in common
         self.lines: dict[int, Lines | None] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
-        self.strips: dict[tuple[int, int, tuple[int, ...]], Strip] = {}
+        self.strips: dict[tuple[Tiler, Loop, tuple[int, ...]], Strip] = {}
         self._groups: dict[range, _Group | None] = {}
 
     def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
@@ -115,7 +127,8 @@ class Fuser:
         if self.program.growth is not None:
             return
         wanted, others = set[range](), dict[range, list[tuple[int, int]]]()
-        for trips in TRIPS:
+        every, self.longest = limits(len(self.program.calls))
+        for trips in every:
             for first in range(len(self.program.calls) - 1):
                 for group in self._groups_from(first, trips):
                     strips = self._strips(group, trips)
@@ -133,7 +146,7 @@ class Fuser:
 
     def _groups_from(self, first: int, trips: int) -> Iterator[_Group]:
         """The calls that may be a chain in so many tiles and begin with a given one, one more each time."""
-        for step in range(first, min(first + LONGEST, len(self.program.calls))):
+        for step in range(first, min(first + self.longest, len(self.program.calls))):
             if self._loop(step, trips) is None:
                 if step - first < 2:
                     self.misses.setdefault(first, ("cannot be cut", None))
@@ -171,10 +184,13 @@ class Fuser:
         return self.plan.target.engine(call.kernel.engine).accelerator
 
     def tiler(self, call: Call) -> Tiler:
-        """What cuts a call."""
+        """What cuts a call; equal calls share it."""
         if call not in self.tilers:
-            target, cores = self.plan.target, self.plan.machine.cores
-            self.tilers[call] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+            key = kind(call, self.buffers)
+            if key not in self._alike:
+                target, cores = self.plan.target, self.plan.machine.cores
+                self._alike[key] = Tiler(call, self.buffers, target, dict.fromkeys(self.plan.memory, UNLIMITED), cores)
+            self.tilers[call] = self._alike[key]
         return self.tilers[call]
 
     def _loop(self, step: int, trips: int) -> Loop | None:
@@ -211,11 +227,11 @@ class Fuser:
 
     def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
         """A call in tiles, where operands lie so many paths away."""
-        key = step, trips, tuple(distances.values())
+        loop, tiler = self._loop(step, trips), self.tiler(self.program.calls[step])
+        assert loop is not None
+        key = tiler, loop, tuple(distances.values())
         if key not in self.strips:
-            loop = self._loop(step, trips)
-            assert loop is not None
-            self.strips[key] = self.tiler(self.program.calls[step]).along((loop,), distances)
+            self.strips[key] = tiler.along((loop,), distances)
         return self.strips[key]
 
     def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:

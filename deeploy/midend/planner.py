@@ -22,7 +22,7 @@ from deeploy.midend.cached import code_of
 from deeploy.midend.candidate import Candidate, with_early
 from deeploy.midend.candidates import Tiler
 from deeploy.midend.chains import chained, within
-from deeploy.midend.cost import words
+from deeploy.midend.cost import kind
 from deeploy.midend.greedy import greedy
 from deeploy.midend.lifetime import FOR_EVER, lifetimes
 from deeploy.midend.machine import levels_of
@@ -40,6 +40,9 @@ from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
+WORTH_STREAMING_LONG = 1 / 8  # of it, in long networks, where constants can arrive while calls before are computed
+WORTH_LEAVING = 1 / 2  # of it, that activations of long networks have to take before any of them may live further out
+LONG = 64  # calls of networks that are not long
 MOST_CANDIDATES = 3000  # of problems that are solved in one piece: those with more may be cut at repetitions or at far residences
 LARGE_GAP = 0.01  # that is good enough for those solved in two
 MOST_CUTS = 8  # choices that may fail to be packed before the capacity is lowered instead
@@ -84,10 +87,11 @@ class Planner:
         self._tilers: dict[tuple[object, ...], Tiler] = {}
         self._found: dict[tuple[object, ...], list[Candidate]] = {}
         if not self.every:
-            program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program))
+            program = offered(program, lambda call: self._tiler(call, program), lambda call: kind(call, program.buffers))
         self.program = program
         self.blocks = [b for b in lifetimes(program) if program.buffers[b.buffers[0]].role in (Role.LOCAL, Role.STATE)]
         self.group = {name: block.buffers[0] for block in self.blocks for name in block.buffers}
+        self.is_long = len(program.calls) > LONG
         self.is_far = not target.is_flat and target.memory(machine.default_memory).is_far
         self.may_pin = is_near(target, machine)
         self.constants = [b for b in program.buffers.values() if b.role is Role.CONSTANT]
@@ -143,8 +147,9 @@ class Planner:
         for step, call in enumerate(self.program.calls):
             for operand in call.operands.values():
                 steps_of.setdefault(operand.buffer, []).append(step)
+        leaves = self.is_far and (far is Far.ALL or not self.is_long or self._load() > self.room[self.levels[1]] * WORTH_LEAVING)
         for block in self.blocks:
-            may_leave = self.is_far and self._may_leave(block.size, far)
+            may_leave = leaves and self._may_leave(block.size, far)
             common = self.reach[self.target.engines[0].name][: 3 if may_leave else 2]
             distances = [distance for distance in common if self.target.is_flat or block.size <= self.room[self.levels[distance]]]
             steps = max(block.first, 0), min(block.last, len(self.program.calls) - 1)
@@ -188,7 +193,16 @@ class Planner:
 
     def _may_leave(self, size: int, far: Far) -> bool:
         """Whether a buffer may be streamed from a far memory: first those for which that is better than to hold them whole."""
-        return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * WORTH_STREAMING)
+        worth = WORTH_STREAMING_LONG if self.is_long else WORTH_STREAMING
+        return far is Far.ALL or (far is Far.LARGE and size > self.room[self.levels[1]] * worth)
+
+    def _load(self) -> int:
+        """The most bytes of activations that are alive at once."""
+        change = [0] * (len(self.program.calls) + 1)
+        for block in self.blocks:
+            change[max(block.first, 0)] += block.size
+            change[min(block.last + 1, len(change) - 1)] -= block.size
+        return max(itertools.accumulate(change))
 
     def _is_indirect(self, step: int, buffer: str) -> bool:
         return any(call.operands[name].buffer == buffer for call in self.program.variants(step) for name in call.geometry.nest.indirect)
@@ -229,7 +243,7 @@ class Planner:
     def _candidates(self, call: Call, number: int, distances: Mapping[str, int]) -> list[Candidate]:
         """The candidates of a variant of a call; equal calls share them."""
         reach = self.reach[call.kernel.engine]
-        wanted = (kind(call, self.program), number, tuple(distances.values()))
+        wanted = (kind(call, self.program.buffers), number, tuple(distances.values()))
         if wanted not in self._found:
             tiler = self._tiler(call, self.program)
             found = tiler.candidates({name: reach.index(distance) for name, distance in distances.items()}, self.depths)
@@ -238,7 +252,7 @@ class Planner:
 
     def _tiler(self, call: Call, program: Program) -> Tiler:
         """What tiles a call; equal calls share it."""
-        key = kind(call, program)
+        key = kind(call, program.buffers)
         if key not in self._tilers:
             self._tilers[key] = Tiler(call, program.buffers, self.target, self.room, self.machine.cores)
         return self._tilers[key]
@@ -260,10 +274,10 @@ class Planner:
         Raises:
             FitError: nothing fits.
         """
-        problem = without_harmless(self.problem(Far.NONE))
-        solved = self._solve_repeated(problem) if min(problem.capacities) >= 0 else None
+        is_open = [min(self.capacities(far)) >= 0 for far in Far]  # beside what is there in any case
+        solved = self._solve_repeated(without_harmless(self.problem(Far.NONE))) if is_open[Far.NONE] else None
         for far in (Far.LARGE, Far.ALL) if self.is_far else ():
-            if solved is None:
+            if solved is None and is_open[far]:
                 problem = without_harmless(self.problem(far))
                 solved = self._solve(problem) if sum(map(len, problem.candidates)) <= MOST_CANDIDATES else self._solve_large(problem)
         if solved is None and not self.every:
@@ -291,7 +305,7 @@ class Planner:
             (
                 tuple(problem.candidates[step]),  # of equal calls, other ones may be left out where more lies beside them
                 *(
-                    (kind(call, self.program), tuple(None if name is None else distances[name] for name in names))
+                    (kind(call, self.program.buffers), tuple(None if name is None else distances[name] for name in names))
                     for call, names in zip(self.program.variants(step), problem.operands[step], strict=True)
                 ),
             )
@@ -444,17 +458,6 @@ def _tightened(problem: Problem, distance: int, needed: int) -> Problem:
     capacities = list(problem.capacities)
     capacities[distance] -= max(16, needed - capacities[distance])
     return replace(problem, capacities=capacities)
-
-
-def kind(call: Call, program: Program) -> tuple[object, ...]:
-    """What two calls have in common when they have the same candidates."""
-    operands = tuple(
-        (name, operand.access, program.buffers[operand.buffer].dtype, program.buffers[operand.buffer].role is Role.CONSTANT)
-        for name, operand in call.operands.items()
-    )
-    attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
-    scratch = tuple(program.buffers[name].bytes for name in call.scratch.values())
-    return id(call.kernel), call.node.epilogue, words(call), attrs, operands, scratch, call.geometry.dynamic
 
 
 def make_plan(program: Program, target: Target, machine: Machine, seconds: float = DETERMINISTIC_SECONDS) -> Plan:

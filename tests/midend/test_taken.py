@@ -1,10 +1,10 @@
-"""Bytes that are taken in a memory between two steps are those of the placements that are there, counted one by one."""
+"""Bytes that are taken in a memory between two steps, counted one by one; how many chains are looked at in long networks."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from deeploy.midend.fuse import Taken
+from deeploy.midend.fuse import LONGEST, TRIPS, WAYS, Taken, limits
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.place import Placement
 
@@ -21,3 +21,9 @@ def test_bytes_between_two_steps_are_those_of_the_placements_that_are_there() ->
             there = [p for p in placed if p.first <= last and p.last >= first]
             assert taken.between(range(first, last + 1)) == sum(-(-p.size // 4) * 4 for p in there)
     assert Taken([], lambda size: size).between(range(3)) == 0
+
+
+def test_chains_of_short_networks_are_all_looked_at_and_of_long_ones_as_many_as_the_limit_allows() -> None:
+    assert limits(60) == (TRIPS, LONGEST)
+    sizes = [count * len(every) * (longest - 1) for count in range(1, 4000, 37) for every, longest in (limits(count),)]
+    assert max(sizes) <= WAYS and set(limits(100_000)[0]) < set(TRIPS) and limits(100_000)[1] == 2
