@@ -21,6 +21,7 @@ from pathlib import Path
 from deeploy.resources import cache_folder, prune, put
 
 MOST_SOURCE = 1 << 24  # bytes of a source whose object is kept: to hash and copy larger constants takes longer than what is saved
+_ASSEMBLED = b".incbin"  # a file that the assembler puts in as it is: the source does not say what it holds, and it is made fast
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _TOOL = re.compile(r"[\w.+-]*(?:gcc|g\+\+|clang|cc)\b")
 
@@ -70,7 +71,8 @@ class _File:
 def _keys(project: Path, options: Sequence[str]) -> dict[Path, str]:
     """For every source that make would compile, by its path inside the project, the name under which its object is kept."""
     texts = {path.relative_to(project): path.read_bytes() for kind in ("*.c", "*.h", "*.S") for path in project.rglob(kind)}
-    files = {name: _File(hashlib.sha256(text).digest(), _included(text)) for name, text in texts.items() if len(text) <= MOST_SOURCE}
+    plain = {name: text for name, text in texts.items() if len(text) <= MOST_SOURCE and _ASSEMBLED not in text}
+    files = {name: _File(hashlib.sha256(text).digest(), _included(text)) for name, text in plain.items()}
     by_name: dict[str, list[Path]] = {}
     for name in texts:
         by_name.setdefault(name.name, []).append(name)
@@ -102,7 +104,7 @@ def _included(text: bytes) -> tuple[str, ...]:
 
 
 def _key(source: Path, files: Mapping[Path, _File], by_name: Mapping[str, Sequence[Path]], how: bytes) -> str | None:
-    """A hash of a source, of all that it may include, and of how it is compiled; None where one of these is too large."""
+    """A hash of a source, of all that it may include, and of how it is compiled; None where one of these is not known."""
     digest, seen, waiting = hashlib.sha256(how), set[Path](), [source]
     while waiting:
         name = waiting.pop()

@@ -71,6 +71,17 @@ def test_only_what_is_new_is_compiled(tmp_path: Path) -> None:
     assert printed(same) == ("7", [])
 
 
+def test_files_that_the_assembler_puts_in_are_always_read(tmp_path: Path) -> None:
+    """Large constants are such files: their C is the same whatever they hold."""
+    text = '__asm__(".globl number\\n.pushsection .rodata\\nnumber: .incbin \\"number.bin\\"\\n.popsection");\n'
+    for value in b"78":
+        folder = project(tmp_path / chr(value))
+        (folder / "src" / "a.c").write_text(text)
+        (folder / "main.c").write_text("#include <stdio.h>\nextern const char number;\nint main(void) { return putchar(number) < 0; }\n")
+        (folder / "number.bin").write_bytes(bytes([value]))
+        assert printed(folder)[0] == chr(value)
+
+
 def test_networks_share_the_model_of_the_machine(tmp_path: Path, cache: Path) -> None:
     """Though the Makefile of each says how much of L1 is left beside it."""
     for number, l1 in enumerate((2_000, 40_000)):
