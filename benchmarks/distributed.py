@@ -14,6 +14,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -25,7 +26,7 @@ from deeploy import chips
 from deeploy.midend.machine import Options
 from deeploy.midend.program import Role
 from deeploy.simulate.systems import LINK, SystemRun, walk_system
-from deeploy.target import Target, load
+from deeploy.target import Target, Topology, load
 
 L3_BYTES = 64 << 20  # the largest HyperRAM of its kind: all weights of the model, which Siracusa's 8 MiB do not hold
 CONTEXT = 128
@@ -102,6 +103,7 @@ class Point:
     byte_cycles: float
     seconds: float
     planned: int
+    topology: Topology
 
     @property
     def place(self) -> str:
@@ -167,6 +169,7 @@ def measure(workload: Workload, path: Path, count: int, layers: int, target: Tar
         target.timing.paths["L3_L2"].byte[0],
         sum(seconds for stage, seconds in found.seconds.items() if stage != "import"),
         len(set(found.leads)),
+        found.topology,
     )
 
 
@@ -189,6 +192,7 @@ def print_table(workload: Workload, counts: Sequence[int], is_block: bool, targe
             print_line(workload, points[0], points[-1], is_block)
     for point in points:
         print_shares(point, points[0])
+    print_cycles(points)
     return points
 
 
@@ -229,6 +233,35 @@ def print_shares(point: Point, one: Point) -> None:
             f"         L3: bytes over bandwidth ({1 / point.byte_cycles:.2f} B/cycle) {point.bound / 1e3:.0f} k cycles,"
             f" {100 * point.bound / total:.0f} % of the time; busy {100 * (point.busy / point.bound - 1):.1f} % longer than that"
         )
+
+
+def print_cycles(points: Sequence[Point]) -> None:
+    """Where the cycles of the first chip are, and what the port of links does that is taken for the longest time."""
+    print("      thousand cycles of chip 0                                       of the port that is busiest")
+    print("chips    compute  call entry  waits for L2  for L3  for chips       bytes   latency  messages")
+    for point in points:
+        shares, kinds, (moved, latency, count) = point.run.chips[0].shares, parts(point), busiest(point)
+        entry, waits = shares["overhead"] + shares["issue"], kinds["chip to chip"]
+        print(
+            f"{point.chips:5} {shares['compute'] / 1e3:10.1f} {entry / 1e3:11.1f}"
+            f" {shares['L2_L1'] / 1e3:13.1f} {shares['L3_L2'] / 1e3:7.1f}"
+            f" {waits / 1e3:10.1f} {moved / 1e3:11.1f} {latency / 1e3:9.1f} {count:9}"
+        )
+
+
+def busiest(point: Point) -> tuple[float, float, int]:
+    """Of the port that is taken for the longest time: cycles for bytes, for latencies, and how many messages take it."""
+    ports: dict[tuple[str, int], list[tuple[float, float]]] = {("", 0): []}
+    hertz = point.run.mhz * 1e6
+    for delivery in point.run.deliveries:
+        way = delivery.sender, delivery.receiver, point.chips
+        latency = point.topology.seconds(delivery.sender, delivery.receiver, 0, point.chips)
+        taken = (point.topology.seconds(delivery.sender, delivery.receiver, delivery.bytes, point.chips) - latency) * hertz, latency * hertz
+        for one, two in pairwise(point.topology.route(*way) or ()):
+            ports.setdefault(("out", one), []).append(taken)
+            ports.setdefault(("in", two), []).append(taken)
+    most = max(ports.values(), key=lambda messages: sum(map(sum, messages)))
+    return sum(moved for moved, _ in most), sum(latency for _, latency in most), len(most)
 
 
 def _paper(value: float | None) -> str:
