@@ -1,12 +1,13 @@
 """Measures a machine and its kernels on GVSoC and writes its timing.toml anew; of Siracusa, npu_timing.toml and gathered_timing.toml, too.
 
     python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--seconds SECONDS]
-        [--check | --machine | --npu | --missing | --kernel NAME ...]
+        [--check | --machine | --npu | --missing | --kernel NAME ...] [--without WORD ...]
 
 No network takes part: every figure comes from a program of this folder. ``--machine`` measures forks, paths and loops alone, ``--npu``
 N-EUREKA's kernels, ``--kernel`` the named kernels of the cluster, ``--missing`` those that the file prices by an estimate; all other
 entries of the file are kept. Named and missing kernels are measured a few at a time, and the file is written after each of these
 batches, also by several of these programs at once: what one that was ended had found stays, and ``--missing`` goes on from there.
+``--without`` leaves out entries that have one of the words, as those of floats that take long.
 ``--check`` writes nothing and says how far the file is from what is measured. ``--seconds`` is how long a simulation may take. What is
 no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or the compiler is missing, 1 when a
 program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
@@ -212,8 +213,10 @@ def _clock(given: Mapping[str, Any], around: Loops, tile: float, origin: str) ->
     return _table("machine.clock", figures, f"{clock}; cycles: {origin}")
 
 
-def measure_some(target: Target, folder: Path, names: Sequence[str]) -> bool:
+def measure_some(target: Target, folder: Path, names: Sequence[str], without: Sequence[str] = ()) -> bool:
     """Measure some kernels, ``TOGETHER`` at a time, and write their entries after each batch; those of one that fails one by one.
+
+    Entries that have a word of ``without`` are left as they are.
 
     Returns:
         Whether all of them were measured.
@@ -230,7 +233,7 @@ def measure_some(target: Target, folder: Path, names: Sequence[str]) -> bool:
     batches = [list(names[first : first + TOGETHER]) for first in range(0, len(names), TOGETHER)]
     while batches:
         batch = batches.pop(0)
-        families = [family for family in FAMILIES if family.kernel.split()[0] in batch]
+        families = [f for f in FAMILIES if f.kernel.split()[0] in batch and not set(f.kernel.split()).intersection(without)]
         try:
             _, texts = _rates(families, target, forks, _origin())
         except (SimulationError, FitError) as error:
@@ -240,16 +243,17 @@ def measure_some(target: Target, folder: Path, names: Sequence[str]) -> bool:
                 print(f"{batch[0]}: {error}", file=sys.stderr)
                 is_complete = False
         else:
-            _replace(target, folder / "timing.toml", batch, texts)
+            _replace(target, folder / "timing.toml", batch, without, texts)
     return is_complete
 
 
-def _replace(target: Target, file: Path, names: Sequence[str], texts: Sequence[str]) -> None:
+def _replace(target: Target, file: Path, names: Sequence[str], without: Sequence[str], texts: Sequence[str]) -> None:
     """Write new entries of some kernels; another program may be doing the same."""
     with file.open("r+") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
         given = tomllib.loads(opened.read())
-        entries = {name: old for name, old in given["kernel"].items() if name.split()[0] not in names}
+        words = {name: name.split() for name in given["kernel"]}
+        entries = {name: old for name, old in given["kernel"].items() if words[name][0] not in names or set(words[name]) & set(without)}
         tables = [table for head in ("machine", "engine", "path") for table in _tables(head, given[head])] + _tables("kernel", entries)
         kept = [_table(name, _without(old), old["provenance"]) for name, old in tables]
         opened.seek(0)
@@ -318,6 +322,7 @@ def main(arguments: Sequence[str]) -> int:
     which.add_argument("--npu", action="store_true", help="measure N-EUREKA's kernels alone")
     which.add_argument("--kernel", nargs="+", metavar="NAME", default=[], help="measure these kernels of the cluster alone")
     which.add_argument("--missing", action="store_true", help="measure the kernels of the cluster that are priced by an estimate")
+    parser.add_argument("--without", nargs="+", metavar="WORD", default=[], help="leave entries with these words as they are")
     parser.add_argument("--seconds", type=float, default=layer.SECONDS, help="of wall time for a simulation")
     parser.add_argument("--target", default="siracusa", metavar="NAME|FOLDER", help="what is measured; siracusa by default")
     options = parser.parse_args(arguments)
@@ -329,7 +334,7 @@ def main(arguments: Sequence[str]) -> int:
         given, has_jobs = tomllib.loads((folder / "timing.toml").read_text()), (folder / JOBS).exists()
         text, figures = "", dict[str, float]()
         if names or options.missing:
-            is_complete = measure_some(target, folder, names or missing(target, given))
+            is_complete = measure_some(target, folder, names or missing(target, given), options.without)
             print("written: timing.toml")
             return int(not is_complete)
         if not options.npu:

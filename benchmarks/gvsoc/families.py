@@ -228,18 +228,18 @@ def _float_blocks(shape: tuple[int, int, int], form: cases.Form = "plain") -> Ca
     return _blocks(shape, form, "f32")
 
 
-def _conv(shape: tuple[Any, ...], form: cases.Form) -> Case:
+def _conv(shape: tuple[Any, ...], form: cases.Form, x: str = "u8") -> Case:
     height, width, channels, filters, taps, stride = shape
     window = taps if isinstance(taps, tuple) else (taps, taps)
-    return cases.conv((height, width, channels), filters, window, stride, window[0] // 2, form)
+    return cases.conv((height, width, channels), filters, window, stride, window[0] // 2, form, x)
 
 
 def _pointwise(shape: tuple[int, ...], form: cases.Form) -> Case:
     return cases.pointwise((shape[0], shape[1], shape[2]), shape[3], form)
 
 
-def _depthwise(shape: tuple[int, ...], form: cases.Form) -> Case:
-    return cases.depthwise((shape[0], shape[1], shape[2]), shape[3], form)
+def _depthwise(shape: tuple[int, ...], form: cases.Form, x: str = "u8") -> Case:
+    return cases.depthwise((shape[0], shape[1], shape[2]), shape[3], form, x)
 
 
 # Products of two variables: batches, rows, depth, columns.
@@ -252,6 +252,8 @@ GROUPED = (
     *((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (16, 16, 8, 8, 2), (6, 6, 64, 32, 8)),
     *((10, 10, 12, 16, 4), (6, 6, 64, 16, 2), (4, 4, 96, 24, 2), (5, 4, 128, 6, 2)),
 )
+# Down to one channel and one filter a group.
+SMALL_GROUPS = ((12, 12, 16, 16, 4), (8, 8, 32, 32, 16), (6, 6, 64, 64, 64), (3, 3, 96, 96, 96), (10, 10, 24, 24, 24), (6, 6, 32, 64, 32))
 THIN = ((16, 16, 3, 16, 3, 1), (12, 12, 16, 24, 1, 1), (20, 9, 1, 8, 5, 2), (9, 9, 4, 12, 3, 1), (6, 6, 32, 8, 1, 1), (10, 10, 2, 33, 3, 1))
 DEEP = ((8, 8, 16, 16, 3, 1), (12, 12, 64, 16, 1, 1), (6, 6, 24, 40, 3, 2), (5, 5, 8, 12, 5, 1), (9, 7, 48, 9, 1, 1), (10, 10, 7, 65, 3, 1))
 LONG_GROUPS = ((12, 12, 16, 16, 2), (8, 8, 32, 32, 4), (9, 7, 24, 36, 3), (10, 10, 64, 16, 2), (6, 6, 64, 32, 8))
@@ -276,15 +278,20 @@ def _varying(transposed: bool, zeros: tuple[int, int] = (0, 0)) -> Callable[[Seq
     return make
 
 
-def _grouped(shape: tuple[int, ...], form: cases.Form) -> Case:
+def _grouped(shape: tuple[int, ...], form: cases.Form, x: str = "u8") -> Case:
     height, width, channels, filters, group = shape
-    return cases.conv((height, width, channels), filters, form=form, group=group)
+    return cases.conv((height, width, channels), filters, form=form, x=x, group=group)
 
 
-def _spread(shape: tuple[int, ...], form: cases.Form) -> Case:
+def _spread(shape: tuple[int, ...], form: cases.Form, x: str = "u8") -> Case:
     """Several outputs for each channel, each of which sees that channel alone."""
     height, width, channels, times = shape
-    return cases.conv((height, width, channels), channels * times, form=form, group=channels)
+    return cases.conv((height, width, channels), channels * times, form=form, x=x, group=channels)
+
+
+def _bordered(make: Callable[..., Case], shapes: Sequence[Any]) -> dict[str, list[Case]]:
+    """The shapes with and without a requantisation, and with a zero point that taps outside of the image read: those cost as others do."""
+    return {word: [make(shape, form, "s8") for shape in shapes] for word, form in PLAINLY.items()}
 
 
 def _computed(shape: tuple[Any, ...], form: cases.Form) -> Case:
@@ -449,20 +456,13 @@ PORTABLE = (
     Family("block_matmul float", {"": [_float_blocks(shape) for shape in IN_BLOCKS]}, BY_TILE),
     Family("block_matmul_packed", {"": [few(_blocks)(shape, "plain") for shape in IN_BLOCKS]}, BY_TILE),
     Family("block_matmul_packed float", {"": [few(_float_blocks)(shape, "plain") for shape in IN_BLOCKS]}, BY_TILE),
-    Family("conv2d_dot", {"requantise": [_conv(s, "narrow") for s in DEEP], "": [_conv(s, "plain") for s in DEEP]}, POSITIONS),
-    Family("conv2d", {"requantise": [_conv(s, "narrow") for s in THIN], "": [_conv(s, "plain") for s in THIN]}, POSITIONS),
+    Family("conv2d_dot", _bordered(_conv, DEEP), POSITIONS),
+    Family("conv2d", _bordered(_conv, THIN), POSITIONS),
     Family("conv2d f32", float_forms(FILTERED, _conv), BY_BLOCK),
-    Family(
-        "conv2d_dot_grouped",
-        {"requantise": [_grouped(s, "narrow") for s in LONG_GROUPS], "": [_grouped(s, "plain") for s in LONG_GROUPS]},
-        POSITIONS,
-    ),
-    Family(
-        "conv2d_grouped",
-        {"requantise": [_grouped(s, "narrow") for s in GROUPED], "": [_grouped(s, "plain") for s in GROUPED]},
-        POSITIONS,
-    ),
+    Family("conv2d_dot_grouped", _bordered(_grouped, LONG_GROUPS), POSITIONS),
+    Family("conv2d_grouped", _bordered(_grouped, GROUPED), POSITIONS),
     Family("conv2d_grouped f32", float_forms(FILTERED, _conv), BY_BLOCK),
+    Family("conv2d_grouped f32 grouped", float_forms(SMALL_GROUPS, _grouped), ("oh ow k", "oh ow fh k", "oh ow fh fw k")),
     Family("conv2d_any", {"requantise": [_computed(s, "narrow") for s in THIN], "": [_computed(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d_any f32", float_forms(THIN, _computed), POSITIONS),
     Family(
@@ -471,15 +471,11 @@ PORTABLE = (
         WHOLE,
     ),
     Family("conv2d_transpose f32", float_forms(TRANSPOSED, _transposed), WHOLE),
-    Family(
-        "depthwise2d_multiplied",
-        {"requantise": [_spread(s, "narrow") for s in SPREAD], "": [_spread(s, "plain") for s in SPREAD]},
-        POSITIONS,
-    ),
+    Family("depthwise2d_multiplied", _bordered(_spread, SPREAD), POSITIONS),
     Family("depthwise2d_multiplied f32", float_forms(SPREAD, _spread), POSITIONS),
     Family(
         "depthwise2d",
-        {"requantise": [_depthwise(s, "narrow") for s in FEW_COLUMNS], "": [_depthwise(s, "plain") for s in FEW_COLUMNS]},
+        _bordered(_depthwise, FEW_COLUMNS),
         ("oh ow", "oh ow fh", "oh ow fh fw", "oh ow k<8", "oh ow fh fw k<8"),
     ),
     Family("depthwise2d f32", float_forms(LARGE_DEPTHWISE, _depthwise), DEPTHWISE_BLOCKS),

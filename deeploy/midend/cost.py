@@ -138,6 +138,7 @@ def words(call: Call) -> frozenset[str]:
     """What distinguishes the instance of a kernel that a call needs: types, stages of the epilogue, macros, a named function.
 
     ``transposed``: a product reads rows of its second operand, as the graph stores it; kernels with a layout of their own do not.
+    ``grouped``: channels lie in several groups, which a kernel takes one by one.
     """
     node = call.node
     found = {tensor.dtype.value for tensor in (*node.inputs, *node.outputs) if tensor is not None} | set(node.epilogue)
@@ -150,6 +151,8 @@ def words(call: Call) -> frozenset[str]:
         found.add("wide")
     if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:
         found.add("transposed")
+    if node.attrs.get("group", 1) > 1:
+        found.add("grouped")
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 

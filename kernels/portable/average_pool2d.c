@@ -41,7 +41,7 @@ static inline void block(const struct average_pool2d *k, int first, int lanes) {
                     }
                 }
                 const ACC_T zero = (ACC_T)(taps * k->zero_point);
-                for (int j = 0; j < lanes; j++) acc[j] = mean(acc[j] - zero, count > 0 ? count : 1);
+                ROLLED for (int j = 0; j < lanes; j++) acc[j] = mean(acc[j] - zero, count > 0 ? count : 1);
                 finish_row(acc, y + ow * k->y_column, &k->epilogue, first, lanes);
             }
         }

@@ -3,6 +3,15 @@
 #include "products.h"
 #include "window.h"
 
+/* Taps first to last - 1 of a row, all of which read the zero point. */
+OUT_OF_LINE void add_outside(ACC_T *acc, const struct conv2d *k, const W_T *w, int first, int last, int lanes) {
+    const X_T outside = (X_T)k->zero_point;
+    const int filters = k->w_channel, tap = k->w_column, is_run = tap == k->channels * filters;
+    const int step = is_run ? last - first : 1;
+    for (int fw = first; fw < last; fw += step)
+        accumulate(acc, &outside, 0, w + fw * tap, filters, step * k->channels, lanes);
+}
+
 /* One row of taps, the first of which lies at column iw of the image's row; those outside `columns` read the zero
  * point. */
 static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, int iw, struct span columns,
@@ -10,11 +19,8 @@ static inline void add_row(ACC_T *acc, const struct conv2d *k, const X_T *row, i
     const int channels = k->channels;
     const int filters = k->w_channel, tap = k->w_column;
     if (k->zero_point != 0) {
-        const X_T outside = (X_T)k->zero_point;
-        for (int fw = 0; fw < k->kernel_w; fw++) {
-            if (fw >= columns.first && fw < columns.last) continue;
-            accumulate(acc, &outside, 0, w + fw * tap, filters, channels, lanes);
-        }
+        add_outside(acc, k, w, 0, columns.first, lanes);
+        add_outside(acc, k, w, columns.last, k->kernel_w, lanes);
     }
     if (k->dilation_w * k->x_column == channels &&
         tap == channels * filters) { /* neighbouring taps are neighbours in memory: one long run */

@@ -53,7 +53,8 @@ static inline void requantise_row(ACC_T *restrict acc, const struct epilogue *e,
     const ADD_T *add = (const ADD_T *)e->add + add_step * channel;
     const int shift = e->shift;
     const int32_t low = e->low, high = e->high;
-    for (int j = 0; j < count; j++) acc[j] = requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
+    ROLLED for (int j = 0; j < count; j++) acc[j] =
+        requantise(acc[j], mul[mul_step * j], add[add_step * j], shift, low, high);
 }
 #endif
 
@@ -62,7 +63,7 @@ VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct ep
     (void)e, (void)channel;
 #ifdef EPILOGUE_BIAS
     const BIAS_T *bias = (const BIAS_T *)e->bias + e->bias_step * channel;
-    for (int j = 0; j < count; j++) acc[j] += bias[e->bias_step * j];
+    ROLLED for (int j = 0; j < count; j++) acc[j] += bias[e->bias_step * j];
 #endif
 #ifdef EPILOGUE_REQUANTISE
     if (e->mul_step && e->add_step) {
@@ -74,17 +75,17 @@ VECTORISED void finish_row(ACC_T *restrict acc, Y_T *restrict y, const struct ep
     }
 #elif defined(EPILOGUE_CLAMP) && defined(ACC_IS_FLOAT)
     const float low = e->low_f, high = e->high_f;
-    for (int j = 0; j < count; j++) { /* one comparison after the other, without a branch */
+    ROLLED for (int j = 0; j < count; j++) { /* one comparison after the other, without a branch */
         const float least = acc[j] < low ? low : acc[j];
         acc[j] = least > high ? high : least;
     }
 #elif defined(EPILOGUE_CLAMP)
-    for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
+    ROLLED for (int j = 0; j < count; j++) acc[j] = acc[j] < e->low ? e->low : acc[j] > e->high ? e->high : acc[j];
 #endif
 #ifdef EPILOGUE_LOOKUP
-    for (int j = 0; j < count; j++) acc[j] = ((const TABLE_T *)e->table)[acc[j] - e->low];
+    ROLLED for (int j = 0; j < count; j++) acc[j] = ((const TABLE_T *)e->table)[acc[j] - e->low];
 #endif
-    for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
+    ROLLED for (int j = 0; j < count; j++) y[j] = (Y_T)acc[j];
 }
 
 /* The epilogue of one accumulator. */

@@ -25,4 +25,14 @@
 #define VECTORISED OUT_OF_LINE
 #endif
 
+/* Before a loop whose body is long: it stays a loop where nothing is gained by unrolling but more instructions to
+ * fetch, which the small caches of such machines do not hold. */
+#if !defined(__riscv) || defined(__riscv_vector)
+#define ROLLED
+#elif defined(__clang__)
+#define ROLLED _Pragma("nounroll")
+#else
+#define ROLLED _Pragma("GCC unroll 1")
+#endif
+
 #endif

@@ -83,3 +83,11 @@ def test_only_a_kernel_without_a_layout_is_told_to_read_rows(tmp_path: Path, ker
     node = replace(call.node, attrs={**call.node.attrs, "trans_b": is_transposed})
     told = "transposed" in cost.words(replace(call, node=node, kernel=replace(call.kernel, layouts=found.layouts)))
     assert told == (is_transposed and kernel == "matmul_any")
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_convolutions_of_several_groups_are_told_from_dense_ones(tmp_path: Path, groups: int) -> None:
+    """Kernels take groups one by one, which costs a multiple where these are small."""
+    call = nets.convolutions(tmp_path, Options()).plan.program.calls[0]
+    node = replace(call.node, attrs={**call.node.attrs, "group": groups})
+    assert ("grouped" in cost.words(replace(call, node=node))) == (groups > 1)

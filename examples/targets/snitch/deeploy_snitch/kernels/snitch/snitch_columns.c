@@ -3,8 +3,7 @@
  *
  * Two neighbours of a row of b are multiplied by one number of a at a time.
  */
-#include "../portable/matmul.h"
-
+#include "snitch_batches.h"
 #include "snitch_products.h"
 
 /* So many pairs of columns from a first one on, of all rows. */
@@ -28,14 +27,7 @@ COLUMNS(4)
 COLUMNS(2)
 COLUMNS(1)
 
-static void product(const struct matmul *k, const int *index) {
-    const float *a = (const float *)k->a, *b = (const float *)k->b;
-    float *y = (float *)k->y;
-    for (int axis = 0; axis < 4; axis++) {
-        a += index[axis] * k->a_batch[axis];
-        b += index[axis] * k->b_batch[axis];
-        y += index[axis] * k->y_batch[axis];
-    }
+static void product(const struct matmul *k, const float *a, const float *b, float *y) {
     int first = 0;
     for (; first + 32 <= k->columns; first += 32) columns_16(k, a, b, y, first);
     for (; first + 16 <= k->columns; first += 16) columns_8(k, a, b, y, first);
@@ -45,10 +37,5 @@ static void product(const struct matmul *k, const int *index) {
 }
 
 void KERNEL(const struct matmul *k) {
-    const int *const batch = k->batch;
-    int index[4] = {0};
-    for (int left = batch[0] * batch[1] * batch[2] * batch[3]; left > 0; left--) {
-        product(k, index);
-        for (int axis = 3; axis >= 0 && ++index[axis] == batch[axis]; axis--) index[axis] = 0;
-    }
+    over_batch(k, product);
 }

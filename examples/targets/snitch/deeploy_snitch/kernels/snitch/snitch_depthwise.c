@@ -117,17 +117,5 @@ static void rectangle(const struct depthwise2d *k, const float *image, float *y,
 }
 
 void KERNEL(const struct depthwise2d *k) {
-    for (int n = 0; n < k->batch; n++) {
-        const float *const image = (const float *)k->x + n * k->x_batch;
-        float *const y = (float *)k->y + n * k->y_batch;
-        struct stretch rows = {0, 0, {0, 0}}, columns;
-        for (; rows.last < k->out_height;) {
-            rows = stretch_from(rows.last, k->out_height, k->stride_h, k->top, k->dilation_h, k->kernel_h, k->height);
-            for (columns.last = 0; columns.last < k->out_width;) {
-                columns = stretch_from(columns.last, k->out_width, k->stride_w, k->left, k->dilation_w, k->kernel_w,
-                                       k->width);
-                rectangle(k, image, y, &rows, &columns);
-            }
-        }
-    }
+    OVER_RECTANGLES(k, rectangle)
 }

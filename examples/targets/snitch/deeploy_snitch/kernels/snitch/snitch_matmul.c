@@ -4,8 +4,7 @@
  * Two neighbours of a row are multiplied at a time: sums of the even and of the odd elements are added at the end.
  * Eight columns are computed together, as a sum takes some cycles to become usable.
  */
-#include "../portable/matmul.h"
-
+#include "snitch_batches.h"
 #include "snitch_products.h"
 
 /* So many columns from a first one on, of all rows. */
@@ -31,14 +30,7 @@ COLUMNS(8)
 COLUMNS(4)
 COLUMNS(1)
 
-static void product(const struct matmul *k, const int *index) {
-    const float *a = (const float *)k->a, *b = (const float *)k->b;
-    float *y = (float *)k->y;
-    for (int axis = 0; axis < 4; axis++) {
-        a += index[axis] * k->a_batch[axis];
-        b += index[axis] * k->b_batch[axis];
-        y += index[axis] * k->y_batch[axis];
-    }
+static void product(const struct matmul *k, const float *a, const float *b, float *y) {
     int first = 0;
     for (; first + 8 <= k->columns; first += 8) columns_8(k, a, b, y, first);
     for (; first + 4 <= k->columns; first += 4) columns_4(k, a, b, y, first);
@@ -46,10 +38,5 @@ static void product(const struct matmul *k, const int *index) {
 }
 
 void KERNEL(const struct matmul *k) {
-    const int *const batch = k->batch;
-    int index[4] = {0};
-    for (int left = batch[0] * batch[1] * batch[2] * batch[3]; left > 0; left--) {
-        product(k, index);
-        for (int axis = 3; axis >= 0 && ++index[axis] == batch[axis]; axis--) index[axis] = 0;
-    }
+    over_batch(k, product);
 }

@@ -26,4 +26,20 @@ static inline struct stretch stretch_from(int first, int outputs, int stride, in
     return s;
 }
 
+/* Calls rectangle(k, image, y, rows, columns) for every rectangle of every image of a batch. */
+#define OVER_RECTANGLES(k, rectangle)                                                                                \
+    for (int n = 0; n < (k)->batch; n++) {                                                                           \
+        const float *const image = (const float *)(k)->x + n * (k)->x_batch;                                         \
+        float *const y = (float *)(k)->y + n * (k)->y_batch;                                                         \
+        for (struct stretch rows = {0, 0, {0, 0}}; rows.last < (k)->out_height;) {                                   \
+            rows = stretch_from(rows.last, (k)->out_height, (k)->stride_h, (k)->top, (k)->dilation_h, (k)->kernel_h, \
+                                (k)->height);                                                                        \
+            for (struct stretch columns = {0, 0, {0, 0}}; columns.last < (k)->out_width;) {                          \
+                columns = stretch_from(columns.last, (k)->out_width, (k)->stride_w, (k)->left, (k)->dilation_w,      \
+                                       (k)->kernel_w, (k)->width);                                                   \
+                rectangle(k, image, y, &rows, &columns);                                                             \
+            }                                                                                                        \
+        }                                                                                                            \
+    }
+
 #endif

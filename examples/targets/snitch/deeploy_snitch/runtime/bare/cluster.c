@@ -13,6 +13,7 @@ _Noreturn void cluster_worker(void);
 _Noreturn void cluster_mover(void);
 
 enum { RING = 16, TICKETS = 8, CORES_BITS = 8 };
+enum { LONG = 256, PIECE = 64 }; /* bytes of a row from which on it is moved in pieces, and of those */
 
 /* ---- the team */
 
@@ -91,17 +92,37 @@ static IN_L1 struct {
 enum { SOURCE = 0, DESTINATION = 1, COPY = 3, STATUS = 5, STRIDES = 6, REPEAT = 7 };
 enum { HAS_ROWS = 1 << 1, FIRST_NUMBER = 1 };
 
-static void begin(const struct rt_transfer *t) {
+static void begin(rt_address to, rt_address from, uint32_t bytes, uint32_t rows, uint32_t to_pitch,
+                  uint32_t from_pitch) {
     uint32_t number;
-    DMA(SOURCE, t->from, 0);
-    DMA(DESTINATION, t->to, 0);
-    DMA(STRIDES, t->from_pitch, t->to_pitch);
-    DMA(REPEAT, t->rows, 0);
+    DMA(SOURCE, from, 0);
+    DMA(DESTINATION, to, 0);
+    DMA(STRIDES, from_pitch, to_pitch);
+    DMA(REPEAT, rows, 0);
     __asm__ volatile(".insn r 0x2B, 0, %1, %0, %2, %3"
                      : "=r"(number)
-                     : "i"(COPY), "r"(t->bytes), "r"(HAS_ROWS)
+                     : "i"(COPY), "r"(bytes), "r"(HAS_ROWS)
                      : "memory");
     (void)number;
+}
+
+/* Begins a transfer from a row on: all of its rows, or one that is long; returns the first row that is left. Memory is
+ * asked for all of a row at once, and instructions that are fetched wait behind that: long rows are moved in pieces. */
+static uint32_t begin_some(const struct rt_transfer *t, uint32_t row, uint32_t *begun) {
+    if (t->bytes <= LONG) {
+        begin(t->to, t->from, t->bytes, t->rows, t->to_pitch, t->from_pitch);
+        *begun += 1;
+        return t->rows;
+    }
+    const rt_address to = t->to + row * t->to_pitch, from = t->from + row * t->from_pitch;
+    const uint32_t pieces = t->bytes / PIECE, done = pieces * PIECE;
+    begin(to, from, PIECE, pieces, PIECE, PIECE);
+    *begun += 1;
+    if (done < t->bytes) {
+        begin(to + done, from + done, t->bytes - done, 1, 0, 0);
+        *begun += 1;
+    }
+    return row + 1;
 }
 
 /* How many transfers are complete. */
@@ -112,9 +133,13 @@ static uint32_t completed(void) {
 }
 
 void cluster_mover(void) {
-    for (uint32_t begun = 0;;) {
-        if (begun != ring.asked) begin(&ring.command[begun++ % RING]);
-        ring.complete = completed();
+    uint32_t last[RING]; /* how many the engine has completed when a command is complete */
+    for (uint32_t asked = 0, row = 0, begun = 0, complete = 0;;) {
+        if (asked != ring.asked) {
+            row = begin_some(&ring.command[asked % RING], row, &begun);
+            if (row >= ring.command[asked % RING].rows) last[asked++ % RING] = begun, row = 0;
+        }
+        if (complete != asked && (int32_t)(completed() - last[complete % RING]) >= 0) ring.complete = ++complete;
     }
 }
 
