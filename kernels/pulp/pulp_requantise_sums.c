@@ -109,38 +109,39 @@ static inline void pixels(const struct pulp_requantise_sums *k, const struct cha
     (void)is_alone;
     const int y_step = k->y_step[AXES - 1];
 #ifdef XPULP_INSN
-    const int sums_step = 4 * k->sums_step[AXES - 1];
-    int pairs = count >> 1;
-    if (!pairs) {
+    const int sums_step = 4 * k->sums_step[AXES - 1], pairs = count >> 1;
+    if (count & 1) {
         *y = requantised(k, c, *sums);
-        return;
+        if (!pairs) return;
+        sums = (const int32_t *)((uintptr_t)sums + (uintptr_t)sums_step), y += y_step;
     }
-    for (;;) {
-        if (c->limit == FREE) {
-            if (is_alone)
-                PAIRS(ALONE, "", 0);
-            else
-                PAIRS(ADDED, "", 0);
-        } else {
-            if (is_alone)
-                PAIRS(ALONE, NEAR, 4, LIMITS);
-            else
-                PAIRS(ADDED, NEAR, 4, LIMITS);
-        }
-        if (!(count & 1)) return;
-        /* Of an odd number, the last one is there with the one before, once more. */
-        count = 0, pairs = 1, sums = (const int32_t *)((uintptr_t)sums - (uintptr_t)sums_step), y -= y_step;
+    if (c->limit == FREE) {
+        if (is_alone)
+            PAIRS(ALONE, "", 0);
+        else
+            PAIRS(ADDED, "", 0);
+    } else {
+        if (is_alone)
+            PAIRS(ALONE, NEAR, 4, LIMITS);
+        else
+            PAIRS(ADDED, NEAR, 4, LIMITS);
     }
 #else
     for (int i = 0; i < count; i++) y[i * y_step] = requantised(k, c, sums[i * k->sums_step[AXES - 1]]);
 #endif
 }
 
-OUT_OF_LINE void pixels_alone(const struct pulp_requantise_sums *k, const struct channel *c, const int32_t *sums,
-                              Y_T *y, int count) {
-    struct channel near = *c;
-    near.limit = WIDE - 1 - c->limit;
-    pixels(k, &near, sums, y, count, 1);
+/* The parameters of a channel. */
+static inline struct channel channel_of(int64_t factor, int64_t summand) {
+    const int32_t lower = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
+    const int32_t upper = lower >> bits;
+    return (struct channel){.low = lower - (int32_t)((uint32_t)upper << bits),
+                            .high = upper,
+                            .bits = bits,
+                            .add = (int32_t)(uint32_t)summand,
+                            .shift = packed >> 5 & 31,
+                            .centre = packed >> 10,
+                            .limit = (int32_t)(factor >> 32)};
 }
 
 /* The pixels that a core requantises: rows of rows, `length` in each. */
@@ -151,45 +152,37 @@ struct part {
 };
 
 /* Of one channel, all of them. */
-OUT_OF_LINE void channel(const struct pulp_requantise_sums *k, const struct part *part, const struct channel *c,
-                         int at) {
+OUT_OF_LINE void channel(const struct pulp_requantise_sums *k, const struct part *part, int at) {
+    struct channel c = channel_of(k->mul[at], k->add[at]);
+    const int is_wide = c.limit == WIDE, is_alone = c.limit < WIDE;
+    if (is_alone) c.limit = WIDE - 1 - c.limit;
     const int32_t *image = part->sums + at;
     Y_T *y_image = part->y + at;
     for (int i = part->rows[0]; i > 0; i--, image += k->sums_step[0], y_image += k->y_step[0]) {
         const int32_t *row = image;
         Y_T *y_row = y_image;
         for (int j = part->rows[1]; j > 0; j--, row += k->sums_step[1], y_row += k->y_step[1]) {
-            if (c->limit == WIDE)
+            if (is_wide)
                 wide_pixels(k, row, y_row, part->length, at);
-            else if (c->limit < WIDE)
-                pixels_alone(k, c, row, y_row, part->length);
+            else if (is_alone)
+                pixels(k, &c, row, y_row, part->length, 1);
             else
-                pixels(k, c, row, y_row, part->length, 0);
+                pixels(k, &c, row, y_row, part->length, 0);
         }
     }
 }
 
 /* Neighbouring channels. */
 OUT_OF_LINE void channels(const struct pulp_requantise_sums *k, const struct part *part, int at, int end) {
-    const int is_one = (part->rows[0] | part->rows[1]) == 1;
+    const int is_one = (part->rows[0] | part->rows[1]) == 1, count = part->length;
     const int64_t *mul = k->mul + at, *add = k->add + at;
     for (; at < end; at++) {
-        const int64_t factor = *mul++, summand = *add++;
-        const int32_t lower = (int32_t)(uint32_t)factor, packed = (int32_t)(summand >> 32), bits = packed & 31;
-        const int32_t upper = lower >> bits;
-        const struct channel c = {.low = lower - (int32_t)((uint32_t)upper << bits),
-                                  .high = upper,
-                                  .bits = bits,
-                                  .add = (int32_t)(uint32_t)summand,
-                                  .shift = packed >> 5 & 31,
-                                  .centre = packed >> 10,
-                                  .limit = (int32_t)(factor >> 32)};
+        /* Its address is taken nowhere, so that it stays in registers. */
+        const struct channel c = channel_of(*mul++, *add++);
         if (is_one && c.limit > WIDE)
-            pixels(k, &c, part->sums + at, part->y + at, part->length, 0);
-        else if (is_one && c.limit != WIDE)
-            pixels_alone(k, &c, part->sums + at, part->y + at, part->length);
+            pixels(k, &c, part->sums + at, part->y + at, count, 0);
         else
-            channel(k, part, &c, at);
+            channel(k, part, at);
     }
 }
 
