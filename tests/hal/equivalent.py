@@ -29,6 +29,7 @@ _FREE = Flavour("code", ("CFLAGS=-O2", "WARNINGS=-w"))
 _UNCHECKED = Flavour("unchecked", ("CFLAGS=-O2 -URT_CHECKED", "WARNINGS=-w", "HOST_CFLAGS=$(ALL_CFLAGS)"))
 _OTHERS = (0, 1, 5, 64, 12345)  # in the place of a number
 _WAITS = ("wait", "other ticket")
+TRACED = 600.0  # seconds that a traced run may take: one that is ended too early proves nothing
 
 
 class Trace(NamedTuple):
@@ -130,7 +131,7 @@ class Equivalence:
             self._tracer = _tracer(self.subject.folder)
         problem = self.subject.make(self._tracer)
         assert problem is None, problem
-        said = [self.subject.run(self._tracer, *mode)[2] for mode in self.subject.modes[:2]]
+        said = [self.subject.run(self._tracer, *mode, longest=TRACED)[2] for mode in self.subject.modes[:2]]
         found = [re.findall(r"^trace (\w+) garbage (\d+)$", text, re.MULTILINE) for text in said]
         assert all(found), said
         return Trace(tuple(events for pairs in found for events, _ in pairs), tuple(int(count) for pairs in found for _, count in pairs))

@@ -35,7 +35,7 @@ WRAPPED = (
     "memmove",
     "memset",
 )
-_LONGEST = 30.0  # seconds that a run of a mutant may take
+LONGEST = 30.0  # seconds that a run of a mutant may take
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Subject:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return None if done.returncode == 0 else next((line for line in done.stderr.splitlines() if "error" in line), "make failed")
 
-    def run(self, flavour: Flavour, mode: str = "", seed: int = 0) -> tuple[str | None, bytes, str]:
+    def run(self, flavour: Flavour, mode: str = "", seed: int = 0, longest: float = LONGEST) -> tuple[str | None, bytes, str]:
         """What stopped the program, its outputs, and all that it said."""
         name, sink = self.entry["name"], self.folder / "outputs.bin"
         sink.unlink(missing_ok=True)
@@ -116,9 +116,9 @@ class Subject:
             command += ["0", *(["--sequence"] if is_sequence else [])]
         environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
         try:
-            done = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=_LONGEST, check=False, env=environment)
+            done = subprocess.run(command, cwd=self.folder, capture_output=True, timeout=longest, check=False, env=environment)
         except subprocess.TimeoutExpired:
-            return f"it does not end within {_LONGEST:g} s", b"", ""
+            return f"it does not end within {longest:g} s", b"", ""
         said = done.stderr.decode(errors="replace")
         if done.returncode:
             lines = [line for line in said.splitlines() if line.strip()]
