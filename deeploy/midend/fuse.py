@@ -24,7 +24,7 @@ from deeploy.midend.lifetime import FOR_EVER, during, lifetimes, spans
 from deeploy.midend.place import Placement, place, tenants
 from deeploy.midend.plan import UNLIMITED, ChainReason, Plan
 from deeploy.midend.program import Buffer, Call, Program, Role
-from deeploy.midend.tiling import Loop
+from deeploy.midend.tiling import Footprints, Loop, in_place
 
 TRIPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # tiles of a chain
 ROOM = (4, 2, 1)  # tiles between two moves of the rows that stay in a ring, the most first
@@ -235,9 +235,17 @@ class Fuser:
         return self.strips[key]
 
     def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
-        """A call in the tiles of some loops; None where it needs what lies too far away."""
+        """A call in the tiles of some loops; None where it needs what lies too far away, or a part of a constant that it wants packed."""
         distances = self.distances(call, inside)
-        return self.tiler(call).along(loops, distances, is_double and call.kernel.second is not None) if distances is not None else None
+        if distances is None or self._is_packed(call, loops, distances):
+            return None
+        return self.tiler(call).along(loops, distances, is_double and call.kernel.second is not None)
+
+    def _is_packed(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int]) -> bool:
+        """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
+        cut = {loop.dim for loop in loops if loop.trips > 1}
+        fixed = (n for n, o in call.operands.items() if distances[n] == 0 and self.buffers[o.buffer].role is Role.CONSTANT)
+        return any(cut & in_place(call, Footprints(call.geometry, name, call.operands[name])) for name in fixed)
 
     def distances(self, call: Call, inside: Sequence[str]) -> dict[str, int] | None:
         """How far the operands of a call lie, of which some buffers are in the memory of the engines; None where no path leads to one."""

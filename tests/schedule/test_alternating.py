@@ -11,7 +11,10 @@ import pytest
 import deeploy
 from deeploy.backend import project
 from deeploy.driver import chains
+from deeploy.midend.fuse import Fuser
 from deeploy.midend.machine import Options
+from deeploy.midend.program import Role
+from deeploy.midend.tiling import Footprints, Loop, cut_dims, in_place
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.check import check
@@ -66,3 +69,15 @@ def test_what_is_computed_side_by_side_is_right(chained: deeploy.Compiled, tmp_p
     sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
     (outputs,) = host.Host(sanitize=True).run(tmp_path / "out", entry, [sample]).outputs
     np.testing.assert_array_equal(outputs[0], chained.interpret(sample)[0])
+
+
+def test_constants_that_a_kernel_wants_packed_are_not_cut_where_they_lie(chained: deeploy.Compiled) -> None:
+    fuser, found = Fuser(chained.plan, chained.plan.program), 0
+    for call in chained.plan.program.calls:
+        for name, operand in call.operands.items():
+            if chained.plan.program.buffers[operand.buffer].role is Role.CONSTANT and fuser.distance(operand.buffer) == 0:
+                for dim in cut_dims(call).keys() & in_place(call, Footprints(call.geometry, name, operand)):
+                    half = -(-call.geometry.extents[dim] // 2)
+                    assert fuser.strip(call, (Loop(dim, 2, half),), []) is None
+                    found += 1
+    assert found
