@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from deeploy.backend.templates import TemplateLookup
 from deeploy.documents import Document
 from deeploy.graph.types import DType
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Growth, Program, Role
+
+if TYPE_CHECKING:
+    from mako.lookup import TemplateLookup
 
 _FRACTION = 16  # bits of scores behind the point
 _WEIGHT = 24  # the best token weighs 2^_WEIGHT
