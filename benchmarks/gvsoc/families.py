@@ -463,7 +463,7 @@ PORTABLE = (
     Family("conv2d_grouped", _bordered(_conv, [*THIN, *DEEP[:3:2]]), BY_BLOCK),
     Family("conv2d_grouped grouped", _bordered(_grouped, GROUPED), POSITIONS),
     Family("conv2d_grouped f32", float_forms(FILTERED, _conv), BY_BLOCK),
-    Family("conv2d_grouped f32 grouped", float_forms(SMALL_GROUPS, _grouped), ("oh ow k", "oh ow fh k", "oh ow fh fw k")),
+    Family("conv2d_grouped f32 grouped", float_forms(SMALL_GROUPS, _grouped), ("oh ow fh fw k",)),  # all are 3x3
     Family("conv2d_any", {"requantise": [_computed(s, "narrow") for s in THIN], "": [_computed(s, "plain") for s in THIN]}, POSITIONS),
     Family("conv2d_any f32", float_forms(THIN, _computed), POSITIONS),
     Family(
