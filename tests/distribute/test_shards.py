@@ -13,7 +13,7 @@ from deeploy.distribute.collectives import Costs
 from deeploy.distribute.shards import Apart, Shards
 from deeploy.distribute.together import gather
 from deeploy.frontend.lower import build
-from deeploy.graph.topology import Topology
+from deeploy.graph.topology import Link, Topology
 
 PARTS = [
     ([0, 1, 2, 3], [4, 5, 6, 7]),
@@ -48,7 +48,7 @@ def value(tensor: gs.Tensor, known: dict[int, np.ndarray], graphs: list[gs.Graph
 def test_parts_of_several_runs_are_put_together_in_order(kept: tuple[list[int], ...], axis: int) -> None:
     """Each chip has the elements that it keeps one behind the other."""
     cuts: Any = SimpleNamespace(chips=len(kept))
-    shards = Shards(cuts, Topology({}), Costs())
+    shards = Shards(cuts, Topology({"wire": Link("wire", 5e8, 3e-7, 100.0)}, 4, "wire"), Costs())
     extent = sum(map(len, kept))
     wanted = np.moveaxis(np.arange(3 * extent).reshape(extent, 3), 0, axis)
     tensor = build.variable("t", np.int8, wanted.shape)
