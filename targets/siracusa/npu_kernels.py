@@ -39,6 +39,7 @@ from deeploy.target import (
 from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_strips, lower_thinned, lower_windows
+from .sums import LONG
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
@@ -253,6 +254,12 @@ def _of_stride_1(node: Node) -> tuple[int, ...]:
     return (1, *node.attrs["strides"], 1)
 
 
+def _is_long(node: Node) -> bool:
+    """Whether cores requantise most channels of a node in 64 bits."""
+    found = channels_of(node)
+    return not isinstance(found, str) and 2 * int((found.mul >> 32 == LONG).sum()) > len(found.mul)
+
+
 def _with_sums(
     kernel: Kernel, name: str, form: Form, usual: Form | None = None, steps: Steps = _as_they_are, reduced: Mapping[str, int] | None = None
 ) -> Kernel:
@@ -307,7 +314,7 @@ def _with_sums(
         layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
         tiling=Tiling(tuple(dict.fromkeys(whole)), {**kernel.tiling.multiple, **(reduced or {})}),
-        second=Second(second, bare, steps),
+        second=Second(second, bare, steps, lambda node: ("long",) if _is_long(node) else ()),
     )
 
 
@@ -372,7 +379,7 @@ KERNELS: tuple[Kernel, ...] = (
         _of_mode(Mode.POINTWISE),
         nest=_product_nest,
         template="neureka_product.mako",
-        tiling=Tiling(whole=("k",), multiple={"n": GROUP}),
+        tiling=Tiling(whole=("k",), multiple={"n": GROUP, "m": PIXELS}),  # images of whole rows are one job
     ),
     *_pair(
         "depthwise_thinned",
