@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from deeploy.midend.behind import following
 from deeploy.midend.beside import branches
 from deeploy.midend.fuse import Fused, Fuser, chained, part, placed
 from deeploy.midend.place import Overfull
@@ -22,7 +23,7 @@ from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
 TRIED = 48  # chains of rows that are walked over, and of the other kinds
-WORTH = 0.03  # of the cycles of its calls that a chain has to save, which is more than the walk errs
+WORTH = 0.02  # of the cycles of its calls that a chain has to save, which is more than the walk errs
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
 ATTEMPTS = 6  # to find room for what was chosen, and to do without what gains nothing
 
@@ -70,7 +71,7 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     least = _cost(before, by_bytes)
     promise = _promise(before, by_bytes)
     possible = [*fuser.found(lambda steps, cycles, traffic: promise(steps, cycles, traffic)[0] > 0)]
-    possible += () if plan.program.growth is not None else (*products(fuser), *branches(fuser))
+    possible += () if plan.program.growth is not None else (*products(fuser), *branches(fuser), *(() if by_bytes else following(fuser)))
     walked = _walked(fuser, possible, promise, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
