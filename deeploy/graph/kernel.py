@@ -128,11 +128,13 @@ class Second:
         kernel: of the second part. Its operands are ``SUMS``, those of the epilogue, and the output; its cores divide a tile among them.
         body: what the first part computes: the node without epilogue.
         steps: one of how many sums stays, along every axis of the output.
+        words: by which the rates of the second part of nodes differ, besides those of its kernel (``Timing.kernel``).
     """
 
     kernel: Kernel
     body: Callable[[Node], Node]
     steps: Callable[[Node], tuple[int, ...]]
+    words: Callable[[Node], tuple[str, ...]] = lambda node: ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,7 @@ class Tiler:
         self.barrier = cost.barrier(call, target)
         self.second = cost.second(call, target, cores)
         self.plenty = capacities[self.levels[0]] // PLENTY  # bytes for which there is room in any plan
+        self.slower = cost.beside(call.parts[0], target), cost.beside(call.parts[-1], target)
         self.moving = tuple(n for n, o in call.operands.items() if n not in call.geometry.nest.indirect and o.access_elements)
         self._relevant = {n: frozenset(d for d in self.windows[n].dims if d is not None and d in self.dims) for n in call.operands}
         self._moved: dict[frozenset[str], tuple[Numeric, Numeric]] = {}
@@ -258,7 +259,7 @@ class Tiler:
         found = []
         for depth in sorted(depths):
             used, _, fits = self._used(distances, depth)
-            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second, last)
+            cycles = cost.total(self.computed[0], self.tiles, issue, loads, depth > 1, alone, beside, second, last, self.slower)
             found.append(cells(used, cycles, early, len(self.orders), fits, depth))
         front = best_cells(np.concatenate(found, axis=1))
         if max(distances.values(), default=0) > 1:
@@ -403,11 +404,10 @@ class Tiler:
         compute = self.computed[0][numbers]
         alone, beside = self._accelerated(tiles, [window for together in windows.values() for window in together])
         second = self._joined(size, tiles)
-        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second, second / self._meetings(size, tiles)))
+        last = second / self._meetings(size, tiles)
+        cycles = _whole(cost.total(compute, tiles, issue, loads, is_double, alone, beside, second, last, self.slower))
         rest = alone - np.minimum(alone, self.cold)
-        cached = _whole(
-            cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second, second / self._meetings(size, tiles))
-        )
+        cached = _whole(cost.total(compute - self.cold, tiles, issue, loads, is_double, rest, beside, second, last, self.slower))
         tail, warm_tail = compute / tiles, self.cold / tiles
         if self.engine.accelerator:  # its last tile is set up before early windows of the next call are started
             overlaps = is_double & (tiles > 1) & (second > 0)
@@ -436,7 +436,7 @@ class Tiler:
                 return 1
             return self._steps(extents[name], size.get(name, extents[name]), step, second.cores if name == second.dim else 1)
 
-        return second.work.cycles(steps) + tiles * second.overhead + (tiles - 1) * second.again
+        return second.work.cycles(steps) + tiles * second.overhead
 
     def _meetings(self, size: Mapping[str, Numeric], tiles: Numeric) -> Numeric:
         """How many tiles have a second part: of those that add up, the last one."""

@@ -153,6 +153,7 @@ def words(call: Call) -> frozenset[str]:
         found.add("transposed")
     if node.attrs.get("group", 1) > 1:
         found.add("grouped")
+    found |= {*node.attrs.get("words", ())}
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 
@@ -259,14 +260,12 @@ class Second:
     Attributes:
         work: of which ``cores`` divide the dimension ``dim``.
         overhead: what every tile costs besides.
-        again: and every one but the first, as the instructions of both parts push each other out of the cache.
     """
 
     work: Work
     dim: str
     cores: int
     overhead: float
-    again: float
 
     def cycles(self, sizes: Mapping[str, int]) -> float:
         """Cycles of the core with the largest part of a tile of these sizes, without the overhead."""
@@ -284,9 +283,8 @@ def second(call: Call, target: Target, cores: int) -> Second | None:
     found, (written,) = rate(part, target), call.geometry.nest.writes.values()
     (dim,) = written.axes[-1].dims()
     team = min(cores, target.engine(part.kernel.engine).cores)
-    again = sum(rate(each, target).cold for each in call.parts)
     meet = fork if call.kernel.forks else barrier
-    return Second(work_of(part, found), dim.name, team, meet(part, target) + found.call, again)
+    return Second(work_of(part, found), dim.name, team, meet(part, target) + found.call)
 
 
 def work_of(call: Call, found: Rate) -> Work:
@@ -395,6 +393,19 @@ def later(windows: Sequence[TransferCost]) -> Numeric:
     return sum(w.issue * (1 - 1 / w.moves) for w in windows if not w.is_output)
 
 
+@of_call
+def beside(call: Call, target: Target) -> float:
+    """By which part a kernel, or one of its parts, takes longer while another engine works in the same memory."""
+    return max(rate(phase, target).beside for phase in call.phases)
+
+
+def met(first: Numeric, second: Numeric, slower: tuple[float, float]) -> tuple[Numeric, Numeric]:
+    """When two engines that begin together end, where each is ``slower`` while the other one works as well; numbers, or arrays of them."""
+    one, other = slower
+    both = smaller(first * (1 + one), second * (1 + other))
+    return first + both * one / (1 + one), second + both * other / (1 + other)
+
+
 def fork(call: Call, target: Target) -> float:
     """Cycles to start a team and to join it, once for all calls of a section."""
     return timing_of(target).fork.get(call.kernel.engine, 0.0)
@@ -415,17 +426,19 @@ def total(
     beside: Numeric = 0.0,
     second: Numeric = 0.0,
     last: Numeric = 0.0,
+    slower: tuple[float, float] = (0.0, 0.0),
 ) -> Numeric:
     """Cycles of a call whose ``tiles`` take ``compute`` in all; works on numbers and on arrays of them.
 
     ``issue`` is what the first core spends to start transfers; it overlaps with nothing but an accelerator. Where one computes,
     ``alone`` is what of ``compute`` the first core needs before that, and ``beside`` what of ``issue`` it does meanwhile. What cores do
-    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them, all but that of the ``last`` one.
+    of all tiles in a ``second`` part overlaps with what the accelerator does of the tiles behind them, all but that of the ``last`` one;
+    both are ``slower`` meanwhile (``met``).
     """
     added_up = compute + second + issue + sum(load.data for load in loads.values())
     if not np.any(is_double):
         return added_up
-    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second, last)
+    overlapped = _overlapped(compute, tiles, issue, loads, alone, beside, second, last, slower)
     return overlapped if np.all(is_double) else np.where(is_double, overlapped, added_up)
 
 
@@ -438,13 +451,15 @@ def _overlapped(
     beside: Numeric,
     second: Numeric,
     last: Numeric,
+    slower: tuple[float, float],
 ) -> Numeric:
     """The same where windows have two slots."""
     ends: Numeric = sum(load.first + load.last for load in loads.values())
     between = larger(tiles - 1, 1)
     if np.any(second):
         job, rest, start = (compute - alone) / tiles, (second - last) / between, issue / tiles
-        inner = larger(job, rest + start)
+        ended, joined = met(job, rest, slower)
+        inner = larger(ended, joined + start)
         for load in loads.values():
             inner = larger(inner, (load.data - load.first - load.last) / between)
         return alone + job + (tiles - 1) * inner + last + start + ends

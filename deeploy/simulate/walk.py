@@ -97,6 +97,7 @@ class Walk:
         self.codes = [code_of(call, plan.target) for call in self.calls]
         self.forks = 0
         self.jobs: list[tuple[float, float]] = []  # of accelerators, from a cycle to another
+        self.running: _LayerWalk | None = None  # whose job was started last
         self.computed: list[tuple[float, float]] = []  # tiles on cores
         self.moved: set[tuple[int, str, str]] = set()  # windows whose code has run: call, operand, path
         self.forked: dict[int, Section] = {s.first: s for s in self.unrolled.schedule.sections if s.cores > 1}
@@ -286,13 +287,14 @@ class _LayerWalk:
         self.second = cost.second(layer.call, target, layer.team)
         # of a chain, other kernels ran since the last tile
         self.again = cost.once(layer.call, False, target) - cost.once(layer.call, True, target) if is_chained and not self.second else 0.0
-        self.ends = 0.0
+        self.begun = self.ends = 0.0
+        self.slower = [cost.beside(part, target) for part in layer.call.parts]
 
     def joined(self, tile: int, table: Table) -> None:
         """The second part of a tile."""
         assert self.second is not None
         self.walk.forks += self.layer.call.kernel.forks
-        self.overheads(self.second.overhead + self.second.again * (tile > 0), "barriers", tile)
+        self.overheads(self.second.overhead, "barriers", tile)
         self.computed(self.walk.second(table, self.second)[tile], tile)
 
     def compute(self, tile: int, cycles: float) -> None:
@@ -303,20 +305,21 @@ class _LayerWalk:
         if self.layer.accelerator is None:
             self.computed(cycles, tile)
             return
-        self.ends = walk.now + cycles
-        walk.jobs.append((walk.now, self.ends))
-        if self.second is not None:
-            lane, step = self.layer.accelerator, self.layer.step
-            walk.intervals.append(Interval(lane, "compute", walk.now, self.ends, step, step, self.layer.call.name, tile, 0))
+        self.begun, self.ends = walk.now, walk.now + cycles
+        walk.running = self
 
     def finish(self, tile: int) -> None:
         """The first core waits for the job of a tile."""
-        cycles = max(0.0, self.ends - self.walk.now)
+        walk, cycles = self.walk, max(0.0, self.ends - self.walk.now)
+        walk.jobs.append((self.begun, self.ends))
+        walk.running = None if walk.running is self else walk.running
         if self.second is None:
             self.passed(cycles, tile)
-        else:
-            self.walk.now += cycles
-            self.walk.current.compute += cycles
+            return
+        lane, step = self.layer.accelerator or "", self.layer.step
+        walk.intervals.append(Interval(lane, "compute", self.begun, self.ends, step, step, self.layer.call.name, tile, 0))
+        walk.now += cycles
+        walk.current.compute += cycles
 
     def overheads(self, cycles: float, label: str, tile: int) -> None:
         """What a tile, or a part of it, costs besides computing."""
@@ -324,8 +327,12 @@ class _LayerWalk:
         self.walk.current.overhead += cycles
 
     def computed(self, cycles: float, tile: int) -> None:
-        """Cores compute."""
-        self.walk.computed.append((self.walk.now, self.walk.now + cycles))
+        """Cores compute, and an accelerator's job that runs takes longer for it, as they do."""
+        walk, job = self.walk, self.walk.running
+        if job is not None and job.ends > walk.now:
+            left, cycles = cost.met(job.ends - walk.now, cycles, (job.slower[0], self.slower[-1]))
+            job.ends = walk.now + left
+        walk.computed.append((walk.now, walk.now + cycles))
         self.passed(cycles, tile)
 
     def passed(self, cycles: float, tile: int) -> None:

@@ -18,6 +18,7 @@ from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, st
 from .npu import Array
 
 FREE = WORD - 2  # the limit of a channel whose sums need none
+LONG = -1  # that of a channel that is computed in 64 bits
 MOST_CENTRE = 1 << 21
 ROOM = 22  # the most bits of the last shift, which leaves those of the outputs and of what is clipped
 SHORTER = 6  # lengths of factors that are tried
@@ -46,7 +47,7 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     if int(least.min()) < -WORD or int(most.max()) >= WORD:
         return None
     stairs = staircase(mul, add, shift, low, high, even, least, most)
-    factors, summands = (-1 << 32) + mul, add.copy()
+    factors, summands = (LONG << 32) + mul, add.copy()
     none = np.zeros_like(least)
     variants = _limited(stairs), (stairs, none, none + FREE)
     for (variant, centre, limit), has_room in itertools.product(variants, (False, True)):  # the fastest last
