@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from deeploy.midend.chain import Cut, Member, cut
+from deeploy.midend.chain import Cut, Member
 from deeploy.midend.fuse import Fused, Fuser
 from deeploy.midend.program import Call, Role
 from deeploy.midend.tiling import Loop
@@ -65,24 +65,24 @@ def _is_hidden(fuser: Fuser, before: _Part, behind: _Part) -> bool:
 
 def _part(fuser: Fuser, step: int, trips: int, behind: _Part | None) -> _Part | None:
     """A call in about so many tiles, without the last of which the next one can begin; None where it cannot be part of such a chain."""
-    call = fuser.program.calls[step]
-    whole = cut(fuser.program, call, 1) if fuser.may(step, call) else None
-    if whole is None:
+    call, along = fuser.program.calls[step], fuser.along(step)
+    if along is None:
         return None
     is_followed = behind is not None and _has_cores(fuser, call) and bool(fuser.accelerator(behind.call))
     if not is_followed and not fuser.accelerator(call):
         return _Part(call, (), None)
-    needed = _rows(whole, behind.made) if is_followed and behind is not None and behind.made is not None else 0
-    least = max(-(-whole.extent // trips), -(-needed // (trips - 1)))
-    found: dict[tuple[int, int], _Part] = {}
-    for rows in range(least, min(least + CHOICES, whole.extent)):
-        made = cut(fuser.program, call, rows)
-        if made is not None and made.trips > 1 and needed <= (made.trips - 1) * made.rows:
-            part = _Part(call, (Loop(made.dim, made.trips, made.rows),), made)
-            strip = fuser.strip(call, part.loops, [operand.buffer for operand in call.operands.values()], True)
-            if strip is not None:
-                found.setdefault((strip.candidate.cycles, made.rows), part)
-    return found[min(found)] if found else None
+    made = fuser.cut(step, along.loop(-(-along.extent // trips)))
+    if made is None:
+        return None
+    needed = _rows(made, behind.made) if is_followed and behind is not None and behind.made is not None else 0
+    least = max(-(-along.extent // trips), -(-needed // (trips - 1)))
+    loops = {along.loop(rows) for rows in range(least, min(least + CHOICES, along.extent))}
+    found: dict[tuple[int, int], Loop] = {}
+    for loop in (loop for loop in loops if loop.trips > 1 and needed <= (loop.trips - 1) * loop.tile):
+        strip = fuser.strip(call, (loop,), [operand.buffer for operand in call.operands.values()], True)
+        if strip is not None:
+            found[strip.candidate.cycles, loop.tile] = loop
+    return _Part(call, (found[min(found)],), fuser.cut(step, found[min(found)])) if found else None
 
 
 def _rows(made: Cut, behind: Cut) -> int:

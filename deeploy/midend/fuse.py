@@ -115,7 +115,7 @@ class Fuser:
         self.lines: dict[int, Lines | None] = {}
         self.cuts: dict[tuple[int, int], Cut | None] = {}
         self.misses: dict[int, tuple[ChainReason, int | None]] = {}  # why a call and the next one are no chain, and bytes that they need
-        self.strips: dict[tuple[Tiler, Loop, tuple[int, ...]], Strip] = {}
+        self.strips: dict[tuple[Tiler, tuple[Loop, ...], tuple[int, ...], bool], Strip] = {}
         self._groups: dict[range, _Group | None] = {}
 
     def found(self, promises: Callable[[range, int, int], bool]) -> Iterator[Fused]:
@@ -193,16 +193,20 @@ class Fuser:
             self.tilers[call] = self._alike[key]
         return self.tilers[call]
 
-    def _loop(self, step: int, trips: int) -> Loop | None:
-        """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
+    def along(self, step: int) -> Lines | None:
+        """How a call is cut into rows; None where it cannot be part of a chain."""
         call = self.program.calls[step]
         if step not in self.lines:
             self.lines[step] = lines(self.program, call) if self.may(step, call) else None
-        along = self.lines[step]
+        return self.lines[step]
+
+    def _loop(self, step: int, trips: int) -> Loop | None:
+        """The loop of a call in so many tiles, or about as many, where it can be part of a chain."""
+        along = self.along(step)
         loop = along.loop(-(-along.extent // trips)) if along is not None else None
         return loop if loop is not None and loop.trips > 1 else None
 
-    def _cut(self, step: int, loop: Loop) -> Cut | None:
+    def cut(self, step: int, loop: Loop) -> Cut | None:
         """What tiles of a call read and write; None where it reads backwards."""
         if (step, loop.tile) not in self.cuts:
             self.cuts[step, loop.tile] = cut(self.program, self.program.calls[step], loop.tile)
@@ -227,11 +231,16 @@ class Fuser:
 
     def _strip(self, step: int, trips: int, distances: Mapping[str, int]) -> Strip:
         """A call in tiles, where operands lie so many paths away."""
-        loop, tiler = self._loop(step, trips), self.tiler(self.program.calls[step])
+        loop = self._loop(step, trips)
         assert loop is not None
-        key = tiler, loop, tuple(distances.values())
+        return self._made(self.program.calls[step], (loop,), distances, False)
+
+    def _made(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int], is_double: bool) -> Strip:
+        """A call in the tiles of some loops; equal ones are made once."""
+        tiler = self.tiler(call)
+        key = tiler, loops, tuple(distances.values()), is_double
         if key not in self.strips:
-            self.strips[key] = tiler.along((loop,), distances)
+            self.strips[key] = tiler.along(loops, distances, is_double)
         return self.strips[key]
 
     def strip(self, call: Call, loops: tuple[Loop, ...], inside: Sequence[str], is_double: bool = False) -> Strip | None:
@@ -239,7 +248,7 @@ class Fuser:
         distances = self.distances(call, inside)
         if distances is None or self._is_packed(call, loops, distances):
             return None
-        return self.tiler(call).along(loops, distances, is_double and call.kernel.second is not None)
+        return self._made(call, loops, distances, is_double and call.kernel.second is not None)
 
     def _is_packed(self, call: Call, loops: tuple[Loop, ...], distances: Mapping[str, int]) -> bool:
         """Whether loops cut a constant where it lies of which the kernel wants what it reads packed."""
@@ -263,7 +272,7 @@ class Fuser:
         sweep, steps = Sweep(), group.steps
         for step in steps:
             loop = self._loop(step, trips)
-            one = self._cut(step, loop) if loop is not None else None
+            one = self.cut(step, loop) if loop is not None else None
             if one is None:
                 self._missed(steps, "cannot be cut", None)
                 return None

@@ -24,7 +24,7 @@ from tests.midend.test_order import branches, is_legal
 from tests.schedule.test_managed_chains import Quantised
 
 
-def network(path: Path, channels: int = 32, size: int = 16) -> Path:
+def network(path: Path, channels: int = 48, size: int = 16) -> Path:
     """Two branches joined by Concat: convolutions, which N-EUREKA computes, and pools, one behind the other."""
     one = Quantised()
     a = b = one.conv("x", channels, channels, 1)

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[tuple[int, int, int], int, int | None, tuple[str, ...], T
     "nested, cores": ((130, 64, 256), 30_000, None, ("cluster",), SIRACUSA, "pulp_matmul", True),
     "sums, both engines": ((130, 32, 512), 46_000, None, BOTH, STREAMED, "neureka_product_parts", False),
     "sums, cores": ((130, 16, 256), 12_000, None, ("cluster",), SIRACUSA, "pulp_matmul_sums", False),
-    "nested, both engines, L3": ((200, 64, 256), 40_000, 30_000, BOTH, STREAMED, "neureka_product_sums", True),
+    "nested, both engines, L3": ((200, 64, 256), 44_000, 30_000, BOTH, STREAMED, "neureka_product_sums", True),
     "nested, cores, L3": ((130, 64, 256), 30_000, 12_000, ("cluster",), SIRACUSA, "pulp_matmul", True),
     "sums, both engines, L3": ((130, 32, 512), 46_000, 40_000, BOTH, STREAMED, "neureka_product_parts", False),
     "sums, cores, L3": ((130, 16, 256), 12_000, 12_000, ("cluster",), SIRACUSA, "pulp_matmul_sums", False),
