@@ -22,7 +22,7 @@ from deeploy.midend.tilewise import products
 from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
-TRIED = 48  # chains of rows that are walked over, and of products and branches
+TRIED = 16  # chains of rows that are walked over, and of products and branches
 FEW = 16  # of calls that follow each other, of which most begin or end within another one
 WORTH = 0.02  # of the cycles of its calls that a chain has to save, which is more than the walk errs
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
