@@ -156,7 +156,7 @@ def _ways(costs: Costs, program: Program, machine: Machine, near: bool) -> dict[
     own = {call.name: number for number, call in enumerate(program.calls)}
     found = {}
     for name, step in costs.steps.items():
-        now = costs.plan.calls[step].cycles
+        now = costs.now[step]
         ways = [
             Better(step, variant, candidate, now - candidate.cycles)
             for variant in (program.variants(own[name]) if name in own else ())

@@ -40,6 +40,9 @@ class Costs:
         self.levels = levels_of(plan.target)
         self.rooms = Rooms(plan)
         self.steps = {call.name: step for step, call in enumerate(plan.program.calls)}
+        chained = {step for chain in plan.chains for step in range(chain.first, chain.last + 1)}
+        # Of a call in a chain, whose own cycles count nothing as hidden, the fewest that it takes alone: no gain is promised too high.
+        self.now = [min(c.cycles for c in plan.offered[n]) if n in chained else own.cycles for n, own in enumerate(plan.calls)]
         buffers = plan.program.buffers
         self.where = {buffers[name].tensor: level for name, level in plan.residences.items() if name in buffers}
         self._known: dict[tuple[object, ...], list[Candidate]] = {}
@@ -105,7 +108,7 @@ class Costs:
             if name not in own or (steps and step not in steps):
                 continue
             ways = [
-                Better(step, variant, candidate, self.plan.calls[step].cycles - candidate.cycles)
+                Better(step, variant, candidate, self.now[step] - candidate.cycles)
                 for variant in program.variants(own[name])
                 if wanted(variant)
                 for candidate in self.candidates(step, variant, program, machine)
