@@ -15,7 +15,7 @@ from deeploy.midend.machine import Options
 from deeploy.report import terminal, why
 from deeploy.report.text import number
 from tests.report.browser import Document, shown
-from tests.schedule.test_managed_chains import L1, Quantised
+from tests.schedule.test_managed_chains import Quantised
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one = Quantised()
     y = one.block(one.conv("x", 3, 8, 3, 2), 8)
     model = one.save(folder / "model.onnx", y, [1, 3, 56, 40], [1, 8, 28, 20])
-    deeploy.compile(model, target="siracusa", options=Options({"l1": L1}, objective="traffic")).write(folder / "out")
+    deeploy.compile(model, target="siracusa", options=Options({"l1": 28_000}, objective="traffic")).write(folder / "out")
     return folder / "out"
 
 
