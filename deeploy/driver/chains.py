@@ -22,8 +22,7 @@ from deeploy.midend.tilewise import products
 from deeploy.simulate.timing import Run, Traffic
 from deeploy.simulate.walk import walk
 
-TRIED = 16  # chains of rows that are walked over, and of products and branches
-FEW = 16  # of calls that follow each other, of which most begin or end within another one
+TRIED = 16  # chains of each kind that are walked over
 WORTH = 0.02  # of the cycles of its calls that a chain has to save, which is more than the walk errs
 SLOWER = 1.25  # times as many cycles that a chain may take to save bytes
 ATTEMPTS = 6  # to find room for what was chosen, and to do without what gains nothing
@@ -73,11 +72,11 @@ def with_chains(plan: Plan, given: Program) -> Plan:
     promise = _promise(before, by_bytes)
     is_free = plan.program.growth is None
     kinds = (
-        (TRIED, list(fuser.found(lambda steps, cycles, traffic: promise(steps, cycles, traffic)[0] > 0))),
-        (TRIED, [*products(fuser), *branches(fuser)] if is_free else []),
-        (FEW, list(following(fuser)) if is_free and not by_bytes else []),
+        list(fuser.found(lambda steps, cycles, traffic: promise(steps, cycles, traffic)[0] > 0)),
+        [*products(fuser), *branches(fuser)] if is_free else [],
+        list(following(fuser)) if is_free and not by_bytes else [],
     )
-    possible = [one for _, every in kinds for one in every]
+    possible = [one for every in kinds for one in every]
     walked = _walked(fuser, kinds, promise, by_bytes)
     chosen = _chosen([one for one in walked if one.is_worth], len(plan.calls), by_bytes)
     dropped: dict[range, ChainReason] = {}
@@ -132,15 +131,15 @@ def _promise(before: Run, by_bytes: bool) -> Promise:
     return promise
 
 
-def _walked(fuser: Fuser, kinds: Sequence[tuple[int, Sequence[Fused]]], promise: Promise, by_bytes: bool) -> list[_Found]:
-    """The most promising chains, so many of each kind, walked over."""
+def _walked(fuser: Fuser, kinds: Sequence[Sequence[Fused]], promise: Promise, by_bytes: bool) -> list[_Found]:
+    """The most promising chains of each kind, walked over."""
 
     def promised(one: Fused) -> tuple[float, float]:
         return promise(range(one.chain.first, one.chain.last + 1), one.cycles, one.traffic)
 
     found = list[_Found]()
     alone: dict[range, Run] = {}
-    for one in (one for most, every in kinds for one in heapq.nlargest(most, every, key=promised)):
+    for one in (one for every in kinds for one in heapq.nlargest(TRIED, every, key=promised)):
         if promised(one)[0] <= 0:
             continue
         steps = range(one.chain.first, one.chain.last + 1)

@@ -43,6 +43,7 @@ class Node:
 
     ``attrs["epilogue"]`` is the tuple of epilogue stages fused behind the body (see ``deeploy.graph.kernel``); their
     operands follow the body's inputs. ``is_left``: the node has the spelling of ONNX, of which lowering made nothing else.
+    ``words``: by which the rates of its kernel differ, besides those that follow from what it computes (``Second.words``).
     """
 
     name: str
@@ -51,6 +52,7 @@ class Node:
     outputs: tuple[Tensor, ...]
     attrs: Attributes = field(default_factory=dict)
     is_left: bool = False
+    words: tuple[str, ...] = ()
 
     @property
     def epilogue(self) -> tuple[str, ...]:

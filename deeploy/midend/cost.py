@@ -151,9 +151,9 @@ def words(call: Call) -> frozenset[str]:
         found.add("wide")
     if node.attrs.get("trans_b") and "b" not in call.kernel.layouts:
         found.add("transposed")
-    if node.attrs.get("group", 1) > 1:
+    if node.attrs.get("group", 1) != 1:
         found.add("grouped")
-    found |= {*node.attrs.get("words", ())}
+    found |= {*node.words}
     return frozenset(found | ({str(node.attrs["function"])} if "function" in node.attrs else set()))
 
 

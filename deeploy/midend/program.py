@@ -125,8 +125,8 @@ class Call:
         first = replace(self, node=second.body(self.node), kernel=replace(self.kernel, second=None), operands=body)
         stages = tuple(stage for stage in self.node.epilogue if stage != "bias")
         inputs = self.node.inputs[-len(epilogue.operands(stages)) :]
-        attrs = {**self.node.attrs, "epilogue": stages, "words": second.words(self.node)}
-        rest = replace(self.node, inputs=(None, *inputs), attrs=attrs)
+        attrs = {**self.node.attrs, "epilogue": stages}
+        rest = replace(self.node, inputs=(None, *inputs), attrs=attrs, words=second.words(self.node))
         others = {name: operand for name, operand in self.operands.items() if name in extra or name in self.writes}
         return first, replace(self, node=rest, kernel=second.kernel, operands=others, scratch={})
 
