@@ -77,7 +77,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         **({"requantised": description["requantised"]} if description.get("requantised") else {}),
         "constants": [_constant(plan, b) for b in program.buffers.values() if b.role is Role.CONSTANT],
         "prediction": None if prediction is None else {"cycles": prediction.cycles, "bound": prediction.bound, "greedy": prediction.greedy},
-        **({"bounds": asdict(bounds(plan))} if timing else {}),
+        **({"bounds": asdict(bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
     }
 

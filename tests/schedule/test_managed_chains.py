@@ -15,10 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.backend import project
+from deeploy.documents import Document
 from deeploy.errors import UsageError
 from deeploy.midend.chain import Chain
 from deeploy.midend.machine import Options
-from deeploy.midend.plan import Objective
+from deeploy.midend.plan import Objective, Plan
 from deeploy.runners import host
 from deeploy.schedule import build
 from deeploy.schedule.check import ScheduleError, check
@@ -222,6 +223,28 @@ def of_chains(schedule: Schedule, chains: tuple[Chain, ...], change: Callable[[N
     for chain in chains:
         collect(schedule.layers[chain.last].body)
     return lambda one: change(one) if id(one) in found else None
+
+
+def unsafe(plan: Plan, what: str) -> int:
+    """How many nodes of a plan's chains a change concerns; with any of them changed, the schedule is found to be unsafe."""
+    schedule = build(plan)
+    check(plan, schedule)
+    change, number = of_chains(schedule, plan.chains, CHANGES[what]), 0
+    while (mutant := changed(schedule, change, number)) is not None:
+        with pytest.raises((ScheduleError, IndexError)):
+            check(plan, mutant)
+        number += 1
+    return number
+
+
+def equal_on_the_host(one: deeploy.Compiled, folder: Path) -> Document:
+    """The network's entry in ``deploy.json``; its C computes on the model of the machine what the interpreter does."""
+    one.write(folder)
+    entry = project.select_network(project.read_manifest(folder))
+    sample = [np.random.default_rng(3).integers(-128, 128, entry["inputs"][0]["shape"]).astype(np.int8)]
+    (outputs,) = host.Host(sanitize=True).run(folder, entry, [sample]).outputs
+    np.testing.assert_array_equal(outputs[0], one.interpret(sample)[0])
+    return entry
 
 
 @pytest.mark.parametrize("what", CHANGES)
