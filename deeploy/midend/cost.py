@@ -478,4 +478,5 @@ def kind(call: Call, buffers: Mapping[str, Buffer]) -> tuple[object, ...]:
     )
     attrs = tuple(sorted((name, str(value)) for name, value in call.node.attrs.items()))
     scratch = tuple(buffers[name].bytes for name in call.scratch.values())
-    return id(call.kernel), call.node.epilogue, words(call), attrs, operands, scratch, call.geometry.dynamic
+    rates = words(call), words(call.parts[-1])  # which constants decide as well
+    return id(call.kernel), call.node.epilogue, rates, attrs, operands, scratch, call.geometry.dynamic
