@@ -25,9 +25,9 @@
 #define VECTORISED OUT_OF_LINE
 #endif
 
-/* Before a loop whose body is long: it stays a loop where nothing is gained by unrolling but more instructions to
- * fetch, which the small caches of such machines do not hold. */
-#if !defined(__riscv) || defined(__riscv_vector)
+/* Before a loop whose body is long: where KERNELS_ROLLED is defined, it stays a loop, for machines whose cache of
+ * instructions does not hold it unrolled. */
+#ifndef KERNELS_ROLLED
 #define ROLLED
 #elif defined(__clang__)
 #define ROLLED _Pragma("nounroll")

@@ -6,7 +6,8 @@ SIMULATED ?= $(BARE)
 include $(SOC)/soc.mk
 
 # gcc has no library for rv32imafd without compressed instructions: that of rv32imfd has no atomic ones, and needs none.
-BARE_FLAGS := -march=rv32imafd -mabi=ilp32d -ffixed-ft0 -ffixed-ft1 -ffixed-ft2
+# The cache of instructions does not hold portable kernels unrolled.
+BARE_FLAGS := -march=rv32imafd -mabi=ilp32d -ffixed-ft0 -ffixed-ft1 -ffixed-ft2 -DKERNELS_ROLLED
 BARE_LINK := -march=rv32imfd -mabi=ilp32d -T$(BARE)/link.ld -Wl,--defsym=l2_arena_bytes=$(or $(L2_ARENA_BYTES),0) \
 	-Wl,--defsym=l1_reserved_bytes=$(L1_RESERVED_BYTES)
 BARE_SOURCES := $(addprefix $(BARE)/,start.S board.c cluster.c rt.c) $(addprefix $(SIMULATED)/,console.c memory.c stacks.c)
