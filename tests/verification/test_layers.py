@@ -21,13 +21,13 @@ from deeploy.runners import gvsoc
 from deeploy.verification import layers
 from deeploy.verify import run_project, verify
 
-SHAPE = (1, 8, 16, 16)
+SHAPE = (1, 8, 64, 8)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three convolutions one behind the other, each with weights of its own."""
-    values = np.random.default_rng(4).normal(size=(3, 8, 8, 3, 3)).astype(np.float32)
+    values = np.random.default_rng(4).normal(scale=0.1, size=(3, 8, 8, 3, 3)).astype(np.float32)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in ("x", "y")]
     nodes = [
         helper.make_node("Conv", [a, f"w{i}"], [b], f"conv{i}", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
