@@ -26,9 +26,6 @@ from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate
 from deeploy.midend.solver import cp_model
 
-MOST_PROBED = 5000  # candidates; with more, probing every literal takes longer than solving
-
-
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
 
 
@@ -310,15 +307,14 @@ def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | 
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms]) if terms else 0
 
 
-def _solver(problem: Problem, search: Search) -> cp_model.CpSolver:
+def _solver(search: Search) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
     solver.parameters.max_deterministic_time = search.seconds
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
     solver.parameters.relative_gap_limit = search.gap
-    if not search.probes or sum(map(len, problem.candidates)) > MOST_PROBED:
-        solver.parameters.cp_model_probing_level = 0
+    solver.parameters.cp_model_probing_level = 0  # to try every literal before takes half of the time, and finds nothing better
     return solver
 
 
@@ -333,7 +329,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
     for choice in forbidden:
         _forbid(model, choice)
     model.minimise_cycles()
-    solver = _solver(problem, search)
+    solver = _solver(search)
     status = solver.solve(model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
@@ -370,6 +366,6 @@ def smallest(problem: Problem, distance: int, search: Search = SEARCH) -> int | 
     model = _Model(problem)
     model.capacities([2**40 if i == distance else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(distance)
-    solver = _solver(problem, search)
+    solver = _solver(search)
     status = solver.solve(model.model)
     return round(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

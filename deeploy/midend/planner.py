@@ -36,7 +36,7 @@ from deeploy.midend.plan import UNLIMITED, LevelUse, Machine, Plan, Prediction
 from deeploy.midend.prefetch import prefetched
 from deeploy.midend.problem import DETERMINISTIC_SECONDS, Choice, Problem, Residence, Search, Share, Users, least, obvious
 from deeploy.midend.program import Buffer, Call, Program, Role, ahead, chosen
-from deeploy.midend.reduce import bundled, coarse, settled, without_harmless
+from deeploy.midend.reduce import bundled, coarse, found_again, settled, without_harmless
 from deeploy.midend.repeat import expanded, repetition, shortened
 
 WORTH_STREAMING = 1 / 32  # of the memory around the engines' own
@@ -325,14 +325,20 @@ class Planner:
 
     def _solve_large(self, problem: Problem) -> Solved | None:
         """A problem whose far residences are settled first, by a few candidates of each call."""
-        first = _cheapest(coarse(problem), replace(self.search, gap=LARGE_GAP, probes=False))
+        few = coarse(problem)
+        first = _cheapest(few, replace(self.search, gap=LARGE_GAP))
         if first is None:
             return self._solve(problem)
-        solved = self._solve(settled(problem, first), replace(self.search, gap=LARGE_GAP))
+        every = settled(problem, first)
+        bound = least(problem)
+        if first.cycles <= (1 + LARGE_GAP) * bound:
+            with suppress(Overfull):
+                return *self._placed(every, replace(found_again(first, few, every), bound=bound)), every
+        solved = self._solve(every, replace(self.search, gap=LARGE_GAP))
         if solved is None:
             return self._solve(problem)
         choice, placements, packings, reduced = solved
-        return replace(choice, bound=least(problem)), placements, packings, reduced
+        return replace(choice, bound=bound), placements, packings, reduced
 
     def _solve(self, problem: Problem, search: Search | None = None) -> Solved | None:
         """Choose and Place until a choice is packed; None when there is nothing left to choose."""

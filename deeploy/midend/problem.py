@@ -21,11 +21,10 @@ Users = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Search:
-    """How hard to search: deterministic seconds, the relative gap that is good enough, and whether to probe before."""
+    """How hard to search: deterministic seconds, and the relative gap that is good enough."""
 
     seconds: float = DETERMINISTIC_SECONDS
     gap: float = 1e-4
-    probes: bool = True
 
 
 SEARCH = Search()

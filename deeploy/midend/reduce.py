@@ -52,6 +52,12 @@ def settled(problem: Problem, choice: Choice) -> Problem:
     return replace(problem, residences=residences, candidates=_possible(problem, residences, None))
 
 
+def found_again(choice: Choice, problem: Problem, other: Problem) -> Choice:
+    """A choice of one problem in another one, which has the candidates that were chosen, and more."""
+    pairs = zip(problem.chosen(choice.picks), other.candidates, strict=True)
+    return replace(choice, picks=tuple(candidates.index(candidate) for candidate, candidates in pairs))
+
+
 def _possible(problem: Problem, residences: Sequence[Residence], most: int | None) -> list[list[Candidate]]:
     """The candidates that the residences allow; of each combination of sources the ``most`` cheapest and the smallest in a memory."""
     distances = {residence.name: residence.distances for residence in residences}
