@@ -29,6 +29,7 @@ from deeploy import api, verify
 from deeploy.backend.project import read_manifest, select_network
 from deeploy.documents import Document
 from deeploy.errors import DeeployError
+from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.midend.machine import Options
 from deeploy.runners import gvsoc
 from deeploy.verification.compare import compare
@@ -79,9 +80,8 @@ def row(network: Network, target: str, on: str, longest: float, seconds: float, 
         if on == "host" or predicted > longest:
             return Row(network.name, host, "not simulated", predicted)
         entry = select_network(read_manifest(folder / "project"))
-        with np.load(inputs) as arrays:
-            sample = list(arrays.values())
-        whole = gvsoc.Gvsoc(seconds, has_layers=False).run(folder / "project", entry, [sample])
+        loaded = load_arrays(inputs, [Expected.of(port) for port in entry["inputs"]], "input")
+        whole = gvsoc.Gvsoc(seconds, has_layers=False).run(folder / "project", entry, loaded.samples)
     pairs = zip(entry["outputs"], whole.outputs, verdict.outputs, strict=True)
     return Row(network.name, host, _as_on_the_host(pairs), predicted, whole.cycles[0])
 
