@@ -12,9 +12,8 @@
         const int depth = k->depth, rows = k->rows, a_row = k->a_row, y_row = k->y_row;                        \
         const struct ends e = ends_of(&k->epilogue);                                                           \
         struct streams streams;                                                                                \
-        float start[2 * lanes] __attribute__((aligned(8)));                                                    \
-        begin_sums(start, &e, first, 2 * lanes);                                                               \
-        STREAM_STARTS(&streams, start, lanes, rows);                                                           \
+        float both[2] __attribute__((aligned(8)));                                                             \
+        STREAM_STARTS(&streams, e, first, both, lanes, rows);                                                  \
         STREAM_BEGIN(&streams, SECOND, 3, {(float *)b + first, 1, {lanes, depth, rows}, {2, k->b_depth, 0}});  \
         streams_on();                                                                                          \
         for (int m = 0; m < rows; m++, a += a_row, y += y_row)                                                 \

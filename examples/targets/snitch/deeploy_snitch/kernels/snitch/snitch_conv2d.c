@@ -16,10 +16,9 @@
         const struct ends e = ends_of(&k->epilogue);                                                              \
         const float *w = (const float *)k->w + first;                                                             \
         struct streams streams;                                                                                   \
-        float start[2 * lanes] __attribute__((aligned(8)));                                                       \
-        begin_sums(start, &e, first, 2 * lanes);                                                                  \
+        float both[2] __attribute__((aligned(8)));                                                                \
         w += rows->taps.first * k->w_row + columns->taps.first * k->w_column;                                     \
-        STREAM_STARTS(&streams, start, lanes, outputs);                                                           \
+        STREAM_STARTS(&streams, e, first, both, lanes, outputs);                                                  \
         STREAM_BEGIN(&streams, SECOND, 4,                                                                         \
                      {(float *)w, 1, {lanes, count, taps, outputs}, {2, k->w_channel, k->w_row, 0}});             \
         streams_on();                                                                                             \

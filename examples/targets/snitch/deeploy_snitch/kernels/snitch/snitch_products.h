@@ -4,9 +4,18 @@
 
 #include "snitch_streams.h"
 
-/* The first stream, for multiply_ones: what sums of so many pairs begin with, for so many outputs. */
-#define STREAM_STARTS(streams, start, lanes, outputs) \
-    STREAM_BEGIN(streams, FIRST, 3, {start, 1, {(lanes) > 8 ? 2 : 1, (lanes) > 8 ? 8 : (lanes), outputs}, {16, 2, 0}})
+/* The first stream, for multiply_ones: what sums of so many pairs begin with, for so many outputs. That is the bias
+ * where every channel has one of its own, else `both`. */
+#define STREAM_STARTS(streams, e, channel, both, lanes, outputs)                 \
+    do {                                                                         \
+        const int each = (e).bias && (e).bias_step;                              \
+        if (!each) begin_sums(both, &(e), channel, 2);                           \
+        STREAM_BEGIN(streams, FIRST, 3,                                          \
+                     {each ? (float *)(e).bias + (channel) : (both),             \
+                      1,                                                         \
+                      {(lanes) > 8 ? 2 : 1, (lanes) > 8 ? 8 : (lanes), outputs}, \
+                      {each ? 16 : 0, each ? 2 : 0, 0}});                        \
+    } while (0)
 
 /* Depthwise sums of three rows of three taps, whose weights stay in registers: `lines` lines of `groups` groups of four
  * outputs, and two pairs of channels beside each other, which a stream each hands out for one line. Neighbouring
