@@ -132,12 +132,21 @@ static uint32_t completed(void) {
     return number - FIRST_NUMBER;
 }
 
+static int is_in_l1(rt_address place) {
+    return place - L1_BASE < L1_BYTES;
+}
+
+/* Transfers into L1 and out of it are not under way together: the simulator's engine would take what arrives for a part
+ * of the oldest one, and write it where that ends. */
 void cluster_mover(void) {
     uint32_t last[RING]; /* how many the engine has completed when a command is complete */
+    int is_out = 0;
     for (uint32_t asked = 0, row = 0, begun = 0, complete = 0;;) {
-        if (asked != ring.asked) {
-            row = begin_some(&ring.command[asked % RING], row, &begun);
-            if (row >= ring.command[asked % RING].rows) last[asked++ % RING] = begun, row = 0;
+        const struct rt_transfer *const next = &ring.command[asked % RING];
+        if (asked != ring.asked && (is_in_l1(next->from) == is_out || completed() == begun)) {
+            is_out = is_in_l1(next->from);
+            row = begin_some(next, row, &begun);
+            if (row >= next->rows) last[asked++ % RING] = begun, row = 0;
         }
         if (complete != asked && (int32_t)(completed() - last[complete % RING]) >= 0) ring.complete = ++complete;
     }
