@@ -228,3 +228,20 @@ def test_the_simulator_agrees(tmp_path: Path, name: str, l1: int | None) -> None
     model = layers(tmp_path) if name == "layers" else network(tmp_path) / f"{name}.onnx"
     cycles = check(deeploy.compile(model, FOLDER, options=options), tmp_path, "gvsoc")
     assert len(cycles) == 2 and min(cycles) > 1000
+
+
+@pytest.mark.gvsoc
+def test_long_rows_move_both_ways_at_once(tmp_path: Path) -> None:
+    """Rows of kilobytes are fetched for one tile while those of another one are stored."""
+    skip_without_a_simulator()
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, rows, 64]) for name, rows in (("x", 256), ("z", 128), ("y", 384))]
+    nodes = [helper.make_node("Concat", ["x", "z"], ["y"], axis=1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", ports[:2], ports[2:]), opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "concat.onnx")
+    numbers = np.random.default_rng(4)
+    x, z = (numbers.normal(0, 1, (1, rows, 64)).astype(np.float32) for rows in (256, 128))
+    np.savez(tmp_path / "inputs.npz", x=x, z=z)
+    deeploy.compile(tmp_path / "concat.onnx", FOLDER).write(tmp_path / "out")
+    (got,) = run_project(tmp_path / "out", tmp_path / "inputs.npz", on="gvsoc").outputs
+    np.testing.assert_array_equal(got.reshape(1, 384, 64), np.concatenate([x, z], 1))
