@@ -48,4 +48,4 @@ def _known(shards: Shards, graph: gs.Graph, tensor: gs.Tensor, follows: Region) 
             nodes.append(node)
             made |= {key(t) for t in node.outputs}
             others |= {key(t): t for t in variables}
-    return Region(tuple(nodes), tuple(t for t in follows.read if key(t) in made)), list(others.values())
+    return Region(tuple(nodes), tuple((t, axis) for t, axis in follows.read if key(t) in made)), list(others.values())

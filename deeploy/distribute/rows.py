@@ -189,10 +189,10 @@ Along = Callable[[gs.Node, gs.Tensor, int], tuple[int | None, ...] | None]
 
 @dataclass(frozen=True)
 class Region:
-    """What follows from a tensor row by row: the nodes, and the tensors that nodes which are cut read whole."""
+    """What follows from a tensor row by row: nodes, and tensors that nodes which are cut read whole, each with the axis of its rows."""
 
     nodes: tuple[gs.Node, ...]
-    read: tuple[gs.Tensor, ...]
+    read: tuple[tuple[gs.Tensor, int], ...]
 
 
 class Rows:
@@ -218,13 +218,13 @@ class Rows:
 def region(tensor: gs.Tensor, axis: int, cut: Container[int], along: Along) -> Region | None:
     """What follows from rows of a tensor, as far as nodes that are cut (``id``); None where another node needs all rows."""
     nodes: dict[int, gs.Node] = {}
-    read: dict[str, gs.Tensor] = {}
+    read: dict[str, tuple[gs.Tensor, int]] = {}
     waiting = [(tensor, axis)]
     while waiting:
         tensor, axis = waiting.pop()
         for node in tensor.outputs:
             if id(node) in cut:
-                read[tensor.name] = tensor
+                read[tensor.name] = tensor, axis
             elif id(node) not in nodes:
                 places = along(node, tensor, axis)
                 if places is None:

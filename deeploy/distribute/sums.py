@@ -90,8 +90,8 @@ def rows_seconds(shards: Shards, rows: Division, region: Region) -> float:
     """What follows row by row, computed by all chips that have rows, and put together where it is read whole."""
     largest = max(end - begin for begin, end in rows.owned.values()) / rows.extent
     seconds = sum(share_of(effort, largest) for effort in efforts(shards, region))
-    for read in region.read:
-        seconds += to_all_seconds(shards, rows.sizes(size_of(read))) + turned_seconds(shards, read, rows.axis, len(rows.levels) == 1)
+    for read, axis in region.read:
+        seconds += to_all_seconds(shards, rows.sizes(size_of(read))) + turned_seconds(shards, read, axis, len(rows.levels) == 1)
     return seconds
 
 
@@ -134,7 +134,7 @@ def efforts(shards: Shards, region: Region) -> list[Effort]:
 def alone_seconds(shards: Shards, region: Region) -> float:
     """What follows a sum, where the first chip computes it and copies what others read."""
     computed = sum(effort.whole for effort in efforts(shards, region))
-    return computed + sum(copied_seconds(shards, read) for read in region.read)
+    return computed + sum(copied_seconds(shards, read) for read, _ in region.read)
 
 
 def _work(product: Product, members: int) -> Work:

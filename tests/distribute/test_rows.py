@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
@@ -16,11 +17,13 @@ from deeploy.chips import Cut, Options, Request
 from deeploy.chips import compile as compile_chips
 from deeploy.distribute.collectives import Costs, Effort
 from deeploy.distribute.proof import prove, synchronisations
-from deeploy.distribute.rows import Add, Piece, Post, Take, division
+from deeploy.distribute.rows import Add, Piece, Post, Rows, Take, division
 from deeploy.distribute.system import check
 from deeploy.distribute.tensor import Partition, partition
 from deeploy.errors import ModelError
+from deeploy.frontend.lower.build import DOMAIN, variable
 from deeploy.graph.topology import Link, Ports, Topology
+from deeploy.operators.views import RESHAPE
 from tests.distribute.test_tensor import SIRACUSA, TOPOLOGY, declare, is_equal, transformer
 
 WIRE = Link("wire", 1e9, 0.0, 1.0)
@@ -82,6 +85,14 @@ def test_encoders_by_rows(tmp_path: Path, count: int, heads: int, rows: int) -> 
     norms = [sum(node.op == "IntegerLayerNorm" for node in chip.nodes) for chip in found.system.chips]
     assert sum(number > 0 for number in norms) >= min(owners, 2) and max(norms) == 4
     assert is_equal(graph, found)
+
+
+def test_rows_keep_their_place_where_a_view_has_fewer_axes() -> None:
+    x, row, y = (variable(name, np.dtype(np.float32), shape) for name, shape in (("x", [1, 1, 6, 4]), ("row", [1, 6, 4]), ("y", [1, 6, 6])))
+    product = gs.Node("MatMul", "product", inputs=[row, row], outputs=[y], domain=DOMAIN)
+    nodes = [gs.Node(RESHAPE, "view", {}, [x], [row], domain=DOMAIN), product]
+    assert gs.Graph(nodes, [x], [y]).nodes
+    assert {axis: follows.read for axis, follows in Rows(declare).regions(x, {id(product)}).items()} == {2: ((row, 1),), 3: ((row, 2),)}
 
 
 def test_one_row_is_not_divided(tmp_path: Path) -> None:
