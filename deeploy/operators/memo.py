@@ -1,15 +1,17 @@
-"""Results that are computed once for equal arguments, where these are arrays: nodes that are alike hold equal constants."""
+"""Results that are computed once: for equal arrays, of which nodes that are alike hold some, or for one object."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
 MOST = 512  # results that are kept of a function
 
 
@@ -34,6 +36,28 @@ def by_content(function: Callable[P, T]) -> Callable[P, T]:
                 kept.clear()
             kept[key] = function(*arguments, **named)
         return kept[key]
+
+    return found
+
+
+def by_object(function: Callable[[U], T]) -> Callable[[U], T]:
+    """The same function of an object that nobody changes; its result is kept as long as the object is, and does not hold it.
+
+    >>> calls = []
+    >>> @by_object
+    ... def named(one: type) -> str:
+    ...     calls.append(one)
+    ...     return one.__name__
+    >>> named(int), named(int), named(str), len(calls)
+    ('int', 'int', 'str', 2)
+    """
+    kept: WeakKeyDictionary[U, T] = WeakKeyDictionary()
+
+    @wraps(function)
+    def found(one: U) -> T:
+        if one not in kept:
+            kept[one] = function(one)
+        return kept[one]
 
     return found
 

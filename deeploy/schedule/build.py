@@ -23,6 +23,7 @@ from deeploy.midend.place import window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tiling import Footprints, Stream
+from deeploy.operators.memo import by_object
 from deeploy.schedule.chained import slides, together
 from deeploy.schedule.ir import (
     CORE,
@@ -68,8 +69,7 @@ def live_rows(program: Program) -> Value:
 def _rows(program: Program, name: str, own: int) -> Variable:
     growth = program.growth
     assert growth is not None
-    most = 0 if growth.begins else growth.context - growth.rows
-    return Variable(name, own, own + most)
+    return Variable(name, own, own + (0 if growth.begins else growth.context - growth.rows))
 
 
 def rows(program: Program, past: int | None = None) -> dict[str, int]:
@@ -90,6 +90,7 @@ def rows(program: Program, past: int | None = None) -> dict[str, int]:
     return {PAST: past, LIVE: past + growth.rows}
 
 
+@by_object
 def build(plan: Plan) -> Schedule:
     """The schedule of one network."""
     copies = _copies(plan)
@@ -198,9 +199,8 @@ class _Builder:
         is_early = purpose == "early"
         for stream in self.streams(distance, is_output):
             tile = 0 if is_early else self.tiling.index
-            if (is_early and not stream.is_early) or (not is_early and stream.is_early and stream.moves == 1):
-                continue
-            if purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late:
+            is_elsewhere = not stream.is_early if is_early else stream.is_early and stream.moves == 1
+            if is_elsewhere or (purpose == "in" and distance == 0 and (stream.operand in self.late) is not is_late):
                 continue
             held = self._region(stream, tile)
             move = Move(Token(stream.path, purpose, TICKETS[purpose]), is_output, held.near, held.far, held.box, self.step, stream.operand)

@@ -47,14 +47,17 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     if int(least.min()) < -WORD or int(most.max()) >= WORD:
         return None
     stairs = staircase(mul, add, shift, low, high, even, least, most)
-    factors, summands = (LONG << 32) + mul, add.copy()
-    none = np.zeros_like(least)
-    variants = _limited(stairs), (stairs, none, none + FREE)
-    for (variant, centre, limit), has_room in itertools.product(variants, (False, True)):  # the fastest last
-        found, factor, summand, bits, right = _split(variant, mul, shift, EARLIER if has_room else (0, 0))
+    factors, summands, rest = (LONG << 32) + mul, add.copy(), np.arange(len(mul))
+    for is_limited, has_room in itertools.product((False, True), (True, False)):  # the fastest first
+        some, none = stairs.of(rest), np.zeros_like(rest)
+        variant, centre, limit = _limited(some) if is_limited else (some, none, none + FREE)
+        found, factor, summand, bits, right = _split(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
         found &= np.abs(centre) < MOST_CENTRE
-        factors = np.where(found, ((limit if has_room else -2 - limit) << 32) + factor, factors)
-        summands = np.where(found, (((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF), summands)
+        factors[rest[found]] = (((limit if has_room else -2 - limit) << 32) + factor)[found]
+        summands[rest[found]] = ((((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF))[found]
+        rest = rest[~found]
+        if not len(rest):
+            break
     return Channels(factors, summands)
 
 
