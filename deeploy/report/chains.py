@@ -38,6 +38,13 @@ def reason(entry: Document, step: int) -> str | None:
     return f"Chain: not computed together from {_ends(entry, choice)}: {_WHY[choice['reason']]}{_figures(choice)}."
 
 
+def growing(entry: Document) -> str | None:
+    """The sentence on all layers of a network whose states grow, on a machine with several memories; None of another one."""
+    if all(state["axis"] is None for state in entry.get("states", ())):
+        return None
+    return "Chain: none: states grow, and a chain has a number of rows that is known when it is compiled."
+
+
 def _rank(choice: Document) -> tuple[bool, bool, float]:
     """The order in which chains are told: what is taken, then what was walked over, by what it saves."""
     saved = choice["cycles_apart"] - choice["cycles_chained"] if choice["cycles_apart"] is not None else 0

@@ -67,7 +67,7 @@ class _Explanation:
         self.step = step
         self.levels = levels
         self.entry = entry["calls"][step]
-        self.chain = chains.reason(entry, step)
+        self.chain = chains.reason(entry, step) or chains.growing(entry)
         self.call: Call = plan.program.calls[step]
         self.chosen = plan.calls[step]
         self.variants: Sequence[Call] = plan.variants[step] if plan.variants else (self.call,)

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import deeploy
 from deeploy.backend import project
@@ -52,6 +54,19 @@ def test_explanations_name_the_chain_and_what_it_saves(out: Path, entry: Any) ->
             told += 1
             assert re.match(r"Chain: not computed together from \w+ to \w+: [a-z]", sentences[0]), sentences[0]
     assert told, "a layer outside of the chains says why"
+
+
+def test_layers_of_a_network_whose_states_grow_say_why_they_are_in_no_chain(tmp_path: Path) -> None:
+    sizes = {"x": [1, 2, 1, 8], "past": [1, 2, 7, 8], "y": [1, 2, 8, 8], "present": [1, 2, 8, 8]}
+    ends = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()}
+    nodes = [helper.make_node("Concat", ["past", "x"], ["present"], axis=-2), helper.make_node("Sigmoid", ["present"], ["y"])]
+    graph = helper.make_graph(nodes, "grows", [ends["x"], ends["past"]], [ends["y"], ends["present"]])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
+    deeploy.compile(tmp_path / "model.onnx", "siracusa", states={"past": "present"}).write(tmp_path / "out")
+    entry = project.select_network(project.read_manifest(tmp_path / "out"))
+    for call in entry["calls"]:
+        (found,) = why.find(tmp_path / "out", entry, call["name"])
+        assert sum(reason.startswith("Chain: none: states grow") for reason in found["reasons"]) == 1
 
 
 def test_the_report_lists_chains(out: Path, entry: Any) -> None:
