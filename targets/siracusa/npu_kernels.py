@@ -39,7 +39,7 @@ from deeploy.target import (
 from .forms import is_whole
 from .npu import GROUP, NARROW, PIXELS, Array, Mode
 from .npu_layers import Lowered, body, body_of_all, channels_of, lower, lower_strips, lower_thinned, lower_windows
-from .sums import LONG
+from .sums import shares
 
 WEIGHTS = types("s8", "u8", "s16", "s32")
 STAGES: tuple[tuple[str, ...], ...] = ((), ("requantise",), ("bias", "requantise"))
@@ -254,10 +254,10 @@ def _of_stride_1(node: Node) -> tuple[int, ...]:
     return (1, *node.attrs["strides"], 1)
 
 
-def _is_long(node: Node) -> bool:
-    """Whether cores requantise most channels of a node in 64 bits."""
+def _form(node: Node) -> tuple[str, ...]:
+    """How cores requantise most channels of a node, where that is not the fastest form."""
     found = channels_of(node)
-    return not isinstance(found, str) and 2 * int((found.mul >> 32 == LONG).sum()) > len(found.mul)
+    return () if isinstance(found, str) else tuple(word for word, share in shares(found).items() if share > 0.5)
 
 
 def _with_sums(
@@ -314,7 +314,7 @@ def _with_sums(
         layouts=constants,
         scratch={**kernel.scratch, SUMS: Scratch(bytes_of)},
         tiling=Tiling(tuple(dict.fromkeys(whole)), {**kernel.tiling.multiple, **(reduced or {})}),
-        second=Second(second, bare, steps, lambda node: ("long",) if _is_long(node) else ()),
+        second=Second(second, bare, steps, _form),
     )
 
 

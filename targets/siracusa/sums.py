@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deeploy.graph.epilogue import shifted
 from deeploy.operators.memo import by_content
 from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
@@ -24,6 +25,7 @@ ROOM = 22  # the most bits of the last shift, which leaves those of the outputs 
 SHORTER = 6  # lengths of factors that are tried
 EARLIER = (-128, 255)  # results, which are added to products below ``bits``
 FAR = np.int64(2**62)
+LOWER = 9  # bits of a lower product of zero: EARLIER leaves 0 or -1 of it
 POWERS = 1 << np.arange(63, dtype=np.int64)
 
 
@@ -47,8 +49,11 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
     if int(least.min()) < -WORD or int(most.max()) >= WORD:
         return None
     stairs = staircase(mul, add, shift, low, high, even, least, most)
-    factors, summands, rest = (LONG << 32) + mul, add.copy(), np.arange(len(mul))
+    factor, summand, is_one = _constants(mul, add, shift, limits, even, least, most)
+    factors, summands, rest = np.where(is_one, factor, (LONG << 32) + mul), np.where(is_one, summand, add), np.flatnonzero(~is_one)
     for is_limited, has_room in itertools.product((False, True), (True, False)):  # the fastest first
+        if not len(rest):
+            break
         some, none = stairs.of(rest), np.zeros_like(rest)
         variant, centre, limit = _limited(some) if is_limited else (some, none, none + FREE)
         found, factor, summand, bits, right = _split(variant, mul[rest], shift, EARLIER if has_room else (0, 0))
@@ -56,9 +61,29 @@ def channels(mul: Array, add: Array, shift: int, limits: tuple[int, int], even: 
         factors[rest[found]] = (((limit if has_room else -2 - limit) << 32) + factor)[found]
         summands[rest[found]] = ((((centre << 5) + right << 5) + bits << 32) + (summand & 0xFFFFFFFF))[found]
         rest = rest[~found]
-        if not len(rest):
-            break
     return Channels(factors, summands)
+
+
+def shares(found: Channels) -> dict[str, float]:
+    """The parts of the channels that cores requantise in 64 bits (``long``), and whose sums they limit on both sides first."""
+    limits = found.mul >> 32
+    forms = {"long": limits == LONG, "limited": (limits != LONG) & (limits != FREE) & (limits != -2 - FREE)}
+    return {word: float(np.mean(is_so)) for word, is_so in forms.items()}
+
+
+def _constants(
+    mul: Array, add: Array, shift: int, limits: tuple[int, int], even: int | None, least: Array, most: Array
+) -> tuple[Array, Array, Array]:
+    """The parameters of channels that have one output for all sums, such as those whose weights are zero; and which these are.
+
+    Their factor is zero, and what the kernel adds to the lower product of them is shifted out.
+    """
+    first, last = (np.clip(shifted(sums * mul + add, shift, even), *limits) for sums in (least, most))
+    bits, right = LOWER, LOWER - 1
+    summand = (first << right) + (1 << right >> 1)
+    is_one = (first == last) & (np.abs(summand) < WORD)
+    packed = ((right << 5) + bits << 32) + (summand & 0xFFFFFFFF)
+    return np.full_like(mul, FREE << 32), packed, is_one
 
 
 def _limited(stairs: Staircase) -> tuple[Staircase, Array, Array]:

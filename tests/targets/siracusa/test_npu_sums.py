@@ -61,6 +61,20 @@ def test_parameters_step_at_the_same_sums(seed: int, even: int | None) -> None:
     assert (np.clip(computed(acc, found, shift, mul, add, even), low, high) == wanted).all()
 
 
+@pytest.mark.parametrize("even", [None, 0])
+def test_channels_with_one_output_are_as_fast_as_others(even: int | None) -> None:
+    """Those whose weights are zero, and those whose sums all are beyond one end of the range; cores add to an earlier result."""
+    mul, shift, limits = np.array([1, 1327, 2**31 - 1, 2**30, 2**30]), 38, (-128, 127)
+    add = np.array([-130, 90, 500, -(2**20), 0]) << shift
+    least, most = np.array([0, 0, 0, -1000, -1000]), np.array([0, 0, 0, 1000, 1000])
+    found = channels(mul, add, shift, limits, even, least, most)
+    assert found is not None
+    assert (found.mul[:4] >> 32 == FREE).all() and (found.mul[:4] & 0x7FFFFFFF == 0).all() and found.mul[4] & 0x7FFFFFFF
+    acc = np.stack([least, most, (least + most) // 2])
+    wanted = np.clip(epilogue.shifted(acc * mul + add, shift, even), *limits)
+    assert (np.clip(computed(acc, found, shift, mul, add, even), *limits) == wanted).all()
+
+
 def test_what_no_form_has_room_for_is_refused() -> None:
     one = np.array([1])
     assert channels(-one, one, 20, (-128, 127), None, -one, one) is None
