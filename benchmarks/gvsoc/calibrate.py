@@ -1,16 +1,16 @@
 """Measures a machine and its kernels on GVSoC and writes its timing.toml anew; of Siracusa, npu_timing.toml and gathered_timing.toml, too.
 
     python benchmarks/gvsoc/calibrate.py [--target NAME|FOLDER] [--seconds SECONDS]
-        [--check | --machine | --npu | --missing | --kernel NAME ...] [--without WORD ...]
+        [--check | --machine | --npu | --sums | --missing | --kernel NAME ...] [--without WORD ...]
 
 No network takes part: every figure comes from a program of this folder. ``--machine`` measures forks, paths and loops alone, ``--npu``
-N-EUREKA's kernels, ``--kernel`` the named kernels of the cluster, ``--missing`` those that the file prices by an estimate; all other
-entries of the file are kept. Named and missing kernels are measured a few at a time, and the file is written after each of these
-batches, also by several of these programs at once: what one that was ended had found stays, and ``--missing`` goes on from there.
-``--without`` leaves out entries that have one of the words, as those of floats that take long.
-``--check`` writes nothing and says how far the file is from what is measured. ``--seconds`` is how long a simulation may take. What is
-no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or the compiler is missing, 1 when a
-program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
+N-EUREKA's kernels, ``--sums`` of these only what cores make of sums (sums.py), ``--kernel`` the named kernels of the cluster,
+``--missing`` those that the file prices by an estimate; all other entries of the file are kept. Named and missing kernels are measured a
+few at a time, and the file is written after each of these batches, also by several of these programs at once: what one that was ended
+had found stays, and ``--missing`` goes on from there. ``--without`` leaves out entries that have one of the words, as those of floats
+that take long. ``--check`` writes nothing and says how far the file is from what is measured. ``--seconds`` is how long a simulation
+may take. What is no cycle count (clock, power, energy) stays as the file has it. Exit status 2 when the simulator or the compiler is
+missing, 1 when a program fails, or with ``--check`` a figure of the machine differs by more than a twentieth.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import gathered
 import layer
 import numpy as np
+import sums
 from elements import ELEMENTS, FAST
 from families import HALVES, PORTABLE, PULP, Family
 from layer import SimulationError
@@ -54,8 +55,8 @@ JOBS = "npu_timing.toml"
 JOBS_HEAD = """# N-EUREKA: cycles of jobs as `busy` in npu.py has them, which benchmarks/gvsoc/neureka.py measures; terms of subtiles
 # of 6x6 outputs, 32 output and 32 or 28 input channels, for scales of 16 bits. `call` are the registers of a job and the
 # wait for it, `cold` what their instructions take longer when they are not cached: written by benchmarks/gvsoc/calibrate.py
-# (make calibrate) from layers of benchmarks/gvsoc/gathered.py; so is what cores make of sums. Kernels in which cores work beside jobs:
-# gathered_timing.toml.
+# (make calibrate) from layers of benchmarks/gvsoc/gathered.py; what cores make of sums from those of sums.py. Kernels in which
+# cores work beside jobs: gathered_timing.toml.
 """
 GATHERED = "gathered_timing.toml"
 GATHERED_HEAD = """# Cycles of N-EUREKA's kernels in which the cores gather windows or thin outputs out while the engine works. Written by
@@ -115,6 +116,8 @@ def _rate(found: Rate) -> dict[str, Any]:
     figures: dict[str, Any] = {"call": found.call, "mac": found.mac, "output": found.output, "cold": found.cold}
     if found.shared:
         figures["shared"] = found.shared
+    if found.beside:
+        figures["beside"] = found.beside
     if found.per:
         figures["per"] = found.per
     return figures
@@ -139,13 +142,25 @@ def _origin() -> str:
     return f"GVSoC {head['gvsoc']}, {head['gcc']} -O3, {datetime.date.today().isoformat()}"
 
 
-def measure_jobs(target: Target, given: Mapping[str, Any]) -> str:
-    """The text of the file of kernels in which N-EUREKA works alone; what a subtile takes stays."""
+def measure_jobs(target: Target, given: Mapping[str, Any], only_sums: bool) -> str:
+    """The text of the file of kernels in which N-EUREKA works alone; what a subtile takes stays.
+
+    Args:
+        only_sums: nothing is measured but what cores make of sums.
+    """
     texts = [JOBS_HEAD]
+    for words, part in sums.rates(target).items():
+        fits = f"{part.tiles} tiles, median error {part.median:.1%}, largest {part.largest:.1%}"
+        name = f"{sums.NAME} {words}".strip()
+        print(f"{name:<48}{fits}", file=sys.stderr)
+        texts.append(_table(_tables("kernel", {name: {}})[0][0], _rate(part.rate), f"benchmarks/gvsoc/sums.py, {fits}: {_origin()}"))
+    if only_sums:
+        others = {name: old for name, old in given.items() if name.split()[0] != sums.NAME}
+        return "\n".join([*texts, *(_table(name, _without(old), old["provenance"]) for name, old in _tables("kernel", others))])
     for name, fitted in gathered.entries(target).items():
         fits = f"{fitted.layers} layers, median error {fitted.median:.1%}, largest {fitted.largest:.1%}"
         print(f"{name:<32}{fits}", file=sys.stderr)
-        subtiles = "" if name == gathered.SECOND_PART else f"{given[name]['provenance'].split('; call')[0]}; call and cold: "
+        subtiles = f"{given[name]['provenance'].split('; call')[0]}; call and cold: "
         texts.append(_table(f"kernel.{name}", _rate(fitted.rate), f"{subtiles}{fits}: {_origin()}"))
     return "\n".join(texts)
 
@@ -320,6 +335,7 @@ def main(arguments: Sequence[str]) -> int:
     which.add_argument("--check", action="store_true", help="write nothing, say how far the file is from what is measured")
     which.add_argument("--machine", action="store_true", help="measure the machine alone, no kernels")
     which.add_argument("--npu", action="store_true", help="measure N-EUREKA's kernels alone")
+    which.add_argument("--sums", action="store_true", help="measure what cores make of N-EUREKA's sums alone")
     which.add_argument("--kernel", nargs="+", metavar="NAME", default=[], help="measure these kernels of the cluster alone")
     which.add_argument("--missing", action="store_true", help="measure the kernels of the cluster that are priced by an estimate")
     parser.add_argument("--without", nargs="+", metavar="WORD", default=[], help="leave entries with these words as they are")
@@ -337,15 +353,18 @@ def main(arguments: Sequence[str]) -> int:
             is_complete = measure_some(target, folder, names or missing(target, given), options.without)
             print("written: timing.toml")
             return int(not is_complete)
-        if not options.npu:
+        if not (options.npu or options.sums):
             text, figures = measure(target, given, options.machine or is_check)
         if text and not is_check:
             (folder / "timing.toml").write_text(text)
             written = ["timing.toml"]
         if has_jobs and not (is_check or options.machine):
-            (folder / JOBS).write_text(measure_jobs(target, tomllib.loads((folder / JOBS).read_text())["kernel"]))
-            (folder / GATHERED).write_text(measure_gathered(target))
-            written += [JOBS, GATHERED]
+            jobs = tomllib.loads((folder / JOBS).read_text())["kernel"]
+            (folder / JOBS).write_text(measure_jobs(target, jobs, options.sums))
+            written.append(JOBS)
+            if not options.sums:
+                (folder / GATHERED).write_text(measure_gathered(target))
+                written.append(GATHERED)
     except DeeployError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -7,7 +7,6 @@ one of the same kernel and once behind another, which tells what cold instructio
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -70,14 +69,6 @@ def _pointwise(*shapes: tuple[int, int, int, int]) -> tuple[Case, ...]:
 
 def _depthwise(*shapes: tuple[int, int, int]) -> tuple[Case, ...]:
     return tuple(cases.depthwise(shape, 2) for shape in shapes)
-
-
-def _scaled_up(case: Case) -> Case:
-    """The case with multipliers of 30 bits, which map sums onto the same range."""
-    mul = case.operands["mul"]
-    size = 60 * 2.0 ** case.attrs["shift"] / float(mul.max())
-    operands, attrs = cases.requantised(np.random.default_rng(len(mul)), "high", len(mul), size, case.y)
-    return replace(case, name=f"{case.name} high", operands={**case.operands, **operands}, attrs={**case.attrs, **attrs})
 
 
 FIRST = (
@@ -164,10 +155,6 @@ JOBS = (
     ),
     Gathered("neureka_dense", _convs((12, 12, 28, 32, 3, 1), (9, 9, 56, 32, 3, 1), (6, 6, 32, 64, 3, 1), (16, 7, 30, 40, 3, 1)), ()),
 )
-REQUANTISED = _pointwise(
-    (12, 12, 32, 64), (24, 20, 32, 8), (6, 6, 32, 128), (3, 3, 32, 256), (25, 5, 32, 40), (16, 16, 32, 24), (4, 4, 64, 64)
-)
-SECOND_PART = "pulp_requantise_sums"
 BETWEEN = Gathered("pulp_requant_add", tuple(cases.requant_add(rows, 64) for rows in (8, 16, 24, 8, 16, 24)), ())
 
 
@@ -178,7 +165,7 @@ def entries(target: Target) -> dict[str, Fitted]:
         SimulationError: no simulator, or a program fails on it.
     """
     assert target.timing is not None
-    found = {SECOND_PART: _second(target)}
+    found = dict[str, Fitted]()
     for suffix in ("", "_nms"):
         for family in JOBS:
             name = family.kernel + suffix
@@ -196,23 +183,6 @@ def entries(target: Target) -> dict[str, Fitted]:
         if name.endswith(("_sums", "_parts")) and job is not None:  # starting a job takes what it takes, whatever leaves it
             found[name] = replace(job, rate=replace(known, call=job.rate.call, cold=job.rate.cold))
     return found
-
-
-def _second(target: Target) -> Fitted:
-    """The rate of what cores make of sums: by output and by channel, from layers of pointwise convolutions whose jobs are known."""
-    assert target.timing is not None
-    name = "neureka_pointwise_sums"
-    job, old = (target.timing.kernels[each] for each in (name, SECOND_PART))
-    free = replace(target.timing, kernels={**target.timing.kernels, SECOND_PART: replace(old, output=0, per={})})
-    some = _measure(name, tuple(map(_scaled_up, REQUANTISED)), BETWEEN.kernel, BETWEEN.cases, replace(target, timing=free))
-    pixels = np.array([math.prod(one.call.node.outputs[0].shape[:-1]) for one in some])
-    channels = np.array([-(-one.call.node.outputs[0].shape[-1] // CORES) for one in some])
-    features = np.column_stack([np.ones(len(some)), [float(one.is_cold) for one in some], pixels * channels, channels])
-    measured = np.array([one.cycles - _cycles(one.call, replace(job, call=0, cold=0)) for one in some])
-    x = solve(features, measured)
-    errors = np.abs(features @ x / measured - 1)
-    rate = replace(old, output=round(float(x[2]), 3), per={"channels": round(float(x[3]), 2)})
-    return Fitted(rate, len(some), float(np.median(errors)), float(errors.max()))
 
 
 def rates(target: Target) -> dict[str, Fitted]:

@@ -1,9 +1,11 @@
 /* Runs the project's network once on inputs.bin and prints the cycles of every team, forked twice: first with the
  * instructions that it finds, then with its own in the caches; and those of every layer, without the second time of its
- * teams. Linked with --wrap=rt_fork; with -DONE_TEAM teams are forked once, and are not measured.
+ * teams. Linked with --wrap=rt_fork; with -DONE_TEAM teams are forked once, and are not measured. With -DBARRIERS, and
+ * linked with --wrap=rt_barrier, it prints the cycles of the first core from one barrier to the next one as well.
  *
  *     fork NUMBER FIRST SECOND
  *     layer INDEX CYCLES
+ *     barrier NUMBER CYCLES
  */
 #include "bare.h"
 #include "cluster.h"
@@ -31,6 +33,20 @@ void __wrap_rt_fork(int cores, void (*body)(void *), void *argument) {
     if (forks < FORKS) first[forks] = middle - begin, second[forks] = end - middle;
     forks++;
     begun += rt_cycles() - middle;
+}
+#endif
+
+#ifdef BARRIERS
+enum { MOST_BARRIERS = 1024 };
+static IN_L1 uint32_t passed[MOST_BARRIERS];
+static IN_L1 uint32_t barriers;
+
+void __real_rt_barrier(void);
+void __wrap_rt_barrier(void);
+
+void __wrap_rt_barrier(void) {
+    __real_rt_barrier();
+    if (rt_core() == 0 && barriers < MOST_BARRIERS) passed[barriers++] = rt_cycles();
 }
 #endif
 
@@ -74,5 +90,8 @@ int controller_main(void) {
     for (uint32_t i = 0; i < LAYERS; i++) {
         if (layers[i]) print("layer", (const uint32_t[]){i, layers[i]}, 2);
     }
+#ifdef BARRIERS
+    for (uint32_t i = 1; i < barriers; i++) print("barrier", (const uint32_t[]){i, passed[i] - passed[i - 1]}, 2);
+#endif
     return 0;
 }

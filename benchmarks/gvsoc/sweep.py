@@ -19,7 +19,7 @@ from deeploy.frontend.io import ports
 from deeploy.frontend.lower.build import DOMAIN
 from deeploy.graph.types import DType
 from deeploy.midend.assemble import assemble
-from deeploy.midend.machine import Options, machine_of
+from deeploy.midend.machine import Buffering, Options, machine_of
 from deeploy.midend.plan import Plan
 from deeploy.midend.planner import make_plan
 from deeploy.midend.program import Program, chosen
@@ -55,6 +55,7 @@ def compiled(
     l1: int | None = None,
     engine: str | None = "cluster",
     kernels: Sequence[str] = (),
+    buffering: Buffering = "single",
 ) -> Compiled:
     """The cases as a project of one layer each, side by side, on one engine or on any; ``kernels`` names the one of each case."""
     nodes, inputs, outputs = [], [], []
@@ -72,7 +73,7 @@ def compiled(
         inputs += [tensors[n] for n in case.variables]
         outputs += [y, *further]
     graph = gs.Graph(nodes=nodes, inputs=inputs, outputs=outputs)
-    options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering="single")
+    options = Options({"l1": l1 or l1_bytes(target)}, cores=cores, buffering=buffering)
     machine = machine_of(target, options)
     assert machine is not None, "the target has scratchpad memories"
     program = assemble("network", graph, [kernel for kernel in target.kernels if engine in (None, kernel.engine)])
