@@ -1,12 +1,14 @@
 """Siracusa with and without chains (docs/chains.md): bytes between L2 and L1, and cycles, predicted and measured in GVSoC.
 
-    python benchmarks/gvsoc/chains.py [--l1 BYTES] [--no-gvsoc] [PART OF A NAME ...]
+    python benchmarks/gvsoc/chains.py [--l1 BYTES] [--no-gvsoc] [--choices NAME,NAME] [PART OF A NAME ...]
 
-Every network is compiled three times: without chains, with those that take fewer cycles, and with those that move fewer bytes. MobileNets
-have seeded weights. ``pooled`` is a convolution that N-EUREKA requantises itself, behind a copy of the caller's image, and a pool: here a
-chain takes fewer cycles. ``hidden`` is the share of what N-EUREKA or the cores do,
-whichever is less, that is hidden behind the other. Outputs are compared with golden ones, or with the interpreter's. Exit status 1 when
-something differs.
+Every network is compiled four times: ``off`` has neither chains nor anything else that overlaps (``--no-chains --buffering single``), then
+without chains, with those that take fewer cycles, and with those that move fewer bytes. ``--choices`` names those that are wanted.
+MobileNets have seeded weights. ``pooled`` is a convolution that N-EUREKA requantises itself, behind a copy of the caller's image, and a
+pool: here a chain takes fewer cycles. ``hidden`` is the share of what N-EUREKA or the cores do, whichever is less, that is hidden behind
+the other; ``bound`` is what either does, whichever is more, so that no schedule of these tiles is faster. ``of off`` compares cycles with
+those of ``off``, measured ones where they are measured. Outputs are compared with golden ones, or with the interpreter's. Exit status 1
+when something differs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -35,8 +38,14 @@ from kernels import versions
 NAMES = ("kws_int8_qdq_pc", "ic_int8_qdq_pc", "ad_int8_qdq_pc", "vww_int8_qdq")
 IMAGES = ("mobilenetv2_0.35_96", "mobilenetv2_0.35_160")
 POOLED = "pooled"
-CHOICES = {"none": Options(chains=False), "fewer cycles": Options(), "fewer bytes": Options(objective="traffic")}
-COLUMNS = "| {} | {} | {} | {} | {} | {} | {} | {} |"
+OFF = "off"
+CHOICES = {
+    OFF: Options(chains=False, buffering="single"),
+    "none": Options(chains=False),
+    "fewer cycles": Options(),
+    "fewer bytes": Options(objective="traffic"),
+}
+HEAD = ("network", "chains", "layers in chains", "bytes", "cycles predicted", "bound", "hidden", "measured", "of off", "CPU seconds")
 
 
 def model_of(name: str, folder: Path) -> tuple[Path, Path, Path | None]:
@@ -75,25 +84,32 @@ def pooled(channels: int = 32, size: int = 64) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def show(name: str, capacities: dict[str, int], has_gvsoc: bool) -> bool:
+def row(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def show(name: str, capacities: dict[str, int], has_gvsoc: bool, choices: Sequence[str]) -> bool:
     """The rows of a network; whether all outputs are right."""
-    is_right = True
+    is_right, off = True, None
     with tempfile.TemporaryDirectory(prefix="deeploy-chains-") as scratch:
         paths = model_of(name, Path(scratch))
-        for kind, choice in CHOICES.items():
-            options, begin = replace(choice, capacities=capacities), time.process_time()
+        for kind in choices:
+            options, begin = replace(CHOICES[kind], capacities=capacities), time.process_time()
             form: Literal["exact", "engine"] = "engine" if name == POOLED else "exact"
             compiled = deeploy.compile(paths[0], "siracusa", inputs=paths[1], options=options, requantise=form)
             seconds, run = time.process_time() - begin, compiled.network.predicted
             assert run is not None, "siracusa has a timing"
-            measured = "not measured"
+            cycles, measured = run.cycles, "not measured"
             if has_gvsoc:
                 result, _ = measure(name, *paths, options, requantise=form)
-                measured, is_right = str(result.measured), is_right and result.is_right
+                cycles, measured, is_right = result.measured, str(result.measured), is_right and result.is_right
+            off = cycles if kind == OFF else off
+            less = "" if off is None or kind == OFF else f"{100 * (cycles / off - 1):+.1f} %"
             chained = sum(len(chain.members) for chain in compiled.plan.chains)
-            moved = run.traffic["L2_L1"].bytes
             hidden = "" if run.engines.hidden is None else f"{100 * run.engines.hidden:.1f} %"
-            print(COLUMNS.format(name, kind, chained, moved, round(run.cycles), hidden, measured, f"{seconds:.1f}"), flush=True)
+            bound = round(max(run.engines.accelerators, run.engines.cores))
+            moved = run.traffic["L2_L1"].bytes
+            row(name, kind, chained, moved, round(run.cycles), bound, hidden, measured, less, f"{seconds:.1f}")
     return is_right
 
 
@@ -102,12 +118,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--l1", type=int, help="Bytes of the arena of L1.")
     parser.add_argument("--no-gvsoc", action="store_true", help="Predictions only.")
+    parser.add_argument("--choices", default=",".join(CHOICES), help=f"Of {', '.join(CHOICES)}; all of them by default.")
     given = parser.parse_args()
+    choices = given.choices.split(",")
+    if not set(choices) <= set(CHOICES):
+        parser.error(f"choices are {', '.join(CHOICES)}")
     print("predictions only" if given.no_gvsoc else "  ".join(f"{key}: {value}" for key, value in versions().items()))
-    print(COLUMNS.format("network", "chains", "layers in chains", "bytes", "cycles predicted", "hidden", "measured", "CPU seconds"))
-    print("|---" * 8 + "|")
+    row(*HEAD)
+    print("|---" * len(HEAD) + "|")
     wanted = [name for name in (*IMAGES, POOLED, *NAMES) if not given.names or any(word in name for word in given.names)]
-    return 0 if all([show(name, {} if given.l1 is None else {"l1": given.l1}, not given.no_gvsoc) for name in wanted]) else 1
+    capacities = {} if given.l1 is None else {"l1": given.l1}
+    return 0 if all([show(name, capacities, not given.no_gvsoc, choices) for name in wanted]) else 1
 
 
 if __name__ == "__main__":
