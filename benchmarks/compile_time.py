@@ -198,16 +198,21 @@ def table(results: list[tuple[Case, Measured]], limit: int) -> str:
 
 
 def plot(results: list[tuple[Case, Measured]], file: Path) -> None:
-    """CPU seconds by the number of nodes, both axes logarithmic."""
+    """CPU seconds by the number of nodes, a line for each kind of graph and target; both axes logarithmic."""
     import matplotlib.pyplot as plt  # type: ignore[import-not-found, unused-ignore]
 
+    plt.rcParams["svg.hashsalt"] = "compile time"
     figure, axes = plt.subplots(figsize=(6, 4))
-    for target in dict.fromkeys(case.target for case, _ in results):
-        known = [(c.nodes, f.seconds) for c, f in results if c.target == target and c.nodes and f.seconds is not None]
-        axes.loglog(*zip(*sorted(known), strict=True), "o-", label=target) if known else None
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for case, found in results:
+        if case.nodes and found.seconds is not None:
+            kind = " ".join(word for word in case.name.split() if not word.isdigit()).removesuffix(" of nodes").removesuffix(" of layers")
+            lines.setdefault(f"{kind.replace('growth: nodes', 'wide graph')}, {case.target}", []).append((case.nodes, found.seconds))
+    for label, points in lines.items():
+        axes.loglog(*zip(*sorted(points), strict=True), "o-", label=label)
     axes.set(xlabel="nodes", ylabel="CPU seconds")
     axes.legend()
-    figure.savefig(file)
+    figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:

@@ -28,8 +28,8 @@ from typing import Literal
 
 import numpy as np
 
+from deeploy.graph.memo import by_content
 from deeploy.graph.nodes import Node
-from deeploy.operators.memo import by_content
 
 WORD = 2**31
 LONGEST = 53  # shifts up to here keep all that is computed below in 64 bits

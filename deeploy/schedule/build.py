@@ -15,6 +15,7 @@ from deeploy.errors import UsageError
 from deeploy.graph.epilogue import operands
 from deeploy.graph.expr import Value, Variable, bounds, minimum, named, plain, product, quotient, remainder
 from deeploy.graph.kernel import SUMS
+from deeploy.graph.memo import by_object
 from deeploy.graph.nest import Part, Window
 from deeploy.graph.types import DType
 from deeploy.midend.chain import Chain
@@ -23,7 +24,6 @@ from deeploy.midend.place import window_name
 from deeploy.midend.plan import Plan
 from deeploy.midend.program import Program
 from deeploy.midend.tiling import Footprints, Stream
-from deeploy.operators.memo import by_object
 from deeploy.schedule.chained import slides, together
 from deeploy.schedule.ir import (
     CORE,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from deeploy.operators.memo import by_content
+from deeploy.graph.memo import by_content
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deeploy.graph.epilogue import shifted
-from deeploy.operators.memo import by_content
+from deeploy.graph.memo import by_content
 from deeploy.operators.staircase import LONGEST, NEIGHBOURS, WORD, Staircase, staircase
 
 from .npu import Array
