@@ -33,7 +33,7 @@ test-full: $(STAMP)
 # Some of what `make test` leaves out: at most MOST tests, drawn by DRAW, that begin within LIMIT minutes (tests/samples.py).
 MOST  ?= 120
 DRAW  ?= 0
-LIMIT ?= 8
+LIMIT ?= 5
 test-sample: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW) --minutes $(LIMIT)
 
