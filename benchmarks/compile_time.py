@@ -44,6 +44,7 @@ class Case(NamedTuple):
     goal: float | None
     memory: float | None = None
     nodes: int = 0
+    graph: str = ""  # its kind, where time is drawn over the number of nodes
 
 
 class Measured(NamedTuple):
@@ -136,12 +137,12 @@ CASES = (
     Case("autoencoder", _stored("mlperf_tiny/ad_int8_qdq_pc"), "siracusa", "2.5", 0.9),
     Case("microLlama64", _stored("dialect/Models/microLlama/INT8/microLlama64"), "siracusa", "4.5 to 5.6", 2.0),
     Case("keyword spotting", _stored("mlperf_tiny/kws_int8_qdq_pc"), "generic", "1.2 to 2.0", 0.6),
-    Case("100 distinct convolutions", convolutions(100), "siracusa", "over 60", 4.0, nodes=100),
-    Case("800 distinct convolutions", convolutions(800), "siracusa", "", 20.0, nodes=800),
-    Case("wide graph of 2 000 nodes", wide(2000), "siracusa", "over 20", 30.0, nodes=2000),
-    Case("DenseNet of 1 950 layers", dense(1950), "siracusa", "over 20", 30.0, nodes=1950),
+    Case("100 distinct convolutions", convolutions(100), "siracusa", "over 60", 4.0, nodes=100, graph="distinct convolutions"),
+    Case("800 distinct convolutions", convolutions(800), "siracusa", "", 20.0, nodes=800, graph="distinct convolutions"),
+    Case("wide graph of 2 000 nodes", wide(2000), "siracusa", "over 20", 30.0, nodes=2000, graph="wide graph"),
+    Case("DenseNet of 1 950 layers", dense(1950), "siracusa", "over 20", 30.0, nodes=1950, graph="DenseNet"),
     Case("100 million float weights", weights(100_000_000), "generic", "over 35", 20.0, 1.5),
-    *(Case(f"growth: {count} nodes", wide(count), "generic", "", None, nodes=count) for count in GROWTH),
+    *(Case(f"growth: {count} nodes", wide(count), "generic", "", None, nodes=count, graph="wide graph") for count in GROWTH),
 )
 
 
@@ -205,9 +206,8 @@ def plot(results: list[tuple[Case, Measured]], file: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     lines: dict[str, list[tuple[int, float]]] = {}
     for case, found in results:
-        if case.nodes and found.seconds is not None:
-            kind = " ".join(word for word in case.name.split() if not word.isdigit()).removesuffix(" of nodes").removesuffix(" of layers")
-            lines.setdefault(f"{kind.replace('growth: nodes', 'wide graph')}, {case.target}", []).append((case.nodes, found.seconds))
+        if case.graph and found.seconds is not None:
+            lines.setdefault(f"{case.graph}, {case.target}", []).append((case.nodes, found.seconds))
     for label, points in lines.items():
         axes.loglog(*zip(*sorted(points), strict=True), "o-", label=label)
     axes.set(xlabel="nodes", ylabel="CPU seconds")

@@ -38,12 +38,6 @@ def tried(target: Target, names: tuple[str, ...], samples: int, seed: int) -> No
     assert contents["cases"] >= 2 * samples * len(alone)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_sample_of_every_kernel_of_siracusa(group: str) -> None:
-    tried(load("siracusa"), tuple(group), samples=3, seed=1)
-
-
 def test_siracusa_has_the_kernels_of_generic() -> None:
     """So that what is tried there is tried for both; recurrent layers have kernels for teams in their place, a sum one in SIMD."""
     own, portable = (
