@@ -48,7 +48,7 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
-        *("BlockMatMul", "PairwiseCoupling"),
+        *("BlockMatMul", "PairwiseCoupling", "RunningSum"),
     ]
 )  # operators of the integer form that no file has
 

@@ -448,6 +448,9 @@ DRAWS: Mapping[str, Draw] = {
     "MaxPool": _pool,
     "AveragePool": _pool,
     **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "IntegerMean"), _reduce),
+    "RunningSum": lambda rng: Sample(
+        {"x": tuple(extent(rng) for _ in range(3))}, {name: rng.random() < 0.5 for name in ("exclusive", "reverse")}
+    ),
     "ArgMax": _of_x(lambda rng: {"smallest": rng.random() < 0.5, "last": rng.random() < 0.5}),
     **dict.fromkeys(("Add", "Sub", "Div"), _elementwise()),
     "Mul": _elementwise(lambda rng: {"a_zero_point": _zero_point(rng), "b_zero_point": _zero_point(rng)}),

@@ -25,6 +25,7 @@ from deeploy.operators import (
     residual,
     rotate,
     rows,
+    scan,
     trees,
 )
 from deeploy.operators.views import VIEWS
@@ -33,7 +34,7 @@ OPERATORS: Mapping[str, Operator] = {
     operator.name: operator
     for module in (
         *(conv, matmul, pool, reduce, residual, elementwise, rows, norms, integer, pairs, rotate, movement, link),
-        *(dynamic, recurrent, integer_recurrent, trees, blocks, coupling),
+        *(dynamic, recurrent, integer_recurrent, trees, blocks, coupling, scan),
     )
     for operator in vars(module).values()
     if isinstance(operator, Operator)

@@ -11,7 +11,6 @@ TARGET = replace(
     load("generic"),
     name="edgetpu",
     summary="pipelines of Edge TPUs, for planning only: no code is made",
-    serves=("coral", "coral_dev_board"),
     memories=(Memory("device", DEVICE.memory),),
     topology=None,
     device=DEVICE,

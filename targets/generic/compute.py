@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeploy.operators import blocks, conv, matmul, pool, reduce, residual
+from deeploy.operators import blocks, conv, matmul, pool, reduce, residual, scan
 from deeploy.operators.accumulate import on_floats
 from deeploy.target import BYTES, FEW, Kernel, Need, Node, Operator, Tiling, types
 
@@ -30,6 +30,10 @@ def _wide(kernel: Kernel) -> Kernel:
 
 def _integer_mean(node: Node) -> dict[str, str]:
     return {"operation": "REDUCE_SHIFT_MEAN" if reduce.is_shifted_mean(node) else "REDUCE_INTEGER_MEAN"}
+
+
+def _sum(node: Node) -> dict[str, str]:
+    return {"SUM": "real" if node.outputs[0].dtype.is_float else "whole"}
 
 
 def _better(node: Node) -> dict[str, str]:
@@ -111,5 +115,6 @@ KERNELS: tuple[Kernel, ...] = (
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
     on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
     on_floats(_reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")),
+    scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
 )

@@ -1,4 +1,4 @@
-"""Sums of products and running sums as matrix products, and norms of images as norms of rows; all as ONNX operators."""
+"""Sums of products, and running sums of quantised rows, as matrix products, and norms of images as norms of rows; all as ONNX operators."""
 
 from __future__ import annotations
 
@@ -7,38 +7,48 @@ import string
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.rewriter import Rewriter, standard
-from deeploy.graph.rewrite import Pass
+from deeploy.frontend.lower.rewriter import Rewriter, inverse, standard
+from deeploy.graph.rewrite import Pass, producer
+from deeploy.operators.scan import RUNNING_SUM
 
 _COLUMNS = (("strides", 1, 1), ("dilations", 1, 1), ("pads", 0, 2))  # attributes of Col2Im, their default, and how many there are per axis
+_LONGEST = 256  # rows that are summed by a triangle of ones
 
 
-@standard("CumSum", kind="if")
-def running_sum(rw: Rewriter) -> bool:
-    """A product with a triangle of ones along the axis; 64-bit integers are summed in 32 bits."""
-    x, axis = rw.x, rw.value(1)
-    if axis is None:
+@standard("CumSum", kind="f")
+def quantised_sum(rw: Rewriter) -> bool:
+    """Of a dequantised tensor and short rows: a product with a triangle of ones, which stays one of integers."""
+    axis = rw.value(1)
+    if axis is None or producer(rw.x, "DequantizeLinear") is None:
         return False
-    rank = len(x.shape)
-    at = int(axis.ravel()[0]) % rank
-    size = x.shape[at]
+    rank = len(rw.x.shape)
+    at = int(axis.item()) % rank
+    size = rw.x.shape[at]
+    if size > _LONGEST:
+        return False
     ones = np.triu(np.ones((size, size), np.int8), int(rw.attrs.get("exclusive", 0)))  # row i enters the sums from column i on
     triangle = rw.constant(ones[::-1, ::-1] if rw.attrs.get("reverse", 0) else ones)
-    wide = np.dtype(x.dtype) == np.int64
-    if wide:
-        x = rw.create("Cast", x, dtype=np.int32, to=int(onnx.TensorProto.INT32))
     perm = [*(i for i in range(rank) if i != at), at]
-    last = rw.transpose(x, perm)
+    last = rw.transpose(rw.x, perm)
     rows = rw.reshape(last, [math.prod(last.shape[:-1]), size])
-    # dequantised where it is of floats: a quantised sum stays one
-    weights = rw.create("DequantizeLinear", triangle, rw.constant(1.0, x.dtype), dtype=x.dtype, axis=0) if rw.is_float else triangle
+    weights = rw.create("DequantizeLinear", triangle, rw.constant(1.0, rw.x.dtype), dtype=rw.x.dtype, axis=0)
     sums = rw.reshape(rw.create("MatMul", rows, weights), last.shape)
-    back = rw.transpose(sums, [perm.index(i) for i in range(rank)])
-    return rw.replace("Cast", back, to=int(onnx.TensorProto.INT64)) if wide else rw.finish(back)
+    return rw.finish(rw.transpose(sums, inverse(perm)))
+
+
+@standard("CumSum", kind="if", lowers=True)
+def running_sum(rw: Rewriter) -> bool:
+    """Along the middle one of three axes."""
+    axis, shape = rw.value(1), rw.x.shape
+    if axis is None:
+        return False
+    at = int(axis.item()) % len(shape)
+    rows = rw.reshape(rw.x, [math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])])
+    exclusive, reverse = (bool(rw.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
+    return rw.finish(rw.create(RUNNING_SUM.name, rows, shape=rows.shape, label="sums", exclusive=exclusive, reverse=reverse))
 
 
 def _equation(rw: Rewriter) -> tuple[list[str], str] | None:
@@ -151,4 +161,4 @@ def triangle(rw: Rewriter) -> bool:
     return rw.replace("Where", rw.constant(kept), rw.x, rw.constant([0], rw.x.dtype))
 
 
-PASS = Pass("contractions", (running_sum, einsum, image_of_columns, instance_norm, triangle))
+PASS = Pass("contractions", (quantised_sum, running_sum, einsum, image_of_columns, instance_norm, triangle))

@@ -68,3 +68,30 @@ def test_columns_become_an_image(image: tuple[int, int], block: tuple[int, int],
 def test_integers_of_64_bits_are_reduced(op: str, tmp_path: Path) -> None:
     given = {"x": RANDOM.integers(-(2**40), 2**40, (3, 4, 9))}
     check([helper.make_node(op, ["x", "axes"], ["y"], keepdims=0)], given, {"axes": np.array([0, 2])}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axis", "exclusive", "reverse", "target"),
+    [
+        ((1, 9000), np.float32, 1, 0, 0, "generic"),
+        ((2, 1009), np.float32, -1, 1, 1, "siracusa"),
+        ((300, 3), np.int64, 0, 0, 1, "siracusa"),
+        ((2, 257, 2), np.int32, 1, 1, 0, "generic"),
+    ],
+)
+def test_long_running_sums(
+    shape: tuple[int, ...], dtype: type[np.generic], axis: int, exclusive: int, reverse: int, target: str, tmp_path: Path
+) -> None:
+    """Whole numbers in floats, whose sums are exact; constants take few bytes."""
+    x = RANDOM.integers(-50, 50, shape).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    ports = ([helper.make_tensor_value_info(name, kind, shape)] for name in "xy")
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)
+    graph = helper.make_graph([node], "g", *ports, [numpy_helper.from_array(np.array(axis), "axis")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), tmp_path / "m.onnx")
+    compiled = deeploy.compile(tmp_path / "m.onnx", target)
+    (wanted,) = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})
+    for (got,) in (compiled.run([x]), compiled.interpret([x])):
+        np.testing.assert_array_equal(got, wanted)
+    stored = (buffer.data for buffer in compiled.network.program.buffers.values())
+    assert sum(data.nbytes for data in stored if data is not None) < 2**18
