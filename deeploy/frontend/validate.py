@@ -389,9 +389,17 @@ def check_operands(node: onnx.NodeProto, domain: str, inputs: Sequence[gs.Tensor
             raise ModelError(f"{describe(node)} has {told}", "give as many zero points as scales")
     for position, operand, axis in ZERO_POINTS.get((domain, node.op_type), ()):
         zero, tensor = ((inputs[p] if p < len(inputs) else None) for p in (position, operand))
-        if zero is not None and tensor is not None and math.prod(zero.shape) not in (1, *tensor.shape[axis : axis + 1 or None]):
+        if zero is not None and tensor is not None and not _fits(zero.shape, tensor.shape, axis):
             name = shorten(node.input[position], 60)
             raise ModelError(f"{describe(node)} has zero points '{name}' of shape {list(zero.shape)} for {list(tensor.shape)}", _CORRECT)
+
+
+def _fits(zero: Sequence[int], shape: Sequence[int], axis: int) -> bool:
+    """Whether there is one zero point, one per entry along an axis, or, of a stack of matrices, one per row or column of each."""
+    summed = {-1: -2, -2: -1}.get(axis)
+    own = [1 if at - len(shape) == summed else n for at, n in enumerate(shape)]
+    stacked = summed is not None and len(zero) == len(shape) and all(n in (1, most) for n, most in zip(zero, own, strict=True))
+    return math.prod(zero) in (1, *shape[axis : axis + 1 or None]) or stacked
 
 
 def _check_scale(node: onnx.NodeProto, name: str, value: np.ndarray) -> None:

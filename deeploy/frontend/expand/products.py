@@ -33,6 +33,31 @@ def dynamic_matmul(b: Builder) -> Operand:
     return _biased(to_float(b, x, b.needed(1), step * b.needed(2), zero, b.input(3)), b.input(4))
 
 
+def _per_row(x: Operand | None, rank: int) -> Operand | None:
+    """Scales or zero points of rows as they broadcast over a matrix: a list has one for each row."""
+    return x.reshape(-1, 1) if x is not None and x.rank == 1 and x.size > 1 and rank > 1 else x
+
+
+def quantised_matmul(b: Builder) -> Operand | None:
+    """QLinearMatMul with several scales or zero points for rows of the left matrix or of the result, or for each of several matrices."""
+    x, weights = b.needed(0), b.needed(3)
+    columns, rank = weights.shape[-1:], max(x.rank, weights.rank)
+    if all(
+        each is None or each.size == 1 or (at in (4, 5) and each.shape == columns) for at in (1, 2, 4, 5, 6, 7) for each in [b.input(at)]
+    ):
+        return None
+    steps, scale, result_zero = (_per_row(b.input(at), rank) for at in (1, 6, 7))
+    if steps is None or scale is None:
+        return None
+    real = to_float(b, x, weights, steps * b.needed(4), b.input(2), b.input(5))
+    dtype = np.dtype(np.uint8) if result_zero is None else result_zero.dtype
+    if scale.size == 1:
+        return b.op("QuantizeLinear", real, scale.reshape(), *([] if result_zero is None else [result_zero.reshape()]))
+    rounded = (real / scale).apply("Round")
+    moved = rounded if result_zero is None else rounded + result_zero.cast(np.float32)
+    return b.op("Clip", moved, *(b.operand(np.float32(end)) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))).cast(dtype)
+
+
 def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     """``count`` numbers of some bits along the last axis of bytes, without a sign."""
     return packed[..., :count] if bits == 8 else unpack(packed, DType(f"u{bits}"), count)

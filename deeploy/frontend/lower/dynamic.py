@@ -86,50 +86,52 @@ def convolution(graph: gs.Graph, node: gs.Node) -> bool:
 
 @rule("MatMulInteger")
 def product(graph: gs.Graph, node: gs.Node) -> bool:
-    """With constant matrices on the right, or of two matrices that are computed."""
-    call = Call(graph, node)
-    b = node.inputs[1]
-    if min(len(call.x.shape), len(b.shape)) < 2:
-        return False
-    if constant(b) is None:
-        return _of_computed(call)
-    weights, zero = centred_weights(call, len(b.shape) - 1), _zero_point(call, producer(call.x, "Quantize"))
-    if zero is None or weights is None:
-        return False
-    products = call.create(
-        "MatMul", call.x, call.constant(weights, label="weights"), shape=call.y.shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN
-    )
-    return call.replace("Sub", products, _correction(call, zero, weights.astype(np.int64).sum(axis=-2, keepdims=weights.ndim > 2)))
+    """With zero points that are computed, or several for the rows of a or the columns of b.
 
-
-def _of_computed(call: Call) -> bool:
-    """A product of two matrices that are computed, with one zero point each, at least one of which is computed, too.
-
-    The sum of (a - za) * (b - zb) over a depth is that of a * b, less za times the sum of b, less zb times the sum of a - za.
+    The sum of (a - za) * (b - zb) over a depth is that of a * b, less za times the sum of b, less zb times the sum of a - za. The second
+    term is absent where b is constant, from which zb is subtracted.
     """
-    a, b = call.node.inputs[:2]
-    given = [call.input(position) for position in (2, 3)]
-    known = [np.zeros(1) if tensor is None else constant(tensor) for tensor in given]
-    if all(value is not None for value in known) or any(tensor is not None and math.prod(tensor.shape) != 1 for tensor in given):
+    call = Call(graph, node)
+    a, b = node.inputs[:2]
+    if min(len(a.shape), len(b.shape)) < 2:
         return False
-    zeros = [
-        _zero_point(call, producer(x, "Quantize"), position) if value is None else call.constant(value.ravel(), np.int32, "zero point")
-        for x, value, position in zip((a, b), known, (2, 3), strict=True)
-    ]
-    if zeros[0] is None or zeros[1] is None:
-        return False
+    weights = centred_weights(call, len(b.shape) - 1)
+    if all(_is_one_constant(call.input(position)) for position in ((2,) if weights is not None else (2, 3))):
+        return False  # in attributes of the product
+    zero = _zero_points(call, 2)
+    if weights is not None:
+        b = call.constant(weights, label="weights")
+    products = call.create("MatMul", a, b, shape=call.y.shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN)
+    if weights is not None:
+        return call.replace("Sub", products, _correction(call, zero, weights.astype(np.int64).sum(axis=-2, keepdims=weights.ndim > 2)))
     rows, columns = (
         call.create("ReduceSum", x, dtype=np.int32, axes=(len(x.shape) - back,), keepdims=True, label=label)
         for x, back, label in ((a, 1, "sums of rows"), (b, 2, "sums of columns"))
     )
-    products = call.create("MatMul", a, b, shape=call.y.shape, dtype=np.int32, trans_a=False, trans_b=False, **PLAIN)
     depth = call.constant([a.shape[-1]], np.int32, "depth")
-    centred = call.create("Sub", rows, call.create("Mul", depth, zeros[0], label="zero points of a row", **PLAIN))
+    centred = call.create("Sub", rows, call.create("Mul", depth, zero, label="zero points of a row", **PLAIN))
     first, second = (
-        call.create("Mul", sums, zero, label=f"correction of {side}", **PLAIN)
-        for sums, zero, side in ((columns, zeros[0], "a"), (centred, zeros[1], "b"))
+        call.create("Mul", sums, each, label=f"correction of {side}", **PLAIN)
+        for sums, each, side in ((columns, zero, "a"), (centred, _zero_points(call, 3), "b"))
     )
     return call.replace("Sub", call.create("Sub", products, first, label="products"), second)
+
+
+def _is_one_constant(tensor: gs.Tensor | None) -> bool:
+    return tensor is None or (isinstance(tensor, gs.Constant) and math.prod(tensor.shape) == 1)
+
+
+def _zero_points(call: Call, position: int) -> gs.Tensor:
+    """Zero points of a product's operand in int32, as they broadcast over its result: one, or one per row of a or column of b."""
+    given, source = call.input(position), producer(call.node.inputs[position - 2], "Quantize")
+    if given is None or isinstance(given, gs.Constant):
+        values = np.zeros(1) if given is None else np.asarray(given.values)
+        per_row = position == 2 and values.ndim == 1 and values.size > 1
+        return call.constant(values[:, None] if per_row else values, np.int32, "zero points")
+    if math.prod(given.shape) == 1 and (one := _zero_point(call, source, position)) is not None:
+        return one
+    shape = [*given.shape, 1] if position == 2 and len(given.shape) == 1 else given.shape
+    return call.create("Cast", call.reshape(given, shape), dtype=np.int32, label="zero points")
 
 
 def _zero_point(call: Call, source: gs.Node | None, position: int = 2) -> gs.Tensor | None:

@@ -8,7 +8,7 @@ import onnx_graphsurgeon as gs
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.call import PLAIN, Call, Stage, filters, is_image, spatial, wide, window
 from deeploy.frontend.lower.lookup import real_constant
-from deeploy.frontend.lower.quant import Quantised, centred, dequantised
+from deeploy.frontend.lower.quant import Quantised, centred, dequantised, subtracted
 from deeploy.frontend.lower.rewriter import is_float
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import constant, producer
@@ -64,11 +64,16 @@ def _zero_point(call: Call, position: int) -> int | None:
 
 
 def centred_weights(call: Call, axis: int) -> np.ndarray | None:
-    """The constant weights minus their zero points, which lie along an axis of theirs; None where they are not constant."""
-    zero, weights = call.value(3) if call.input(3) is not None else np.zeros(1), call.node.inputs[1]
-    if zero is None or zero.size not in (1, weights.shape[axis]):
+    """The constant weights minus their zero points; None where they are not constant.
+
+    There is one zero point, one per entry along an axis, or an array of as many axes as the weights, which broadcasts.
+    """
+    zero, weights = call.value(3) if call.input(3) is not None else np.zeros(1), constant(call.node.inputs[1])
+    if zero is None or weights is None:
         return None
-    return centred(Quantised(weights, np.ones(1, np.float32), zero.astype(np.int64).ravel(), axis))
+    if zero.size in (1, weights.shape[axis]):
+        zero = zero.reshape([-1 if at == axis else 1 for at in range(weights.ndim)])
+    return None if zero.ndim != weights.ndim else subtracted(weights, zero)
 
 
 def _filters(call: Call, x: Quantised) -> Stage | None:

@@ -157,7 +157,12 @@ def centred(weights: Quantised) -> np.ndarray | None:
     shape = [1] * values.ndim
     if weights.zero_point.size > 1:
         shape[weights.axis] = -1
-    wide = values.astype(np.int64) - weights.zero_point.reshape(shape if weights.zero_point.size > 1 else ())
+    return subtracted(values, weights.zero_point.reshape(shape if weights.zero_point.size > 1 else ()))
+
+
+def subtracted(values: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """``values`` minus a zero point that broadcasts over them, in int8 where that fits, else in int16."""
+    wide = values.astype(np.int64) - zero_point
     return np.asarray(wide.astype(np.int8 if wide.size == 0 or (wide.min() >= -128 and wide.max() <= 127) else np.int16))
 
 

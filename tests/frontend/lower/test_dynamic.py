@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import deeploy
+from deeploy.graph.types import DType
 from deeploy.verify import verify
 from tests.frontend.models import build, f32
 
@@ -79,6 +80,72 @@ def test_matrix_products_of_bytes(tmp_path: Path, per_column: bool) -> None:
     model = build(nodes, {"x": f32(2, 3, 16)}, ["y"], {"w": weights, "wz": zeros})
     x = np.random.default_rng(0).normal(size=(3, 2, 3, 16)).astype(np.float32)
     agrees(saved(tmp_path, model), tmp_path, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "a_zero", "b_zero", "computed", "target"),
+    [
+        ((3, 2, 8), (3, 8, 5), (), (3, 1, 5), False, "siracusa"),
+        ((2, 2, 8), (2, 8, 5), (2, 2, 1), (1, 1, 5), True, "siracusa"),
+        ((4, 8), (8, 5), (4,), (5,), False, "generic"),
+        ((2, 3, 4, 8), (2, 3, 8, 5), (2, 3, 4, 1), (2, 3, 1, 5), True, "generic"),
+        ((2, 4, 8), (8, 5), (), (5,), True, "generic"),
+    ],
+)
+def test_zero_points_of_rows_and_columns(
+    a: tuple[int, ...], b: tuple[int, ...], a_zero: tuple[int, ...], b_zero: tuple[int, ...], computed: bool, target: str, tmp_path: Path
+) -> None:
+    """By the definition, since onnxruntime has none per row."""
+    arrays = {
+        "a": values(7, *a, low=0, dtype=np.uint8),
+        "b": values(8, *b),
+        "az": values(9, *a_zero, low=0, dtype=np.uint8),
+        "bz": values(10, *b_zero),
+    }
+    given = ["a", "b", "az", "bz"] if computed else ["a"]
+    types = {name: (arrays[name].shape, TensorProto.UINT8 if name in ("a", "az") else TensorProto.INT8) for name in given}
+    constants = {name: array for name, array in arrays.items() if name not in given}
+    model = build([node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], types, ["y"], constants)
+    made = deeploy.compile(saved(tmp_path, model), target)
+    wide = {name: array.astype(np.int64) for name, array in arrays.items()}
+    rows = wide["az"][:, None] if len(a_zero) == 1 else wide["az"]
+    expected = (wide["a"] - rows) @ (wide["b"] - wide["bz"])
+    for found in (made.run({name: arrays[name] for name in given})[0], made.interpret([arrays[name] for name in given])[0]):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "parameters"),
+    [
+        (((3, 2, 8), (3, 8, 5)), ((), (3, 1, 5), ())),
+        (((4, 8), (8, 5)), ((4,), (5,), ())),
+        (((4, 8), (8, 5)), ((4,), (), (4,))),
+        (((2, 4, 8), (2, 8, 5)), ((2, 4, 1), (2, 1, 5), (2, 4, 1))),
+    ],
+)
+def test_quantised_products_with_scales_of_rows_and_columns(
+    shapes: tuple[tuple[int, ...], ...], parameters: tuple[tuple[int, ...], ...], tmp_path: Path
+) -> None:
+    numbers = np.random.default_rng(3)
+    scales = [
+        numbers.uniform(0.5, 1.5, shape).astype(np.float32) * base for shape, base in zip(parameters, (0.02, 0.01, 0.05), strict=True)
+    ]
+    zeros = [numbers.integers(-9, 9, shape).astype(np.int8) for shape in parameters]
+    x, w = values(1, *shapes[0]), values(2, *shapes[1])
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    constants = dict(zip(names[1:], (scales[0], zeros[0], w, scales[1], zeros[1], scales[2], zeros[2]), strict=True))
+    model = build([node("QLinearMatMul", names, ["y"])], {"x": (shapes[0], TensorProto.INT8)}, ["y"], constants)
+    rows = [[array[:, None] if array.ndim == 1 else array for array in (s[0], s[2])] for s in (scales, zeros)]
+    left = (x.astype(np.float64) - rows[1][0]) * rows[0][0]
+    real = left @ ((w.astype(np.float64) - zeros[1]) * scales[1])
+    expected = np.clip(np.rint(real / rows[0][1]) + rows[1][1], -128, 127)
+    made = deeploy.compile(saved(tmp_path, model))
+    (found,) = made.run([x])
+    np.testing.assert_array_equal(found, made.interpret([x])[0])
+    assert len(np.unique(expected)) > 5 and np.abs(found - expected).max() <= 1 and np.mean(found == expected) > 0.99
+    program = made.network.program
+    (product,) = (call for call in program.calls if call.node.op == "MatMul")
+    assert {program.buffers[product.operands[name].buffer].dtype for name in "ab"} <= {DType.INT8, DType.INT16}
 
 
 def test_a_zero_point_that_is_given(tmp_path: Path) -> None:
