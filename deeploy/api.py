@@ -179,6 +179,7 @@ def evaluate(
     metric: str = "top1",
     model: Model | None = None,
     float_model: Model | None = None,
+    output: str | None = None,
 ) -> Accuracy:
     """The accuracy of a project's C on labelled samples; of the quantised and the float model as well, where these are given.
 
@@ -186,6 +187,7 @@ def evaluate(
         inputs: by name, samples stacked on a new first axis.
         labels: one for every sample, or a row of them.
         metric: ``top1``, ``auc``, ``mse``, or ``FILE.py:NAME``.
+        output: the output that is measured, by name, instead of the first that fits.
 
     Raises:
         UsageError, UnsupportedError: arrays do not fit, there is no such metric, or onnxruntime cannot run a model.
@@ -197,7 +199,7 @@ def evaluate(
             project = Path(scratch) / "project"
         with _file(model or "") as quantised, _file(float_model or "") as floats:
             models = (quantised if model is not None else None), (floats if float_model is not None else None)
-            return measured(Path(project), given, told, metric, *models)
+            return measured(Path(project), given, told, metric, *models, output)
 
 
 def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mapping[str, Value] | None = None) -> Contents:

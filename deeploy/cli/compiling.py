@@ -316,6 +316,7 @@ def evaluate(
     ] = "top1",
     model: Annotated[Path | None, typer.Option("--model", help="The quantised model, to evaluate it in onnxruntime as well.")] = None,
     float_model: Annotated[Path | None, typer.Option("--float", help="The float model, to evaluate it as well.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="The output to measure, by name, instead of the first that fits.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure accuracy on labelled samples: of the C on the host, of the quantised model, and of the float one."""
@@ -323,7 +324,7 @@ def evaluate(
 
     with Progress() as progress:
         progress("evaluate")
-        found = measured(project, inputs, labels, metric, model, float_model)
+        found = measured(project, inputs, labels, metric, model, float_model, output)
     show(json.dumps(found.contents()) if as_json else str(found))
 
 

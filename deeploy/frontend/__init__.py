@@ -21,6 +21,7 @@ from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.normalise import normalise
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.rules import Context
+from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
@@ -132,10 +133,14 @@ def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> 
 
 
 def in_floats(path: Path) -> Path | bytes:
-    """A model for another runtime to compute as the generated code does: its floats of 16 bits are float32; the file where it has none."""
+    """A model for another runtime to compute as the generated code does; the file, where nothing of it has to change.
+
+    Its floats of 16 bits are float32, its texts are their places in a list, and scores are no dictionaries.
+    """
     model = read_model(path)
-    if not has_halves(model):
+    if not has_halves(model) and all(node.domain != ML for node in model.graph.node):
         return path
+    number_labels(model)
     widen(model)
     return bytes(model.SerializeToString())
 

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, ML
 from deeploy.frontend.structure import check, graphs, subgraphs
@@ -80,7 +81,8 @@ def _give_one_name(node: onnx.NodeProto) -> None:
 def _parse(path: Path) -> onnx.ModelProto:
     name = shorten(str(path))
     if path.is_dir():
-        raise ModelError(f"{name} is a folder, not an ONNX file", "give the path of a .onnx file")
+        what, remedy = recognise_folder(path) or ("a folder", "give the path of a .onnx file")
+        raise ModelError(f"{name} is {what}, not an ONNX file", remedy)
     if not path.is_file():
         raise ModelError(f"there is no file {name}", "check the path of the model")
     try:
@@ -93,11 +95,20 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(f"{name} is not an ONNX file, or it is truncated", _EXPORT_AGAIN) from error
+        raise _not_onnx(path, content, "is not an ONNX file, or it is truncated") from error
     if not model.HasField("graph"):
-        raise ModelError(f"{name} holds no ONNX graph", _EXPORT_AGAIN)
+        raise _not_onnx(path, content, "holds no ONNX graph")
     check_text(model)
     return model
+
+
+def _not_onnx(path: Path, content: bytes, problem: str) -> ModelError:
+    """The error for a file that is something else, which it says where that can be told."""
+    found = recognise(path, content)
+    name = shorten(str(path))
+    return (
+        ModelError(f"{name} {problem}", _EXPORT_AGAIN) if found is None else ModelError(f"{name} is {found[0]}, not an ONNX file", found[1])
+    )
 
 
 def opset_version(model: onnx.ModelProto) -> int:

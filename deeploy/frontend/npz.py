@@ -67,14 +67,14 @@ def read_headers(path: Path) -> dict[str, Header]:
             return {member.filename.removesuffix(".npy"): _header(archive, member.filename) for member in members}
 
 
-def read_arrays(path: Path, headers: Mapping[str, Header]) -> dict[str, np.ndarray]:
-    """The arrays with these headers, which ``read_headers`` found in the file.
+def read_arrays(path: Path, headers: Mapping[str, Header], with_texts: bool = False) -> dict[str, np.ndarray]:
+    """The arrays with these headers, which ``read_headers`` found in the file; of numbers, or ``with_texts`` of texts too.
 
     Raises:
         UsageError: they are larger than is read, or damaged.
     """
     for header in headers.values():
-        if header.dtype.kind not in _NUMBERS:
+        if header.dtype.kind not in _NUMBERS + "U" * with_texts:
             kind = shorten(str(header.dtype), 40)
             raise UsageError(f"{shorten(path.name)}: array '{shorten(header.member, 40)}' holds {kind}, not numbers", _AGAIN)
     total = sum(header.bytes for header in headers.values())

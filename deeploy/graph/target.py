@@ -280,6 +280,7 @@ class Target:
         default_memory: where constants and the caller's arrays lie unless told otherwise.
         topology: how several chips are joined; None where there is only ever one.
         device: figures for planning only: no code is made for the target. Its kernels only say what layers compute.
+        serves: names of well-known chips and boards, or what these begin with, that people may ask for and this target is for.
     """
 
     name: str
@@ -299,6 +300,7 @@ class Target:
     default_memory: str = ""
     topology: Topology | None = None
     device: Device | None = None
+    serves: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.engines and all(engine.name != CORE for engine in self.engines):

@@ -167,6 +167,7 @@ def target_contents(target: Target, detailed: bool) -> Contents:
     """What a target offers, for ``targets``."""
     entry: Contents = {"name": target.name, "summary": target.summary}
     if detailed:
+        entry["serves"] = list(target.serves)
         entry["memories"] = [{"name": m.name, "capacity": m.capacity, "alignment": m.alignment} for m in target.memories]
         entry["passes"] = [p.name for p in target.passes]
         entry["kernels"] = [
@@ -186,6 +187,8 @@ def target_contents(target: Target, detailed: bool) -> Contents:
 def describe_target(entry: Document) -> str:
     """``target_contents`` for people."""
     lines = [f"{entry['name']}: {entry['summary']}"]
+    if entry.get("serves"):
+        lines.append(f"  for: {', '.join(entry['serves'])}")
     for memory in entry.get("memories", []):
         lines.append(f"  memory {memory['name']}: {number(memory['capacity'])} bytes, alignment {memory['alignment']}")
     if "passes" in entry:

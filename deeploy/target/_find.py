@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import importlib.util
 import sys
 import traceback
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -78,7 +80,34 @@ def _found(target: str | Path) -> tuple[Target, Path]:
         return _from_folder(Path(text).resolve())
     if points:
         return _from_point(points[0])
-    raise UsageError(f"there is no target {text}", f"Name one of {', '.join(names())}, or the folder of a target (it holds a target.py).")
+    raise _unknown(text)
+
+
+def _unknown(text: str) -> UsageError:
+    """The error for a name that no target has: a chip or a board that a target serves, or a name that is nearly that of one."""
+    asked, known = _letters(text), names()
+    near = [name for name in known if _letters(name) == asked]
+    served = {} if near else _served()
+    if chip := max((chip for chip in served if asked.startswith(chip)), key=len, default=""):
+        target = served[chip]
+        return UsageError(
+            f"there is no target {shorten(text)}; the target for it is {target.name}", f"Use {target.name}: {target.summary}."
+        )
+    near = near or difflib.get_close_matches(text.lower(), known, 1)
+    told = f"Did you mean {near[0]}? " if near else ""
+    listed = f"{told}Name one of {', '.join(known)}, or the folder of a target (it holds a target.py)."
+    return UsageError(f"there is no target {shorten(text)}", listed)
+
+
+@cache
+def _served() -> dict[str, Target]:
+    """The targets that come with the compiler, by the chips and boards that they serve."""
+    return {_letters(chip): target for folder in _builtin().values() for target in [_from_folder(folder)[0]] for chip in target.serves}
+
+
+def _letters(name: str) -> str:
+    """A name as people remember it: without case, hyphens and the like."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _from_folder(folder: Path) -> tuple[Target, Path]:

@@ -11,6 +11,15 @@ from deeploy.errors import UsageError
 Metric = Callable[[Sequence[np.ndarray], np.ndarray], float]  # of the outputs, stacked over samples, and the labels
 
 
+def agreement(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
+    """The share of labels that are those of the first output, which holds labels itself, as many per sample as there are given."""
+    if outputs[0].size != labels.size:
+        raise UsageError(
+            f"labels of shape {list(labels.shape)} for labels of {list(outputs[0].shape)}", "Give as many labels as the output has."
+        )
+    return float(np.mean(outputs[0].ravel() == labels.ravel()))
+
+
 def top1(outputs: Sequence[np.ndarray], labels: np.ndarray) -> float:
     """The share of samples whose largest element of the first output is the label's.
 
@@ -54,7 +63,13 @@ METRICS: Mapping[str, Metric] = {"top1": top1, "auc": auc, "mse": mse}
 def _classes(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """The number of the class of every sample."""
     if labels.size == len(scores):
-        return labels.reshape(-1).astype(np.int64)
+        classes = labels.reshape(-1).astype(np.int64)
+        if classes.min(initial=0) < 0 or classes.max(initial=0) >= scores.shape[1]:
+            raise UsageError(
+                f"labels from {classes.min()} to {classes.max()} for scores of {scores.shape[1]} classes",
+                "Number the classes from 0, or name another output with --output.",
+            )
+        return classes
     if labels.size == scores.size:
         found: np.ndarray = labels.reshape(scores.shape).argmax(axis=1)
         return found

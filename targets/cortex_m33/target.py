@@ -12,6 +12,10 @@ TARGET = replace(
     M4,
     name="cortex_m33",
     summary="an Arm Cortex-M33 with DSP extension: its kernels, one RAM, constants read in place from flash",
+    serves=(
+        *("stm32h5", "stm32l5", "stm32u3", "stm32u5", "stm32wba", "nrf53", "nrf54l", "nrf91"),
+        *("rp2350", "raspberrypi_pico2", "pico2", "lpc55", "efr32mg24", "ra4m2", "ra6m4", "mcxn"),
+    ),
     memories=tuple(replace(m, capacity=size, base=base) for m, (size, base) in zip(M4.memories, PLACES, strict=True)),
     options={"flags": "-mcpu=cortex-m33 -mfpu=fpv5-sp-d16", "board": "mps2-an505"},
 )

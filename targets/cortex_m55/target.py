@@ -18,6 +18,7 @@ TARGET = replace(
     M4,
     name="cortex_m55",
     summary="an Arm Cortex-M55 with Helium: its kernels, one RAM, constants read in place from flash",
+    serves=("cortex_m85", "stm32n6", "corstone300", "alif_ensemble", "ra8", "wiseeye2"),
     memories=tuple(replace(m, capacity=size, base=base) for m, (size, base) in zip(M4.memories, PLACES, strict=True)),
     kernels=KERNELS,
     options={"flags": "-mcpu=cortex-m55", "board": "mps3-an547", "vectors": "0x10000000"},

@@ -11,6 +11,7 @@ TARGET = replace(
     load("generic"),
     name="edgetpu",
     summary="pipelines of Edge TPUs, for planning only: no code is made",
+    serves=("coral", "coral_dev_board"),
     memories=(Memory("device", DEVICE.memory),),
     topology=None,
     device=DEVICE,

@@ -14,6 +14,12 @@ from .transformer import KERNELS as TRANSFORMER
 TARGET = Target(
     name="generic",
     summary="plain C11 for any machine, one flat memory",
+    serves=(
+        *("esp32", "esp32s2", "esp32s3", "esp8266"),
+        *("cortex_m0", "cortex_m1", "cortex_m3", "cortex_m23", "rp2040", "raspberrypi_pico", "pico"),
+        *("stm32f0", "stm32f1", "stm32f2", "stm32g0", "stm32l0", "stm32l1", "samd21", "nrf51"),
+        *("x86", "linux", "host", "cortex_a"),
+    ),
     memories=(Memory("arena", alignment=16),),
     kernels=(*COMPUTE, *TRANSFORMER, *POINTWISE, *RECURRENT, *link.kernels()),
     passes=passes(),

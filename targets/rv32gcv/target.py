@@ -15,6 +15,7 @@ TARGET = replace(
     RV32IMC,
     name="rv32gcv",
     summary="an RV32GCV processor: kernels of its vectors, one RAM, constants read in place from flash",
+    serves=("riscv_vector",),
     kernels=KERNELS,
     options={
         "compiler": "clang --target=riscv32-unknown-elf -march=rv32gcv -mabi=ilp32d -ffp-contract=off"

@@ -18,6 +18,10 @@ TARGET = replace(
     GENERIC,
     name="rv32imc",
     summary="an RV32IMC microcontroller: portable kernels, one RAM, constants read in place from flash",
+    serves=(
+        *("esp32c2", "esp32c3", "esp32c5", "esp32c6", "esp32h2"),
+        *("riscv32", "rv32imac", "gd32vf103", "ch32v2", "ch32v3", "fe310"),
+    ),
     memories=(RAM, FLASH),
     template_folders=(Path(__file__).parent / "templates", *GENERIC.template_folders),
     runtime=(*GENERIC.runtime, resource("kernels") / "semihosting"),
