@@ -223,7 +223,7 @@ static int prepare(void *argument) {
 % for level in levels:
     self->${level.lower()} = rt_${"constants" if level in resident else "arena"}(LEVEL_${level});
 % endfor
-% if is_far and (constants or borrowed):
+% if is_far and any(k.buffer.bytes for k in constants + borrowed):
     self->constants = rt_constants(LEVEL_${default});
 % endif
     RT_STEP(blocks, BLOCKS, -1);

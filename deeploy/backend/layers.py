@@ -193,7 +193,7 @@ class Printer:
             return {name: value for inner in node.body for name, value in self._parts(inner).items()}
         with mentions() as noted:
             if isinstance(node, Move):
-                self._move(node, node.owner)
+                self._move(node, None)
             elif isinstance(node, Slide):
                 self._slide(node, 1)
         return {part.name: str(part.value) for part in noted.parts()}

@@ -143,6 +143,8 @@ def bind_outputs(
                 other.name = context.fresh(f"{name}_inner")
             tensor.name = name
         else:
+            if tensor.name == name:  # a constant: two tensors of one name are one to onnx-graphsurgeon
+                tensor.name = context.fresh(f"{name}_value")
             source, tensor = tensor, gs.Variable(name, tensor.dtype, list(tensor.shape))
             added.append(gs.Node("Reshape", context.fresh(f"Reshape_{name}"), {}, [source], [tensor], domain=""))
             tensors[position] = tensor

@@ -81,7 +81,13 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     if domain:
         return None
     found = signature(node.op_type, version, frozenset(attributes), len(inputs))
-    return None if found is None else _infer_standard(found, node, attributes, inputs)
+    if found is None:
+        return None
+    values = _infer_standard(found, node, attributes, inputs)
+    wanted = attributes.get("output_shape") if node.op_type == "ConvTranspose" else None
+    if wanted and first is not None and values[0].shape is not None:  # inference leaves out extents that are below those of the input
+        values[0] = Value(values[0].dtype, (*values[0].shape[:2], *wanted[2 - len(first.shape) :]))
+    return values
 
 
 def _qgemm_type(inputs: Inputs) -> np.dtype[np.generic]:

@@ -195,7 +195,9 @@ class _Network:
         return tuple(found)
 
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """The cheapest ways for ever lower limits, the least memory first."""
+        """The cheapest ways for ever lower limits, the least memory first; none of a network without calls."""
+        if not self.count:
+            return ()
         found: list[Arrangement] = []
         limit = UNLIMITED
         while len(found) < MOST_ARRANGEMENTS and (way := self.cheapest(limit)) is not None:

@@ -109,8 +109,8 @@ def _copies(plan: Plan) -> list[str]:
     """The constants that a transfer copies before the first inference, one of those that share theirs; a flat machine has none."""
     if plan.target.is_flat:
         return []
-    shared = {name: p.buffers[0] for p in plan.placements for name in p.buffers}
-    return [name for name, step in plan.fetched.items() if step == FOR_EVER and shared.get(name, name) == name]
+    shared, buffers = {name: p.buffers[0] for p in plan.placements for name in p.buffers}, plan.program.buffers
+    return [name for name, step in plan.fetched.items() if step == FOR_EVER and buffers[name].bytes and shared.get(name, name) == name]
 
 
 def _path_to(plan: Plan, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from onnx import numpy_helper
 
 import deeploy
 from deeploy.backend.project import read_manifest
+from deeploy.midend.machine import Options
 from deeploy.report import terminal
 from tests.e2e.test_bad_input import node, save
 
@@ -45,3 +47,32 @@ def test_nothing_is_computed_from_nothing(name: str, target: str, tmp_path: Path
         np.testing.assert_array_equal(got, expected)
     compiled.write(tmp_path / "out")
     assert terminal.report(read_manifest(tmp_path / "out")).startswith(f"model.onnx for {target}: ")
+
+
+# Graphs that leave nothing to call: what goes in, what comes out.
+IDLE: dict[str, Net] = {
+    "function of nothing": net((2, 0), (2, 0), node("Relu", "x", "y")),
+    "constant without elements": net((2, 3), (3, 0), node("Identity", "w", "y"), w=np.ones((3, 0), np.float32)),
+    "constant": net((2, 3), (3, 5), node("Identity", "w", "y"), w=np.ones((3, 5), np.float32)),
+    "constant of the output's own name": net((2, 3), (2,), node("Shape", "x", "s"), node("Cast", "s", "y", to=1)),
+    "view of the input": net((2, 3), (6,), node("Reshape", "x s", "y"), s=np.array([6])),
+}
+SETTINGS = {
+    "far constants": ("siracusa", Options({}, default_memory="L3")),
+    "bytes moved": ("siracusa", Options({}, objective="traffic")),
+    "least memory": ("generic", Options({}, objective="ram")),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", IDLE)
+def test_a_network_without_calls_has_a_plan_and_a_project(name: str, setting: str, tmp_path: Path) -> None:
+    nodes, x, y, constants = IDLE[name]
+    path = save(tmp_path / "model.onnx", nodes, x, y, constants=[numpy_helper.from_array(a, n) for n, a in constants.items()])
+    target, options = SETTINGS[setting]
+    compiled = deeploy.compile(path, target, options=options)
+    compiled.write(tmp_path / "out")
+    given = np.arange(math.prod(x), dtype=np.float32).reshape(x)
+    expected = constants["w"] if "w" in constants else np.array(x, np.float32) if y == (2,) else given.reshape(y)
+    for got in (compiled.interpret([given])[0], compiled.run([given])[0]):
+        np.testing.assert_array_equal(got, expected)

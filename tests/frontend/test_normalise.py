@@ -85,6 +85,7 @@ def test_gathering_all_entries_in_order_is_a_reshape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "attributes",
     [
+        {"output_shape": [3]},
         {"output_shape": [8]},
         {"output_shape": [9]},
         {"output_shape": [10]},
