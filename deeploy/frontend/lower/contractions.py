@@ -18,11 +18,11 @@ _COLUMNS = (("strides", 1, 1), ("dilations", 1, 1), ("pads", 0, 2))  # attribute
 _LONGEST = 256  # rows that are summed by a triangle of ones
 
 
-@standard("CumSum", kind="f")
+@standard("CumSum")
 def quantised_sum(rw: Rewriter) -> bool:
     """Of a dequantised tensor and short rows: a product with a triangle of ones, which stays one of integers."""
     axis = rw.value(1)
-    if axis is None or producer(rw.x, "DequantizeLinear") is None:
+    if axis is None or not rw.is_float or producer(rw.x, "DequantizeLinear") is None:
         return False
     rank = len(rw.x.shape)
     at = int(axis.item()) % rank
