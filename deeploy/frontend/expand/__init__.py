@@ -15,7 +15,7 @@ from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.expand.classic import CLASSIC
 from deeploy.frontend.expand.images import IMAGES
 from deeploy.frontend.expand.places import PLACES
-from deeploy.frontend.expand.products import PRODUCTS, quantised_matmul
+from deeploy.frontend.expand.products import PRODUCTS, einsum, quantised_matmul
 from deeploy.frontend.expand.recurrent import RECURRENT, dynamic
 from deeploy.frontend.expand.trees import TREE_OPERATORS
 from deeploy.frontend.schemas import MICROSOFT, ML, Attributes
@@ -29,6 +29,7 @@ EXPANSIONS: Mapping[tuple[str, str], Expansion] = {
     **{(ML, op): expansion for op, expansion in {**CLASSIC, **TREE_OPERATORS}.items()},
     **{(MICROSOFT, op): expansion for op, expansion in {**ATTENTION, **PRODUCTS}.items()},
     (MICROSOFT, "DynamicQuantizeLSTM"): dynamic,
+    ("", "Einsum"): einsum,
     ("", "QLinearMatMul"): quantised_matmul,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from deeploy.frontend.expand.builder import Builder, Operand
+from deeploy.frontend.lower.contractions import read_equation
 from deeploy.frontend.lower.quant import repeated
 from deeploy.graph.types import DType, unpack
 
@@ -31,6 +32,34 @@ def dynamic_matmul(b: Builder) -> Operand:
     """DynamicQuantizeMatMul: the left matrix is quantised by its extremes."""
     x, step, zero = b.several("DynamicQuantizeLinear", 3, b.needed(0))
     return _biased(to_float(b, x, b.needed(1), step * b.needed(2), zero, b.input(3)), b.input(4))
+
+
+def einsum(b: Builder) -> Operand | None:
+    """Einsum whose operands have a letter twice, which is their diagonal, or axes of extent 1 that broadcast, which are left out."""
+    operands = [b.needed(position) for position in range(len(b.node.input))]
+    found = read_equation(b.text("equation", ""), [x.rank for x in operands])
+    if found is None:
+        return None
+    terms, result = found
+    pairs = [pair for word, x in zip(terms, operands, strict=True) for pair in zip(word, x.shape, strict=True)]
+    sizes = dict(pairs) | {letter: n for letter, n in pairs if n != 1}
+    distinct = [_distinct(x, word, sizes) for x, word in zip(operands, terms, strict=True)]
+    words = [word for _, word in distinct]
+    if words == terms or any(n not in (1, sizes[letter]) for letter, n in pairs):
+        return None
+    return b.op("Einsum", *(x for x, _ in distinct), equation=f"{','.join(words)}->{result}")
+
+
+def _distinct(x: Operand, word: str, sizes: Mapping[str, int]) -> tuple[Operand, str]:
+    kept = [at for at, letter in enumerate(word) if x.shape[at] == sizes[letter]]
+    x, word = x.reshape(*(x.shape[at] for at in kept)), "".join(word[at] for at in kept)
+    while (twice := next((letter for letter in word if word.count(letter) > 1), None)) is not None:
+        first, size = word.index(twice), sizes[twice]
+        pair = (first, word.index(twice, first + 1))
+        others = [at for at in range(len(word)) if at not in pair]
+        square = x.transpose(*others, *pair).reshape(*(x.shape[at] for at in others), size**2)
+        x, word = square.slice(len(others), 0, size**2, size + 1), "".join(word[at] for at in others) + twice
+    return x, word
 
 
 def _per_row(x: Operand | None, rank: int) -> Operand | None:

@@ -51,21 +51,24 @@ def running_sum(rw: Rewriter) -> bool:
     return rw.finish(rw.create(RUNNING_SUM.name, rows, shape=rows.shape, label="sums", exclusive=exclusive, reverse=reverse))
 
 
-def _equation(rw: Rewriter) -> tuple[list[str], str] | None:
-    """The letters of every operand and of the result of an Einsum without repeated letters; dots become capital letters."""
-    text = str(rw.attrs.get("equation", "")).replace(" ", "").replace("...", ".")
+def read_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
+    """The letters of every operand and of the result of an Einsum, given the ranks of operands; dots become capital letters.
+
+    None where they are not those of so many operands, or the result has a letter twice.
+    """
+    text = equation.replace(" ", "").replace("...", ".")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     free = [c for c in string.ascii_uppercase if c not in text]
-    hidden = [max(0, len(t.shape) - len(word) + 1) if "." in word else 0 for word, t in zip(terms, rw.node.inputs, strict=False)]
+    hidden = [max(0, rank - len(word) + 1) if "." in word else 0 for word, rank in zip(terms, ranks, strict=False)]
     dots = free[: max(hidden, default=0)]
     if not arrow:
         right = "." * bool(dots) + "".join(sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1))
     terms = [word.replace(".", "".join(dots[len(dots) - count :])) for word, count in zip(terms, hidden, strict=False)]
     right = right.replace(".", "".join(dots))
-    words = [*terms, right]
-    plain = all(word.isalpha() or not word for word in words) and all(len(set(word)) == len(word) for word in words)
-    return (terms, right) if plain and set(right) <= set("".join(terms)) and len(terms) == len(rw.node.inputs) else None
+    plain = all(word.isalpha() or not word for word in (*terms, right)) and len(set(right)) == len(right)
+    fits = [len(word) for word in terms] == list(ranks)
+    return (terms, right) if plain and fits and set(right) <= set("".join(terms)) else None
 
 
 @standard("Einsum")
@@ -74,13 +77,13 @@ def einsum(rw: Rewriter) -> bool:
 
     Letters of one operand alone that the result lacks are summed before; of more operands, the first two are multiplied.
     """
-    found = _equation(rw)
-    if found is None or any(len(word) != len(t.shape) for word, t in zip(found[0], rw.node.inputs, strict=True)):
+    found = read_equation(str(rw.attrs.get("equation", "")), [len(t.shape) for t in rw.node.inputs])
+    if found is None:
         return False
     terms, result = found
     pairs = [pair for word, t in zip(terms, rw.node.inputs, strict=True) for pair in zip(word, t.shape, strict=True)]
     sizes = dict(pairs)
-    if any(sizes[c] != n for c, n in pairs):
+    if any(sizes[c] != n for c, n in pairs) or any(len(set(word)) != len(word) for word in terms):
         return False
     needed = [set(result).union(*(word for other, word in enumerate(terms) if other != at)) for at in range(len(terms))]
     operands = [_summed(rw, t, word, kept) for t, word, kept in zip(rw.node.inputs, terms, needed, strict=True)]

@@ -43,6 +43,17 @@ def check(nodes: list[onnx.NodeProto], given: dict[str, np.ndarray], constants: 
         ("b...->...", [(2, 5, 6)]),
         ("i...j,...jk", [(3, 2, 4), (2, 4, 5)]),
         ("ij,kl->", [(3, 2), (4, 5)]),
+        ("...ij,...jk->...ik", [(3, 2, 4), (1, 4, 5)]),
+        ("...ij,...jk->...ik", [(2, 1, 3, 4), (1, 5, 4, 2)]),
+        ("b...c,bc...->b...", [(2, 1, 4, 3), (1, 3, 5, 4)]),
+        ("bij,bjk->bik", [(1, 2, 4), (3, 4, 5)]),
+        ("bi,bi,bj->bij", [(1, 4), (3, 4), (1, 2)]),
+        ("bj,bj->j", [(1, 4), (3, 4)]),
+        ("bii->bi", [(2, 4, 4)]),
+        ("ii", [(4, 4)]),
+        ("iij,jk->ik", [(3, 3, 4), (4, 2)]),
+        ("...ii->...i", [(2, 3, 4, 4)]),
+        ("iii->i", [(3, 3, 3)]),
     ],
 )
 def test_einsum(equation: str, shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
