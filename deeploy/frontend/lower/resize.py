@@ -45,8 +45,7 @@ def resize(rw: Rewriter) -> bool:
     sizes = list(zip(rw.x.shape, rw.y.shape, scales, strict=True))
     if transformation == "align_corners" and any(size * scale != out for size, out, scale in sizes):
         return False  # whether the length is that of the scale or the rounded one is understood in two ways
-    known = transformation in _COORDINATES and attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-    if not known or mode not in ("nearest", *_TAPS):
+    if transformation not in _COORDINATES or mode not in ("nearest", *_TAPS):
         return False
     places = [_COORDINATES[transformation](np.arange(out, dtype=np.float64), scale, size, out) for size, out, scale in sizes]
     if mode == "nearest":
@@ -69,7 +68,7 @@ def resize(rw: Rewriter) -> bool:
 
 
 def _scales(rw: Rewriter, old: bool) -> list[float] | None:
-    """The scale of every axis: as given, else the ratio of the sizes."""
+    """The scale of every axis: as given, else the ratio of the sizes; one for all axes where the ratio of sides stays."""
     ratios = [b / a if a else 1.0 for a, b in zip(rw.x.shape, rw.y.shape, strict=True)]
     given, position = rw.attrs.get("scales"), 1 if old else 2
     if given is None and rw.input(position) is not None:
@@ -77,9 +76,16 @@ def _scales(rw: Rewriter, old: bool) -> list[float] | None:
         if value is None:
             return None
         given = value.ravel().tolist()
+    axes = list(rw.attrs.get("axes", range(len(ratios))))
+    policy = rw.attrs.get("keep_aspect_ratio_policy", "stretch")
+    if not given and policy != "stretch" and not old:
+        sizes = rw.value(3)
+        if sizes is None or len(axes) != sizes.size:
+            return None
+        choose = min if policy == "not_larger" else max
+        given = [choose(int(size) / rw.x.shape[axis] for size, axis in zip(sizes.ravel(), axes, strict=True))] * len(axes)
     if not given:
         return ratios
-    axes = list(rw.attrs.get("axes", range(len(ratios))))
     if len(axes) != len(given):
         raise ModelError(f"node {shorten(rw.node.name)} (Resize) has {len(given)} scales for {len(axes)} axes", "Give one for each axis.")
     for axis, scale in zip(axes, given, strict=True):

@@ -87,3 +87,21 @@ def test_lengths_that_two_readings_differ_about_are_refused(tmp_path: Path) -> N
     path = save(tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [1, 1, 1, 4]), (TensorProto.FLOAT, [1, 1, 1, 2]), scales=scales)
     with pytest.raises(deeploy.errors.UnsupportedError, match="Resize"):
         deeploy.compile(path)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize(
+    ("mode", "transformation"),
+    [("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "half_pixel"), ("cubic", "pytorch_half_pixel")],
+)
+@pytest.mark.parametrize(("axes", "sizes"), [([2, 3], [7, 12]), ([3, 2], [5, 9]), ([2], [3])])
+def test_the_ratio_of_sides_stays(
+    policy: str, mode: str, transformation: str, axes: list[int] | None, sizes: list[int], tmp_path: Path
+) -> None:
+    attributes = {"mode": mode, "coordinate_transformation_mode": transformation, "keep_aspect_ratio_policy": policy}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes, **({} if axes is None else {"axes": axes}))
+    path = save(
+        tmp_path / "m.onnx", [node], (TensorProto.FLOAT, [1, 2, 5, 8]), (TensorProto.FLOAT, ["a", "b", "c", "d"]), sizes=np.array(sizes)
+    )
+    got, expected = run(path, np.random.default_rng(1).standard_normal((1, 2, 5, 8)).astype(np.float32))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
