@@ -39,7 +39,7 @@ ML = "ai.onnx.ml"
 VENDORS = ("ai.onnx.", MICROSOFT)  # domains of operators that others define: their shapes are nothing to ask of a model
 QONNX = "qonnx.custom_op.general"
 _QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
-QONNX_OPS = frozenset({"Quant", "BipolarQuant"})
+QONNX_OPS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})
 FALLBACK = "deeploy.fallback"  # of nodes whose kernels are generated (``deeploy.fallback``)
 _MICROSOFT_STANDARD = frozenset({"QuantizeLinear", "DequantizeLinear"})  # as in ONNX, with more element types
 RESERVED = "deeploy"  # of nodes that lowering makes
@@ -48,7 +48,7 @@ INTERNAL = frozenset(
         *("Binary", "Copy", "Dequantize", "IntegerFunction", "IntegerLayerNorm", "IntegerRMSNorm", "Lookup", "Normalise", "Quantize"),
         *("Recv", "RequantAdd", "ResidualSum", "Rotate", "ScaledAdd", "ScaledDiv", "Send", "ShiftSoftmax", "Standardise", "Unary"),
         *("Append", "Keep", "Slide", "DynamicScale", "LSTMCell", "GRUCell", "IntegerLSTM", "IntegerGRU", "IntegerRNN", "DecisionTrees"),
-        *("BlockMatMul", "PairwiseCoupling", "RunningSum"),
+        *("BlockMatMul", "PairwiseCoupling", "RunningSum", "Thresholds"),
     ]
 )  # operators of the integer form that no file has
 

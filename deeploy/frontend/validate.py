@@ -62,6 +62,7 @@ _ACTIVATIONS = (
     *("Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu"),
     *("ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"),
 )
+ROUNDING_MODES = ("ROUND", "HALF_EVEN", "CEIL", "FLOOR", "UP", "DOWN", "ROUND_TO_ZERO", "HALF_UP", "HALF_DOWN")
 _REDUCTIONS = ("none", "mean", "sum", "add", "mul", "max", "min")
 CHOICES: Mapping[tuple[str, str], Sequence[str]] = {
     **{(op, "auto_pad"): _AUTO_PAD for op in ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv")},
@@ -79,7 +80,8 @@ CHOICES: Mapping[tuple[str, str], Sequence[str]] = {
     ("GridSample", "padding_mode"): ("zeros", "border", "reflection"),
     ("ImageDecoder", "pixel_format"): ("RGB", "BGR", "Grayscale"),
     ("LinearAttention", "update_rule"): ("linear", "gated", "delta", "gated_delta"),
-    ("Quant", "rounding_mode"): (*("ROUND", "HALF_EVEN", "CEIL", "FLOOR", "UP", "DOWN"), *("ROUND_TO_ZERO", "HALF_UP", "HALF_DOWN")),
+    **{(op, "rounding_mode"): (*ROUNDING_MODES, *map(str.lower, ROUNDING_MODES)) for op in ("Quant", "IntQuant", "Trunc")},
+    ("MultiThreshold", "data_layout"): ("NCHW", "NHWC"),
     ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
     ("Resize", "mode"): ("nearest", "linear", "cubic"),
     ("Resize", "nearest_mode"): ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple", ""),
@@ -191,8 +193,12 @@ _MICROSOFT: Mapping[str, Own] = {
 OWN: Mapping[tuple[str, str], Own] = {
     **{("", op): own for op, own in _DIALECT.items()},
     **{(MICROSOFT, op): own for op, own in _MICROSOFT.items()},
-    (QONNX, "Quant"): Own((4, 4), {"signed": (0, 1), "narrow": (0, 1)}),
+    **dict.fromkeys(((QONNX, "Quant"), (QONNX, "IntQuant")), Own((4, 4), {"signed": (0, 1), "narrow": (0, 1)})),
     (QONNX, "BipolarQuant"): Own((2, 2)),
+    (QONNX, "Trunc"): Own((5, 6), optional={"signed": INT, "narrow": INT, "rounding_mode": STRING}),
+    (QONNX, "MultiThreshold"): Own(
+        (2, 2), optional={"out_scale": FLOAT, "out_bias": FLOAT, "out_dtype": STRING, "data_layout": STRING}, rank=1
+    ),
     ("", "SimplifiedLayerNormalization"): Own((2, 3), optional={"epsilon": FLOAT, "axis": INT}, rank=1),
 }
 assert set(_DIALECT) == DIALECT_OPS and set(_MICROSOFT) == MICROSOFT_OPS

@@ -84,7 +84,7 @@ def narrow_types(model: onnx.ModelProto) -> frozenset[DType]:
         limits = [values[name] for name in node.input[1:] if name in values]
         if node.op_type == "BipolarQuant":
             found.add(1)
-        elif node.op_type == "Quant" and len(limits) == 3:
+        elif node.op_type in ("Quant", "IntQuant") and len(limits) == 3:
             found |= {int(bits) for bits in numpy_helper.to_array(limits[-1]).ravel() if 0 < bits <= MOST_BITS}
         elif node.op_type == "Clip" and len(limits) == 2 and limits[0].data_type in (TensorProto.INT8, TensorProto.UINT8):
             low, high = (int(numpy_helper.to_array(limit).item()) for limit in limits)

@@ -440,6 +440,12 @@ def _integer_recurrent(op: str) -> Draw:
     return draw_one
 
 
+def _thresholds(rng: Random) -> Sample:
+    o, c, i, n = (extent(rng) for _ in range(4))
+    rows = np.sort(_array(rng, (rng.choice((1, c)), n), -300, 300), axis=1)
+    return Sample({"x": (o, c, i)}, {}, {"t": rows})
+
+
 DRAWS: Mapping[str, Draw] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -451,6 +457,7 @@ DRAWS: Mapping[str, Draw] = {
     "RunningSum": lambda rng: Sample(
         {"x": tuple(extent(rng) for _ in range(3))}, {name: rng.random() < 0.5 for name in ("exclusive", "reverse")}
     ),
+    "Thresholds": _thresholds,
     "ArgMax": _of_x(lambda rng: {"smallest": rng.random() < 0.5, "last": rng.random() < 0.5}),
     **dict.fromkeys(("Add", "Sub", "Div"), _elementwise()),
     "Mul": _elementwise(lambda rng: {"a_zero_point": _zero_point(rng), "b_zero_point": _zero_point(rng)}),

@@ -1,13 +1,15 @@
-"""Running sums (docs/integer-form.md)."""
+"""Running sums, and thresholds that values reach (docs/integer-form.md)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from deeploy.graph.kernel import FLOAT, Operator, Row, types
-from deeploy.graph.nest import Map, Nest, coupled, parallel
+from deeploy.graph.kernel import FLOAT, Operator, Row, Tiling, types
+from deeploy.graph.nest import Map, Nest, coupled, parallel, reduction
 from deeploy.graph.nodes import Node
 from deeploy.operators.accumulate import keeps_type
+
+MOST_THRESHOLDS = 255  # of a channel, which a byte counts
 
 
 def nest(node: Node) -> Nest:
@@ -31,4 +33,41 @@ RUNNING_SUM = Operator(
     nest,
     reference,
     Row(types=dict.fromkeys(("x", "y"), types("s32", "s64") | FLOAT), accepts=keeps_type, strided={"x": 1, "y": 1}, cores=("o", "i")),
+)
+
+
+def thresholds_nest(node: Node) -> Nest:
+    """The sum over n of whether x[o,c,i] reaches t[c,n]; all channels have one row of thresholds, or each its own."""
+    t = node.inputs[1]
+    assert t is not None
+    (o, c, i), (n,) = parallel("o", "c", "i"), reduction("n")
+    return Nest(reads={"x": Map(o, c, i), "t": Map(c if t.shape[0] > 1 else 0, n)}, writes={"y": Map(o, c, i)})
+
+
+def thresholds_reference(node: Node, x: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """How many of a channel's thresholds, sorted, are not above the element."""
+    rows = zip(range(x.shape[1]), np.broadcast_to(t, (x.shape[1], t.shape[1])), strict=True)
+    columns = [np.where(np.isnan(x[:, c]), 0, np.searchsorted(row, x[:, c], side="right")) for c, row in rows]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _fits(node: Node) -> str | None:
+    x, t = node.inputs[0], node.inputs[1]
+    assert x is not None and t is not None
+    return None if x.dtype.is_float == t.dtype.is_float else "thresholds in floats where x is, and else in integers"
+
+
+THRESHOLDS = Operator(
+    "Thresholds",
+    ("x", "t"),
+    thresholds_nest,
+    thresholds_reference,
+    Row(
+        types={"x": types("s8", "u8", "s16", "s32") | FLOAT, "t": types("s16", "s32") | FLOAT, "y": types("u8")},
+        accepts=_fits,
+        constants=("t",),
+        strided={"x": 1, "y": 1},
+        tiling=Tiling(whole=("n",)),
+        cores=("o", "c", "i"),
+    ),
 )

@@ -116,5 +116,6 @@ KERNELS: tuple[Kernel, ...] = (
     on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
     on_floats(_reduction(reduce.REDUCE_PRODUCT, "reduce_prod", "PRODUCT")),
     scan.RUNNING_SUM.kernel("running_sum", "portable/running_sum.c", macros=_sum),
+    scan.THRESHOLDS.kernel("thresholds", "portable/thresholds.c"),
     reduce.ARG_EXTREME.kernel("arg_extreme", "portable/arg_extreme.c", macros=_better),
 )

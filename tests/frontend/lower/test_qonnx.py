@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,10 +97,146 @@ def test_one_bit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(deeploy.compile(model).run([x])[0], expected.astype(np.float32))
 
 
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ROUND": np.rint,
+    "HALF_EVEN": np.rint,
+    "CEIL": np.ceil,
+    "FLOOR": np.floor,
+    "UP": lambda x: np.sign(x) * np.ceil(np.abs(x)),
+    "DOWN": np.trunc,
+    "ROUND_TO_ZERO": np.trunc,
+    "HALF_UP": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5),
+    "HALF_DOWN": lambda x: np.sign(x) * np.ceil(np.abs(x) - 0.5),
+}
+
+
+@pytest.mark.parametrize("mode", sorted(ROUNDINGS))
+@pytest.mark.parametrize("stored", [False, True])
+def test_rounding_modes(mode: str, stored: bool, tmp_path: Path) -> None:
+    """By the table of QONNX, in either case of letters; of a constant at compile time."""
+    x = np.array([[5.5, 2.5, 1.6, 1.1, 1.0, -1.0, -1.1, -1.6, -2.5, -5.5, 0, 300, -300, 0.5, -0.5]], np.float32) / 4
+    constants = {"s": np.float32(0.25), "z": np.float32(0), "b": np.float32(6), "one": np.float32(1), **({"c": x} if stored else {})}
+    steps = node(
+        "IntQuant", ["c" if stored else "x", "s", "z", "b"], "q", signed=1, narrow=0, rounding_mode=mode.lower() if stored else mode
+    )
+    model = save(tmp_path / "model.onnx", [steps, helper.make_node("Mul", ["q", "x"], ["y"])], constants, x.shape, x.shape)
+    factor = np.ones_like(x) if stored else x
+    expected = np.clip(ROUNDINGS[mode](x * 4), -32, 31) / 4 * factor
+    (got,) = deeploy.compile(model).run([factor])
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "bits"),
+    [
+        (np.array([0.25, 0.5, 1, 2, 4, 8]).reshape(6, 1, 1), 0, 4),  # channels of few bits
+        (np.array([0.25, 0.5, 1, 2, 4, 8]).reshape(6, 1, 1), 0, np.array([2, 3, 4, 5, 6, 7]).reshape(1, 6, 1, 1)),
+        (2.0 ** RANDOM.integers(-3, 3, (1, 6, 5, 1)), 0, 4),  # along two axes
+        (0.25, np.array([1, 3, 0, 5, 2, 7]).reshape(6, 1, 1), 5),
+    ],
+)
+def test_parameters_per_channel(scale: np.ndarray | float, zero: np.ndarray | int, bits: np.ndarray | int, tmp_path: Path) -> None:
+    constants = {"s": scale, "z": zero, "b": bits}
+    model = save(
+        tmp_path / "model.onnx",
+        [node("Quant", ["x", "s", "z", "b"], "y", signed=1, narrow=0)],
+        {name: np.asarray(value) for name, value in constants.items()},
+        X.shape,
+        X.shape,
+    )
+    high = 2.0 ** (np.asarray(bits) - 1)
+    expected = (np.clip(np.rint(X / scale + zero), -high, high - 1) - zero) * scale
+    np.testing.assert_array_equal(deeploy.compile(model).run([X])[0], expected)
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize(
+    ("given", "mode", "zero", "attrs"),
+    [
+        ([10, 8], "FLOOR", 0, {}),
+        ([10, 8], "ROUND", 6, {}),
+        ([10, 6], "ceil", 0, {}),
+        ([10, np.float32(0.25), 8], "FLOOR", 0, {"signed": 1}),
+        ([10, np.float32(0.5), 4], "ROUND", 0, {"signed": 1, "narrow": 1}),
+        ([10, np.float32(0.5), 8], "floor", 8, {"signed": 0}),
+    ],
+)
+def test_truncated_averages(given: list[float], mode: str, zero: int, attrs: dict[str, int], target: str, tmp_path: Path) -> None:
+    """As Brevitas exports its pools: the average, times the number of elements, without its lowest bits; and a layer of integers behind."""
+    shape, scale = (1, 4, 8, 8), np.float32(0.0625)
+    w = RANDOM.normal(size=(5, 4, 1, 1)).astype(np.float32)
+    names = [f"t{number}" for number in range(len(given))]
+    nodes = [
+        node("Quant", ["x", "s", "none", "eight"], "q", signed=1, narrow=0, rounding_mode="ROUND"),
+        helper.make_node("AveragePool", ["q"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Mul", ["p", "four"], ["m"]),
+        node("Trunc", ["m", "s", "z", *names], "t", rounding_mode=mode, **attrs),
+        node("Quant", ["w", "s", "none", "eight"], "wq", signed=1, narrow=1, rounding_mode="ROUND"),
+        helper.make_node("Conv", ["t", "wq"], ["y"]),
+    ]
+    constants = {"s": scale, "z": zero, "none": 0, "eight": 8, "four": 4, "w": w, **dict(zip(names, given, strict=True))}
+    model = save(tmp_path / "model.onnx", nodes, {name: np.asarray(v) for name, v in constants.items()}, shape, (1, 5, 4, 4))
+    x = RANDOM.normal(0, 3, shape).astype(np.float32)
+    steps = np.clip(np.rint(x / scale), -128, 127).reshape(1, 4, 4, 2, 4, 2).sum(axis=(3, 5)) + zero
+    rounding = ROUNDINGS[mode.upper()]
+    if len(given) == 2:
+        left = (rounding(steps / 2.0 ** (given[0] - given[1])) - zero) * scale
+    else:
+        factor, bits, narrow = given[1] / scale, int(given[2]), attrs.get("narrow", 0)
+        low, high = (-(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1) if attrs["signed"] else (0, 2**bits - 1)
+        left = (rounding(np.clip(steps / factor, low, high)) - zero / factor) * given[1]
+    expected = np.einsum("nchw,kc->nkhw", left, np.clip(np.rint(w[..., 0, 0] / scale), -127, 127) * scale)
+    made = deeploy.compile(model, target)
+    (got,) = made.run([x])
+    np.testing.assert_array_equal(got, made.interpret([x])[0])
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["generic", "siracusa"])
+@pytest.mark.parametrize(
+    ("shape", "rows", "count", "attrs"),
+    [
+        ((2, 6, 5, 5), 6, 15, {"out_scale": 0.5, "out_bias": -4.0, "out_dtype": "INT4"}),
+        ((2, 6, 5, 5), 1, 255, {"out_scale": 1.0, "out_bias": -128.0, "out_dtype": "INT8"}),
+        ((2, 5, 5, 6), 6, 3, {"out_dtype": "UINT2", "data_layout": "NHWC"}),
+        ((4, 6), 6, 1, {"out_scale": 2.0, "out_bias": -1.0, "out_dtype": "BIPOLAR"}),
+        ((2, 7, 6), 6, 7, {"out_scale": 0.3, "out_bias": 0.25, "out_dtype": "FLOAT32"}),
+    ],
+)
+@pytest.mark.parametrize("quantised", [False, True])
+def test_thresholds(
+    shape: tuple[int, ...], rows: int, count: int, attrs: dict[str, Any], quantised: bool, target: str, tmp_path: Path
+) -> None:
+    """Of floats, and of bytes, where thresholds are of integers; thresholds in any order, and equal to elements."""
+    axis = -1 if attrs.get("data_layout") == "NHWC" or len(shape) == 3 else 1
+    x = (RANDOM.integers(-60, 60, shape) / 16).astype(np.float32)
+    thresholds = (RANDOM.integers(-60, 60, (rows, count)) / 16).astype(np.float32)
+    nodes = [node("Quant", ["x", "s", "z", "b"], "q", signed=1, narrow=0, rounding_mode="ROUND")] if quantised else []
+    nodes.append(node("MultiThreshold", ["q" if quantised else "x", "t"], "y", "finn.custom_op.general", **attrs))
+    constants = {"s": np.float32(0.0625), "z": np.float32(0), "b": np.float32(8), "t": thresholds}
+    model = save(tmp_path / "model.onnx", nodes, constants, shape, shape)
+    counts = np.moveaxis((np.moveaxis(x, axis, -1)[..., None] >= thresholds).sum(axis=-1), -1, axis)
+    made = deeploy.compile(model, target)
+    (got,) = made.run([x])
+    np.testing.assert_array_equal(got, made.interpret([x])[0])
+    np.testing.assert_allclose(got, attrs.get("out_scale", 1.0) * counts + attrs.get("out_bias", 0.0), rtol=1e-6, atol=1e-6)
+    (call,) = (call for call in made.network.program.calls if call.node.op == "Thresholds")
+    assert made.network.program.buffers[call.operands["x"].buffer].dtype is (DType.INT8 if quantised else DType.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "problem"),
+    [(np.zeros((2, 3)), "shape"), (np.zeros((6, 256)), "256 thresholds"), (np.full((6, 2), np.nan), "shape"), (np.zeros(6), "shape")],
+)
+def test_thresholds_that_are_refused(thresholds: np.ndarray, problem: str, tmp_path: Path) -> None:
+    nodes = [node("MultiThreshold", ["x", "t"], "y", out_dtype="UINT8")]
+    with pytest.raises(DeeployError, match=problem):
+        deeploy.compile(save(tmp_path / "model.onnx", nodes, {"t": thresholds}, (1, 6, 4, 4), (1, 6, 4, 4)))
+
+
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"rounding_mode": "FLOOR", "signed": 1, "narrow": 0}, "no kernel"),
         ({"rounding_mode": "SIDEWAYS", "signed": 1, "narrow": 0}, "rounding_mode = 'SIDEWAYS', not one of"),
         ({"rounding_mode": "ROUND", "signed": 1}, "has no narrow"),
         ({"rounding_mode": "ROUND", "signed": 2, "narrow": 0}, "signed = 2"),
