@@ -5,9 +5,9 @@
 struct thresholds {
     const void *x, *t;
     void *y;
-    int extent[3]; /* outer, channels, inner */
+    int extent[3];                    /* outer, channels, inner */
     int x_step[2], y_step[2], t_step; /* of the outer axes; the last one is dense */
-    int count;     /* thresholds of a channel, the smallest first */
+    int count;                        /* thresholds of a channel, the smallest first */
 };
 
 #endif
