@@ -27,6 +27,7 @@ from deeploy.evaluate import evaluate as measured
 from deeploy.frontend import import_model
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Value
+from deeploy.frontend.unknown import check_known
 from deeploy.frontend.walk import MOST_UNROLLED
 from deeploy.generation.generate import generators
 from deeploy.graph.target import Target
@@ -211,8 +212,12 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
         ModelError, UnsupportedError, UsageError: it cannot be read, or does not have what ``dims`` or ``pins`` name.
     """
     with _file(model) as path:
-        open_ = _open(read_model(path), dims or {}, pins or {})
-        return text.contents(import_model(path, dims, pins=pins)) if not open_ else _symbolic(read_model(path), open_)
+        model = read_model(path)
+        open_ = _open(model, dims or {}, pins or {})
+        if not open_:
+            return text.contents(import_model(path, dims, pins=pins))
+        check_known(model.graph, None)
+        return _symbolic(model, open_)
 
 
 def report(project: str | Path | Compiled, network: str | None = None) -> Contents:

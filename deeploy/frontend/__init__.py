@@ -25,6 +25,7 @@ from deeploy.frontend.schemas import ML
 from deeploy.frontend.states import Known
 from deeploy.frontend.structure import check_and_sort, describe, is_control
 from deeploy.frontend.trace import trace
+from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
 from deeploy.frontend.wider import has_halves, narrow_types, widen
@@ -52,7 +53,7 @@ def import_model(
         UnsupportedError: a valid model with something that is not handled.
         UsageError: ``dims`` or ``pins`` that the model does not have.
     """
-    return import_read(_checked(path, dims or {}, pins or {}).model, dims, custom_shapes)
+    return import_read(_checked(path, dims or {}, pins or {}, custom_shapes).model, dims, custom_shapes)
 
 
 def import_states(
@@ -69,7 +70,7 @@ def import_states(
 
     Loops become ``unroll`` nodes at most.
     """
-    checked = _checked(path, dims or {}, pins or {})
+    checked = _checked(path, dims or {}, pins or {}, custom_shapes)
 
     def fold(part: onnx.ModelProto, extents: Mapping[str, int]) -> gs.Graph:
         return import_read(part, extents, custom_shapes, unroll)
@@ -103,7 +104,7 @@ def readers_first(models: Mapping[str, str | Path], dims: Mapping[str, Mapping[s
     """
     if len(models) < 2:
         return list(models)
-    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {}).model, dims[name], states))
+    return sorted(models, key=lambda name: not has_caches(_checked(Path(models[name]), {}, {}, lambda node: []).model, dims[name], states))
 
 
 class _Checked(NamedTuple):
@@ -121,12 +122,13 @@ class _Checked(NamedTuple):
     halves: list[str]
 
 
-def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> _Checked:
+def _checked(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], custom_shapes: CustomShapes | None) -> _Checked:
     """A model, read and checked (see ``deeploy.frontend.validate``)."""
     model = read_model(path)
     name_dims(model.graph, dims)
     pinned = pin(model, pins, dims)
     labels = number_labels(model)
+    check_known(model.graph, custom_shapes)
     check_model(model, opset_version(model))
     narrow = narrow_types(model)
     return _Checked(model, pinned, narrow, labels, widen(model))

@@ -28,7 +28,7 @@ def choose(walk: Walk, node: onnx.NodeProto) -> None:
     if isinstance(condition, gs.Constant):
         _into(walk, then if np.asarray(condition.values).item() else otherwise, [], node.output)
         return
-    hint = _pinning(condition)
+    hint = walk.pinning([condition], 1)
     if hint and (is_heavy(then) or is_heavy(otherwise)):
         raise UnsupportedError(f"{describe(node)} chooses at run time between branches with expensive operators", hint)
     results = [[walk.known.fresh(f"{name}_{end}") if name else "" for name in node.output] for end in ("then", "else")]
@@ -68,26 +68,11 @@ def _condition(walk: Walk, node: onnx.NodeProto, name: str) -> gs.Tensor:
     return condition
 
 
-def _pinning(condition: gs.Tensor) -> str:
-    """How to make a tensor constant: the options for the inputs that it is computed from, where these are settings; else ""."""
-    waiting, seen, found = [condition], set[int](), list[gs.Tensor]()
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
-            continue
-        seen.add(id(tensor))
-        found += [] if tensor.inputs else [tensor]
-        waiting += [source for maker in tensor.inputs for source in maker.inputs]
-    if any(math.prod(tensor.shape) != 1 for tensor in found):
-        return ""
-    return "pin what it depends on: " + " ".join(f"--pin '{shorten(tensor.name)}=VALUE'" for tensor in found)
-
-
 def _holds(walk: Walk, node: onnx.NodeProto, name: str) -> bool:
     """The value of a loop's condition."""
     condition = _condition(walk, node, name)
     if not isinstance(condition, gs.Constant):
-        hint = _pinning(condition) or "export the model with a fixed number of iterations"
+        hint = walk.pinning([condition], 1) or "export the model with a fixed number of iterations"
         raise UnsupportedError(f"{describe(node)} has a condition that is computed at run time", hint)
     return bool(np.asarray(condition.values).item())
 
@@ -100,7 +85,7 @@ def _rounds(walk: Walk, node: onnx.NodeProto, name: str) -> int | None:
     if np.dtype(count.dtype) != np.int64 or math.prod(count.shape) != 1:
         raise ModelError(f"{describe(node)} has a number of iterations of type {count.dtype}{list(count.shape)}", "give it one int64")
     if not isinstance(count, gs.Constant):
-        hint = _pinning(count) or "export the model with a fixed number of iterations"
+        hint = walk.pinning([count], 1) or "export the model with a fixed number of iterations"
         raise UnsupportedError(f"{describe(node)} has a number of iterations that is computed at run time", hint)
     return int(np.asarray(count.values).item())
 

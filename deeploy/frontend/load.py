@@ -6,7 +6,8 @@ read other files of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -19,7 +20,7 @@ from onnx import helper
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
-from deeploy.frontend.schemas import DIALECT_DOMAINS, ML
+from deeploy.frontend.schemas import DIALECT_DOMAINS, SAME_AS_INPUT, canonical_domain
 from deeploy.frontend.structure import check, graphs, subgraphs
 from deeploy.frontend.validate import check_text
 
@@ -32,10 +33,13 @@ COMPOSED = frozenset(
         *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU"),
     ]
 )
-_BESIDE_ML = 18  # opset of a model that has operators of ai.onnx.ml alone
+_BESIDE_OTHERS = 18  # opset of a model that imports other domains alone: onnxruntime takes one of the newest
 _BODIES = "deeploy.bodies"  # domain of local functions that are made of composed operators
 _DEEPEST = 2  # composed operators inside of others
+_MOST_SHOWN = 1024  # elements of constants that describe a shape
 _MOST_NODES = 1_000_000  # calls of local functions are expanded; nested ones can grow exponentially
+
+_FLOATS = frozenset(onnx.TensorProto.DataType.Value(name) for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"))
 
 _EXPORT_AGAIN = "export the model again, or check that the file is complete"
 
@@ -59,8 +63,8 @@ def read_whole(path: Path) -> onnx.ModelProto:
         ModelError, UnsupportedError: as ``read_model``.
     """
     model = _parse(path)
-    if opset_version(model) == 0 and any(entry.domain == ML for entry in model.opset_import):
-        model.opset_import.append(helper.make_opsetid("", _BESIDE_ML))
+    if opset_version(model) == 0 and model.opset_import:
+        model.opset_import.append(helper.make_opsetid("", _BESIDE_OTHERS))
     without_dictionaries(model)
     _load_external_data(model, path.parent)
     model = _inline_functions(model)
@@ -266,7 +270,7 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.name not in known:
             model.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     try:
-        typed = onnx.shape_inference.infer_shapes(model)
+        typed = _infer_types(model)
         if any("" in node.input for node in typed.graph.node if node.op_type in found):
             return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
         return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
@@ -274,6 +278,48 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(
             f"{', '.join(sorted(found))} cannot be expanded into simpler operators: {shorten(str(error))}", _EXPORT_AGAIN
         ) from error
+
+
+def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with what onnx infers of its tensors, and of those behind operators that onnx does not know.
+
+    Of these it is said which element type they give, and the shape of those that keep that of their input.
+    """
+    typed = onnx.shape_inference.infer_shapes(model)
+    if all(onnx.defs.has(node.op_type, node.domain) for node in typed.graph.node):
+        return typed
+    values = (*typed.graph.input, *typed.graph.value_info, *typed.graph.output)
+    types = {value.name: value.type for value in values if value.type.tensor_type.elem_type}
+    outputs = {value.name: value for value in typed.graph.output}
+    small = {tensor.name: tensor for tensor in typed.graph.initializer if math.prod(tensor.dims) <= _MOST_SHOWN}
+    for node in (node for node in typed.graph.node if not subgraphs(node) and not types.keys() >= set(node.output)):
+        given = {name: types[name] for name in node.input if name in types}
+        if not onnx.defs.has(node.op_type, node.domain):
+            found = {node.output[0]: _type_behind(node, types)} if given else {}
+        else:
+            schema = onnx.defs.get_schema(node.op_type, opset_version(model), node.domain)
+            try:
+                found = onnx.shape_inference.infer_node_outputs(schema, node, given, {name: small[name] for name in given if name in small})
+            except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+                continue  # as infer_shapes leaves such nodes out
+        new = {name: kind for name, kind in found.items() if name not in types and kind.tensor_type.elem_type}
+        types |= new
+        for name, kind in new.items():
+            (outputs[name] if name in outputs else typed.graph.value_info.add(name=name)).type.CopyFrom(kind)
+    return typed
+
+
+def _type_behind(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> onnx.TypeProto:
+    """The type of what an operator that onnx does not know computes: that of its zero point or scale where it quantises."""
+    known = [types[name].tensor_type for name in node.input if name in types]
+    key = canonical_domain(node.domain, node.op_type), node.op_type
+    found = onnx.TypeProto()
+    found.tensor_type.elem_type = next((t.elem_type for t in known if t.elem_type in _FLOATS), onnx.TensorProto.FLOAT)
+    if key == ("", "QuantizeLinear"):
+        found.tensor_type.elem_type = known[2].elem_type if len(known) > 2 else onnx.TensorProto.UINT8
+    if (key in SAME_AS_INPUT or onnx.defs.has(node.op_type)) and known[0].HasField("shape"):
+        found.tensor_type.shape.CopyFrom(known[0].shape)
+    return found
 
 
 def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:

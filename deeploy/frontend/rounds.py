@@ -83,7 +83,7 @@ def keep(walk: Walk, node: onnx.NodeProto, body: onnx.GraphProto, rounds: int, e
     captured = [name for name in outside if name not in constants]
     inputs += [gs.Variable(name, outside[name].dtype, list(outside[name].shape)) for name in captured]
     has_number = number is not None and given[0] in used
-    state = Walk(walk.version, {}, walk.step, walk.budget, known=Names.of(body), read=set(used))
+    state = Walk(walk.version, {}, walk.step, walk.refusal, walk.budget, known=Names.of(body), read=set(used))
     state.tensors |= {**constants, **{variable.name: variable for variable in (*inputs, *([number] if number else []))}}
     state.over(nodes)
     found = [state.tensors[value.name] for value in body.output]

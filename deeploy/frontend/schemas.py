@@ -36,7 +36,6 @@ DIALECT_OPS = frozenset(
 )
 MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
-VENDORS = ("ai.onnx.", MICROSOFT)  # domains of operators that others define: their shapes are nothing to ask of a model
 QONNX = "qonnx.custom_op.general"
 _QONNX_DOMAINS = frozenset({QONNX, "onnx.brevitas", "finn.custom_op.general"})
 QONNX_OPS = frozenset({"Quant", "IntQuant", "BipolarQuant", "Trunc", "MultiThreshold"})

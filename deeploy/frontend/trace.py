@@ -20,9 +20,10 @@ from deeploy.frontend.branches import Names
 from deeploy.frontend.control import CONTROL
 from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import FALLBACK, VENDORS, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
+from deeploy.frontend.schemas import FALLBACK, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe, is_control, reads
+from deeploy.frontend.unknown import is_unknown, unknown_operators
 from deeploy.frontend.validate import check_operands, check_result, check_size
 from deeploy.frontend.walk import CustomShapes, Walk
 
@@ -45,7 +46,8 @@ def trace(
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
     read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
     tensors: dict[str, gs.Tensor] = {tensor.name: tensor for tensor in inputs}
-    state = Walk(version, declared, partial(_step, custom_shapes, dims), budget, tensors, read=read, known=Names.of(graph))
+    step, refusal = partial(_step, custom_shapes, dims), partial(unknown_operators, graph, custom_shapes)
+    state = Walk(version, declared, step, refusal, budget, tensors, read=read, known=Names.of(graph), inputs=frozenset(tensors))
     for initializer in graph.initializer:
         if initializer.name in read:
             state.tensors[initializer.name] = gs.Constant(initializer.name, read_array(initializer, initializer.name))
@@ -74,7 +76,7 @@ def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], state: Wa
         return
     for position in constant_inputs(node.op_type) if not domain else ():
         if position < len(inputs):
-            inputs[position] = _setting(node, position, inputs[position])
+            inputs[position] = _setting(state, node, position, inputs[position])
     if dims and not domain:
         _check_example(node, inputs, dims)
     values = infer(node, domain, attributes, inputs, state.version)
@@ -128,7 +130,7 @@ def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inp
         state.tensors[node.output[0]] = gs.Constant(node.output[0], _constant_value(node, attributes))
     elif first is None:
         return False
-    elif op == "Identity" or (op in _VARIADIC and len(inputs) == 1) or (op == "Dropout" and not _trains(node, inputs)):
+    elif op == "Identity" or (op in _VARIADIC and len(inputs) == 1) or (op == "Dropout" and not _trains(state, node, inputs)):
         state.tensors[node.output[0]] = first
         for name in node.output[1:]:
             state.tensors[name] = gs.Constant(name, np.ones(first.shape, bool))
@@ -146,12 +148,12 @@ def _step_trivial(state: Walk, node: onnx.NodeProto, attributes: Attributes, inp
     return True
 
 
-def _trains(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> bool:
+def _trains(state: Walk, node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> bool:
     """Whether a Dropout is meant for training; UnsupportedError if so, since there is nothing to compile."""
     mode = inputs[2] if len(inputs) > 2 else None
     if mode is None or (isinstance(mode, gs.Constant) and not np.any(mode.values)):
         return False
-    raise UnsupportedError(f"{describe(node)} is in training mode", "export the model for inference")
+    raise UnsupportedError(f"{describe(node)} is in training mode", state.pinning([mode]) or "export the model for inference")
 
 
 def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
@@ -166,7 +168,7 @@ def _constant_value(node: onnx.NodeProto, attributes: Attributes) -> np.ndarray:
     raise UnsupportedError(f"{describe(node)} has no dense value", "store the constant as a dense tensor")
 
 
-def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> gs.Tensor | None:
+def _setting(state: Walk, node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> gs.Tensor | None:
     """An input that describes the operation, which must be constant; a dequantised constant is one, too."""
     if node.op_type == "Range" and isinstance(tensor, gs.Constant) and tensor.values.size == 1:
         return gs.Constant(tensor.name, np.asarray(tensor.values).reshape(()))  # bodies of ONNX have an axis there
@@ -184,7 +186,7 @@ def _setting(node: onnx.NodeProto, position: int, tensor: gs.Tensor | None) -> g
     name = shorten(node.input[position])
     raise UnsupportedError(
         f"{describe(node)} takes its input {position} ('{name}') from run-time values",
-        "only constants are supported there; export the model with fixed shapes",
+        f"only constants are supported there; {state.pinning([tensor]) or 'export the model with fixed shapes'}",
     )
 
 
@@ -212,22 +214,13 @@ def _finish(state: Walk, node: onnx.NodeProto, made: gs.Node, values: Sequence[V
         declared = state.declared.get(name, Value())
         value = inferred.or_else(declared)
         shape, dtype = value.static_shape, value.dtype
-        if (shape is None or dtype is None) and made.domain.startswith(VENDORS):
-            raise UnsupportedError(
-                f"{describe(node)}: {shorten(made.domain)} {shorten(made.op)} is not supported",
-                "export the model without it, or add the operator to the target",
-            )
-        if (shape is None or dtype is None) and standard and not onnx.defs.has(made.op):
-            raise UnsupportedError(
-                f"{describe(node)}: ONNX has no operator {shorten(made.op)}",
-                "spell it by operators of ONNX before the export, or declare its shape in value_info and add it to the target",
-            )
+        if (shape is None or dtype is None) and is_unknown(node):
+            raise state.refusal(node)
         if shape is None or dtype is None:
+            told = "export the model with fixed shapes" if standard else "declare it in the model's value_info"
             raise UnsupportedError(
                 f"the shape of '{shorten(name)}', output of {describe(node)}, cannot be inferred",
-                "export the model with fixed shapes"
-                if standard
-                else "declare it in the model's value_info, or add the operator to the target",
+                state.pinning(made.inputs) or told,
             )
         check_size(name, shape)
         check_result(node, made.inputs, shape)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import shlex
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import onnx
 import onnx_graphsurgeon as gs
 
-from deeploy.errors import UnsupportedError
+from deeploy.errors import UnsupportedError, shorten
 from deeploy.frontend.branches import Names
 from deeploy.frontend.shapes import Value
 from deeploy.frontend.structure import describe, reads
 
+# Output shapes of a node whose operator the importer does not know: None where nobody knows it, none where they do not follow, as of a node
+# without inputs, which only asks whether the operator is known.
 CustomShapes = Callable[[gs.Node], "list[list[int]] | None"]
 MOST_UNROLLED = 10_000  # nodes of the rounds of loops, where no option says another number
+
+
+_MOST_PINNED = 64  # elements of an input that is a setting
+_MOST_SPELLED = 8  # values that a message spells out
 
 
 @dataclass
@@ -31,13 +39,16 @@ class Walk:
         names: names of nodes in use.
         read: names of tensors that a node reads or that are outputs of the graph.
         known: names of tensors in use.
+        refusal: the error for a node whose operator nobody knows.
         flat: the nodes of the file that the walk has seen, those that stand for a node with a graph in it in its place.
         unrolled: nodes that loops became.
+        inputs: names of the inputs of the network.
     """
 
     version: int
     declared: dict[str, Value]
     step: Callable[[Walk, onnx.NodeProto], None]
+    refusal: Callable[[onnx.NodeProto], UnsupportedError]
     budget: int = MOST_UNROLLED
     tensors: dict[str, gs.Tensor] = field(default_factory=dict)
     nodes: list[gs.Node] = field(default_factory=list)
@@ -46,6 +57,7 @@ class Walk:
     known: Names = field(default_factory=lambda: Names(set(), frozenset()))
     flat: list[onnx.NodeProto] = field(default_factory=list)
     unrolled: int = 0
+    inputs: Collection[str] = ()
 
     def over(self, nodes: Iterable[onnx.NodeProto]) -> None:
         """Walk over further nodes, which are sorted."""
@@ -79,3 +91,23 @@ class Walk:
                 + (f", and cannot stay a loop: {why}" if why else ""),
                 f"allow more: --unroll {10 * self.budget}, or export the model with a shorter loop",
             )
+
+    def pinning(self, tensors: Iterable[gs.Tensor], most: int = _MOST_PINNED) -> str:
+        """How to make tensors constant: the options for the inputs that they are computed from; "" where one has more elements."""
+        waiting, seen, found = list(tensors), set[int](), list[gs.Tensor]()
+        while waiting:
+            tensor = waiting.pop()
+            if id(tensor) in seen or isinstance(tensor, gs.Constant) or tensor.is_empty():
+                continue
+            seen.add(id(tensor))
+            found += [] if tensor.inputs else [tensor]
+            waiting += [source for maker in tensor.inputs for source in maker.inputs]
+        if not found or any(t.name not in self.inputs or math.prod(t.shape) > most for t in found):
+            return ""
+        return f"pin what it depends on: {' '.join(f'--pin {shlex.quote(_option(t))}' for t in found)}"
+
+
+def _option(tensor: gs.Tensor) -> str:
+    """The value of ``--pin`` for an input."""
+    count = math.prod(tensor.shape)
+    return f"{shorten(tensor.name)}=VALUE{',VALUE' * (count - 1) if count <= _MOST_SPELLED else f',... ({count} numbers)'}"

@@ -160,11 +160,15 @@ def bound_geometry(kernel: Kernel, node: Node, stored: dict[str, np.ndarray]) ->
 def inferred_shapes(kernels: Sequence[Kernel], node: gs.Node) -> list[list[int]] | None:
     """Output shapes of an operator from the nest of the first kernel that names it, or None where no kernel does.
 
+    They are none where those of its inputs are unknown.
+
     Every axis of an output is as long as the hull of its expression over the iteration domain.
     """
     kernel = next((kernel for kernel in kernels if kernel.op == node.op), None)
-    if kernel is None or any(t.shape is None for t in node.inputs):
+    if kernel is None:
         return None
+    if not node.inputs or any(t.shape is None for t in node.inputs):
+        return []
     inputs = tuple(Tensor(t.name, tuple(t.shape), DType.FLOAT32, t.values if isinstance(t, gs.Constant) else None) for t in node.inputs)
     view = Node(node.name, node.op, inputs, (), dict(node.attrs))
     nest = kernel.nest(view)

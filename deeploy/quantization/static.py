@@ -30,6 +30,7 @@ from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Pinned, Value, pin
+from deeploy.frontend.unknown import check_known
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitudes
@@ -190,6 +191,7 @@ def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tup
     model = read_model(path)
     name_dims(model.graph, dims)
     pinned = pin(model, pins, dims)
+    check_known(model.graph, None)
     model = without_branches(model, dims)
     fix_dims(model.graph, dims)
     if not model.graph.node:

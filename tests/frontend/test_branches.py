@@ -124,7 +124,7 @@ def test_pins_of_several_chips(tmp_path: Path) -> None:
 def test_a_long_choice_asks_for_a_pin(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError) as caught:
         read(long(), tmp_path, {"n": 1})
-    assert "--pin 'sr=VALUE'" in caught.value.remedy
+    assert "--pin sr=VALUE" in caught.value.remedy
 
 
 @pytest.mark.parametrize("value", [1.5, 1 << 70, float("nan"), "text", [1, 2], None, np.ones((2, 2))])

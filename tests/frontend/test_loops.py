@@ -138,7 +138,7 @@ GREATER = body(
     ["on", "r"],
 )
 WRONG: dict[str, tuple[onnx.ModelProto, type[DeeployError], str]] = {
-    "a number at run time": (COUNT_IN, UnsupportedError, "--pin 'm=VALUE'"),
+    "a number at run time": (COUNT_IN, UnsupportedError, "--pin m=VALUE"),
     "a condition at run time": (
         build(looped(GREATER, ["n", "t", "x"], ["y"]), {"x": f32(3)}, ["y"], OUTSIDE),
         UnsupportedError,

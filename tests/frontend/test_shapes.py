@@ -103,6 +103,8 @@ def test_operators_that_only_a_target_knows(tmp_path: Path) -> None:
     seen: list[tuple[str, object]] = []
 
     def shapes(node: gs.Node) -> list[list[int]] | None:
+        if not node.inputs:  # asked whether the operator is known at all
+            return []
         seen.append((node.op, node.attrs["factor"]))
         return [[*node.inputs[0].shape, 3]]
 
@@ -165,7 +167,7 @@ def test_operands_of_unequal_shapes_broadcast_in_every_opset(tmp_path: Path, op:
 @pytest.mark.parametrize(("domain", "op"), [("ai.onnx.ml", "CategoryMapper"), ("com.microsoft", "MoE")])
 def test_operators_of_other_domains_are_named(tmp_path: Path, domain: str, op: str) -> None:
     model = build([helper.make_node(op, ["x"], ["y"], domain=domain)], {"x": f32(2, 3)}, ["y"])
-    with pytest.raises(UnsupportedError, match=f"{domain} {op} is not supported"):
+    with pytest.raises(UnsupportedError, match=f"an operator is unknown: {op} of the domain '{domain}'"):
         read(model, tmp_path)
 
 
@@ -181,5 +183,5 @@ def test_sizes_of_an_example_in_the_file(op: str, written: list[int], tmp_path: 
 
 
 def test_an_operator_that_onnx_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"\(Erfc\): ONNX has no operator Erfc"):
+    with pytest.raises(UnsupportedError, match="an operator is unknown: Erfc in the domain of ONNX"):
         one(tmp_path, "Erfc", (2, 3))

@@ -16,7 +16,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 
-from deeploy.errors import ModelError, UnsupportedError
+from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.schemas import RESERVED, Attributes
 from deeploy.frontend.structure import describe
 from deeploy.frontend.walk import Walk
@@ -203,7 +203,10 @@ class Builder:
         """
         found = self.input(position)
         if found is not None and found.value is None:
-            raise self.refused(f"takes its input {position} from run-time values", "only constants are supported there")
+            told = f"takes its input {position} ('{shorten(found.name)}') from run-time values"
+            raise self.refused(
+                told, f"only constants are supported there; {self.walk.pinning([found.tensor]) or 'export the model with fixed ones'}"
+            )
         return None if found is None else found.value
 
     def wants(self, position: int) -> bool:
