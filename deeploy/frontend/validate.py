@@ -35,7 +35,7 @@ from deeploy.frontend.schemas import (
 from deeploy.frontend.structure import check_and_sort, describe, is_control, subgraphs
 
 MOST_ELEMENTS = 2**31 - 1  # of a tensor: loops count with the type int
-SMALLEST_SCALE = float(np.finfo(np.float32).smallest_normal)  # of quantisation: the reciprocal of a smaller one is infinite
+SMALLEST_SCALE = float(np.finfo(np.float32).smallest_subnormal)  # of quantisation
 LARGEST_SCALE = float(np.finfo(np.float32).max)
 
 _NOT_FINITE = frozenset({"Imputer", "LabelEncoder"})  # operators that look for values that are no numbers
