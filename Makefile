@@ -42,6 +42,7 @@ SEEDS   ?= 0:1000
 MINUTES ?= 60
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.random.fuzz graphs --seeds $(SEEDS) --minutes $(MINUTES)
+	@$(BIN)/python -m tests.random.fuzz memories --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
 
 # Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).

@@ -300,13 +300,14 @@ class _Chain:
         for member in started:
             found += [*arrived, *member.started(0)]
         inner = [*self._arrived(), *arrived]
-        for member in jobs:
-            inner += guarded(_runs(member.member, clock), member.finished(_tile(member.member, clock)))
+        for member in jobs:  # without a second part, the next job but one writes the slot that the wait of this store makes free
+            left = [] if member.layer.team else member.completed(clock)
+            inner += guarded(_runs(member.member, clock), [*member.finished(_tile(member.member, clock)), *left])
         for member in jobs:
             inner += guarded(_runs(member.member, clock + 1), member.started(clock + 1))
         if self.follower is not None:
             inner += guarded([Condition(clock, "==", self.clocks - 1)], [Do(self.follower, "early", 0)])
-        for member in self.members:
+        for member in (member for member in self.members if member.layer.team or not member.layer.accelerator):
             inner += guarded(_runs(member.member, clock), member.completed(clock))
         return [*found, Loop(clock, self.clocks, tuple(merged(inner))), *self._closed()]
 

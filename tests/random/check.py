@@ -98,9 +98,14 @@ def check(case: Case, quick: bool = False) -> Outcome:
     except Difference as difference:
         return Outcome("failed", f"{difference.label} [{operators}]", str(difference), outcome.compared)
     except Exception as error:  # whatever a compiler raises beyond its own errors is the failure looked for
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "/deeploy/" in f.filename or "/targets/" in f.filename]
-        place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
-        return Outcome("failed", f"{type(error).__name__} in {place}", "".join(traceback.format_exception(error)), outcome.compared)
+        return Outcome("failed", *failure(error), outcome.compared)
+
+
+def failure(error: Exception) -> tuple[str, str]:
+    """The kind of an exception and the function of the compiler that raised it; the traceback."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/deeploy/" in f.filename or "/targets/" in f.filename]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
+    return f"{type(error).__name__} in {place}", "".join(traceback.format_exception(error))
 
 
 def _reasons(error: DeeployError) -> list[str]:

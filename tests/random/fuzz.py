@@ -1,4 +1,4 @@
-"""Random graphs and damaged files for as long as one wants: ``python -m tests.random.fuzz graphs|windows|quick|files --seeds FIRST:END``.
+"""Random graphs, memories and damaged files for as long as one wants: ``python -m tests.random.fuzz KIND --seeds FIRST:END``.
 
 Every seed is one case. What became of it is a line of a log: a range that was interrupted goes on where it stopped, and ranges add up.
 """
@@ -21,7 +21,7 @@ ATTEMPTS = 120  # to make a failing case smaller
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("graphs", "quick", "windows", "files"))
+    parser.add_argument("kind", choices=("graphs", "quick", "windows", "memories", "files"))
     parser.add_argument("--seeds", default="0:1000", help="FIRST:END of the range; END itself is not in it")
     parser.add_argument("--minutes", type=float, default=None, help="stop after so many")
     parser.add_argument("--output", type=Path, default=Path("build/fuzz"), help="folder of logs and failures")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -72,4 +74,28 @@ def windows(argument: Mapping[str, Any]) -> dict[str, Any]:
     return graph({**argument, "windows": True})
 
 
-TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"graphs": graph, "quick": quick, "windows": windows, "files": file}
+def memories(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A network in random memories: see ``memories``."""
+    from tests.random import memories, warm
+    from tests.random.choices import Choices
+
+    warm.up()
+    seed = argument["seed"]
+    choices = Choices(f"memories {seed}")
+    with tempfile.TemporaryDirectory() as scratch:
+        case = memories.draw(choices, Path(scratch), memories.given_networks() if argument.get("given", True) else [])
+        if "save" in argument:
+            shutil.copytree(case.model.parent, argument["save"], dirs_exist_ok=True)
+        found = memories.check(case, choices)
+    if "save" in argument:
+        (Path(argument["save"]) / "detail.txt").write_text(f"seed {seed}: {found.detail}\n")
+    return {"seed": seed, **asdict(found)}
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "graphs": graph,
+    "quick": quick,
+    "windows": windows,
+    "memories": memories,
+    "files": file,
+}

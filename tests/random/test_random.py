@@ -25,7 +25,8 @@ from tests.random.oracle import Invalid
 from tests.random.pool import MEMORY, Worker
 
 # Seeds; a case takes about five seconds of a processor, all of them three minutes.
-GRAPHS, WINDOWS, FILES = ([range(at, at + count) for at in range(0, end, count)] for end, count in ((80, 8), (12, 2), (1500, 75)))
+SIZES = ((80, 8), (12, 2), (80, 4), (1500, 75))
+GRAPHS, WINDOWS, MEMORIES, FILES = ([range(at, at + count) for at in range(0, end, count)] for end, count in SIZES)
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
 DAMAGED = sorted((Path(__file__).parent / "regressions/damaged").glob("*.onnx"))
 
@@ -41,8 +42,8 @@ def graphs() -> Iterator[Worker]:
     worker.stop()
 
 
-def failures(worker: Worker, seeds: range) -> list[str]:
-    found = {seed: worker({"seed": seed}) for seed in seeds}
+def failures(worker: Worker, seeds: range, **more: Any) -> list[str]:
+    found = {seed: worker({"seed": seed, **more}) for seed in seeds}
     died = [f"seed {seed}: {result}" for seed, result in found.items() if isinstance(result, str)]
     return died + [f"seed {s}: {r['reason']}\n{r['detail']}" for s, r in found.items() if isinstance(r, dict) and r["kind"] == "failed"]
 
@@ -58,6 +59,26 @@ def test_random_graphs(seeds: range, graphs: Worker) -> None:
 @pytest.mark.parametrize("seeds", WINDOWS, ids=_span)
 def test_random_windows(seeds: range) -> None:
     worker = Worker(tasks.windows)
+    try:
+        assert failures(worker, seeds) == []
+    finally:
+        worker.stop()
+
+
+@pytest.mark.share(0.05)
+@pytest.mark.parametrize("seeds", MEMORIES, ids=_span)
+def test_random_memories(seeds: range) -> None:
+    worker = Worker(tasks.memories)
+    try:
+        assert failures(worker, seeds, given=False) == []
+    finally:
+        worker.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", MEMORIES, ids=_span)
+def test_given_networks_in_random_memories(seeds: range, shared_models: Path) -> None:
+    worker = Worker(tasks.memories)
     try:
         assert failures(worker, seeds) == []
     finally:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy.driver import chains
+from deeploy.midend import fuse
 from deeploy.midend.machine import Options
 from deeploy.midend.tiling import Stream
 from deeploy.schedule import build
+from deeploy.schedule.check import check
 from deeploy.schedule.ir import Compute, Finish, Second
 from deeploy.schedule.rings import Rings
 from deeploy.schedule.unroll import Unrolled
@@ -90,3 +95,20 @@ def test_only_what_calls_write_in_place_is_followed(both: tuple[deeploy.Compiled
     stream = Stream(name, "L2_L1", 1, 1, plan.tiling(step).tiles, 2, 64, True)
     leaving = replace(plan.calls[step], tiling=replace(plan.tiling(step), streams=(stream,)))
     assert written not in Rings(replace(plan, calls=(*plan.calls[:step], leaving, *plan.calls[step + 1 :])), AssertionError).held
+
+
+def test_what_a_job_stores_itself_has_left_before_the_next_but_one_writes_there(tmp_path: Path) -> None:
+    """Sums of 32 bits that no core completes, beside a product of cores: the accelerator has two slots for them."""
+    weights = np.random.default_rng(4).integers(-127, 128, (64, 64)).astype(np.int8)
+    nodes = [helper.make_node("Mul", ["s", "s"], ["t"]), helper.make_node("MatMulInteger", ["x", "w"], ["y"])]
+    ports = (("x", TensorProto.UINT8, 900), ("s", TensorProto.FLOAT, 50), ("y", TensorProto.INT32, 900), ("t", TensorProto.FLOAT, 50))
+    values = [helper.make_tensor_value_info(name, kind, [rows, 64]) for name, kind, rows in ports]
+    graph = helper.make_graph(nodes, "sums", values[:2], values[2:], [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx")
+    plan = deeploy.compile(tmp_path / "model.onnx", "siracusa", options=Options({"l1": 64_000})).plan
+    plan = replace(plan, memory={**plan.memory, "L1": replace(plan.memory["L1"], capacity=128_000)})  # room for tiles of both
+    fuser = fuse.Fuser(plan, plan.program)
+    (one,) = chains.branches(fuser)
+    stored = [stream.moves for stream in one.calls[1].tiling.streams if stream.is_output]
+    assert one.programmed[1].kernel.second is None and plan.target.engine(one.programmed[1].kernel.engine).accelerator and stored[0] > 2
+    check(fuse.placed(fuse.chained(plan, [one], fuser.buffers)))
