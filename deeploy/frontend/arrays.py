@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,10 @@ from deeploy.graph.types import DType
 
 @dataclass(frozen=True)
 class Expected:
-    """An input or output that an array is wanted for; without a ``dtype`` any number will do."""
+    """An input or output that an array is wanted for; without a ``dtype`` any number will do, and None is any extent."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     dtype: DType | None = None
 
     @classmethod
@@ -41,44 +42,67 @@ class Loaded:
 def load_arrays(path: Path, wanted: Sequence[Expected], kind: str, pinned: Sequence[Pinned] = ()) -> Loaded:
     """Read the arrays for ``wanted`` (the graph's inputs or outputs, as ``kind`` says).
 
-    By name when every name is present, else by position; surplus trailing arrays are ignored with a notice. Arrays that all
-    have one more leading axis of one length are stacked samples. A zero-length array may be absent. What is there for an input
-    that is ``pinned`` has to be the value that it is pinned to.
+    By name when every name is present; by position where all names only count (``arr_0``, ``input_1``). Surplus trailing arrays are
+    ignored with a notice. Samples are stacked on a new first axis, or on the first axis that is there: ten images for a network of
+    one are ten samples. A zero-length array may be absent. What is there for an input that is ``pinned`` has to be the value that it
+    is pinned to.
 
     Raises:
-        UsageError: the file cannot be read, arrays are missing, or one has the wrong shape or values out of its type's range.
+        UsageError: the file cannot be read, arrays are missing or fit no name, or one has the wrong shape or values out of its
+            type's range.
     """
     headers = without_pinned(path, read_headers(path), [w.name for w in wanted], pinned)
     picked, notes = _pick(path, headers, wanted, kind)
     present = [(headers[name], w) for name, w in zip(picked, wanted, strict=True) if name is not None]
-    deeper = all(len(h.shape) == len(w.shape) + 1 and h.shape[1:] == w.shape for h, w in present)
-    stacked = bool(present) and deeper and len({h.shape[0] for h, _ in present}) == 1
-    count = present[0][0].shape[0] if stacked else 0
+    counts = [_count(path, header, want, kind) for header, want in present]
+    if len(set(counts)) > 1:
+        told = ", ".join(f"'{shorten(w.name, 40)}': {'not stacked' if n is None else n}" for (_, w), n in zip(present, counts, strict=True))
+        raise UsageError(f"{shorten(path.name)} holds different numbers of samples ({told})", f"Stack as many samples of every {kind}.")
+    stacked = bool(counts) and counts[0] is not None
+    count = (counts[0] if counts else None) or 0
+    if stacked and not count:
+        raise UsageError(f"{shorten(path.name)} holds no sample", "Store at least one.")
     if count > MOST_SAMPLES:  # as many as that have elements only if these take no bytes
         raise UsageError(f"{shorten(path.name)} states {count} samples; at most {MOST_SAMPLES} are read", "Store fewer samples in a file.")
-    if not stacked:
-        for header, want in present:
-            if header.shape != want.shape:
-                raise UsageError(
-                    f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(header.shape)} instead of {list(want.shape)}",
-                    "Store arrays of the model's own shapes, or stack several samples of all of them on one new first axis.",
-                )
     read = read_arrays(path, {name: headers[name] for name in picked if name is not None})
-    arrays = [
-        np.zeros((*[count][: int(stacked)], *w.shape), np.int8) if name is None else read[name]
-        for name, w in zip(picked, wanted, strict=True)
-    ]
+    arrays = [np.zeros([n or 0 for n in w.shape], np.int8) if name is None else read[name] for name, w in zip(picked, wanted, strict=True)]
     converted = [_converted(path, a, w, kind) for a, w in zip(arrays, wanted, strict=True)]
-    samples = [list(row) for row in zip(*converted, strict=True)] if stacked else [converted]
-    if not samples:
-        raise UsageError(f"{shorten(path.name)} holds no sample", "Store at least one.")
-    return Loaded(samples, stacked, tuple(notes))
+    if not stacked:
+        return Loaded([converted], False, tuple(notes))
+    stacks = [[a] * count if name is None else _stack(a, w, count) for a, w, name in zip(converted, wanted, picked, strict=True)]
+    return Loaded([list(row) for row in zip(*stacks, strict=True)], True, tuple(notes))
+
+
+def _count(path: Path, header: Header, want: Expected, kind: str) -> int | None:
+    """How many samples an array holds; None where it is one that is not stacked."""
+    shape, rank = header.shape, len(want.shape)
+    if len(shape) == rank and _fits(shape, want.shape) and not (rank and want.shape[0] is None):
+        return None
+    if len(shape) == rank + 1 and _fits(shape[1:], want.shape):
+        return shape[0]
+    each = (want.shape[0] or 1) if rank and want.shape[0] != 0 else 0
+    if each and len(shape) == rank and _fits(shape[1:], want.shape[1:]) and shape[0] % each == 0:
+        return shape[0] // each
+    raise UsageError(
+        f"{shorten(path.name)}: {kind} '{shorten(want.name)}' has shape {list(shape)} instead of "
+        f"[{', '.join('?' if n is None else str(n) for n in want.shape)}]",
+        "Store arrays of the model's own shapes, or stack several samples of all of them on a new first axis or on the first one.",
+    )
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
+    return all(want is None or want == extent for extent, want in zip(shape, wanted, strict=True))
+
+
+def _stack(array: np.ndarray, want: Expected, count: int) -> list[np.ndarray]:
+    """The samples of a stack, on a new first axis or on the first one."""
+    return list(array if array.ndim > len(want.shape) else array.reshape(count, -1, *array.shape[1:]))
 
 
 def without_pinned(path: Path, headers: dict[str, Header], wanted: Sequence[str], pinned: Sequence[Pinned]) -> dict[str, Header]:
     """The arrays that are not of pinned inputs, by name, or by position where there is one for every input of the model."""
     names = list(headers)
-    if not set(wanted) <= headers.keys() and len(names) >= len(wanted) + len(pinned):
+    if not set(wanted) <= headers.keys() and len(names) >= len(wanted) + len(pinned) and _only_count(names):
         found = {names[pin.position]: pin for pin in pinned}
     else:
         found = {pin.name: pin for pin in pinned if pin.name in headers}
@@ -93,17 +117,31 @@ def _pick(path: Path, arrays: Mapping[str, Header], wanted: Sequence[Expected], 
     if all(w.name in arrays or w.name in empty for w in wanted) and any(w.name in arrays for w in wanted):
         return [w.name if w.name in arrays else None for w in wanted], []
     values = list(arrays)
+    if wanted and not _only_count(values):
+        raise UsageError(
+            f"{shorten(path.name)} holds the arrays {_listed(values)}; the {kind}s are {_listed([w.name for w in wanted])}",
+            f"Name the arrays as the {kind}s are named, or store all of them without names: numpy.savez(path, first, second).",
+        )
     if len(values) < len(wanted) and len(values) == sum(w.name not in empty for w in wanted):
         present = iter(values)
         return [None if w.name in empty else next(present) for w in wanted], []
     if len(values) < len(wanted):
         raise UsageError(
             f"{shorten(path.name)} holds {len(values)} arrays, the model has {len(wanted)} {kind}s",
-            f"Store one array for each of: {', '.join(shorten(w.name, 40) for w in wanted[:20])}.",
+            f"Store one array for each of: {_listed([w.name for w in wanted])}.",
         )
     surplus = len(values) - len(wanted)
     note = f"{shorten(path.name)}: the last {surplus} array(s) are not {kind}s and are ignored"
     return [*values[: len(wanted)]], [note] if surplus else []
+
+
+def _only_count(names: Sequence[str]) -> bool:
+    """Whether names say nothing but a position, as NumPy's own do."""
+    return all(re.fullmatch(r"(arr|input|output)_\d+", name) for name in names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(shorten(name, 40) for name in names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
 def _converted(path: Path, array: np.ndarray, want: Expected, kind: str) -> np.ndarray:

@@ -336,7 +336,7 @@ def test_a_project_that_was_changed(name: str, model: Path, tmp_path: Path) -> N
 
 def test_json_of_a_comparison_is_json(model: Path, tmp_path: Path) -> None:
     deeploy.compile(model).write(tmp_path / "out")
-    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32), more=np.ones(1))
+    np.savez(tmp_path / "in.npz", np.ones((2, 3), np.float32), np.ones(1))
     np.savez(tmp_path / "bad.npz", y=np.full((2, 3), np.inf, np.float32))
     status, out, _ = cli("run", tmp_path / "out", "--inputs", tmp_path / "in.npz", "--expect", tmp_path / "bad.npz", "--json")
     told = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))

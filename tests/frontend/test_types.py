@@ -78,7 +78,7 @@ def test_by_name_and_by_position(tmp_path: Path) -> None:
     assert [[x.tolist() for x in sample] for sample in loaded.samples] == [[[-128, 127], [1, 2, 255]]]
     assert [x.dtype for x in loaded.samples[0]] == [np.int8, np.uint8]
     assert (loaded.stacked, loaded.notes) == (False, ())
-    loaded = load_arrays(npz(path, p=[1.0, 2.0], q=[4, 5, 6], r=[0], s=[0]), [A, B], "input")
+    loaded = load_arrays(npz(path, arr_0=[1.0, 2.0], arr_1=[4, 5, 6], arr_2=[0], arr_3=[0]), [A, B], "input")
     assert [x.tolist() for x in loaded.samples[0]] == [[1, 2], [4, 5, 6]]
     assert "the last 2 array(s)" in loaded.notes[0]
 
@@ -90,17 +90,42 @@ def test_stacked_samples(tmp_path: Path) -> None:
     assert all(sample[2].shape == (1, 0, 4) for sample in loaded.samples)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "array", "samples"),
+    [
+        ((1, 2), np.arange(6).reshape(3, 2), [[[0, 1]], [[2, 3]], [[4, 5]]]),
+        ((1, 2), np.arange(2).reshape(1, 2), [[[0, 1]]]),
+        ((2, 1), np.arange(4).reshape(4, 1), [[[0], [1]], [[2], [3]]]),
+        ((None, 2), np.arange(4).reshape(2, 2), [[[0, 1]], [[2, 3]]]),
+        ((1, None), np.arange(4).reshape(2, 1, 2), [[[0, 1]], [[2, 3]]]),
+        ((), np.arange(2), [0, 1]),
+    ],
+    ids=["first axis", "one", "batches of two", "any batch", "new axis", "numbers"],
+)
+def test_samples_are_stacked_on_a_new_axis_or_on_the_first(
+    wanted: tuple[int | None, ...], array: np.ndarray, samples: list[object], tmp_path: Path
+) -> None:
+    loaded = load_arrays(npz(tmp_path / "in.npz", a=array), [Expected("a", wanted)], "input")
+    assert [sample[0].tolist() for sample in loaded.samples] == samples
+    assert loaded.stacked == (array.shape != wanted)
+
+
 def test_zero_lengths_may_be_absent(tmp_path: Path) -> None:
-    loaded = load_arrays(npz(tmp_path / "in.npz", p=[1, 2], q=[1, 2, 3]), [A, EMPTY, B], "input")
+    loaded = load_arrays(npz(tmp_path / "in.npz", input_0=[1, 2], input_1=[1, 2, 3]), [A, EMPTY, B], "input")
     assert [x.shape for x in loaded.samples[0]] == [(2,), (1, 0, 4), (3,)]
 
 
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"a": [1, 2]}, "holds 1 arrays, the model has 2 inputs"),
+        ({"arr_0": [1, 2]}, "holds 1 arrays, the model has 2 inputs"),
+        ({"a": [1, 2]}, "holds the arrays a; the inputs are a, b"),
+        ({"a": [1, 2], "c": [1, 2, 3]}, "holds the arrays a, c; the inputs are a, b"),
+        ({"a": [1, 2], "arr_1": [1, 2, 3]}, "holds the arrays a, arr_1; the inputs are a, b"),
         ({"a": [1, 2, 3], "b": [1, 2, 3]}, "'a' has shape [3] instead of [2]"),
-        ({"a": [[1, 2]], "b": [[1, 2, 3], [1, 2, 3]]}, "'a' has shape [1, 2]"),
+        ({"a": [[1, 2]], "b": [[1, 2, 3], [1, 2, 3]]}, "different numbers of samples ('a': 1, 'b': 2)"),
+        ({"a": [[1, 2]], "b": [1, 2, 3]}, "different numbers of samples ('a': 1, 'b': not stacked)"),
+        ({"a": np.zeros((0, 2)), "b": np.zeros((0, 3))}, "holds no sample"),
         ({"a": [1, 128], "b": [1, 2, 3]}, "values from 1 to 128"),
         ({"a": [1, 2], "b": [-1, 2, 3]}, "its type uint8 holds 0 to 255"),
         ({"a": [1.5, 2], "b": [1, 2, 3]}, "not all whole numbers"),
@@ -190,7 +215,7 @@ def test_damaged_arrays_are_refused_without_reading_them(name: str, shape: tuple
 def test_a_bomb_that_nobody_wants_is_not_unpacked(tmp_path: Path) -> None:
     good = header(plain((2,)), np.array([1, 2], "<f4").tobytes())
     bomb = header(plain((1 << 28,)), bytes(1 << 28))
-    path = archive(tmp_path / "in.npz", {"a.npy": good, "surplus.npy": bomb, "object.npy": NPZ["objects"]})
+    path = archive(tmp_path / "in.npz", {"arr_0.npy": good, "arr_1.npy": bomb, "arr_2.npy": NPZ["objects"]})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     loaded = load_arrays(path, [Expected("p", (2,), DType.FLOAT32)], "input")
     assert loaded.samples[0][0].tolist() == [1, 2] and "the last 2 array(s)" in loaded.notes[0]

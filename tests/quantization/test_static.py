@@ -134,7 +134,7 @@ def refused(tmp_path: Path, kind: type[DeeployError], text: str, model: Path, da
 @pytest.mark.parametrize(
     ("array", "text"),
     [
-        (SAMPLES[:, :1], r"shape \[12, 1, 6, 6\], the input is \[1,2,6,6\]"),
+        (SAMPLES[:, :1], r"shape \[12, 1, 6, 6\] instead of \[1, 2, 6, 6\]"),
         (SAMPLES.reshape(12, -1), r"shape \[12, 72\]"),
         (SAMPLES[:0], "no sample"),
         (np.full_like(SAMPLES, np.nan), "cannot hold"),
@@ -146,13 +146,13 @@ def test_arrays_that_do_not_fit(tmp_path: Path, array: np.ndarray, text: str) ->
 
 
 def test_batches_that_do_not_divide(tmp_path: Path) -> None:
-    refused(tmp_path, UsageError, r"\[5,2,6,6\]", convolution(tmp_path / "f.onnx", batch=5), calibration(tmp_path / "c.npz", x=SAMPLES))
+    refused(tmp_path, UsageError, r"\[5, 2, 6, 6\]", convolution(tmp_path / "f.onnx", batch=5), calibration(tmp_path / "c.npz", x=SAMPLES))
 
 
 def test_too_few_arrays_and_unequal_counts(tmp_path: Path) -> None:
     model = two_inputs(tmp_path / "f.onnx")
-    refused(tmp_path, UsageError, "1 arrays, the model has 2 inputs", model, calibration(tmp_path / "c.npz", a=np.ones((3, 4))))
-    refused(tmp_path, UsageError, "a: 3, b: 2", model, calibration(tmp_path / "c.npz", a=np.ones((3, 4)), b=np.ones((2, 4))))
+    refused(tmp_path, UsageError, "holds the arrays a; the inputs are a, b", model, calibration(tmp_path / "c.npz", a=np.ones((3, 4))))
+    refused(tmp_path, UsageError, "'a': 3, 'b': 2", model, calibration(tmp_path / "c.npz", a=np.ones((3, 4)), b=np.ones((2, 4))))
 
 
 def test_files_that_are_no_npz(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def _random(path: Path, made: Path, target: str, seed: int) -> Built:
 
 def _finished(made: Path, inputs: Mapping[str, np.ndarray], more: tuple[str, ...] = ()) -> Built:
     stored = made.parent / "inputs.npz"
-    np.savez(stored, allow_pickle=False, **{f"x{i}": array for i, array in enumerate(inputs.values())})
+    np.savez(stored, *inputs.values(), allow_pickle=False)
     manifest = made / "deploy.json"
     found = json.loads(manifest.read_text()) if manifest.exists() else {}
     entry = found["networks"][1] if "networks" in found else found["chips"][0] if "chips" in found else found
