@@ -6,6 +6,7 @@ Every message has two parts: what is wrong with which node or option, and what t
 from __future__ import annotations
 
 __all__ = [
+    "AccuracyError",
     "BuildError",
     "DeeployError",
     "FitError",
@@ -74,6 +75,12 @@ class FitError(DeeployError):
     """What does not fit the memory of the target."""
 
     exit_status = 3
+
+
+class AccuracyError(DeeployError):
+    """A quantised network that loses more than was allowed; nothing is written."""
+
+    exit_status = 1
 
 
 def shorten(name: str, limit: int = 80) -> str:

@@ -83,7 +83,9 @@ FOREIGN = {
         "Transpose",
         "Where",
     },
-    "deeploy/quantization/recurrent.py": {"Concat", "GRU", "Gather", "LSTM", "RNN", "Reshape", "Slice", "Split", "Transpose"},
+    "deeploy/quantization/parts.py": {"Concat", "Gather", "Reshape", "Slice", "Split", "Transpose"},
+    "deeploy/quantization/recurrent.py": {"Concat", "GRU", "LSTM", "RNN"},
+    "deeploy/quantization/rescue.py": {"Clip", "Where"},
     "deeploy/quantization/weights.py": {"Conv", "Gather", "MatMul"},
     "deeploy/bringup/new.py": {"Add", "MatMul", "RequantShift"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pins_of, show, target_names, words
+from deeploy.cli.options import Choices, DimOption, JsonOption, PinOption, dims_of, pairs, pins_of, show, target_names, words
 from deeploy.errors import UsageError, shorten
-from deeploy.quantization.form import ACTIVATIONS, METHODS, Form
+from deeploy.quantization.form import ACTIVATIONS, FLOAT_SHARE, LEAST, METHODS, PERCENTILE, Form
 from deeploy.report.progress import Progress
 
 app = typer.Typer()
@@ -21,14 +22,52 @@ BITS, FEW = 8, 4  # of weights
 MOST = 2**31
 _Word = TypeVar("_Word", bound=str)
 
+ActivationsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--activations",
+        metavar="|".join(ACTIVATIONS),
+        help="Element type of activations; int8 by default.",
+        autocompletion=words(*ACTIVATIONS),
+    ),
+]
+ForOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="TARGET",
+        help="Try several quantisation schemes and write the one that this target runs fastest.",
+        autocompletion=target_names,
+    ),
+]
 MethodOption = Annotated[
     str | None,
     typer.Option(
         "--method",
         metavar="|".join(METHODS),
-        help="Range of a tensor: all values (minmax, the default), least loss of information, or 99.999 % of the values.",
+        help="Range of a tensor: all values (minmax, the default), least loss of information, or a share of the values.",
         autocompletion=words(*METHODS),
     ),
+]
+PercentileOption = Annotated[
+    float | None,
+    typer.Option("--percentile", metavar="PERCENT", help=f"Share of the values that a range holds, {PERCENTILE:g} by default."),
+]
+StateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="IN=OUT",
+        help="Input that is an output of the step before; samples are then one sequence. Default: as names say; none: there are none.",
+    ),
+]
+AtLeastOption = Annotated[
+    float | None,
+    typer.Option("--at-least", metavar="DB", help="Least signal-to-noise ratio of every output; below it, nothing is written."),
+]
+FloatShareOption = Annotated[
+    float,
+    typer.Option("--float-share", metavar="0..1", help="Share of all values that may stay in float where 8 bits ruin an output."),
 ]
 WeightsOption = Annotated[int, typer.Option("--weights", metavar="8|4", help="Bits of the weights of matrix products and convolutions.")]
 GroupOption = Annotated[
@@ -52,16 +91,9 @@ def quantize(
     calibrate: Annotated[Path, typer.Option("--calibrate", help="npz with representative inputs.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The int8 ONNX file to write.", show_default=False)],
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale per weight tensor instead of per channel.")] = False,
-    activations: Annotated[
-        str | None,
-        typer.Option(
-            "--activations",
-            metavar="|".join(ACTIVATIONS),
-            help="Element type of activations; int8 by default.",
-            autocompletion=words(*ACTIVATIONS),
-        ),
-    ] = None,
+    activations: ActivationsOption = None,
     method: MethodOption = None,
+    percentile: PercentileOption = None,
     keep: Annotated[list[str] | None, typer.Option("--keep", metavar="NODE", help="Node to keep in float; may be repeated.")] = None,
     int16: Annotated[
         list[str] | None, typer.Option("--int16", metavar="NODE", help="Node whose outputs get 16 bits; may be repeated.")
@@ -70,54 +102,66 @@ def quantize(
     group: GroupOption = None,
     weight_bytes: WeightBytesOption = None,
     weight_loss: WeightLossOption = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="TARGET",
-            help="Try several quantisation schemes and write the one that this target runs fastest.",
-            autocompletion=target_names,
-        ),
-    ] = None,
+    target: ForOption = None,
     loss: Annotated[float, typer.Option("--loss", metavar="DB", help="Signal-to-noise ratio that --for may give up for speed.")] = 3.0,
     memory: Annotated[list[str] | None, typer.Option("--memory", metavar="NAME=SIZE", help="Limit of a memory, for --for.")] = None,
     engines: Annotated[str | None, typer.Option("--engines", metavar="NAME[,NAME]", help="Engines that may run layers, for --for.")] = None,
     dim: DimOption = None,
     pin: PinOption = None,
+    state: StateOption = None,
+    at_least: AtLeastOption = None,
+    float_share: FloatShareOption = FLOAT_SHARE,
     as_json: JsonOption = False,
 ) -> None:
     """Quantise a float model to int8 QDQ with onnxruntime, calibrated on your data; --for picks the fastest scheme of a target."""
+    if at_least is not None and not 0 <= at_least <= MOST_LOSS:
+        raise UsageError(f"--at-least {at_least:g} is not a number from 0 to {MOST_LOSS}", "For example: --at-least 30")
+    if not 0 <= float_share <= 1:
+        raise UsageError(f"--float-share {float_share:g} is not a number from 0 to 1", "For example: --float-share 0.5")
+    states = None if not state else {} if state == ["none"] else pairs(state, "--state")
     if target is None:
-        from deeploy.midend.machine import bytes_of
-
         kinds = _one(activations, ACTIVATIONS, "--activations"), _one(method, METHODS, "--method")
-        budget = bytes_of(weight_bytes, "--weight-bytes ", 1) if weight_bytes is not None else None
-        _check_weights(weights, {"--group": group, "--weight-bytes": budget, "--weight-loss": weight_loss})
         form = Form(not per_tensor, kinds[0], method=kinds[1], keep=tuple(keep or ()), wide=tuple(int16 or ()))
-        form = replace(form, weights=weights, group=group, weight_bytes=budget, weight_loss=weight_loss)
-        _quantize(model, calibrate, output, form, dims_of(dim), pins_of(pin), as_json)
+        form = replace(_with_weights(form, weights, group, weight_bytes, weight_loss), float_share=float_share)
+        form = replace(form, least=LEAST if at_least is None else at_least)
+        if percentile is not None:
+            form = _with_percentile(form, method, percentile)
+        _quantize(model, calibrate, output, form, at_least, states, dims_of(dim), pins_of(pin), as_json)
         return
     for option, is_given in {
-        **{"--per-tensor": per_tensor, "--activations": activations, "--method": method},
+        **{"--per-tensor": per_tensor, "--activations": activations, "--method": method, "--percentile": percentile},
         **{"--keep": keep, "--int16": int16, "--weights": weights != BITS, "--group": group is not None},
         **{"--weight-bytes": weight_bytes is not None, "--weight-loss": weight_loss is not None},
+        **{"--at-least": at_least is not None, "--float-share": float_share != FLOAT_SHARE},
     }.items():
         if is_given:
             raise UsageError(f"{option} with --for", "--for tries forms of its own; leave one of them out.")
     if not 0 <= loss <= MOST_LOSS:
         raise UsageError(f"--loss {loss:g} is not a number from 0 to {MOST_LOSS}", "For example: --loss 3")
-    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), as_json)
+    _quantize_for(target, model, calibrate, output, loss, Choices(memory=memory, engines=engines, dim=dim, pin=pin), states, as_json)
 
 
-def _check_weights(weights: int, others: Mapping[str, float | None]) -> None:
-    """Raise UsageError where options of weights make no sense."""
+def _with_weights(form: Form, weights: int, group: int | None, weight_bytes: str | None, loss: float | None) -> Form:
+    """The form with options of weights; raises UsageError where these make no sense."""
+    from deeploy.midend.machine import bytes_of
+
     if weights not in (FEW, BITS):
         raise UsageError(f"--weights {weights} is not {FEW} or {BITS}", f"For example: --weights {FEW}")
-    for option, value in others.items():
+    budget = bytes_of(weight_bytes, "--weight-bytes ", 1) if weight_bytes is not None else None
+    for option, value in {"--group": group, "--weight-bytes": budget, "--weight-loss": loss}.items():
         if value is not None and weights == BITS:
             raise UsageError(f"{option} without --weights {FEW}", f"Add --weights {FEW}, or leave {option} out.")
         if value is not None and not 0 < value < MOST:
             raise UsageError(f"{option} {value:g} is not a positive number", f"For example: {option} 32")
+    return replace(form, weights=weights, group=group, weight_bytes=budget, weight_loss=loss)
+
+
+def _with_percentile(form: Form, method: str | None, percentile: float) -> Form:
+    """The form with ranges that hold a share of the values; raises UsageError where the share or the method is another."""
+    if method not in (None, "percentile") or not 50 < percentile <= 100:
+        what = f"--percentile {percentile:g} is not above 50 and up to 100, or --method is another one"
+        raise UsageError(what, "For example: --percentile 99.9")
+    return replace(form, method="percentile", percentile=percentile)
 
 
 def _one(given: str | None, known: Sequence[_Word], option: str) -> _Word:
@@ -128,35 +172,58 @@ def _one(given: str | None, known: Sequence[_Word], option: str) -> _Word:
 
 
 def _quantize(
-    model: Path, calibrate: Path, output: Path, form: Form, dims: Mapping[str, int], pins: Mapping[str, Sequence[float]], as_json: bool
+    model: Path,
+    calibrate: Path,
+    output: Path,
+    form: Form,
+    at_least: float | None,
+    states: Mapping[str, str] | None,
+    dims: Mapping[str, int],
+    pins: Mapping[str, Sequence[float]],
+    as_json: bool,
 ) -> None:
     from deeploy.quantization.losses import compare
-    from deeploy.quantization.static import check_output, quantiser, read, write_quantised
+    from deeploy.quantization.run import quantiser
+    from deeploy.quantization.static import check_output, read, scratch, write_quantised
+    from deeploy.quantization.told import describe, too_low, warning
     from deeploy.quantization.weights import summary
 
     quantiser()
-    with Progress() as progress:
+    check_output(output)
+    with Progress() as progress, scratch(output) as folder:
         progress("read")
-        source, samples = read(model, calibrate, dims, pins)
-        check_output(output)
+        source = read(model, calibrate, dims, pins, states)
         progress("quantise")
-        narrowed = write_quantised(source, model.name, samples, output, form)
+        made = folder / output.name
+        written = write_quantised(source, made, form)
         progress("compare with the float model")
-        found = compare(source, model.name, samples, output)
+        found = compare(source, made)
+        if at_least is not None and found.signal_to_noise < at_least:
+            raise too_low(found, at_least)
+        os.replace(made, output)
     if as_json:
-        weights = {"weights": [weight.contents() for weight in narrowed]} if narrowed else {}
-        show(json.dumps({"output": str(output), "form": str(form), **weights, **found.contents()}))
+        show(json.dumps({"output": str(output), "form": str(form), **written.contents(source.states), **found.contents()}))
         return
-    show("\n".join([*([summary(narrowed)] if narrowed else []), found.summary(), f"wrote {output} ({form})"]))
+    weights = [summary(written.weights)] if written.weights else []
+    show("\n".join([*weights, found.summary(), *describe(source, written), f"wrote {output} ({form})", *warning(found)]))
 
 
-def _quantize_for(target: str, model: Path, calibrate: Path, output: Path, loss: float, choices: Choices, as_json: bool) -> None:
+def _quantize_for(
+    target: str,
+    model: Path,
+    calibrate: Path,
+    output: Path,
+    loss: float,
+    choices: Choices,
+    states: Mapping[str, str] | None,
+    as_json: bool,
+) -> None:
     from deeploy import target as registry
     from deeploy.quantization.forms import quantize_for, summary
 
     found = registry.load(target)
     with Progress() as progress:
-        trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), lambda form: progress(f"try {form}"))
+        trials, best = quantize_for(found, model, calibrate, output, loss, choices.request(), states, lambda form: progress(f"try {form}"))
     if as_json:
         show(json.dumps({"output": str(output), "target": found.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}))
         return

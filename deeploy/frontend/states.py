@@ -7,6 +7,7 @@ shape does not grow: what a step leaves, the next one begins with, and a sequenc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,32 @@ class Known:
 def named(tensors: Iterable[gs.Tensor], name: str) -> gs.Tensor:
     """The tensor of a name, which is there."""
     return next(tensor for tensor in tensors if tensor.name == name)
+
+
+_BEFORE = frozenset({"in", "input", "inputs", "past", "prev", "previous", "old", "last", "init", "initial"})
+_AFTER = frozenset({"out", "output", "outputs", "present", "new", "next", "n", "cur", "curr", "current", "updated", "final"})
+
+
+def same_name(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
+    """Outputs whose names are those of inputs but for a word that says which comes first, by that input.
+
+    ``c0_in`` and ``c0_out``, ``h0`` and ``hn``, ``state`` and ``stateN``, ``cache`` and ``new_cache``. Names that fit several are left out.
+    """
+    found: dict[str, str] = {}
+    for is_loose in (False, True):
+        pasts = {name: _stems(name, _BEFORE, "0", is_loose) for name in inputs if name not in found}
+        presents = {name: _stems(name, _AFTER, "1n", is_loose) for name in outputs if name not in found.values()}
+        fits = [(past, present) for past in pasts for present in presents if past != present and pasts[past] & presents[present]]
+        before, after = [past for past, _ in fits], [present for _, present in fits]
+        found |= {past: present for past, present in fits if before.count(past) == 1 == after.count(present)}
+    return found
+
+
+def _stems(name: str, words: frozenset[str], marks: str, is_loose: bool) -> set[str]:
+    """What is left of a name without words that say when; loosely, without a mark at its end as well."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
+    stem = " ".join(part for part in parts if part not in words)
+    return ({stem} | ({stem[:-1].rstrip()} if is_loose and stem[-1:] in (*marks,) else set())) - {""}
 
 
 def check_pairs(graph: gs.Graph, names: Mapping[str, str]) -> list[Pair]:

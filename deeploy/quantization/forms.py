@@ -5,15 +5,10 @@ A target says which forms suit its kernels by what its plans cost: every form is
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-import onnx
 
 from deeploy.documents import Contents
 from deeploy.driver.compile import compile_networks
@@ -21,9 +16,8 @@ from deeploy.driver.request import Request
 from deeploy.errors import DeeployError, UnsupportedError, UsageError
 from deeploy.graph.target import Target
 from deeploy.quantization.form import Form
-from deeploy.quantization.losses import agreement, run_model, signal_to_noise
-from deeploy.quantization.samples import Sample
-from deeploy.quantization.static import check_output, read, write_quantised
+from deeploy.quantization.losses import compare
+from deeploy.quantization.static import Source, check_output, read, scratch, write_quantised
 from deeploy.report.text import number, table
 
 FORMS = (
@@ -42,7 +36,7 @@ class Trial:
 
     Attributes:
         cycles: predicted, of one inference.
-        signal_to_noise: of all outputs of floats over the calibration samples, in decibel.
+        signal_to_noise: of the worst output of floats over the calibration samples, in decibel.
         agreement: share of rows of outputs whose largest element is the float model's; None where rows have one element.
         refused: why it cannot be quantised or compiled; then the figures are 0.
     """
@@ -68,12 +62,13 @@ def quantize_for(
     output: Path,
     loss: float,
     request: Request,
+    states: Mapping[str, str] | None = None,
     on_form: Callable[[str], None] | None = None,
 ) -> tuple[list[Trial], Trial]:
     """Quantise a float model in the form that a target runs in the fewest cycles, of those that lose little accuracy.
 
     Args:
-        float_model, calibration, output: as ``deeploy.quantization.static.quantize`` takes them.
+        float_model, calibration, output, states: as ``deeploy.quantization.static.quantize`` takes them.
         loss: decibel of signal to noise that the form may lose beside the most accurate one.
         request: how the network will be compiled.
         on_form: called with every form before it is tried.
@@ -91,15 +86,14 @@ def quantize_for(
             "Name a target with timing, or leave --for out.",
         )
     check_output(output)
-    model, samples = read(float_model, calibration, request.dims, request.pins)
+    source = read(float_model, calibration, request.dims, request.pins, states)
     request = replace(request, dims={}, pins={})  # the model has neither symbolic dimensions nor pinned inputs any more
-    with _scratch(output) as folder:
+    with scratch(output) as folder:
         trials = []
-        expected = run_model(model.SerializeToString(), float_model.name, samples)
         for number, form in enumerate(FORMS):
             if on_form is not None:
                 on_form(str(form))
-            trials.append(_tried(form, model, float_model.name, folder / f"{number}.onnx", target, request, samples, expected))
+            trials.append(_tried(form, source, folder / f"{number}.onnx", target, request))
         best = chosen(trials, loss)
         if best is None:
             raise UnsupportedError(
@@ -107,16 +101,6 @@ def quantize_for(
             )
         os.replace(folder / f"{trials.index(best)}.onnx", output)
     return trials, best
-
-
-@contextlib.contextmanager
-def _scratch(output: Path) -> Iterator[Path]:
-    """A folder beside the output, which is removed in the end."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder:
-            yield Path(folder)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
 
 
 def summary(trials: Sequence[Trial], best: Trial) -> str:
@@ -136,20 +120,11 @@ def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:
     return min((trial for trial in found if trial.signal_to_noise >= most - loss), key=lambda trial: trial.cycles, default=None)
 
 
-def _tried(
-    form: Form,
-    float_model: onnx.ModelProto,
-    name: str,
-    result: Path,
-    target: Target,
-    request: Request,
-    samples: Sequence[Sample],
-    expected: Sequence[np.ndarray],
-) -> Trial:
+def _tried(form: Form, source: Source, result: Path, target: Target, request: Request) -> Trial:
     try:
-        write_quantised(float_model, name, samples, result, form)
+        write_quantised(source, result, form)
         run = compile_networks({"network": result}, target, request).network.predicted
+        found = compare(source, result)
     except DeeployError as error:
         return Trial(form, refused=error.what)
-    got = run_model(result.read_bytes(), result.name, samples)
-    return Trial(form, round(run.cycles) if run is not None else 0, signal_to_noise(got, expected), agreement(got, expected))
+    return Trial(form, round(run.cycles) if run is not None else 0, found.signal_to_noise, found.agreement)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from deeploy.documents import Contents
 from deeploy.errors import shorten
 from deeploy.quantization import masks
+from deeploy.quantization.noise import Noise, rounded, scales_of
+from deeploy.quantization.run import failures, in_sequence, quantiser, quiet, session_of, tensors, unsupported
 from deeploy.quantization.samples import Sample
-from deeploy.quantization.static import failures, quantiser, quiet, tensors, unsupported
+from deeploy.quantization.static import Source
 from deeploy.report.text import table
 
-EXACT = 200.0  # decibel that stand for no noise at all
 _SHOWN = 8  # layers of a summary
 _DEQUANTISED = "_DequantizeLinear_Output"  # how onnxruntime names what it makes of an output, and the output of the network
-_BEFORE = "_QuantizeLinear_Input"
 _CUT = {"Relu", "Clip"}
 
 
@@ -42,20 +41,33 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """An output, or an operand of a Concat of unlike ones (``deeploy.quantization.parts``); signal to noise in decibel."""
+
+    label: str
+    is_output: bool
+    signal_to_noise: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A quantised network beside the float one.
 
     Attributes:
         samples: how many were compared.
-        signal_to_noise: of all outputs of floats, in decibel.
+        signal_to_noise: of the worst output of floats, in decibel.
         agreement: share of rows of outputs whose largest element is the float network's; None where rows have one element.
         layers: the worst first.
+        parts: the outputs and what else is judged by itself.
+        is_sequence: whether the samples were the steps of one sequence, in which each network kept its own states.
     """
 
     samples: int
     signal_to_noise: float
     agreement: float | None
     layers: tuple[Loss, ...]
+    parts: tuple[Judged, ...] = ()
+    is_sequence: bool = False
 
     def contents(self) -> Contents:
         """For scripts."""
@@ -64,41 +76,58 @@ class Comparison:
     def summary(self) -> str:
         """The worst layers as a table, under what is said of the outputs."""
         same = "" if self.agreement is None else f", largest element as in float in {100 * self.agreement:.1f} % of rows"
-        head = f"outputs beside float, {self.samples} samples: signal to noise {self.signal_to_noise:.1f} dB{same}"
+        among = f"a sequence of {self.samples} steps" if self.is_sequence else f"{self.samples} samples"
+        worst = " at the worst output" if sum(part.is_output for part in self.parts) > 1 else ""
+        head = f"outputs beside float, {among}: signal to noise {self.signal_to_noise:.1f} dB{worst}{same}"
+        each = [f"  {shorten(part.label, 100)}: {part.signal_to_noise:.1f} dB" for part in self.parts] if len(self.parts) > 1 else []
         rows = [(shorten(x.node), x.op, f"{x.signal_to_noise:.1f}", "-" if x.own is None else f"{x.own:.1f}") for x in self.layers[:_SHOWN]]
-        return head + "\n" + table(("worst layers", "operator", "signal to noise in dB", "of its own scale"), rows)
+        return "\n".join([head, *each, table(("worst layers", "operator", "signal to noise in dB", "of its own scale"), rows)])
 
 
-def compare(model: onnx.ModelProto, name: str, samples: Sequence[Sample], quantised: Path) -> Comparison:
+def compare(source: Source, quantised: Path) -> Comparison:
     """Run both networks on samples, and compare every tensor that both have.
 
     Args:
-        model, name, samples: the float network, as ``deeploy.quantization.static.write_quantised`` took them, which wrote ``quantised``.
+        source: the float network, as ``deeploy.quantization.static.write_quantised`` took it, which wrote ``quantised``.
 
     Raises:
         UsageError: onnxruntime is missing.
         UnsupportedError: it cannot run one of the models.
     """
+    model, name, samples, states = source.model, source.name, source.samples, source.states
     result = onnx.load(quantised)
-    scales, theirs = _scales(result), _theirs(model, result)
-    sums = {tensor: np.zeros(3) for tensor in theirs}  # of squares: of the tensor, of the difference, of what its own scale makes of it
+    scales, theirs = scales_of(result), _theirs(model, result)
+    known = {tensor for node in result.graph.node for tensor in node.output}
+    theirs |= {part.tensor: part.tensor for part in source.parts if part.tensor in known - theirs.keys()}
+    sums = {tensor: (Noise(), Noise()) for tensor in theirs}  # of the tensor, and of what its own scale makes of it
+    parts = [(part, Noise()) for part in source.parts if part.tensor in theirs]
     masked = masks.touched(model.graph)
-    runs = (tensors(model, name, list(theirs), samples), tensors(result, quantised.name, list(theirs.values()), samples))
+    runs = (tensors(model, name, list(theirs), samples, states), tensors(result, quantised.name, list(theirs.values()), samples, states))
     for expected, got in zip(*runs, strict=True):
-        for (tensor, total), right, other in zip(sums.items(), expected, got, strict=True):
+        for (tensor, (total, own)), right, other in zip(sums.items(), expected, got, strict=True):
             shown = right >= masks.HIDDEN if tensor in masked else np.ones(right.shape, bool)  # what hidden scores are does not matter
-            signal, other = right[shown].astype(np.float64), other[shown]
-            rounded = _rounded(signal, *scales[tensor]) if tensor in scales else signal
-            total += [np.square(part).sum() for part in (signal, other - signal, rounded - signal)]
+            signal = right[shown].astype(np.float64)
+            total.add(other[shown], signal)
+            own.add(rounded(signal, *scales[tensor]) if tensor in scales else signal, signal)
+        values = dict(zip(theirs, zip(got, expected, strict=True), strict=True))
+        for part, noise in parts:
+            noise.add(*(array[part.place] for array in values[part.tensor]))
     layers = [
-        Loss(node.name, node.op_type, tensor, _decibel(*sums[tensor][:2]), _decibel(*sums[tensor][::2]) if tensor in scales else None)
+        Loss(node.name, node.op_type, tensor, sums[tensor][0].decibel, sums[tensor][1].decibel if tensor in scales else None)
         for node in model.graph.node
         for tensor in node.output
-        if tensor in theirs and sums[tensor][0]
+        if tensor in theirs and sums[tensor][0].signal
     ]
-    outputs = run_model(quantised.read_bytes(), quantised.name, samples), run_model(model.SerializeToString(), name, samples)
-    worst_first = tuple(sorted(layers, key=lambda loss: loss.signal_to_noise))
-    return Comparison(len(samples), signal_to_noise(*outputs), agreement(*outputs), worst_first)
+    outputs = run_model(result, quantised.name, samples, states), run_model(model, name, samples, states)
+    judged = tuple(Judged(part.label, part.is_output, noise.decibel) for part, noise in parts)
+    return Comparison(
+        len(samples),
+        min((part.signal_to_noise for part in judged if part.is_output), default=signal_to_noise(*outputs)),
+        agreement(*outputs),
+        tuple(sorted(layers, key=lambda loss: loss.signal_to_noise)),
+        judged,
+        bool(states),
+    )
 
 
 def _theirs(model: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str]:
@@ -118,47 +147,31 @@ def _theirs(model: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str
     return found
 
 
-def _scales(model: onnx.ModelProto) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Scale and zero point of every activation that is quantised, by the tensor's name in the float network."""
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    nodes = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and {*node.input[1:]} <= values.keys()]
-    return {node.input[0].removesuffix(_BEFORE): (values[node.input[1]], values[node.input[2]]) for node in nodes}
-
-
-def _rounded(values: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """What is left of values in steps of a scale."""
-    limits, offset = np.iinfo(zero.dtype), zero.astype(np.float64)
-    steps = np.clip(np.rint(values / scale) + offset, limits.min, limits.max)
-    rounded: np.ndarray = (steps - offset) * scale
-    return rounded
-
-
-def run_model(model: bytes, name: str, samples: Sequence[Sample]) -> list[np.ndarray]:
-    """Every output of a model, stacked over the samples, as onnxruntime computes it.
+def run_model(model: onnx.ModelProto, name: str, samples: Sequence[Sample], states: Mapping[str, str]) -> list[np.ndarray]:
+    """Every output of a model, stacked over the samples, as onnxruntime computes it; ``states`` are carried from one to the next.
 
     Raises:
         UsageError: onnxruntime is missing.
         UnsupportedError: it cannot run the model, or outputs of samples differ in shape.
     """
     quantiser()
-    import onnxruntime
-
+    names = [value.name for value in model.graph.output]
     try:
         with quiet():
-            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-            return [np.stack(column) for column in zip(*(session.run(None, sample) for sample in samples), strict=True)]
+            session = session_of(model)
+            steps = in_sequence(lambda sample: dict(zip(names, session.run(names, sample), strict=True)), samples, states)
+            return [np.stack(column) for column in zip(*([step[name] for name in names] for step in steps), strict=True)]
     except failures() as error:
         raise unsupported("run", name, error) from error
 
 
 def signal_to_noise(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """10 log10 of the sum of squares of what is expected over that of the differences, in decibel; of floats alone."""
-    pairs = [(g.astype(np.float64), e.astype(np.float64)) for g, e in zip(got, expected, strict=True) if e.dtype.kind == "f"]
-    return _decibel(sum(float(np.square(e).sum()) for _, e in pairs), sum(float(np.square(g - e).sum()) for g, e in pairs))
-
-
-def _decibel(signal: float, noise: float) -> float:
-    return EXACT if not noise else min(EXACT, float(10 * np.log10(signal / noise))) if signal else 0.0
+    """Of all outputs of floats together, in decibel."""
+    noise = Noise()
+    for g, e in zip(got, expected, strict=True):
+        if e.dtype.kind == "f":
+            noise.add(g, e)
+    return noise.decibel
 
 
 def agreement(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float | None:

@@ -14,9 +14,10 @@ from types import ModuleType
 import numpy as np
 import onnx
 
+from deeploy.quantization.parts import MOVES
+
 _LAYERS = frozenset({"LSTM", "GRU", "RNN"})
 _BOUNDED = frozenset({"sigmoid", "tanh", "softsign", "hardsigmoid"})  # functions between -1 and 1
-_MOVES = frozenset({"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 _STATE, _CELLS = 5, 6  # positions among inputs of what is there before the first step
 _ROWS = 1  # axis of weights
 
@@ -77,7 +78,7 @@ def carriers(graph: onnx.GraphProto) -> list[str]:
     for node in graph.node:
         if _is_quantised(node):
             carried |= {name for name in node.output[1:] if name}
-        elif node.op_type in _MOVES and _operands(node) <= carried:
+        elif node.op_type in MOVES and _operands(node) <= carried:
             carried |= set(node.output)
             found.append(node.name)
     return found

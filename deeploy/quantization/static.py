@@ -10,21 +10,22 @@ onnxruntime's, rounded up. Where it fails, simpler forms are tried, to say what 
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
+import importlib
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from deeploy.documents import Contents
 from deeploy.errors import ModelError, UnsupportedError, UsageError, shorten
 from deeploy.frontend import without_branches
 from deeploy.frontend.ends import fix_dims, name_dims
@@ -34,8 +35,13 @@ from deeploy.frontend.unknown import check_known
 from deeploy.quantization import masks, recurrent, weights
 from deeploy.quantization.form import DEFAULT, Form
 from deeploy.quantization.magnitudes import magnitudes
+from deeploy.quantization.parts import Part, kept_apart, parts_of
+from deeploy.quantization.rescue import Kept, rescued
+from deeploy.quantization.run import failures, quantiser, quiet, tensors, unsupported
 from deeploy.quantization.samples import Sample, calibration_samples, inputs_of
+from deeploy.quantization.streams import states_of, unrolled
 
+_BINS = 512  # of the histogram of a tensor; 128 steps may cover a quarter of its range and more
 _PREPARED = "prepared.onnx"  # the float model as it is quantised, beside the result
 _LOWEST_OPSET = 13  # the first whose QuantizeLinear and DequantizeLinear take one scale per channel
 
@@ -56,21 +62,22 @@ def quantize(
     form: Form = DEFAULT,
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, Value] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> int:
     """Quantise a float model and write it, weights and activations in 8 bits, as QDQ ONNX.
 
     Args:
         float_model: the float ONNX file.
-        calibration: an npz with one array per input, by name when all names are there, else by position. An array has the
-            shape of its input (one sample), one more leading axis, or a leading axis that is a multiple of the input's (a
-            symbolic one counts as 1).
+        calibration: an npz with one array per input, as ``deeploy.frontend.arrays.load_arrays`` reads it; those of states may be
+            absent, which begin with zeros then.
         output: where the quantised model goes; replaced as a whole or left alone.
         form: how it is quantised.
         dims: extents of symbolic dimensions, which the quantised model has then.
         pins: values of inputs that become constants.
+        states: outputs by the inputs that they are in the next sample; None: those whose names say so.
 
     Returns:
-        The number of samples used.
+        The number of samples used, or of steps of a sequence.
 
     Raises:
         UsageError: onnxruntime is missing; the calibration data or the output path cannot be used; the model does not have what
@@ -79,40 +86,89 @@ def quantize(
         UnsupportedError: onnxruntime cannot quantise or run the model.
     """
     quantiser()
-    model, samples = read(float_model, calibration, dims or {}, pins or {})
+    source = read(float_model, calibration, dims or {}, pins or {}, states)
     check_output(output)
-    write_quantised(model, float_model.name, samples, output, form)
-    return len(samples)
+    write_quantised(source, output, form)
+    return len(source.samples)
 
 
-def read(float_model: Path, calibration: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, list[Sample]]:
+@dataclass(frozen=True)
+class Source:
+    """A float model as it is quantised.
+
+    Attributes:
+        name: of its file.
+        samples: inputs by name; the steps of one sequence where there are states.
+        states: outputs by the inputs that they are in the next step.
+    """
+
+    model: onnx.ModelProto
+    name: str
+    samples: list[Sample]
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What is judged by itself."""
+        return parts_of(self.model, self.name, self.samples, self.states)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was found of weights, where the form has some of 4 bits; the nodes of Concats that stay in float; and tensors that do."""
+
+    weights: tuple[weights.Narrowed, ...] = ()
+    apart: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    share: float = 0.0
+
+    def contents(self, states: Mapping[str, str]) -> Contents:
+        """For scripts."""
+        weights = {"weights": [weight.contents() for weight in self.weights]} if self.weights else {}
+        kept = [asdict(tensor) for tensor in self.kept]
+        return {**weights, "states": dict(states), "float_concats": list(self.apart), "float_tensors": kept, "float_share": self.share}
+
+
+def read(
+    float_model: Path,
+    calibration: Path,
+    dims: Mapping[str, int],
+    pins: Mapping[str, Value],
+    states: Mapping[str, str] | None = None,
+) -> Source:
     """A float model and its samples; arguments and errors are those of ``quantize``."""
     model, pinned = _load(float_model, dims, pins)
-    return model, calibration_samples(inputs_of(model), calibration, pinned)
+    found = states_of(model, states)
+    samples = calibration_samples(inputs_of(model), calibration, pinned, found)
+    return Source(model, float_model.name, unrolled(model, float_model.name, samples, found) if found else samples, found)
 
 
-def write_quantised(model: onnx.ModelProto, name: str, samples: Sequence[Sample], output: Path, form: Form) -> tuple[weights.Narrowed, ...]:
-    """Quantise a model that ``read`` returned; see ``quantize``. Returns what was found of weights, where the form has some of 4 bits."""
+def write_quantised(source: Source, output: Path, form: Form = DEFAULT) -> Written:
+    """Quantise a model that ``read`` returned; see ``quantize``."""
     quantizer = quantiser()
+    model, name, samples = source.model, source.name, source.samples
     _check_names(model, form)
     found: list[weights.Narrowed] = []
     if form.weights < weights.BITS:
         model = _converted(model, name, weights.OPSET)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder, quiet():
-            result = Path(folder) / "quantised.onnx"
+    with scratch(output) as folder:
+        with quiet():
+            result = folder / "quantised.onnx"
+            apart = kept_apart(model.graph, source.parts, source.states)
+            whole = replace(form, keep=(*form.keep, *apart))
             try:
-                _run(quantizer, model, samples, result, form)
+                _run(quantizer, model, samples, result, whole)
             except failures() as error:
-                raise unsupported("quantise", name, error, _working(quantizer, model, samples, result, form)) from error
+                raise unsupported("quantise", name, error, _working(quantizer, model, samples, result, whole)) from error
+            prepared = onnx.load(result.with_name(_PREPARED))
+            better = rescued(onnx.load(result), prepared, samples, source.states, source.parts, form.least, form.float_share)
             if form.weights < weights.BITS:
-                prepared = onnx.load(result.with_name(_PREPARED))
-                narrow, found = weights.narrowed(onnx.load(result), prepared, name, samples, form, tensors)
+                narrow, found = weights.narrowed(better.model, prepared, name, samples, form, tensors)
                 onnx.save(narrow, result)
-            os.replace(result, output)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
-    return tuple(found)
+            elif better.kept:
+                onnx.save(better.model, result)
+        os.replace(result, output)
+    return Written(tuple(found), tuple(apart), better.kept, better.share)
 
 
 def _check_names(model: onnx.ModelProto, form: Form) -> None:
@@ -135,48 +191,21 @@ def _working(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sa
     return ""
 
 
+@contextlib.contextmanager
+def scratch(output: Path) -> Iterator[Path]:
+    """A folder beside the output, which is removed in the end."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".quantize-", dir=output.parent) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}", "give -o a file in a directory that you may write to") from error
+
+
 def check_output(output: Path) -> None:
     """Raise UsageError where no file can be written."""
     if output.is_dir() or not output.parent.is_dir():
         problem = "it is a directory" if output.is_dir() else "its directory does not exist"
         raise UsageError(f"cannot write {output}: {problem}", "give -o a file in an existing directory")
-
-
-def unsupported(verb: str, name: str, error: Exception, working: str = "") -> UnsupportedError:
-    """What is said where onnxruntime fails with a model; ``working`` are options with which it does not."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return UnsupportedError(
-        f"onnxruntime cannot {verb} {shorten(name)}: {shorten(lines[-1], 200)}",
-        f"It can with {working}." if working else "check that onnxruntime runs the float model on the calibration data",
-    )
-
-
-def quantiser() -> ModuleType:
-    """onnxruntime's package of that name; raises UsageError where it is missing."""
-    try:
-        from onnxruntime import quantization
-    except ImportError as error:
-        raise UsageError("quantisation needs onnxruntime, which is not installed", "pip install 'deeploy-compiler[quantize]'") from error
-    module: ModuleType = quantization
-    return module
-
-
-def failures() -> tuple[type[Exception], ...]:
-    """The exceptions that onnxruntime and its quantiser raise on a model that they cannot handle."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    return (
-        state.Fail,
-        state.InvalidArgument,
-        state.InvalidGraph,
-        state.NotImplemented,
-        state.RuntimeException,
-        onnx.checker.ValidationError,
-        onnx.shape_inference.InferenceError,
-        KeyError,
-        RuntimeError,
-        ValueError,
-    )
 
 
 def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tuple[onnx.ModelProto, tuple[Pinned, ...]]:
@@ -199,11 +228,30 @@ def _load(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value]) -> tup
     for node in model.graph.node:
         if "QuantizeLinear" in node.op_type or "QLinear" in node.op_type:
             raise ModelError(f"{what} is quantised already: node {shorten(node.name)} is a {node.op_type}", "compile it as it is")
-    taken = {node.name for node in model.graph.node}
+    _check_known(model, what)
+    names, seen = {node.name for node in model.graph.node}, set[str]()
     for number, node in enumerate(model.graph.node):
-        node.name = node.name or next(name for n in count(number) if (name := f"{node.op_type}_{n}") not in taken)
-        taken.add(node.name)
+        if not node.name or node.name in seen:  # the rounds of a loop are nodes of one name
+            stem = node.name or node.op_type
+            node.name = next(name for n in count(number) if (name := f"{stem}_{n}") not in names)
+            names.add(node.name)
+        seen.add(node.name)
     return _converted(model, what, _LOWEST_OPSET), pinned
+
+
+def _check_known(model: onnx.ModelProto, what: str) -> None:
+    """Raise UnsupportedError where onnxruntime has no operator of a name and domain, and the model brings none."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    known = {(schema.domain, schema.name) for schema in get_all_operator_schema()}
+    known |= {(function.domain, function.name) for function in model.functions}
+    used = [("" if node.domain == "ai.onnx" else node.domain, node.op_type) for node in model.graph.node]
+    unknown = [f"{shorten(op, 40)} of domain {shorten(domain or 'ai.onnx', 60)}" for domain, op in used if (domain, op) not in known]
+    if unknown:
+        raise UnsupportedError(
+            f"{what}: onnxruntime does not know the operator {', '.join(list(dict.fromkeys(unknown))[:5])}",
+            "Export the model with operators of the ONNX standard; nodes that quantise already are not quantised again.",
+        )
 
 
 def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProto:
@@ -240,6 +288,7 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
     ready = onnx.load(prepared)
     every = ready.graph
     masks.bound(every)
+    _flatten_biases(every)
     onnx.save(ready, prepared)
     kind = {"int8": quantizer.QuantType.QInt8, "uint8": quantizer.QuantType.QUInt8, "int16": quantizer.QuantType.QInt16}[form.activations]
     fixed = {**recurrent.states(quantizer, every), **(_wide(quantizer, prepared, form, kind) if form.wide else {})}
@@ -248,8 +297,9 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
         for name, (low, high) in masks.ranges(ready, result.name, samples, tensors).items()
     }
     options: dict[str, object] = {"ActivationSymmetric": form.symmetric, "TensorQuantOverrides": {**fixed, **limits}}
+    options |= {"CalibPercentile": form.percentile} if form.method == "percentile" else {}
     for turn in range(1 + form.powers):
-        with recurrent.layers_are_quantised(form.per_channel):
+        with recurrent.layers_are_quantised(form.per_channel), _histograms():
             quantizer.quantize_static(
                 prepared,
                 result,
@@ -264,6 +314,39 @@ def _run(quantizer: ModuleType, model: onnx.ModelProto, samples: Sequence[Sample
             )
         if form.powers and turn == 0:
             options["TensorQuantOverrides"] = {**_powers(onnx.load(result), {tensor.name for tensor in every.initializer}), **fixed}
+
+
+@contextlib.contextmanager
+def _histograms() -> Iterator[None]:
+    """Inside, onnxruntime's search for the least divergence has more bins than steps.
+
+    It makes as many of each, 128, and has a single range to choose from then: all values. It passes no option for that on.
+    """
+    module: Any = importlib.import_module("onnxruntime.quantization.quantize")  # the package has a function of that name
+    plain = module.create_calibrator
+
+    def finer(*args: Any, **kwargs: Any) -> Any:
+        given = kwargs.pop("extra_options", None) or {}
+        return plain(*args, **kwargs, extra_options={"num_bins": _BINS, **given})
+
+    module.create_calibrator = finer
+    try:
+        yield
+    finally:
+        module.create_calibrator = plain
+
+
+def _flatten_biases(graph: onnx.GraphProto) -> None:
+    """Biases of Gemm of the shape [1, N], which onnxruntime takes for ones of a single channel, become [N]."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        bias = constants.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        if bias is not None and len(bias.dims) == 2 and bias.dims[0] == 1:
+            flat = f"{bias.name} (flat)"
+            if flat not in constants:
+                constants[flat] = numpy_helper.from_array(numpy_helper.to_array(bias)[0], flat)
+                graph.initializer.append(constants[flat])
+            node.input[2] = flat
 
 
 def _wide(quantizer: ModuleType, model: Path, form: Form, kind: object) -> dict[str, list[dict[str, object]]]:
@@ -293,45 +376,3 @@ def _powers(model: onnx.ModelProto, constants: Set[str]) -> dict[str, list[dict[
         axis = {"axis": onnx.helper.get_node_attr_value(node, "axis")} if scales.size > 1 else {}
         found[name] = [{"scale": np.array(scale), "zero_point": np.array(zero), **axis} for scale, zero in zip(rounded, zeros, strict=True)]
     return found
-
-
-def tensors(model: onnx.ModelProto, name: str, names: Sequence[str], samples: Sequence[Sample]) -> Iterator[list[np.ndarray]]:
-    """These tensors of a model for every sample, as onnxruntime computes them.
-
-    Raises:
-        UnsupportedError: it cannot run the model.
-    """
-    import onnxruntime
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # or tensors would be gone
-    try:
-        with quiet():
-            session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        for sample in samples:
-            with quiet():  # not while the values are used
-                values = session.run(list(names), sample)
-            yield values
-    except failures() as error:
-        raise unsupported("run", name, error) from error
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence onnxruntime: its log, its quantiser's messages, and NumPy's warnings inside them."""
-    import onnxruntime
-
-    previous = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    onnxruntime.set_default_logger_severity(4)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        onnxruntime.set_default_logger_severity(2)
-        logging.disable(previous)

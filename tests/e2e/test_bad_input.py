@@ -186,12 +186,14 @@ def test_a_failed_compilation_leaves_the_old_project(model: Path, tmp_path: Path
 
 
 ARRAYS: dict[str, tuple[dict[str, np.ndarray], str]] = {
-    "too few": ({"a": np.ones((2, 3))}, "holds 1 arrays, the model has 2 inputs"),
-    "wrong shape": ({"a": np.ones((2, 4)), "b": np.ones((2, 3))}, "has shape [2, 4] instead of [2, 3]"),
-    "out of range": ({"a": np.full((2, 3), 300), "b": np.ones((2, 3))}, "values from 300 to 300; its type int8 holds -128 to 127"),
-    "not whole": ({"a": np.full((2, 3), 0.5), "b": np.ones((2, 3))}, "not all whole numbers"),
-    "text": ({"a": np.full((2, 3), "one"), "b": np.ones((2, 3))}, "not numbers"),
-    "stacks of two lengths": ({"a": np.ones((4, 2, 3)), "b": np.ones((5, 2, 3))}, "has shape [4, 2, 3] instead of [2, 3]"),
+    "one name": ({"x": np.ones((2, 3))}, "holds the arrays x; the inputs are x, z"),
+    "other names": ({"a": np.ones((2, 3)), "z": np.ones((2, 3))}, "holds the arrays a, z; the inputs are x, z"),
+    "too few": ({"arr_0": np.ones((2, 3))}, "holds 1 arrays, the model has 2 inputs"),
+    "wrong shape": ({"x": np.ones((2, 4)), "z": np.ones((2, 3))}, "has shape [2, 4] instead of [2, 3]"),
+    "out of range": ({"x": np.full((2, 3), 300), "z": np.ones((2, 3))}, "values from 300 to 300; its type int8 holds -128 to 127"),
+    "not whole": ({"x": np.full((2, 3), 0.5), "z": np.ones((2, 3))}, "not all whole numbers"),
+    "text": ({"x": np.full((2, 3), "one"), "z": np.ones((2, 3))}, "not numbers"),
+    "stacks of two lengths": ({"x": np.ones((4, 2, 3)), "z": np.ones((5, 2, 3))}, "different numbers of samples ('x': 4, 'z': 5)"),
 }
 
 

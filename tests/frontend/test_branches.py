@@ -101,13 +101,13 @@ def test_a_pinned_input_is_a_constant_of_the_project(tmp_path: Path) -> None:
         made = deeploy.compile(path, dims={"n": 1}, pins={"sr": rate})
         made.write(tmp_path / "out")
         x = np.arange(8, dtype=np.float32).reshape(2, 1, 4)
-        for arrays in ({"x": x}, {"x": x, "sr": np.array([rate, rate])}, {"a": x, "b": np.array([rate] * 2)}):
+        for arrays in ({"x": x}, {"x": x, "sr": np.array([rate, rate])}, {"arr_0": x, "arr_1": np.array([rate] * 2)}):
             np.savez(data, **arrays)
             outputs = run_project(tmp_path / "out", data).outputs
             assert np.array_equal(outputs[0], factor * x.sum(-1, keepdims=True).repeat(4, -1))
         assert verify(made, path, data).passed
-        for name, value in (("sr", np.array([rate, 7])), ("sr", np.array([[rate, rate]])), ("other", np.array([7, 7]))):
-            np.savez(data, **({"x": x} if name == "sr" else {"a": x}), **{name: value})
+        for name, value in (("sr", np.array([rate, 7])), ("sr", np.array([[rate, rate]])), ("arr_1", np.array([7, 7]))):
+            np.savez(data, **({"x": x} if name == "sr" else {"arr_0": x}), **{name: value})
             with pytest.raises(UsageError, match="sr"):
                 run_project(tmp_path / "out", data)
 

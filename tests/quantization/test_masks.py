@@ -88,6 +88,6 @@ def test_scores_keep_their_steps(kind: str, form: Form, tmp_path: Path) -> None:
     if form == Form():
         compiled = deeploy.compile(tmp_path / "q.onnx")
         np.testing.assert_allclose(compiled.run(feeds[0])[0], got[0], atol=2.5 * float(scales[-1].max()))
-        float_model, calibration = read(tmp_path / "m.onnx", tmp_path / "samples.npz", {}, {})
-        layers = {loss.tensor: loss.signal_to_noise for loss in compare(float_model, "m", calibration, tmp_path / "q.onnx").layers}
+        source = read(tmp_path / "m.onnx", tmp_path / "samples.npz", {}, {})
+        layers = {loss.tensor: loss.signal_to_noise for loss in compare(source, tmp_path / "q.onnx").layers}
         assert layers["masked"] > 20, "of what is seen alone"

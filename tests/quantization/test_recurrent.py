@@ -52,12 +52,12 @@ def test_layers_are_computed_in_integers_and_their_states_stay_exact(op: str, tm
     scales = {tensor.name: numpy_helper.to_array(tensor) for tensor in made.graph.initializer if tensor.name.startswith(("w_", "r_"))}
     assert {value.size for name, value in scales.items() if "scale" in name} == {1 if op == "RNN" else GATES[op] * UNITS}
     assert next(node.input for node in made.graph.node if node.op_type == "Concat")[0] == "hn"
-    loaded, samples = read(model, tmp_path / "c.npz", {}, {})
-    assert compare(loaded, "f.onnx", samples, tmp_path / "q.onnx").signal_to_noise > 30
+    source = read(model, tmp_path / "c.npz", {}, {})
+    assert compare(source, tmp_path / "q.onnx").signal_to_noise > 30
     compiled = deeploy.compile(tmp_path / "q.onnx", "siracusa")
     assert Counter(call.kernel.op for unit in compiled.units.values() for call in unit.network.program.calls)[f"Integer{op}"] == 1
     session = onnxruntime.InferenceSession(tmp_path / "q.onnx")
-    pairs = [(compiled.run(sample), session.run(None, sample)) for sample in samples]
+    pairs = [(compiled.run(sample), session.run(None, sample)) for sample in source.samples]
     apart = np.stack([np.abs(got[0] - right[0]) for got, right in pairs])
     step = min(apart[apart > 1e-6], default=1.0)
     assert apart.max() < 1.01 * step and np.mean(apart > 1e-6) < 0.02

@@ -48,8 +48,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def quantised(network: tuple[Path, Path], output: Path, form: Form) -> tuple[Narrowed, ...]:
-    model, samples = static.read(*network, {}, {})
-    return static.write_quantised(model, "float.onnx", samples, output, form)
+    return static.write_quantised(static.read(*network, {}, {}), output, form).weights
 
 
 def kinds(path: Path) -> dict[str, int]:
@@ -96,7 +95,7 @@ def test_what_is_written_compiles_and_says_what_onnxruntime_says(group: int | No
     packed = [b for b in compiled.network.program.buffers.values() if b.dtype is DType.INT4]
     assert sum(b.bytes for b in packed) == 8 * 14 + (4096 + 320) // 2
     samples = np.load(network[1])["x"][:4]
-    wanted = run_model((tmp_path / "q.onnx").read_bytes(), "q.onnx", [{"x": x} for x in samples])[0]
+    wanted = run_model(onnx.load(tmp_path / "q.onnx"), "q.onnx", [{"x": x} for x in samples], {})[0]
     for x, y in zip(samples, wanted, strict=True):
         (got,) = compiled.interpret([x])
         steps = np.abs(got - y) / np.abs(np.diff(np.unique(wanted))).min()
