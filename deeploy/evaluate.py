@@ -191,7 +191,9 @@ def _outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> lis
                     f"{shorten(model.name)} has no output {shorten(name)}", "Leave it out, or name another output with --output."
                 )
             wanted = [name if name in wanted else wanted[chosen]]
-        results = [session.run(wanted, dict(zip(names, sample, strict=False))) for sample in samples]
+        wide = {feed.name for feed in session.get_inputs() if feed.type == "tensor(double)"}
+        feeds = ({n: a.astype(np.float64) if n in wide else a for n, a in zip(names, sample, strict=False)} for sample in samples)
+        results = [session.run(wanted, feed) for feed in feeds]
     except (*failures, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UnsupportedError(

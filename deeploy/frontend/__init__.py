@@ -28,7 +28,7 @@ from deeploy.frontend.trace import trace
 from deeploy.frontend.unknown import check_known
 from deeploy.frontend.validate import check_model
 from deeploy.frontend.walk import MOST_UNROLLED, CustomShapes
-from deeploy.frontend.wider import has_halves, narrow_types, widen
+from deeploy.frontend.wider import doubles, has_halves, narrow_doubles, narrow_types, widen
 from deeploy.graph.types import DType
 
 __all__ = ["CustomShapes", "Imported", "import_model", "import_states", "in_floats", "readers_first", "without_branches"]
@@ -84,6 +84,8 @@ def import_states(
         told.append(
             f"{coarse}: a mask of minus infinity led to its scale, which leaves nothing of the scores; deeploy quantize bounds masks"
         )
+    if wide := doubles(checked.model):
+        told.append(f"{shorten(', '.join(wide))}: floats of 64 bits in the model, float32 in C")
     if checked.halves:
         told.append(f"{shorten(', '.join(checked.halves))}: floats of 16 bits in the model, float32 in C")
     return replace(imported, pinned=checked.pinned, narrow=checked.narrow, labels=labels, notes=(*imported.notes, *told))
@@ -179,6 +181,7 @@ def import_read(
     nodes = check_and_sort(model.graph)
     inputs = read_inputs(model.graph, dims or {})
     traced = trace(model.graph, nodes, inputs, version, dims or {}, custom_shapes, unroll)
+    narrow_doubles(traced.nodes, traced.tensors.values())
     names = [output.name for output in model.graph.output]
     taken = {tensor.name for tensor in traced.tensors.values()} | set(traced.tensors) | traced.names
     context = Context(version, taken)

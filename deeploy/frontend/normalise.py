@@ -121,6 +121,11 @@ def cast_like(node: gs.Node, context: Context) -> Result:
     return node.inputs[0] if target == node.inputs[0].dtype else None
 
 
+def cast(node: gs.Node, context: Context) -> Result:
+    """Cast: none where the types are one, as those of floats of 32 and 64 bits are."""
+    return node.inputs[0] if node.inputs[0].dtype == node.outputs[0].dtype else None
+
+
 def softmax(node: gs.Node, context: Context) -> Result:
     """Softmax, LogSoftmax, Hardmax as in opset 13: along one axis.
 
@@ -175,6 +180,7 @@ _STANDARD: dict[str, Rule] = {
     "Gemm": gemm,
     "Clip": clip,
     "BatchNormalization": batch_normalisation,
+    "Cast": cast,
     "CastLike": cast_like,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), softmax),

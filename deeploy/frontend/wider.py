@@ -1,12 +1,13 @@
-"""Element types that the generated code does not have, and wider ones that hold their values: what a file has in fewer bits is widened.
+"""Element types that the generated code does not have, and those that it has in their place: what a file has in fewer bits is widened.
 
-Floats of 16 bits are computed in 32. Integers of 2 and 4 bits that are dequantised become int8 and uint8. Which narrow types a model has
-its weights in is found before that, and noted at the nodes of the integer form, whose kernels may read them so.
+Floats of 16 bits are computed in 32, and so are those of 64: what follows from constants alone is computed in 64 bits before. Integers of
+2 and 4 bits that are dequantised become int8 and uint8. Which narrow types a model has its weights in is found before that, and noted at
+the nodes of the integer form, whose kernels may read them so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 import onnx
@@ -28,6 +29,7 @@ _INTEGERS = {
     for name in names
     if name in _KNOWN
 }
+_LARGEST = float(np.finfo(np.float32).max)
 _TABLE = "GatherBlockQuantized"  # packs its table where that has bytes without a sign
 _DEQUANTISED = {"DequantizeLinear": (0, 2), _TABLE: (0, 3)}  # positions of inputs of few bits
 _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precision"})  # attributes that are element types
@@ -36,6 +38,33 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type", "softmax_precis
 def has_halves(model: onnx.ModelProto) -> bool:
     """Whether a model has floats of 16 bits."""
     return not _FLOATS.keys().isdisjoint(_types(model.graph))
+
+
+def doubles(model: onnx.ModelProto) -> list[str]:
+    """The inputs and outputs of a model that are floats of 64 bits."""
+    return [v.name for v in (*model.graph.input, *model.graph.output) if v.type.tensor_type.elem_type == TensorProto.DOUBLE]
+
+
+def narrow_doubles(nodes: Iterable[gs.Node], tensors: Iterable[gs.Tensor]) -> None:
+    """Make floats of 64 bits float32, in place; what is finite stays so.
+
+    Args:
+        tensors: further ones than those of the nodes.
+    """
+    nodes = list(nodes)
+    every = {id(tensor): tensor for tensor in (*tensors, *(t for node in nodes for t in (*node.inputs, *node.outputs)))}
+    for tensor in every.values():
+        if tensor.is_empty() or tensor.dtype != np.float64:
+            continue
+        if isinstance(tensor, gs.Constant):
+            values = np.asarray(tensor.values)
+            tensor.values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values).astype(np.float32)
+        else:
+            tensor.dtype = np.dtype(np.float32)
+    for node in nodes:
+        for name in _TYPES & node.attrs.keys():
+            if node.attrs[name] == TensorProto.DOUBLE:
+                node.attrs[name] = int(TensorProto.FLOAT)
 
 
 def widen(model: onnx.ModelProto) -> list[str]:

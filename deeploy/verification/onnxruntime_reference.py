@@ -126,9 +126,14 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
     if any(axis is not None and isinstance(shape[axis], int) for shape, axis in axes):
         return None, "its caches have a fixed length there"
     feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
-    if [f.type for f in feeds] != [_KINDS.get(port["type"]) for port in entry["inputs"]]:
+    if len(feeds) != len(entry["inputs"]) or not all(map(_is_kind, (f.type for f in feeds), entry["inputs"])):
         return None, "its inputs have other types there"
     known = {o.name: o.type for o in loaded.get_outputs()}
-    if any(known.get(name) != _KINDS.get(port["type"], "") for name, port in zip(names, entry["outputs"], strict=True)):
+    if not all(_is_kind(known.get(name), port) for name, port in zip(names, entry["outputs"], strict=True)):
         return None, "its outputs have other types there"
     return Session(loaded, names, entry), ""
+
+
+def _is_kind(kind: str | None, port: Document) -> bool:
+    """Whether a tensor of onnxruntime is what the network has: floats of 64 bits are float32 there."""
+    return kind is not None and kind.replace("double", "float") == _KINDS.get(port["type"])
