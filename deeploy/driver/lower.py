@@ -20,6 +20,7 @@ from deeploy.frontend import CustomShapes, Imported, import_read, import_states
 from deeploy.frontend.arrays import Expected, load_arrays
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
 from deeploy.frontend.dynamic_axis import check_shapes
+from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.io import Port, ports, strip_quantisation
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.pins import Pinned
@@ -139,14 +140,7 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     saved, path = request.save_after or (None, Path())
     if saved is not None and saved not in [p.name for p in target.passes]:
         raise UsageError(f"there is no pass {saved}", f"Passes of this target: {', '.join(p.name for p in target.passes)}.")
-    integer = is_dialect(graph) if request.dialect is None else request.dialect == "integer"
-    samples = None
-    if request.inputs is not None and integer:
-        wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
-        samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
-    resolved, notes = resolve_input_types(graph, request.types, integer, samples)
-    if integer:
-        assign_types(graph, resolved, lambda node: custom_type(target.kernels, node))
+    graph, integer, notes = _typed(graph, model, target, request)
     for step in target.passes:
         step(graph)
         if step.name == saved:
@@ -157,6 +151,31 @@ def _lower(graph: gs.Graph, model: Imported, target: Target, request: Request) -
     if model.begun:
         begin(graph, model.begun)
     return graph, integer, notes
+
+
+def _typed(graph: gs.Graph, model: Imported, target: Target, request: Request) -> tuple[gs.Graph, bool, list[str]]:
+    """The graph, with element types where it is in the dialect or computes integers only; whether it is so; and notices."""
+    written = request.dialect is None and not is_dialect(graph) and computes_integers(graph)
+    if request.dialect == "standard" or not (written or request.dialect == "integer" or is_dialect(graph)):
+        return graph, False, resolve_input_types(graph, request.types, False)[1]
+    samples = None
+    if request.inputs is not None:
+        wanted = [Expected(t.name, tuple(t.shape)) for t in graph.inputs]
+        samples = load_arrays(Path(request.inputs), wanted, "input", model.pinned).samples
+    types, notes = resolve_input_types(graph, request.types, True, samples)
+    if written and any(dtype.is_float for dtype in types.values()):
+        return graph, False, []
+    typed = graph.copy() if written else graph
+    write_requantisations(typed, types)
+    try:
+        assign_types(typed, types, lambda node: custom_type(target.kernels, node))
+    except (ModelError, UnsupportedError) as error:
+        if not written:
+            raise
+        return graph, False, [f"the model computes integers only, but stays in floats: {error.what}"]
+    if written:
+        notes.append("the model computes integers only, in floats: it is taken for integers; --dialect standard keeps floats")
+    return typed, True, notes
 
 
 def _save(graph: gs.Graph, path: Path) -> None:

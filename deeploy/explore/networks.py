@@ -10,6 +10,7 @@ from deeploy.documents import Contents, read_document
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend import import_states
 from deeploy.frontend.dialect_types import is_dialect, resolve_input_types
+from deeploy.frontend.integer_graphs import computes_integers, write_requantisations
 from deeploy.frontend.lower import assign_types
 from deeploy.frontend.states import append
 from deeploy.graph.loops import LOOPS, Layer, distinct, from_geometry
@@ -37,8 +38,9 @@ def read(file: Path, target: Target, dims: Mapping[str, int] | None = None) -> l
 def _from_model(file: Path, target: Target, dims: Mapping[str, int]) -> list[Layer]:
     source = import_states(file, dims, lambda node: inferred_shapes(target.kernels, node))
     graph = source.graph
-    if is_dialect(graph):
+    if is_dialect(graph) or computes_integers(graph):
         types, _ = resolve_input_types(graph, {}, True)
+        write_requantisations(graph, types)
         assign_types(graph, types, lambda node: custom_type(target.kernels, node))
     for step in target.passes:
         step(graph)

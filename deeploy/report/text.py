@@ -133,6 +133,8 @@ def contents(graph: gs.Graph) -> Contents:
     import numpy as np
     import onnx_graphsurgeon as gs
 
+    from deeploy.frontend.integer_graphs import computes_integers
+
     def port(tensor: gs.Tensor) -> Contents:
         return {"name": tensor.name, "type": np.dtype(tensor.dtype).name, "shape": [int(n) for n in tensor.shape]}
 
@@ -146,6 +148,7 @@ def contents(graph: gs.Graph) -> Contents:
         "outputs": [port(t) for t in graph.outputs],
         "constants": len(constants),
         "constant_bytes": sum(int(t.values.nbytes) for t in constants.values()),
+        "integers": computes_integers(graph),
     }
 
 
@@ -158,6 +161,8 @@ def describe_model(entry: Document) -> str:
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
     lines += ["", table(("operator", "nodes"), list(entry["operators"].items()))]
+    if entry.get("integers"):
+        lines += ["", "floats that hold integers only: compiled as integers, unless a sample or --dialect standard says otherwise"]
     if entry.get("flags"):
         lines += ["", f"dimensions without an extent; compile with: {' '.join(map(shlex.quote, entry['flags']))}"]
     return "\n".join(lines)

@@ -126,14 +126,18 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
     if any(axis is not None and isinstance(shape[axis], int) for shape, axis in axes):
         return None, "its caches have a fixed length there"
     feeds, names = _feeds(loaded, entry), [port["name"] for port in entry["outputs"]]
-    if len(feeds) != len(entry["inputs"]) or not all(map(_is_kind, (f.type for f in feeds), entry["inputs"])):
+    is_exact = all(port["equality"] == "exact" for port in entry["outputs"])
+    if len(feeds) != len(entry["inputs"]) or not all(
+        _is_kind(f.type, port, is_exact) for f, port in zip(feeds, entry["inputs"], strict=True)
+    ):
         return None, "its inputs have other types there"
     known = {o.name: o.type for o in loaded.get_outputs()}
-    if not all(_is_kind(known.get(name), port) for name, port in zip(names, entry["outputs"], strict=True)):
+    if not all(_is_kind(known.get(name), port, is_exact) for name, port in zip(names, entry["outputs"], strict=True)):
         return None, "its outputs have other types there"
     return Session(loaded, names, entry), ""
 
 
-def _is_kind(kind: str | None, port: Document) -> bool:
-    """Whether a tensor of onnxruntime is what the network has: floats of 64 bits are float32 there."""
-    return kind is not None and kind.replace("double", "float") == _KINDS.get(port["type"])
+def _is_kind(kind: str | None, port: Document, is_exact: bool) -> bool:
+    """Whether a tensor of onnxruntime is what the network has: floats of 64 bits are float32 there, those that hold integers are integers."""
+    real = "" if kind is None else kind.replace("double", "float")
+    return real == _KINDS.get(port["type"], "-") or (is_exact and real == "tensor(float)")

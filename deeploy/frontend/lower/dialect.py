@@ -13,8 +13,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower import build
 from deeploy.frontend.lower.dialect_functions import RULES
+from deeploy.frontend.lower.qonnx import reached
 from deeploy.frontend.lower.quant import half, narrow
 from deeploy.frontend.lower.rewriter import Rewriter, standard
 from deeploy.frontend.schemas import DIALECT_OPS
@@ -139,11 +141,13 @@ def _result(node: gs.Node) -> DType:
     if node.op == "RequantShift":
         low, high = output_range(node)
         return DType.smallest(low, high) if not node.attrs.get("signed", True) or low < 0 else DType.smallest(min(low, -1), high)
+    if node.op == "MultiThreshold":
+        return DType.smallest(*reached(node))
     if node.op in _UNSIGNED:
         return DType.UINT8 if int(node.attrs.get("n_levels", 256)) <= 256 else DType.INT32
     if node.op in _SIGNED:
         return DType.INT8
-    if node.op in _ACCUMULATORS:
+    if node.op in _ACCUMULATORS or FRACTION in node.attrs:
         return DType.INT32
     if node.op in _COMPARISONS:
         return DType.BOOL
@@ -175,7 +179,9 @@ def _joined(node: gs.Node) -> DType:
 
 
 def output_range(node: gs.Node) -> tuple[int, int]:
-    """Smallest and largest result of a RequantShift."""
+    """Smallest and largest result of a RequantShift, which one that a model writes out in floats says itself."""
+    if "low" in node.attrs:
+        return int(node.attrs["low"]), int(node.attrs["high"])
     levels = int(node.attrs["n_levels"])
     return (-(levels // 2), levels // 2 - 1) if node.attrs.get("signed", True) else (0, levels - 1)
 

@@ -264,12 +264,26 @@ def thresholds(rw: Rewriter) -> bool:
         ordered = np.clip(np.ceil(ordered), -(2.0**31), 2.0**31 - 1)
     counts = _counted(rw, x, ordered, at)
     zero = -bias / scale if scale else 0.5
-    if not rw.is_float and np.dtype(rw.y.dtype).kind != "f":
-        return rw.replace("Add", rw.create("Cast", counts, dtype=rw.y.dtype), rw.constant([bias], rw.y.dtype)) if scale == 1 else False
+    if np.dtype(rw.y.dtype).kind != "f":
+        low, high = reached(rw.node)
+        whole = gs.Variable(rw.name("whole numbers"), rw.y.dtype, shape)
+        inputs = [counts, rw.constant([scale], np.int32, "mul"), rw.constant([bias], np.int32, "add")]
+        rw.graph.nodes.append(gs.Node("RequantShift", whole.name, {"shift": 0, "low": low, "high": high}, inputs, [whole], domain=DOMAIN))
+        return rw.forward(whole)
     if scale > 0 and zero == round(zero) and 0 <= zero <= 255:
         return rw.replace("DequantizeLinear", counts, rw.constant(scale, np.float32), rw.constant(zero, np.uint8), axis=0)
     scaled = rw.create("Mul", rw.create("Cast", counts, dtype=np.float32), rw.constant([scale]))
     return rw.replace("Add", scaled, rw.constant([bias]))
+
+
+def reached(node: gs.Node) -> tuple[int, int]:
+    """The least and the greatest result of a MultiThreshold of a graph of integers."""
+    scale, bias = (float(node.attrs.get(name, default)) for name, default in (("out_scale", 1.0), ("out_bias", 0.0)))
+    if scale != int(scale) or bias != int(bias):
+        told = f"node {shorten(node.name)} ({node.op}) gives steps of {scale:g} from {bias:g}"
+        raise UnsupportedError(told, "Pass --dialect standard: the graph does not compute integers only.")
+    ends = (int(bias), int(bias + scale * node.inputs[1].shape[-1]))
+    return min(ends), max(ends)
 
 
 def _counted(rw: Rewriter, x: gs.Tensor, rows: np.ndarray, at: int) -> gs.Tensor:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from deeploy.frontend.integer_graphs import FRACTION
 from deeploy.frontend.lower.call import Call, is_image, spatial, window
 from deeploy.frontend.lower.lookup import real_constant, tabulate
 from deeploy.frontend.lower.quant import Quantised, dequantised, half, multiplier, narrow, summand
@@ -27,7 +28,7 @@ _MOST_LEVELS = 2**16  # of a softmax: what is finer is computed in floats
 def pool(call: Call) -> bool:
     """MaxPool, AveragePool."""
     x, is_average = call.operand(0), call.op == "AveragePool"
-    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or (is_average and not call.is_float):
+    if x is None or not is_image(call.x) or len(call.node.outputs) > 1 or (is_average and not call.is_float and FRACTION not in call.attrs):
         return False
     attrs = {**window(call.attrs), "kernel": spatial(call.attrs["kernel_shape"], 1)}
     if is_average:
