@@ -25,6 +25,7 @@ from deeploy.errors import UnsupportedError, UsageError, shorten
 from deeploy.evaluate import Accuracy
 from deeploy.evaluate import evaluate as measured
 from deeploy.frontend import import_model
+from deeploy.frontend.integer_graphs import computes_integers
 from deeploy.frontend.load import opset_version, read_model
 from deeploy.frontend.pins import Value
 from deeploy.frontend.unknown import check_known
@@ -215,7 +216,8 @@ def inspect(model: Model, *, dims: Mapping[str, int] | None = None, pins: Mappin
         model = read_model(path)
         open_ = _open(model, dims or {}, pins or {})
         if not open_:
-            return text.contents(import_model(path, dims, pins=pins))
+            graph = import_model(path, dims, pins=pins)
+            return {**text.contents(graph), "integers": computes_integers(graph)}
         check_known(model.graph, None)
         return _symbolic(model, open_)
 

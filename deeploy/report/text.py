@@ -133,8 +133,6 @@ def contents(graph: gs.Graph) -> Contents:
     import numpy as np
     import onnx_graphsurgeon as gs
 
-    from deeploy.frontend.integer_graphs import computes_integers
-
     def port(tensor: gs.Tensor) -> Contents:
         return {"name": tensor.name, "type": np.dtype(tensor.dtype).name, "shape": [int(n) for n in tensor.shape]}
 
@@ -148,7 +146,6 @@ def contents(graph: gs.Graph) -> Contents:
         "outputs": [port(t) for t in graph.outputs],
         "constants": len(constants),
         "constant_bytes": sum(int(t.values.nbytes) for t in constants.values()),
-        "integers": computes_integers(graph),
     }
 
 
