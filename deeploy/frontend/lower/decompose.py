@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from deeploy.frontend.lower.rewriter import Rewriter, is_float, standard
+from deeploy.frontend.lower.rewriter import Rewriter, is_float, result_shape, standard
 from deeploy.frontend.schemas import Attributes
 from deeploy.graph.rewrite import Pass, constant, producer
 
@@ -192,7 +192,7 @@ def reductions(rw: Rewriter) -> bool:
     return rw.replace(behind, total) if behind else rw.finish(total)
 
 
-@standard("MatMul")
+@standard("MatMul", "MatMulInteger")
 def vectors(rw: Rewriter) -> bool:
     """A vector is a matrix of one row (left) or one column (right)."""
     a, b = rw.node.inputs[:2]
@@ -200,7 +200,8 @@ def vectors(rw: Rewriter) -> bool:
         return False
     left = _reshaped(rw, a, [1, *a.shape]) if len(a.shape) == 1 else a
     right = _reshaped(rw, b, [*b.shape, 1]) if len(b.shape) == 1 else b
-    return rw.finish(rw.create("MatMul", left, right, dtype=rw.y.dtype))
+    shape = result_shape("MatMul", (left, right), {})
+    return rw.finish(rw.create(rw.op, left, right, *rw.node.inputs[2:], shape=shape, dtype=rw.y.dtype))
 
 
 def _reshaped(rw: Rewriter, x: gs.Tensor, shape: Sequence[int]) -> gs.Tensor:

@@ -90,6 +90,8 @@ def test_matrix_products_of_bytes(tmp_path: Path, per_column: bool) -> None:
         ((4, 8), (8, 5), (4,), (5,), False, "generic"),
         ((2, 3, 4, 8), (2, 3, 8, 5), (2, 3, 4, 1), (2, 3, 1, 5), True, "generic"),
         ((2, 4, 8), (8, 5), (), (5,), True, "generic"),
+        ((8,), (8, 5), (), (5,), False, "generic"),
+        ((4, 8), (8,), (4,), (), True, "generic"),
     ],
 )
 def test_zero_points_of_rows_and_columns(
