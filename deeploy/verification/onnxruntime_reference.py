@@ -138,6 +138,6 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
 
 
 def _is_kind(kind: str | None, port: Document, is_exact: bool) -> bool:
-    """Whether a tensor of onnxruntime is what the network has: floats of 64 bits are float32 there, those that hold integers are integers."""
+    """Whether a tensor of onnxruntime is what the network has: floats of 64 bits are float32 there, or hold integers (``is_exact``)."""
     real = "" if kind is None else kind.replace("double", "float")
     return real == _KINDS.get(port["type"], "-") or (is_exact and real == "tensor(float)")
