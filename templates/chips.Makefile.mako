@@ -9,8 +9,8 @@ BUILD ?= build
 CFLAGS ?= -O2
 WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
 INCLUDES := -Iinclude -Iruntime -Iruntime/chips ${" ".join(f"-I{folder}" for folder in folders)}
-CHIP_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) $(INCLUDES) -fPIC -Dmain=chip_main${" -DRT_CHECKED" if checked else ""}
-RUN_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) -Iruntime/chips -DCHIPS=${len(leads)} -DCHIP_QUEUE=${queue}
+CHIP_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) $(INCLUDES) -fPIC -Dmain=chip_main${" -DRT_CHECKED" if checked else ""}
+RUN_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) -Iruntime/chips -DCHIPS=${len(leads)} -DCHIP_QUEUE=${queue}
 ifeq ($(SANITIZE),1)
 CHIP_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all
 RUN_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all

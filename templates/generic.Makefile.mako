@@ -5,7 +5,7 @@ AR ?= ar
 BUILD ?= build
 CFLAGS ?= -O3
 WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
-ALL_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) -Iinclude ${" ".join(f"-I{folder}" for folder in folders)}
+ALL_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) -Iinclude ${" ".join(f"-I{folder}" for folder in folders)}
 ifeq ($(SANITIZE),1)
 ALL_CFLAGS += -g -fsanitize=address,undefined -fno-sanitize-recover=all
 endif

@@ -9,7 +9,7 @@ CC ?= gcc
 CFLAGS ?= -O2
 WARNINGS ?= -Wall -Wextra -Wpedantic -Werror
 INCLUDES := -Iinclude -Iruntime ${" ".join(f"-I{folder}" for folder in folders)}
-ALL_CFLAGS := -std=c11 $(WARNINGS) $(CFLAGS) $(INCLUDES)
+ALL_CFLAGS := -std=c11 -ffp-contract=off $(WARNINGS) $(CFLAGS) $(INCLUDES)
 
 HOST_CFLAGS := $(ALL_CFLAGS) -DRT_CHECKED
 HOST_LIBS := -lm -lpthread

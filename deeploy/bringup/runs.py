@@ -52,6 +52,7 @@ class Run:
     body: tuple[str, ...]
     wanted: Mapping[str, tuple[str, np.ndarray, np.ndarray]]
     scratch: frozenset[str]
+    is_exact: bool  # floats as well
 
 
 @dataclass(frozen=True)
@@ -296,7 +297,7 @@ def runs(given: Subject, form: Form, lookup: TemplateLookup) -> tuple[Run, dict[
         owner = form.shared.get(name, name)
         wanted[name] = (owner, indices(accesses[name])[inside], arrays[name][inside])
     kinds = {n: given.types[n].c for n in memory if n not in scratch} | dict.fromkeys(scratch, "uint8_t")
-    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch), instances
+    return Run(given.number, form.way, memory, kinds, tuple(body), wanted, scratch, given.kernel.is_exact(given.case.node)), instances
 
 
 def _pieces(call: Call, form: Form) -> dict[str, calls.Piece]:

@@ -205,6 +205,7 @@ class Row(Stored, total=False):
     parts: tuple[Part, ...]
     generator: str
     link: Literal["send", "recv"] | None
+    reorders: bool
     samples: tuple[Sample, ...]
 
 
@@ -228,6 +229,7 @@ class Operator:
         affine: with a constant operand, whether it adds an ``offset`` to every element or multiplies by a ``factor``.
         is_table: every element becomes the entry of the second operand for its value, the smallest of the first one's type first.
         converts: it changes only how the elements of its first operand are represented: their type, scale or zero point.
+        calls_library: whether the C of a node calls functions of the C library whose last bit is the library's choice, such as expf.
     """
 
     name: str
@@ -242,6 +244,7 @@ class Operator:
     affine: Literal["", "offset", "factor"] = ""
     is_table: bool = False
     converts: bool = False
+    calls_library: Callable[[Node], bool] = lambda node: False
 
     def kernel(self, name: str, source: str, /, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
         """A kernel of this operator whose function is in the C file ``source``; ``needs`` is a condition besides the operator's."""
@@ -284,6 +287,7 @@ class Kernel:
         parts: functions that it calls, in files of their own.
         generator: who wrote its C, where that was a program; reports say so.
         link: the kernel computes nothing, but sends its operand to another chip or receives it; it has no C function (``source``).
+        reorders: its C adds up floats in another order than the reference, or fuses products and sums.
     """
 
     name: str
@@ -317,6 +321,7 @@ class Kernel:
     parts: tuple[Part, ...] = ()
     generator: str = ""
     link: Literal["send", "recv"] | None = None
+    reorders: bool = False
     samples: tuple[Sample, ...] = ()
 
     @property
@@ -333,6 +338,12 @@ class Kernel:
     def op(self) -> str:
         """The name of the operator."""
         return self.operator.name
+
+    def is_exact(self, node: Node) -> bool:
+        """Whether the C equals the reference bit for bit on floats as well: every operation is one of IEEE 754, in one stated order."""
+        if self.generator or self.reorders or any(phase.kernel.reorders for phase in self.phases):
+            return False
+        return not self.operator.calls_library(node) and not any(p.kernel.operator.calls_library(p.node(node)) for p in self.phases)
 
     def variant(self, name: str, needs: Need | None = None, **row: Unpack[Row]) -> Kernel:
         """Another kernel of the same operator: what is given differs, and ``needs`` is a condition besides those of this one.

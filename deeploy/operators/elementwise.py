@@ -168,56 +168,73 @@ def dequantize_reference(node: Node, x: np.ndarray, scale: np.ndarray, zero_poin
     return np.asarray((x.astype(np.int64) - zero_point).astype(np.float32) * scale)
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
 Function = Callable[[np.ndarray, float, float], np.ndarray]  # of x, alpha and beta
 
-# Those that NumPy has, by its names.
-_NUMPY = {name: name for name in ("tanh", "exp", "log", "sqrt", "abs", "floor", "ceil", "sin", "cos", "tan", "sinh", "cosh", "sign")}
-_NUMPY |= {name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")} | {"neg": "negative", "round": "rint"}
+
+def rounded(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of the C library: in float64, rounded to the type of its argument; a library's own may differ in the last bit."""
+    return lambda x: np.asarray(function(x.astype(np.float64)), x.dtype)
 
 
-def _of_numpy(name: str) -> Function:
-    function: Callable[[np.ndarray], np.ndarray] = getattr(np, name)
+exponential, _tanh, _expm1, _log1p = (rounded(function) for function in (np.exp, np.tanh, np.expm1, np.log1p))
+_erf = rounded(lambda x: np.vectorize(math.erf, otypes=[np.float64])(x))
+_NUMPY = {name: name for name in ("abs", "floor", "ceil", "sign", "sqrt")} | {"neg": "negative", "round": "rint"}
+_LIBRARY = {name: name for name in ("tanh", "exp", "log", "sin", "cos", "tan", "sinh", "cosh")}
+_LIBRARY |= {name: f"arc{name[1:]}" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")}
+
+
+def _of_x(function: Callable[[np.ndarray], np.ndarray]) -> Function:
     return lambda x, a, b: function(x)
 
 
-FUNCTIONS: dict[str, Function] = {
-    **{name: _of_numpy(own) for name, own in _NUMPY.items()},
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(x, 0) + _log1p(exponential(-np.abs(x))))
+
+
+# Operation by operation as functions.h has them, in the type of x; first those that call nothing of the C library but square roots.
+_EXACT: dict[str, Function] = {
+    **{name: _of_x(getattr(np, own)) for name, own in _NUMPY.items()},
     "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
-    "sigmoid": lambda x, a, b: _sigmoid(x),
-    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
     "affine": lambda x, a, b: a * x + b,
     "hard_swish": lambda x, a, b: x * np.clip(x / 6 + 0.5, 0, 1),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(np.minimum(x, 0)), x),
-    "selu": lambda x, a, b: np.where(x < 0, b * a * np.expm1(np.minimum(x, 0)), b * x),
-    "celu": lambda x, a, b: np.maximum(x, 0) + np.minimum(a * np.expm1(np.minimum(x, 0) / a), 0),
     "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
     "shrink": lambda x, a, b: np.where(x < -a, x + b, np.where(x > a, x - b, 0)),
-    "erf": lambda x, a, b: _erf(x),
     "reciprocal": lambda x, a, b: 1 / x,
-    "softplus": lambda x, a, b: np.logaddexp(x, 0),
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
-    "gelu": lambda x, a, b: x * 0.5 * (1 + _erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "silu": lambda x, a, b: x * _sigmoid(a * x),
-    "mish": lambda x, a, b: x * np.tanh(np.logaddexp(x, 0)),
-    "pow": lambda x, a, b: np.power(x, a),
+}
+FUNCTIONS: dict[str, Function] = {
+    **_EXACT,
+    **{name: _of_x(rounded(getattr(np, own))) for name, own in _LIBRARY.items()},
+    "sigmoid": lambda x, a, b: 1 / (1 + exponential(-x)),
+    "scaled_tanh": lambda x, a, b: a * _tanh(b * x),
+    "elu": lambda x, a, b: np.where(x < 0, a * _expm1(np.minimum(x, 0)), x),
+    "selu": lambda x, a, b: b * np.where(x < 0, a * _expm1(np.minimum(x, 0)), x),
+    "celu": lambda x, a, b: np.where(x < 0, a * _expm1(np.minimum(x, 0) / a), x),
+    "erf": lambda x, a, b: _erf(x),
+    "softplus": lambda x, a, b: _softplus(x),
+    "gelu": lambda x, a, b: x * 0.5 * (1 + _erf(x * math.sqrt(0.5))),
+    "gelu_tanh": lambda x, a, b: x * 0.5 * (1 + _tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
+    "silu": lambda x, a, b: x / (1 + exponential(-a * x)),
+    "mish": lambda x, a, b: x * _tanh(_softplus(x)),
+    "pow": lambda x, a, b: np.asarray(np.power(x.astype(np.float64), a), x.dtype),
 }
 
 
-def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """The function in float64, rounded once to float32; C's float32 functions differ by a few units in the last place."""
-    alpha, beta = (float(np.float32(node.attrs[name])) for name in ("alpha", "beta"))
+def is_exact(function: str) -> bool:
+    """Whether the C of a function of one float is of operations of IEEE 754 alone."""
+    return function in _EXACT
+
+
+def apply_function(name: str, x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """A function of floats as C computes it: operation by operation in float32, functions of the C library rounded once."""
     with np.errstate(all="ignore"):
-        return np.asarray(FUNCTIONS[node.attrs["function"]](x.astype(np.float64), alpha, beta), np.float32)
+        return np.asarray(FUNCTIONS[name](x.astype(np.float32), float(np.float32(alpha)), float(np.float32(beta))), np.float32)
+
+
+def unary_reference(node: Node, x: np.ndarray) -> np.ndarray:
+    """See ``apply_function``."""
+    return apply_function(node.attrs["function"], x, node.attrs["alpha"], node.attrs["beta"])
 
 
 def usual(*operands: str, over: tuple[str, ...] = (), **row: Unpack[Row]) -> Row:
@@ -313,4 +330,11 @@ CLIP = Operator(
     clip_reference,
     {**_MAPPED, "types": dict.fromkeys("xy", INTEGERS | FLOAT), "accepts": lambda node: keeps_type(node) or fits_loops(node)},
 )
-UNARY = Operator("Unary", ("x",), nest("x"), unary_reference, {**_MAPPED, "types": {"x": FLOAT, "y": FLOAT}})
+UNARY = Operator(
+    "Unary",
+    ("x",),
+    nest("x"),
+    unary_reference,
+    {**_MAPPED, "types": {"x": FLOAT, "y": FLOAT}},
+    calls_library=lambda node: not is_exact(node.attrs["function"]),
+)

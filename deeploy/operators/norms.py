@@ -54,10 +54,15 @@ def reciprocal_root(value: int, fraction: int) -> tuple[int, int]:
 
 
 def normalise_reference(node: Node, x: np.ndarray, scale: np.ndarray, offset: np.ndarray | None = None) -> np.ndarray:
-    """(x - mean) / sqrt(mean square + epsilon) * scale + offset in float64, rounded once; the mean is 0 unless ``centred``."""
-    wide = x.astype(np.float64)
-    d = wide - wide.mean(axis=-1, keepdims=True) if node.attrs["centred"] else wide
-    y = d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + node.attrs["epsilon"]) * scale
+    """(x - mean) * (1 / sqrt(mean square + epsilon)) * scale + offset in float32; the mean is 0 unless ``centred``.
+
+    Elements are added up in their order.
+    """
+    count = np.float32(x.shape[-1])
+    d = x - np.add.accumulate(x, axis=-1)[..., -1:] / count if node.attrs["centred"] else x
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        factor = 1 / np.sqrt(np.add.accumulate(d * d, axis=-1)[..., -1:] / count + np.float32(node.attrs["epsilon"]))
+        y = d * factor * scale.astype(np.float32)
     return np.asarray(y if offset is None else y + offset, np.float32)
 
 

@@ -118,7 +118,14 @@ def _selected(node: Node) -> str | None:
 _AB = ("a", "b")
 _ALL = ("condition", "a", "b")
 _ANY = {"a": ANY, "b": ANY, "y": ANY}
-PAIRWISE = Operator("Binary", _AB, nest(*_AB), reference, usual(*_AB, over=_AB, types=_ANY, accepts=_pairwise))
+PAIRWISE = Operator(
+    "Binary",
+    _AB,
+    nest(*_AB),
+    reference,
+    usual(*_AB, over=_AB, types=_ANY, accepts=_pairwise),
+    calls_library=lambda node: node.attrs["function"] == "pow",
+)
 SELECT = Operator(
     "Where", _ALL, nest(*_ALL), select_reference, usual(*_ALL, over=_AB, types={"condition": types("bool"), **_ANY}, accepts=_selected)
 )

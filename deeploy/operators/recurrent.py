@@ -13,7 +13,7 @@ import numpy as np
 from deeploy.graph.kernel import FLOAT, FLOAT_OR_HALF, Operator, Reference, Tiling
 from deeploy.graph.nest import Dim, Kind, Map, Nest, coupled, encoded, parallel, reduction
 from deeploy.graph.nodes import Node
-from deeploy.operators.elementwise import FUNCTIONS
+from deeploy.operators.elementwise import apply_function, is_exact
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WHOLE = Tiling(whole=("k",))
@@ -46,7 +46,7 @@ def _of(node: Node, reads: dict[str, Map], y: Map, cells: Map) -> Nest:
 
 def _function(node: Node, number: int) -> Callable[[np.ndarray], np.ndarray]:
     name, alpha, beta = (node.attrs[key][number] for key in ("functions", "alphas", "betas"))
-    return lambda x: np.asarray(FUNCTIONS[name](x.astype(np.float64), alpha, beta), np.float32)
+    return lambda x: apply_function(name, x, alpha, beta)
 
 
 def _clipped(node: Node, x: np.ndarray) -> np.ndarray:
@@ -150,6 +150,7 @@ def _operator(name: str, inputs: tuple[str, ...], reference: Reference) -> Opera
             "strided": {each: 1 for each in operands if each not in ("r", "w")},
             "tiling": Tiling() if is_cell else WHOLE,
         },
+        calls_library=lambda node: not all(map(is_exact, node.attrs["functions"])),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from deeploy.graph.kernel import BYTES, FLOAT, INTEGERS, Operator, Reference, Row, Types, types
 from deeploy.graph.nest import Dim, Map, Nest, coupled, parallel
 from deeploy.graph.nodes import Node
-from deeploy.operators.elementwise import fits_loops
+from deeploy.operators.elementwise import exponential, fits_loops
 
 
 def nest(*per_element: str) -> Callable[[Node], Nest]:
@@ -62,9 +62,9 @@ def integer_root(values: np.ndarray) -> np.ndarray:
 
 
 def softmax_reference(node: Node, x: np.ndarray) -> np.ndarray:
-    """exp(x - max) / sum in float32."""
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True), np.float32)
+    """exp(x - max) / sum in float32, added up in the order of the elements."""
+    e = exponential(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(e / np.add.accumulate(e, axis=-1)[..., -1:], np.float32)
 
 
 def softmax_is_wide(node: Node) -> bool:
@@ -152,7 +152,9 @@ def _norm(name: str, reference: Reference, *per_element: str) -> Operator:
     return Operator(name, ("x", *per_element), nest(*per_element), reference, {**USUAL, "types": accepted})
 
 
-SOFTMAX = Operator("Softmax", ("x",), nest(), softmax_reference, {**USUAL, "types": {"x": FLOAT, "y": FLOAT}})
+SOFTMAX = Operator(
+    "Softmax", ("x",), nest(), softmax_reference, {**USUAL, "types": {"x": FLOAT, "y": FLOAT}}, calls_library=lambda node: True
+)
 TABLE_SOFTMAX = Operator(  # the same of quantised values
     "Softmax",
     ("x", "table", "results?"),

@@ -134,7 +134,8 @@ def evaluate(call: Call, arrays: Mapping[str, np.ndarray | None]) -> tuple[np.nd
     node: Node = call.node
     stages = epilogue.operands(node.epilogue)
     body = [array for name, array in arrays.items() if name not in stages]
-    result = call.kernel.reference(node, *body)
+    with np.errstate(all="ignore"):  # infinities and what is no number are results like others, as in C
+        result = call.kernel.reference(node, *body)
     values = result if isinstance(result, tuple) else (result,)
     if node.epilogue:
         values = (epilogue.apply(node, values[0], {n: a for n, a in arrays.items() if a is not None}), *values[1:])

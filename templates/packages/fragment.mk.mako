@@ -3,4 +3,4 @@
 # Programs that call the network need -I<%text>$(</%text>${P}_DIR)include alone.
 ${P}_DIR := <%text>$(dir $(lastword $(MAKEFILE_LIST)))</%text>
 ${P}_SOURCES := <%text>$(addprefix $(</%text>${P}_DIR), ${" ".join(sources)})
-${P}_CFLAGS := -std=c11 <%text>$(addprefix -I$(</%text>${P}_DIR),include ${" ".join(folders)})
+${P}_CFLAGS := -std=c11 -ffp-contract=off <%text>$(addprefix -I$(</%text>${P}_DIR),include ${" ".join(folders)})

@@ -7,4 +7,4 @@ idf_component_register(
   INCLUDE_DIRS "include"
   PRIV_INCLUDE_DIRS ${" ".join(f'"{folder}"' for folder in folders)}
 )
-target_compile_options(<%text>${COMPONENT_LIB}</%text> PRIVATE -O2)
+target_compile_options(<%text>${COMPONENT_LIB}</%text> PRIVATE -O2 -ffp-contract=off)

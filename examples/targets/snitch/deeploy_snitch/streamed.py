@@ -27,6 +27,7 @@ _PRODUCT = accumulate.on_floats(GENERIC.kernel("matmul_any")).variant(
     struct="matmul",
     strided={},
     cores=("m", "n", "b0", "b1", "b2", "b3"),
+    reorders=True,
 )
 _COLUMNS = _PRODUCT.variant(
     "snitch_columns_constant",
@@ -45,6 +46,7 @@ _CONV = accumulate.on_floats(GENERIC.kernel("conv2d")).variant(
     types={"w": FLOAT},
     strided={"x": 2},
     tiling=Tiling(whole=("c", "fh", "fw"), multiple={"k": 2}),
+    reorders=True,
 )
 _DEPTHWISE = accumulate.on_floats(GENERIC.kernel("depthwise2d")).variant(
     "snitch_depthwise",
@@ -55,6 +57,7 @@ _DEPTHWISE = accumulate.on_floats(GENERIC.kernel("depthwise2d")).variant(
     strided={},
     tiling=Tiling(whole=("fh", "fw"), multiple={"k": 2}),
     cores=("k", "oh"),
+    reorders=True,
 )
 
 # Functions of snitch_unary.c.
@@ -88,8 +91,10 @@ KERNELS: tuple[Kernel, ...] = (
     _PRODUCT.variant("snitch_matmul_rows", (lambda node: _has_rows(node) and bool(node.attrs["trans_b"]), f"rows {PAIRS}, b transposed")),
     _CONV,
     _DEPTHWISE,
-    GENERIC.kernel("normalise").variant("snitch_normalise", source="snitch/snitch_normalise.c", struct="normalise", types={"scale": FLOAT}),
-    GENERIC.kernel("softmax").variant("snitch_softmax", source="snitch/snitch_softmax.c", struct="softmax"),
+    GENERIC.kernel("normalise").variant(
+        "snitch_normalise", source="snitch/snitch_normalise.c", struct="normalise", types={"scale": FLOAT}, reorders=True
+    ),
+    GENERIC.kernel("softmax").variant("snitch_softmax", source="snitch/snitch_softmax.c", struct="softmax", reorders=True),
     *(_FLOATS[name].variant(f"snitch_{name}", source="snitch/snitch_binary.c", struct="binary") for name in ("add", "sub", "mul")),
     GENERIC.kernel("clip").variant("snitch_clip", source="snitch/snitch_clip.c", struct="clip", types={"x": FLOAT, "y": FLOAT}),
     GENERIC.kernel("unary").variant(
@@ -97,6 +102,7 @@ KERNELS: tuple[Kernel, ...] = (
         (lambda node: node.attrs["function"] in _FUNCTIONS, f"one of {', '.join(sorted(_FUNCTIONS))}"),
         source="snitch/snitch_unary.c",
         struct="unary",
+        reorders=True,
     ),
     *GENERIC.computing,
 )
