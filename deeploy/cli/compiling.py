@@ -205,6 +205,10 @@ def verify(
     port: PortOption = None,
     sanitize: SanitizeOption = False,
     sequence: SequenceOption = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Leave with status 1 where outputs differ from onnxruntime's, although the difference is explained."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model and compare its C with the reference interpreter (bit for bit), onnxruntime and expected outputs."""
@@ -219,7 +223,7 @@ def verify(
         request = choices.request(None, progress)
         compiled = _compiled({"network": model}, choices.machine(), cut, request)
     _notify(compiled.notes)
-    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port)
+    result = checks.verify(compiled, model, choices.inputs, expect, tolerance, layers, sanitize, sequence, on, board, port, strict)
     _notify(result.notes)
     _finish(result, as_json, f"{result.samples} sample{'s' * (result.samples != 1)}")
 

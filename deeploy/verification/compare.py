@@ -64,7 +64,7 @@ def compare(port: Document, got: np.ndarray, expected: np.ndarray, tolerance: fl
     equal = float(np.mean(steps == 0)) if steps.size else 1.0
     worst = float(steps.max(initial=0.0))
     if rule == "exact":
-        return Comparison(name, worst == 0, equal, worst, "steps", "every bit")
+        return Comparison(name, worst == 0, equal, worst, "absolute" if got.dtype.kind == "f" else "steps", "every bit")
     return Comparison(name, worst <= 1 and equal >= EQUAL_SHARE, equal, worst, "steps", "one step, 99 % equal")
 
 

@@ -30,6 +30,11 @@ _TYPES = {
 _KINDS = {dtype.value: name for dtype in DType for name, kind in _TYPES.items() if np.dtype(kind).name == dtype.name.lower()}
 
 
+def name_type(dtype: DType) -> str:
+    """What onnxruntime calls a type; empty where it has none."""
+    return _KINDS.get(dtype.value, "")
+
+
 @dataclass(frozen=True)
 class Session:
     """A model loaded by onnxruntime, with its default optimisations."""

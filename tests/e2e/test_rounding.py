@@ -16,7 +16,7 @@ import deeploy
 from deeploy import verify
 from deeploy.driver import project as drivers
 from deeploy.verification import layers, onnxruntime_reference, onnxruntime_tensors
-from deeploy.verification.layers import Agreement, Compared, Difference, growing, rounding
+from deeploy.verification.layers import Agreement, Compared, Difference, growing
 from tests.command import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
@@ -57,12 +57,14 @@ def test_where_onnxruntime_rounds_otherwise_the_layers_and_shares_are_named(tmp_
     told = json.loads(done.stdout)
     interpreter, runtime = told["comparisons"]
     assert (done.returncode, told["passed"], interpreter["rule"], interpreter["equal"]) == (0, True, "every bit", 1.0)
-    assert runtime["rule"] == "onnxruntime rounds otherwise: see the note" and runtime["equal"] < 0.99
-    (said,) = [note for note in told["notes"] if "specification" in note]
-    assert said.startswith(
-        "C equals the specification; onnxruntime rounds otherwise, by one step from its own inputs, in these of 6 tensors"
-    )
-    assert "minus0_q (" in said and "minus1_q (" in said
+    assert runtime["rule"] == "explained: see the note" and runtime["equal"] < 0.99 and told["verdict"] == "explained"
+    evidence = told["evidence"]
+    assert evidence["is_explained"] and evidence["disagreement"] is None and evidence["tensors"] >= 6
+    assert evidence["text"] in told["notes"] and evidence["text"].startswith("C equals the specification, and each of")
+    assert "amplifies rounding" in evidence["text"] and not evidence["unoptimised"][0]["passed"] and evidence["moved"][0]["worst"] >= 1
+    strict = deeploy_cli("verify", tmp_path / "m.onnx", "--target", target, "--json", "--strict")
+    told = json.loads(strict.stdout)
+    assert (strict.returncode, told["passed"], told["verdict"], told["evidence"]) == (1, False, "differs", evidence)
 
 
 def test_the_tensors_are_those_of_the_run_that_is_judged(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_what_the_interpreter_does_not_confirm_is_not_explained(tmp_path: Path, 
     monkeypatch.setattr(drivers, "outputs", lambda *given: [array + np.float32(6 / 255) for array in original(*given)])
     verdict = verify.verify(deeploy.compile(model), model)
     assert [(against, c.passed) for against, c in verdict.comparisons] == [("interpreter", False), ("onnxruntime", False)]
-    assert not any("specification" in note for note in verdict.notes)
+    assert verdict.evidence is None
 
 
 def test_a_specification_that_is_wrong_is_not_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +107,8 @@ def test_a_specification_that_is_wrong_is_not_explained(tmp_path: Path, monkeypa
     onnx.save(changed, other)
     verdict = verify.verify(deeploy.compile(other), model)
     assert [(against, c.passed) for against, c in verdict.comparisons] == [("interpreter", True), ("onnxruntime", False)]
+    assert verdict.evidence is not None and not verdict.evidence.is_explained and verdict.evidence.disagreement is not None
+    assert verdict.evidence.disagreement.tensor == "product0_q"
 
 
 def test_a_tolerance_of_ones_own_is_kept(tmp_path: Path) -> None:
@@ -113,22 +117,10 @@ def test_a_tolerance_of_ones_own_is_kept(tmp_path: Path) -> None:
 
 
 EQUAL, STEP, TWO = (Difference(share, worst, "step(s)", worst <= 1) for share, worst in ((1.0, 0.0), (0.8, 1.0), (0.7, 2.0)))
-GOLDEN = [np.array([1.0, np.nan])]
 
 
 def _found(*tensors: tuple[str, Difference, Difference]) -> Compared:
-    return Compared([Agreement(*tensor) for tensor in tensors], GOLDEN)
-
-
-def test_the_evidence_is_complete() -> None:
-    good = _found(("a", STEP, STEP), ("y", TWO, EQUAL))
-    said = rounding(good, GOLDEN, ["y"])
-    assert said is not None and said.endswith("in these of 2 tensors (share of their elements): a (20.00%)")
-    assert rounding(_found(("a", STEP, STEP), ("y", TWO, TWO)), GOLDEN, ["y"]) is None  # a layer differs by more than a step
-    assert rounding(good, [np.array([1.0, 2.0])], ["y"]) is None  # it is not the run that is judged
-    assert rounding(good, [None], ["y"]) is None
-    assert rounding(_found(("a", STEP, STEP)), GOLDEN, ["y"]) is None  # the output was not looked at
-    assert rounding(_found(("a", EQUAL, EQUAL), ("y", TWO, EQUAL)), GOLDEN, ["y"]) is None  # no layer makes the difference
+    return Compared([Agreement(*tensor) for tensor in tensors], [])
 
 
 def test_layers_show_where_differences_grow() -> None:
