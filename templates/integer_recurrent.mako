@@ -8,7 +8,7 @@ ${kernel}(&(struct integer_recurrent){
     .tables = ${tables.ptr}, .b = ${ptr["b"]}, .y = ${y.ptr}, .cells = ${ptr["cells"]},
     .sums = ${scratch["sums"]}, .state = ${scratch.get("state", 0)},
     .steps = ${y.extent[0]}, .batch = ${y.extent[1]}, .units = ${y.extent[2]}, .reverse = ${int(attrs["reverse"])},
-    .shift_p = ${attrs["shift_p"]}, .shift = ${attrs["shift"]}, .cores = ${cores},
+    .shift_p = ${attrs["shift_p"]}, .shift = ${attrs["shift"]}, .cores = ${cores}, .functions = ${tables.extent[0]},
     .p_step = ${p.stride[0]}, .p_batch = ${p.stride[1]}, .p_gate = ${p.stride[2]},
     .h_batch = ${h.stride[0]}, .c_batch = ${batch["c"]}, .y_step = ${y.stride[0]}, .y_batch = ${y.stride[1]},
     .cells_batch = ${batch["cells"]},

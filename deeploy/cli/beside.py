@@ -182,10 +182,12 @@ def _quantize(
     pins: Mapping[str, Sequence[float]],
     as_json: bool,
 ) -> None:
+    import onnx
+
     from deeploy.quantization.losses import compare
     from deeploy.quantization.run import quantiser
     from deeploy.quantization.static import check_output, read, scratch, write_quantised
-    from deeploy.quantization.told import describe, too_low, warning
+    from deeploy.quantization.told import compare_sizes, describe, sizes, too_low, warning
     from deeploy.quantization.weights import summary
 
     quantiser()
@@ -200,12 +202,18 @@ def _quantize(
         found = compare(source, made)
         if at_least is not None and found.signal_to_noise < at_least:
             raise too_low(found, at_least)
+        stored = sizes(source, onnx.load(made))
         os.replace(made, output)
     if as_json:
-        show(json.dumps({"output": str(output), "form": str(form), **written.contents(source.states), **found.contents()}))
+        head = {"output": str(output), "form": str(form), "bytes": dict(zip(("float", "quantised"), stored, strict=True))}
+        show(json.dumps({**head, **written.contents(source.states), **found.contents()}))
         return
     weights = [summary(written.weights)] if written.weights else []
-    show("\n".join([*weights, found.summary(), *describe(source, written), f"wrote {output} ({form})", *warning(found)]))
+    show(
+        "\n".join(
+            [*weights, found.summary(), *describe(source, written), compare_sizes(*stored), f"wrote {output} ({form})", *warning(found)]
+        )
+    )
 
 
 def _quantize_for(

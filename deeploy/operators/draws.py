@@ -16,7 +16,7 @@ import numpy as np
 from deeploy.graph.kernel import Sample
 from deeploy.graph.nodes import Attributes
 from deeploy.operators import elementwise, pairs
-from deeploy.operators.integer_recurrent import STEPS, packed
+from deeploy.operators.integer_recurrent import STEPS
 from deeploy.operators.recurrent import GATES
 
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17)
@@ -425,14 +425,14 @@ def _integer_recurrent(op: str) -> Draw:
     """A layer of quantised values; sums are of the size that tables are for."""
 
     def draw_one(rng: Random) -> Sample:
-        gates, functions = {"IntegerLSTM": (4, 3), "IntegerGRU": (3, 2), "IntegerRNN": (1, 1)}[op]
+        gates, functions = {"IntegerLSTM": (4, rng.choice((2, 3))), "IntegerGRU": (3, 2), "IntegerRNN": (1, 1)}[op]
         t, n, k = rng.choice((1, 2, 5)), rng.choice((1, 1, 2, 3)), extent(rng)
         arrays = {"p": _array(rng, (t, n, gates, k), -(1 << 14), 1 << 14), "r": _array(rng, (gates, k, k), -128, 127, np.int8)}
         arrays["h"] = _array(rng, (n, k), -32767, 32767, np.int16)
         arrays |= {"c": _array(rng, (n, k), -(1 << 18), 1 << 18)} if op == "IntegerLSTM" else {}
         arrays["factors"] = _array(rng, (k, gates, 2), 1 << 24, 1 << 26)
         arrays["factors"][:, :, 1] <<= 3
-        arrays["tables"] = packed(_array(rng, (functions, STEPS + 1), -16383, 16383, np.int16))
+        arrays["tables"] = _array(rng, (functions, STEPS + 1), -32767, 32767, np.int16)
         arrays |= {"b": _array(rng, (k,), -(1 << 17), 1 << 17)} if op == "IntegerGRU" else {}
         outputs = {"y": (t, n, k), **({"cells": (n, k)} if op == "IntegerLSTM" else {})}
         return Sample(outputs, {"reverse": rng.random() < 0.5, "shift_p": 14, "shift": rng.choice((1, 3, 4))}, arrays)

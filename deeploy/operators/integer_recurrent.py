@@ -16,7 +16,7 @@ from deeploy.operators.recurrent import WHOLE
 FRACTION = 16  # bits of what a function is applied to, and of cells
 UNIT = 15  # bits of what a function leaves, and of states
 REACH = 8  # of the tables, to both sides, twice that of gates: beyond it functions are what they are there
-STEPS = 1024  # of a table
+STEPS = 1024  # of a table, which has a value more
 _BETWEEN = (2 * REACH << FRACTION) // STEPS  # values between two entries
 MOST_CELL = 1 << 30
 MOST_UNITS = 511  # for which products with the state have 32 bits
@@ -33,19 +33,11 @@ def _nest(node: Node) -> Nest:
     return Nest(reads, {"y": Map(t, n, k), **({"cells": Map(n, k)} if node.op == "IntegerLSTM" else {})})
 
 
-def packed(values: np.ndarray) -> np.ndarray:
-    """A table as kernels read it: for each of its steps the value [f,step] where it begins, and above it the difference to the next one."""
-    wide = values.astype(np.int64)
-    begins, rises = wide[:, :-1], wide[:, 1:] - wide[:, :-1]
-    return np.asarray((begins & 0xFFFF) | (rises & 0xFFFF) << 16, np.uint32)
-
-
 def looked_up(table: np.ndarray, a: np.ndarray) -> np.ndarray:
     """The function at ``a``, with 15 fractional bits."""
     place = np.clip(a, -REACH << FRACTION, (REACH << FRACTION) - 1) + (REACH << FRACTION)
-    entry, rest = table[place // _BETWEEN], place % _BETWEEN
-    begin, rise = ((entry >> shift & 0xFFFF).astype(np.uint16).view(np.int16).astype(np.int64) for shift in (0, 16))
-    return np.asarray((begin * _BETWEEN + rise * rest + (_BETWEEN >> 1)) // _BETWEEN)
+    step, rest, wide = place // _BETWEEN, place % _BETWEEN, table.astype(np.int64)
+    return np.asarray((wide[step] * (_BETWEEN - rest) + wide[step + 1] * rest + (_BETWEEN >> 1)) // _BETWEEN)
 
 
 def _gate(table: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -75,7 +67,7 @@ def lstm_reference(
     """y[t], and the cells behind the last step."""
     y = np.zeros((*p.shape[:2], p.shape[3]), np.int64)
     cells, state = c.astype(np.int64), h.astype(np.int64)
-    f, g, last = tables
+    f, g, last = tables[0], tables[1], tables[-1]  # two where g and h are one function
     for t in _order(node, p):
         own, product = _products(node, p[t], state, r, factors)
         a = _rounded(own + product, int(node.attrs["shift"]))
@@ -116,7 +108,7 @@ def accepts(node: Node) -> str | None:
     return None if node.outputs[0].shape[-1] <= MOST_UNITS else f"at most {MOST_UNITS} units"
 
 
-_TYPES = {"p": types("s32"), "r": types("s8"), "h": types("s16"), "c": types("s32"), "factors": types("s32"), "tables": types("u32")}
+_TYPES = {"p": types("s32"), "r": types("s8"), "h": types("s16"), "c": types("s32"), "factors": types("s32"), "tables": types("s16")}
 _TYPES |= {"b": types("s32"), "y": types("s16"), "cells": types("s32")}
 
 

@@ -14,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import onnx
 
+from deeploy.frontend.lower import integer_recurrent as lookups
 from deeploy.quantization.parts import MOVES
 
 _LAYERS = frozenset({"LSTM", "GRU", "RNN"})
@@ -60,6 +61,14 @@ def layers_are_quantised(per_channel: bool) -> Iterator[None]:
     finally:
         registry.QDQRegistry.clear()
         registry.QDQRegistry.update(known)
+
+
+def table_bytes(graph: onnx.GraphProto) -> int:
+    """The bytes of the tables that layers with quantised weights get for their functions."""
+    quantised = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+    layers = [node for node in graph.node if _is_quantised(node) and node.input[1] in quantised]
+    turns = [next((a.s for a in node.attribute if a.name == "direction"), b"forward") for node in layers]
+    return sum(lookups.table_bytes(node.op_type, 1 + (turn == b"bidirectional")) for node, turn in zip(layers, turns, strict=True))
 
 
 def states(quantizer: ModuleType, graph: onnx.GraphProto) -> dict[str, list[dict[str, object]]]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import onnx
+from onnx import numpy_helper
+
 from deeploy.errors import AccuracyError, shorten
+from deeploy.frontend.structure import reads
 from deeploy.quantization.form import LEAST
 from deeploy.quantization.losses import Comparison, Judged
+from deeploy.quantization.recurrent import table_bytes
 from deeploy.quantization.static import Source, Written
+from deeploy.report.text import number
 
 _SHOWN = 8
 _REMEDY = (
@@ -28,6 +34,23 @@ def describe(source: Source, written: Written) -> list[str]:
         found += [f"  {shorten(str(tensor), 160)}" for tensor in written.kept[:_SHOWN]]
         found += [f"  and {len(written.kept) - _SHOWN} more"] * (len(written.kept) > _SHOWN)
     return found
+
+
+def sizes(source: Source, quantised: onnx.ModelProto) -> tuple[int, int]:
+    """The bytes of all constants in float and quantised, with the tables of recurrent layers."""
+    return _bytes(source.model), _bytes(quantised) + table_bytes(quantised.graph)
+
+
+def compare_sizes(floats: int, quantised: int) -> str:
+    """A sentence about the bytes of constants."""
+    larger = " (larger: scales, zero points and tables take more than the weights save)" if quantised > floats else ""
+    return f"constants: {number(floats)} bytes in float, {number(quantised)} quantised{larger}"
+
+
+def _bytes(model: onnx.ModelProto) -> int:
+    stored = [*model.graph.initializer, *(a.t for node in model.graph.node if node.op_type == "Constant" for a in node.attribute)]
+    read = {name for node in model.graph.node for name in reads(node)}
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in stored if tensor.name in read or not tensor.name)
 
 
 def warning(found: Comparison) -> list[str]:

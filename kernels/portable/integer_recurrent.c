@@ -2,7 +2,7 @@
  * states have 15. */
 #include "integer_recurrent.h"
 
-enum { FRACTION = 16, UNIT = 15, REACH = 8 << FRACTION, STEPS = 1024, BETWEEN = 10 };
+enum { FRACTION = 16, UNIT = 15, REACH = 8 << FRACTION, STEPS = 1024, NEXT = STEPS + 1, BETWEEN = 10 };
 #if defined(LSTM)
 enum { GATES = 4, SUMS = 4 };
 #elif defined(GRU)
@@ -30,13 +30,9 @@ static inline int32_t rounded_sum(int32_t a, int32_t b, int bits) {
 
 #define rounded(x, bits) rounded_sum(x, 0, bits)
 
-static inline uint32_t entry_at(const uint32_t *table, int32_t at) {
-    return table[at];
-}
-
-/* The lower half of an entry times 1 << BETWEEN, and its upper half times `rest`. */
-static inline int32_t between(uint32_t entry, int32_t rest) {
-    return (int16_t)(entry & 0xffff) * (1 << BETWEEN) + (int16_t)(entry >> 16) * rest;
+/* The line between two values of a table, times 1 << BETWEEN. */
+static inline int32_t between(const int16_t *table, int32_t at, int32_t rest) {
+    return table[at] * ((1 << BETWEEN) - rest) + table[at + 1] * rest;
 }
 
 /* The states behind a step in the form that the next one reads: here they are what the layer leaves. */
@@ -50,10 +46,10 @@ static inline void keep_state(STATE *states, int u, int32_t y) {
 }
 #endif
 
-/* The function at a: a straight line between two entries of its table, whose middle is given. */
-static inline int32_t looked_up(const uint32_t *table, int32_t a) {
+/* The function at a: a straight line between two values of its table, whose middle is given. */
+static inline int32_t looked_up(const int16_t *table, int32_t a) {
     const int32_t at = limited(a, REACH - 1);
-    return rounded(between(entry_at(table, at >> BETWEEN), at & ((1 << BETWEEN) - 1)), BETWEEN);
+    return rounded(between(table, at >> BETWEEN, at & ((1 << BETWEEN) - 1)), BETWEEN);
 }
 
 static inline int32_t upper(int32_t a, int32_t b) {
@@ -61,7 +57,7 @@ static inline int32_t upper(int32_t a, int32_t b) {
 }
 
 /* The function of gates, whose table reaches twice as far. */
-static inline int32_t gate(const uint32_t *table, int32_t a) {
+static inline int32_t gate(const int16_t *table, int32_t a) {
     return looked_up(table, a >> 1);
 }
 
@@ -106,16 +102,16 @@ static void products(const struct integer_recurrent *k, const int32_t *p, const 
 
 /* A unit behind a step from its sums. */
 #if defined(LSTM)
-static inline int32_t unit(const uint32_t *f, const int32_t *a, int32_t c, int32_t *cell) {
+static inline int32_t unit(const int16_t *f, const int16_t *last, const int32_t *a, int32_t c, int32_t *cell) {
     const int32_t kept = scaled(gate(f, a[2]), c);
-    const int32_t more = rounded(gate(f, a[0]) * looked_up(f + STEPS, a[3]), 2 * UNIT - FRACTION);
+    const int32_t more = rounded(gate(f, a[0]) * looked_up(f + NEXT, a[3]), 2 * UNIT - FRACTION);
     const int32_t now = *cell = limited(kept + more, (1 << 30) - 1);
-    return rounded(gate(f, a[1]) * looked_up(f + 2 * STEPS, now), UNIT);
+    return rounded(gate(f, a[1]) * looked_up(last, now), UNIT);
 }
 #elif defined(GRU)
-static inline int32_t unit(const uint32_t *f, const int32_t *a, int32_t before, int32_t bias) {
+static inline int32_t unit(const int16_t *f, const int32_t *a, int32_t before, int32_t bias) {
     const int32_t turned = scaled(gate(f, a[1]), a[3] + bias);
-    const int32_t update = gate(f, a[0]), candidate = looked_up(f + STEPS, a[2] + turned);
+    const int32_t update = gate(f, a[0]), candidate = looked_up(f + NEXT, a[2] + turned);
     return rounded(((1 << UNIT) - update) * candidate + update * before, UNIT);
 }
 #endif
@@ -123,7 +119,7 @@ static inline int32_t unit(const uint32_t *f, const int32_t *a, int32_t before, 
 /* Step i of sample n. */
 static void step(const struct integer_recurrent *k, int i, int n, int begin, int end) {
     const int t = k->reverse ? k->steps - 1 - i : i, back = k->reverse ? k->y_step : -k->y_step;
-    const uint32_t *const f = k->tables + STEPS / 2;
+    const int16_t *const f = k->tables + STEPS / 2;
     const int32_t *a = k->sums + begin * SUMS;
     int16_t *const y = k->y + t * k->y_step + n * k->y_batch;
     STATE *const next = states_at(k, i + 1, n);
@@ -131,6 +127,7 @@ static void step(const struct integer_recurrent *k, int i, int n, int begin, int
 #if defined(LSTM)
     int32_t *const cells = k->cells + n * k->cells_batch;
     const int32_t *const c = i ? cells : k->c + n * k->c_batch;
+    const int16_t *const last = f + (k->functions - 1) * NEXT;
 #elif defined(GRU)
     const int16_t *const before = i ? y + back : k->h + n * k->h_batch;
     const int32_t *const bias = k->b;
@@ -138,7 +135,7 @@ static void step(const struct integer_recurrent *k, int i, int n, int begin, int
     (void)back;
     for (int u = begin; u < end; u++, a += SUMS) {
 #if defined(LSTM)
-        const int32_t now = unit(f, a, c[u], cells + u);
+        const int32_t now = unit(f, last, a, c[u], cells + u);
 #elif defined(GRU)
         const int32_t now = unit(f, a, before[u], bias[u]);
 #else

@@ -11,7 +11,7 @@ struct integer_recurrent {
     const int16_t *h;       /* states before the first step */
     const int32_t *c;       /* and cells */
     const int32_t *factors; /* [unit][gate]: of both products, in front of a shift by 32 */
-    const uint32_t *tables; /* of one function after the other: a value, and above it the difference to the next */
+    const int16_t *tables;  /* of one function after the other */
     const int32_t *b;       /* of a GRU's candidate */
     int16_t *y;             /* states behind every step */
     int32_t *cells;         /* behind the last one */
@@ -19,6 +19,7 @@ struct integer_recurrent {
     int8_t *state;          /* of a team: room for the states of two steps, as its kernel reads them */
     int steps, batch, units, reverse, shift_p, shift; /* of p, to the left, and of sums */
     int cores;                                        /* that divide the units */
+    int functions;                                    /* tables: an LSTM has two where the last two are equal */
     int p_step, p_batch, p_gate, h_batch, c_batch, y_step, y_batch, cells_batch;
 };
 

@@ -18,10 +18,9 @@
 #define limited xp_clip
 #define rounded xp_round
 #define rounded_sum xp_add_round
-#define entry_at xp_word_at
 
-static inline int32_t between(uint32_t entry, int32_t rest) {
-    return xp_dotsp2(entry, xp_pack((uint32_t)rest, 1 << 10));
+static inline int32_t between(const int16_t *table, int32_t at, int32_t rest) {
+    return xp_dotsp2(xp_halves_at(table, at), xp_pack((uint32_t)rest, (1 << 10) - (uint32_t)rest));
 }
 
 static inline STATE *states_at(const struct integer_recurrent *k, int step, int n) {

@@ -273,14 +273,16 @@ static inline int32_t xp_add_round(int32_t a, int32_t b, int shift) {
 #define xp_round(x, shift) xp_add_round(x, 0, shift)
 #endif
 
-/* A word of a table that stays as it is, by its number. */
-static inline uint32_t xp_word_at(const uint32_t *table, int32_t at) {
+/* A value of a table that stays as it is, by its number, and above it the next one. */
+static inline uint32_t xp_halves_at(const int16_t *table, int32_t at) {
 #ifdef XPULP_INSN
     uint32_t value;
-    __asm__(".insn r 0x03, 7, 0x10, %0, %1, %2" : "=r"(value) : "r"(table), "r"(at * 4), "m"(*table));
+    __asm__(".insn r 0x03, 7, 0x10, %0, %1, %2"
+            : "=r"(value)
+            : "r"(table), "r"(at * 2), "m"(*(const int16_t (*)[2])(table + at)));
     return value;
 #else
-    return table[at];
+    return xp_load(table + at);
 #endif
 }
 

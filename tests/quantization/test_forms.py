@@ -105,7 +105,7 @@ def test_a_float_model_that_onnxruntime_cannot_run(network: tuple[Path, Path], t
     model.graph.node[1].domain, model.graph.node[1].op_type = "own", "Unknown"
     model.opset_import.append(helper.make_opsetid("own", 1))
     onnx.save(model, tmp_path / "float.onnx")
-    with pytest.raises(UnsupportedError, match=r"float\.onnx: onnxruntime does not know the operator Unknown of domain own"):
+    with pytest.raises(UnsupportedError, match="an operator is unknown: Unknown of the domain 'own'"):
         quantize_for(load("siracusa"), tmp_path / "float.onnx", network[1], tmp_path / "q.onnx", 3.0, Request())
     assert [path.name for path in tmp_path.iterdir()] == ["float.onnx"]
 

@@ -79,7 +79,9 @@ def test_methods_choose_ranges(network: tuple[Path, Path], tmp_path: Path) -> No
         model = onnx.load(tmp_path / "q.onnx")
         values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         scales[method] = next(float(values[node.input[1]]) for node in model.graph.node if node.op_type == "QuantizeLinear")
-    assert len(set(scales.values())) > 1 and scales["minmax"] == max(scales.values())
+    compared(network, tmp_path / "q.onnx", Form(method="percentile", percentile=90))
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer}
+    assert values["x_scale"] < scales["percentile"] < scales["minmax"] and scales["entropy"] < scales["minmax"]
 
 
 def test_what_works_is_said_where_onnxruntime_fails(network: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

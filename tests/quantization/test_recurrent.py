@@ -15,6 +15,7 @@ import deeploy
 from deeploy.quantization.form import Form
 from deeploy.quantization.losses import compare
 from deeploy.quantization.static import quantize, read
+from deeploy.quantization.told import compare_sizes, sizes
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, INPUTS, UNITS = 12, 10, 14
@@ -90,3 +91,14 @@ def test_magnitudes_stay_in_float(tmp_path: Path) -> None:
     made = {node.name: node for node in onnx.load(tmp_path / "q.onnx").graph.node}
     assert [made[name].input[0] for name in ("sum", "root")] == ["p", "s"]
     assert made["behind"].input[0] == "m_DequantizeLinear_Output"
+
+
+def test_a_form_that_is_larger_than_the_float_one_is_said(tmp_path: Path) -> None:
+    model = network(tmp_path / "f.onnx", "LSTM", tmp_path / "c.npz")
+    source = read(model, tmp_path / "c.npz", {}, {})
+    quantize(model, tmp_path / "c.npz", tmp_path / "q.onnx")
+    floats, quantised = sizes(source, onnx.load(tmp_path / "q.onnx"))
+    assert floats == sum(numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(model).graph.initializer)
+    tables = [b for b in deeploy.compile(tmp_path / "q.onnx").network.program.buffers.values() if b.shape[-1:] == (1025,)]
+    assert sum(b.bytes for b in tables) == 4100 < quantised < floats
+    assert "larger" in compare_sizes(100, 101) and "larger" not in compare_sizes(101, 100)

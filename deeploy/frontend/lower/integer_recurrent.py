@@ -14,7 +14,7 @@ from deeploy.frontend.lower.quant import Quantised, byte, centred, dequantised, 
 from deeploy.frontend.lower.recurrent import MOST_WEIGHTS, Direction, Layer, directions, floats, join
 from deeploy.graph.rewrite import Pass, rule
 from deeploy.operators.elementwise import FUNCTIONS
-from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT, packed
+from deeploy.operators.integer_recurrent import FRACTION, MOST_CELL, MOST_UNITS, REACH, STEPS, UNIT
 from deeploy.operators.recurrent import GATES
 
 _BOUNDED = frozenset({"sigmoid", "tanh", "softsign", "hard_sigmoid"})  # functions between -1 and 1
@@ -191,6 +191,11 @@ class _Layer(Layer):
         return [y, cells]
 
 
+def table_bytes(op: str, directions: int) -> int:
+    """The bytes of the tables of a layer of ONNX's, whose last two functions are equal."""
+    return directions * (1 if op == "RNN" else 2) * (STEPS + 1) * 2
+
+
 def _tables(own: Direction) -> np.ndarray:
     """A table for each function, of what it is applied to."""
     attributes = own.attributes
@@ -201,4 +206,5 @@ def _tables(own: Direction) -> np.ndarray:
         values = FUNCTIONS[name](np.clip(a, -limit, limit) if limit else a, alpha, beta)
         bends = values[:-2] - 2 * values[1:-1] + values[2:]  # lines are above or below the function by an eighth of it, at most
         found.append(np.clip(np.rint((values[1:-1] - bends / 16) * 2.0**UNIT), -(2**15) + 1, 2**15 - 1))
-    return packed(np.stack(found).astype(np.int16))
+    is_shared = len(found) == 3 and np.array_equal(found[1], found[2])  # of what is let in, and of cells
+    return np.stack(found[:2] if is_shared else found).astype(np.int16)
