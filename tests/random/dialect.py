@@ -109,12 +109,32 @@ def requantised(b: Builder, x: Value) -> Value:
     def spread_over(a: np.ndarray) -> np.ndarray:
         return a.reshape([1, -1, *[1] * (x.rank - 2)]) if on_channels and a.size > 1 else (a.reshape(()) if a.size == 1 else a)
 
+    plain = not (on_channels and x.rank != 4)  # as NumPy broadcasts
+    if plain and shift and spread + int(np.abs(add).max()) < 2**24 and b.choices.chance(3):
+        return written_out(b, x, mul, add, shift, (low, high))
     y = np.clip((values * spread_over(mul) + spread_over(add) + (1 << (shift - 1) if shift else 0)) >> shift, low, high)
     kind = "int8" if signed else "uint8"
     inputs = [x, b.constant(mul.astype(np.float32)), b.constant(add.astype(np.float32))]
     if any(not np.array_equal(v.array.astype(np.int64), a) for v, a in zip(inputs[1:], (mul, add), strict=True)):
         raise Invalid  # a float that does not hold the number, or a shared constant
     return made(b, "RequantShift", inputs, y, kind, div=number(b, 1 << shift), n_levels=number(b, levels), signed=number(b, signed))
+
+
+def written_out(b: Builder, x: Value, mul: np.ndarray, add: np.ndarray, shift: int, limits: tuple[int, int]) -> Value:
+    """The same without rounding, in operators of ONNX on floats that hold integers."""
+    total = b.one("Add", b.one("Mul", x, b.constant(mul.astype(np.float32))), b.constant(add.astype(np.float32)))
+    if total.shape != x.shape:
+        raise Invalid
+    if b.choices.chance(2):
+        steps = b.one("Floor", b.one("Div", total, b.constant(np.asarray(2**shift, np.float32))))
+    else:
+        steps = b.one("Floor", b.one("Mul", total, b.constant(np.asarray(2.0**-shift, np.float32))))
+    low, high = (float(end) for end in limits)
+    if b.opset < 11:
+        limited = b.one("Clip", steps, min=low, max=high)
+    else:
+        limited = b.one("Clip", steps, *(b.constant(np.asarray(end, np.float32)) for end in (low, high)))
+    return typed(b, limited, "int8" if low < 0 else "uint8")
 
 
 def finished(b: Builder, value: Value) -> list[Value]:

@@ -290,11 +290,14 @@ def gemm(b: Builder) -> list[Value]:
 
 def einsum(b: Builder) -> list[Value]:
     equation, ranks = b.choices.pick(
-        [("ij,jk->ik", 2), ("bij,bjk->bik", 3), ("ij->ji", 2), ("bij,kj->bik", 3), ("ij->i", 2), ("bhij->bijh", 4)]
+        [("ij,jk->ik", 2), ("bij,bjk->bik", 3), ("ij->ji", 2), ("bij,kj->bik", 3), ("ij->i", 2), ("bhij->bijh", 4), ("bij,bjk->bik", 3)]
     )
     x = any_float(b, ranks, ranks)
     sizes = dict(zip(equation.split("->")[0].split(",")[0], x.shape, strict=True))
     others = [weight(b, [sizes.setdefault(letter, b.extent()) for letter in part]) for part in equation.split("->")[0].split(",")[1:]]
+    if x.rank > 2 and others and b.choices.chance(2):  # batches that broadcast
+        equation = equation.replace("b", "...")
+        others = [weight(b, [1, *others[0].shape[1:]])] if equation.count("...") == 3 else others
     return [b.one("Einsum", x, *others, equation=equation)]
 
 

@@ -216,8 +216,14 @@ def integer_product(b: Builder) -> list[Value]:
         w = b.constant(b.choices.generator().integers(-128, 128, (b.choices.integer(1, 6), x.shape[1], 2, 1)).astype(np.int8))
         total = b.one("ConvInteger", x, w, given)
     else:
-        w = b.constant(b.choices.generator().integers(-128, 128, (x.shape[-1], b.extent())).astype(np.int8))
-        total = b.one("MatMulInteger", x, w, given)
+        several, columns = x.rank > 2 and b.choices.chance(2), b.extent()
+        batch = x.shape[:-2] if several else ()
+        w = b.constant(b.choices.generator().integers(-128, 128, (*batch, x.shape[-1], columns)).astype(np.int8))
+        zeros = None
+        if b.choices.chance(2):  # per column, of every matrix where there are several
+            shape = (*batch, 1, columns) if several else (columns,)
+            zeros = b.constant(b.choices.generator().integers(-9, 10, shape).astype(np.int8))
+        total = b.one("MatMulInteger", x, w, given, zeros)
     real = b.one("Cast", total, to=1)
     return [b.one("Mul", real, b.constant(np.asarray(2.0**-12, np.float32)))]
 

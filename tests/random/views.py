@@ -162,6 +162,10 @@ def resize(b: Builder) -> list[Value]:
     if b.choices.chance(3):
         sizes = [*x.shape[:2], *[max(1, int(n * s)) for n, s in zip(x.shape[2:], scales[2:], strict=True)]]
         empty = b.constant(np.zeros(0, np.float32)) if b.opset < 13 else None
+        if b.opset >= 18 and how != "align_corners" and b.choices.chance(2):
+            policy = b.choices.pick(["not_larger", "not_smaller"])
+            own = {"mode": mode, "coordinate_transformation_mode": how, "nearest_mode": nearest, "keep_aspect_ratio_policy": policy}
+            return [b.one("Resize", x, None, None, b.ints(sizes[2:]), exact=exact, axes=list(range(2, x.rank)), **own)]
         return [
             b.one("Resize", x, roi, empty, b.ints(sizes), exact=exact, mode=mode, coordinate_transformation_mode=how, nearest_mode=nearest)
         ]
