@@ -41,7 +41,7 @@ def _better(node: Node) -> dict[str, str]:
 
 
 _ALL = Tiling(whole=("k", "c", "fh", "fw"))  # groups are not cut
-_GROUPED = conv.CONV.kernel("conv2d_grouped", "portable/conv2d.c", tiling=_ALL, cores=("oh",), **conv.OUTPUTS_LAST)
+_GROUPED = conv.CONV.kernel("conv2d_grouped", "portable/conv2d.c", tiling=_ALL, cores=("oh", "ow"), **conv.OUTPUTS_LAST)
 _DOT_GROUPED = _GROUPED.variant(
     "conv2d_dot_grouped",
     (_long, f"a window of at least {LONG} elements"),
@@ -54,13 +54,16 @@ _MULTIPLIED = conv.CONV.kernel(
     "portable/depthwise2d.c",
     (conv.is_depthwise_multiplied, "one input channel per group"),
     tiling=Tiling(whole=("k", "fh", "fw")),
-    cores=("oh",),
+    cores=("oh", "ow"),
     **conv.DEPTHWISE_LAST,
 )
 _DEPTHWISE = _MULTIPLIED.variant(
-    "depthwise2d", (conv.is_depthwise, "one input and one output channel per group"), tiling=Tiling(whole=("fh", "fw")), cores=("oh", "k")
+    "depthwise2d",
+    (conv.is_depthwise, "one input and one output channel per group"),
+    tiling=Tiling(whole=("fh", "fw")),
+    cores=("oh", "ow", "k"),
 )
-_MATMUL = matmul.MATMUL.kernel("matmul_any", "portable/matmul.c", cores=("m", "n"))
+_MATMUL = matmul.MATMUL.kernel("matmul_any", "portable/matmul.c", cores=("m", "n", "b0", "b1", "b2", "b3"))
 
 
 def _sums_of_blocks(node: Node) -> dict[str, str]:
@@ -76,15 +79,17 @@ _REDUCTIONS = (
     _reduction(reduce.REDUCE_MIN, "reduce_min", "MIN"),
 )
 _ON_BOTH = (
-    _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "k")),
+    _GROUPED.variant("conv2d", DENSE, tiling=conv.CONV.usual["tiling"], strided={"x": 1, "y": 1, "w": 1}, cores=("oh", "ow", "k")),
     _DEPTHWISE,
     _MULTIPLIED,
     _GROUPED,
-    conv.CONV.kernel("conv2d_any", "portable/conv2d_any.c", constants=(), strided={"x": 1, "y": 1, "w": 0}, tiling=_ALL, cores=("oh",)),
+    conv.CONV.kernel(
+        "conv2d_any", "portable/conv2d_any.c", constants=(), strided={"x": 1, "y": 1, "w": 0}, tiling=_ALL, cores=("oh", "ow")
+    ),
     conv.TRANSPOSED.kernel("conv2d_transpose", "portable/conv2d_transpose.c"),
     _MATMUL.variant("matmul", **matmul.COLUMNS_LAST),
     _MATMUL,
-    pool.AVERAGE_POOL.kernel("average_pool2d", "portable/average_pool2d.c", cores=("oh", "c")),
+    pool.AVERAGE_POOL.kernel("average_pool2d", "portable/average_pool2d.c", cores=("oh", "ow", "c")),
     *_REDUCTIONS,
 )
 
@@ -98,19 +103,21 @@ _PACKED_GROUPED = _GROUPED.variant(
 
 # Where constants have few bits, those come first that read them packed.
 KERNELS: tuple[Kernel, ...] = (
-    _PACKED_GROUPED.variant("conv2d_packed", accepts=_GROUPED.accepts, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
+    _PACKED_GROUPED.variant(
+        "conv2d_packed", accepts=_GROUPED.accepts, needs=DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "ow", "k")
+    ),
     _PACKED_GROUPED,
     _MATMUL.variant("matmul_packed", source="portable/matmul_dot.c", types={"a": BYTES, "b": FEW}, **matmul.PACKED_ROWS),
     _BLOCKS.variant("block_matmul_packed", blocks.WHOLE_BYTES, types={"b": FEW}, **blocks.PACKED_ROWS),
     _BLOCKS,
     _DEPTHWISE,
-    _DOT_GROUPED.variant("conv2d_dot", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "k")),
+    _DOT_GROUPED.variant("conv2d_dot", DENSE, tiling=conv.CONV.usual["tiling"], cores=("oh", "ow", "k")),
     _DOT_GROUPED,
     _MATMUL.variant("matmul_dot", source="portable/matmul_dot.c", types={"a": BYTES, "b": WEIGHTS}, **matmul.ROWS_LAST),
     *_ON_BOTH,
     *map(on_floats, _ON_BOTH),
     *map(_wide, _REDUCTIONS),
-    pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "c")),
+    pool.MAX_POOL.kernel("maxpool2d", "portable/maxpool2d.c", cores=("oh", "ow", "c")),
     reduce.INTEGER_MEAN.kernel("integer_mean", "portable/reduce.c", settings=_integer_mean),
     residual.RESIDUAL_SUM.kernel("residual_sum", "portable/residual_sum.c"),
     on_floats(_reduction(reduce.REDUCE_MEAN, "reduce_mean", "MEAN")),
