@@ -5,6 +5,8 @@ Every message has two parts: what is wrong with which node or option, and what t
 
 from __future__ import annotations
 
+import signal
+
 __all__ = [
     "AccuracyError",
     "BuildError",
@@ -81,6 +83,14 @@ class AccuracyError(DeeployError):
     """A quantised network that loses more than was allowed; nothing is written."""
 
     exit_status = 1
+
+
+class Stopped(SystemExit):
+    """A signal ended the command; exit status as shells have it, and what is being written is removed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number).name
 
 
 def shorten(name: str, limit: int = 80) -> str:

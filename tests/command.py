@@ -21,11 +21,12 @@ from deeploy.cli import main
 @contextlib.contextmanager
 def _restored() -> Iterator[None]:
     """What the command sets for its whole process is as it was."""
-    handler, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
+    handlers, threshold = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}, gc.get_threshold()
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         gc.set_threshold(*threshold)
 
 

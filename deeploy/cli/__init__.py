@@ -13,7 +13,7 @@ import typer
 from deeploy.bringup import commands as bringup
 from deeploy.cli import beside, compiling, showing
 from deeploy.cli.options import show
-from deeploy.errors import DeeployError, shorten
+from deeploy.errors import DeeployError, Stopped, shorten
 from deeploy.version import VERSION
 
 _STATUS = (
@@ -46,13 +46,19 @@ def _root(
     """``--debug`` is taken out of the arguments by ``main``, so that it works behind a command too."""
 
 
+def _stop(number: int, _: object) -> None:
+    raise Stopped(number)
+
+
 def main() -> None:
     """Entry point: runs a command and turns errors into two lines on stderr and an exit status."""
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding does not have
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that unfinished files are removed
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell has it of what runs in the background
+            signal.signal(number, _stop)
     gc.set_threshold(200_000)  # nearly all that a command makes lives until it ends
     try:
         app(args=arguments, prog_name="deeploy")
@@ -61,6 +67,9 @@ def main() -> None:
             raise
         show(f"error: {error.what}\n{error.remedy}", to_errors=True)
         sys.exit(error.exit_status)
+    except Stopped as error:
+        show(f"stopped by {error.signal}", to_errors=True)
+        raise
     except OSError as error:  # what the system refuses: a path that cannot be, a full disk, a program that cannot be started
         if "--debug" in sys.argv:
             raise

@@ -218,7 +218,7 @@ def _solve(cost: Array, size: int, start: list[int], limit: float) -> tuple[list
 
     The steps need one variable per layer and level instead of one per layer and row (the "radius" form of the problem).
     """
-    from ortools.sat.python import cp_model
+    from deeploy.midend.solver import cp_model, new_solver, solve
 
     least = cost.min(axis=0)
     scale = _SCALE / limit
@@ -242,11 +242,8 @@ def _solve(cost: Array, size: int, start: list[int], limit: float) -> tuple[list
             model.add_bool_or([*clause, above])
             paid.append(int(higher - level) * above)
     model.minimize(sum(paid))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = _SECONDS
-    status = solver.solve(model)
+    solver = new_solver(_SECONDS)
+    status = solve(solver, model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return [], limit if status == cp_model.INFEASIBLE else float(least.sum())
     rows = [i for i, variable in enumerate(chosen) if solver.value(variable)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -84,7 +87,7 @@ def recosted(result: Study, workers: int | None = None) -> Study:
     kept = undominated(_cost(result))
     factors = result.unrollings.factors[kept]
     jobs = [(layer, row, result.hardware) for row in factors for layer in result.layers]
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         pairs = np.array(list(pool.map(_by_zigzag, jobs, chunksize=4))).reshape(len(kept), len(result.layers), 2)
     own = Costs(*(getattr(result.costs, name)[kept] for name in Costs.__dataclass_fields__))
     ideal = np.array([layer.macs for layer in result.layers]) / (own.utilisation * result.hardware.pes)
@@ -95,6 +98,25 @@ def recosted(result: Study, workers: int | None = None) -> Study:
     choices = tuple(best_set(cycles, energy, size, result.objective) for size in sizes)
     seconds = {**result.seconds, "zigzag": time.perf_counter() - start}
     return Study(result.hardware, result.objective, result.layers, found, costs, choices, seconds)
+
+
+@contextlib.contextmanager
+def processes(workers: int | None) -> Iterator[ProcessPoolExecutor]:
+    """So many processes, all cores by default; whatever leaves the block ends their work at once."""
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(workers, initializer=_leave_signals) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - {*others}:
+                process.terminate()
+            raise
+
+
+def _leave_signals() -> None:
+    """Ctrl-C reaches every process of a terminal: only the one that has begun the others says so, and ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _by_zigzag(job: tuple[Layer, Array, Hardware]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from deeploy.documents import Contents, Document, read_document
 from deeploy.errors import DeeployError, UsageError, shorten
 from deeploy.explore.choose import Objective
 from deeploy.explore.hardware import Hardware, load
-from deeploy.explore.study import describe, study
+from deeploy.explore.study import describe, processes, study
 from deeploy.explore.unrollings import unrollings
 from deeploy.graph.loops import Layer
 from deeploy.version import VERSION
@@ -101,7 +101,7 @@ def _in_processes(workers: int) -> Runner:
         if min(workers, len(tasks)) <= 1:
             yield from ((position, compute(task)) for position, task in enumerate(tasks))
             return
-        with ProcessPoolExecutor(min(workers, len(tasks))) as pool:
+        with processes(min(workers, len(tasks))) as pool:
             futures = {pool.submit(compute, task): position for position, task in enumerate(tasks)}
             for future in as_completed(futures):
                 yield futures[future], future.result()

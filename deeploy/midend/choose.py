@@ -24,7 +24,7 @@ from deeploy.midend.cached import Code
 from deeploy.midend.candidate import Candidate
 from deeploy.midend.dominance import undominated
 from deeploy.midend.problem import SEARCH, Choice, Problem, Residence, Search, Users, evaluate
-from deeploy.midend.solver import cp_model
+from deeploy.midend.solver import cp_model, new_solver, solve
 
 Held = cp_model.LinearExpr | int  # 0, 1, or an expression that is one of them
 
@@ -308,10 +308,7 @@ def _sum(terms: Sequence[tuple[cp_model.IntVar, int]]) -> cp_model.LinearExpr | 
 
 
 def _solver(search: Search) -> cp_model.CpSolver:
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = search.seconds
+    solver = new_solver(search.seconds)
     solver.parameters.linearization_level = 2  # without the rows of "exactly one" the relaxation is useless
     solver.parameters.relative_gap_limit = search.gap
     solver.parameters.cp_model_probing_level = 0  # to try every literal before takes half of the time, and finds nothing better
@@ -330,7 +327,7 @@ def choose(problem: Problem, forbidden: Sequence[Choice] = (), search: Search = 
         _forbid(model, choice)
     model.minimise_cycles()
     solver = _solver(search)
-    status = solver.solve(model.model)
+    status = solve(solver, model.model)
     if status == cp_model.UNKNOWN:
         raise FitError(
             "no plan was found within the solver's budget, and none was ruled out",
@@ -367,5 +364,5 @@ def smallest(problem: Problem, distance: int, search: Search = SEARCH) -> int | 
     model.capacities([2**40 if i == distance else capacity for i, capacity in enumerate(problem.capacities)])
     model.minimise_load(distance)
     solver = _solver(search)
-    status = solver.solve(model.model)
+    status = solve(solver, model.model)
     return round(solver.objective_value) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None

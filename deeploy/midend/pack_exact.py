@@ -24,7 +24,7 @@ class Decision:
 
 def decide(instance: Instance, peak: int, budget: float) -> Decision:
     """Search for a packing of at most ``peak`` units for ``budget`` deterministic seconds; no load and no pin may go above the peak."""
-    from deeploy.midend.solver import cp_model  # importing takes 0.2 s, which most instances need not pay
+    from deeploy.midend.solver import cp_model, new_solver, solve  # importing takes 0.2 s, which most instances need not pay
 
     model = cp_model.CpModel()
     offsets, spans, ranges = [], [], []
@@ -41,11 +41,8 @@ def decide(instance: Instance, peak: int, budget: float) -> Decision:
     if all(pin is None for pin in instance.pinned):
         largest = max(range(len(offsets)), key=lambda i: instance.size[i] * (instance.hi[i] - instance.lo[i]))
         model.add(2 * offsets[largest] + instance.size[largest] <= peak)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = budget
-    status = solver.solve(model)
+    solver = new_solver(budget)
+    status = solve(solver, model)
     found = [solver.value(offset) for offset in offsets] if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
     return Decision(found, status == cp_model.INFEASIBLE, solver.deterministic_time)
 

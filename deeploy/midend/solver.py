@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from concurrent.futures import Future, wait
+from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-__all__ = ["cp_model"]
+__all__ = ["cp_model", "new_solver", "solve"]
+
+_PAUSE = 0.05  # seconds between two attempts to stop a search that may not have begun
 
 
 class _Late(ModuleType):
@@ -39,3 +43,37 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model as cp_model
 else:
     cp_model = _imported()
+
+
+def new_solver(seconds: float) -> cp_model.CpSolver:
+    """A solver that makes the same of a model every time, in at most so many seconds of deterministic time."""
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = seconds
+    solver.parameters.catch_sigint_signal = False  # it would end the search and go on with what was found
+    return solver
+
+
+def solve(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
+    """Solve a model; what a signal raises meanwhile, such as KeyboardInterrupt, ends the search at once.
+
+    Python runs handlers of signals between two steps of the main thread, so the search has a thread of its own.
+    """
+    found: Future[cp_model.CpSolverStatus] = Future()
+
+    def search() -> None:
+        if found.set_running_or_notify_cancel():
+            try:
+                found.set_result(solver.solve(model))
+            except BaseException as error:
+                found.set_exception(error)
+
+    try:
+        Thread(target=search, daemon=True).start()
+        return found.result()
+    except BaseException:
+        while not (found.cancel() or found.done()):
+            solver.stop_search()
+            wait([found], _PAUSE)
+        raise

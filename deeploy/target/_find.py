@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from deeploy.errors import DeeployError, TargetError, UsageError, shorten
+from deeploy.errors import DeeployError, Stopped, TargetError, UsageError, shorten
 from deeploy.graph.target import API_VERSION, Target
 from deeploy.resources import resource
 from deeploy.target._validate import problems
@@ -121,7 +121,7 @@ def _from_point(point: importlib.metadata.EntryPoint) -> tuple[Target, Path]:
     try:
         found = point.load()
     except BaseException as error:  # as in _package
-        if isinstance(error, DeeployError | KeyboardInterrupt):
+        if isinstance(error, DeeployError | KeyboardInterrupt | Stopped):
             raise
         where = _raised_at(error, None)
         raise TargetError(
@@ -148,7 +148,7 @@ def _package(folder: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except BaseException as error:  # whatever a target's own code does, even SystemExit, is the target's mistake
             del sys.modules[f"{package}.target"]
-            if isinstance(error, DeeployError | KeyboardInterrupt):
+            if isinstance(error, DeeployError | KeyboardInterrupt | Stopped):
                 raise
             raise TargetError(
                 f"{folder / 'target.py'} cannot be imported: {_raised_at(error, folder)}{type(error).__name__}: {shorten(str(error), 200)}",
