@@ -100,5 +100,5 @@ def test_a_form_that_is_larger_than_the_float_one_is_said(tmp_path: Path) -> Non
     floats, quantised = sizes(source, onnx.load(tmp_path / "q.onnx"))
     assert floats == sum(numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(model).graph.initializer)
     tables = [b for b in deeploy.compile(tmp_path / "q.onnx").network.program.buffers.values() if b.shape[-1:] == (1025,)]
-    assert sum(b.bytes for b in tables) == 4100 < quantised < floats
+    assert sum(b.bytes for b in tables) == 4100 and floats < quantised < floats + 4100  # a small layer
     assert "larger" in compare_sizes(100, 101) and "larger" not in compare_sizes(101, 100)
