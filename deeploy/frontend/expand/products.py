@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from deeploy.errors import shorten
 from deeploy.frontend.expand.builder import Builder, Operand
 from deeploy.frontend.lower.contractions import read_equation
 from deeploy.frontend.lower.quant import repeated
@@ -37,15 +38,15 @@ def dynamic_matmul(b: Builder) -> Operand:
 def einsum(b: Builder) -> Operand | None:
     """Einsum whose operands have a letter twice, which is their diagonal, or axes of extent 1 that broadcast, which are left out."""
     operands = [b.needed(position) for position in range(len(b.node.input))]
-    found = read_equation(b.text("equation", ""), [x.rank for x in operands])
-    if found is None:
-        return None
-    terms, result = found
-    pairs = [pair for word, x in zip(terms, operands, strict=True) for pair in zip(word, x.shape, strict=True)]
+    terms, result = read_equation(b.text("equation", ""), [x.rank for x in operands]) or ([], "")
+    pairs = [pair for word, x in zip(terms, operands, strict=False) for pair in zip(word, x.shape, strict=True)]
     sizes = dict(pairs) | {letter: n for letter, n in pairs if n != 1}
+    if not terms or any(n not in (1, sizes[letter]) for letter, n in pairs):
+        told = f"has the equation '{shorten(b.text('equation', ''), 60)}' for {', '.join(str(list(x.shape)) for x in operands)}"
+        raise b.refused(told, "correct the model: as many terms as operands, a letter for every axis, one extent for every letter")
     distinct = [_distinct(x, word, sizes) for x, word in zip(operands, terms, strict=True)]
     words = [word for _, word in distinct]
-    if words == terms or any(n not in (1, sizes[letter]) for letter, n in pairs):
+    if words == terms:
         return None
     return b.op("Einsum", *(x for x, _ in distinct), equation=f"{','.join(words)}->{result}")
 

@@ -55,7 +55,7 @@ def _parameter(rw: Rewriter, position: int, name: str) -> np.ndarray:
         raise _refused(rw, f"computes its {name} at run time", "Export the model with constant parameters of quantisation.")
     if value.size == 1:
         value = value.reshape(())
-    if value.ndim > len(shape) or np.broadcast_shapes(value.shape, shape) != shape:
+    if value.ndim > len(shape) or any(n not in (1, most) for n, most in zip(value.shape[::-1], shape[::-1], strict=False)):
         raise _refused(rw, f"has a {name} of shape {list(value.shape)} for {list(shape)}", "Give one, or one for every entry along axes.")
     return value.astype(np.float64)
 
@@ -69,20 +69,25 @@ def _scale(rw: Rewriter, position: int, name: str = "scale") -> np.ndarray:
 
 def _whole(rw: Rewriter, position: int, name: str) -> np.ndarray:
     value = _parameter(rw, position, name)
-    if not np.array_equal(value, np.rint(value)):
+    if not np.isfinite(value).all() or not np.array_equal(value, np.rint(value)):
         raise _refused(rw, f"has a {name} that is not a whole number", "Correct the model, or export it again.")
     return value
 
 
 def _ends(rw: Rewriter, position: int) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest step of so many bits."""
-    bits = _whole(rw, position, "number of bits")
-    if bits.size and not 1 <= bits.min() <= bits.max() <= _MOST_BITS:
-        raise _refused(rw, f"has steps of {bits.max():g} bits", f"1 to {_MOST_BITS} bits are supported.")
+    bits = _bits(rw, position)
     narrow = int(rw.attrs.get("narrow", 0))
     if rw.attrs.get("signed", 1):
         return -(2 ** (bits - 1)) + narrow, 2 ** (bits - 1) - 1
     return 0 * bits, 2**bits - 1 - narrow
+
+
+def _bits(rw: Rewriter, position: int) -> np.ndarray:
+    bits = _whole(rw, position, "number of bits")
+    if bits.size and not 1 <= bits.min() <= bits.max() <= _MOST_BITS:
+        raise _refused(rw, f"has steps of {bits.max():g} bits", f"1 to {_MOST_BITS} bits are supported.")
+    return bits
 
 
 def _mode(rw: Rewriter, default: str) -> str:
@@ -187,7 +192,7 @@ def trunc(rw: Rewriter) -> bool:
         factor = 2.0 ** np.rint(np.log2(result / scale))
         kind = Steps(result, zero / factor, _smallest(low.min(), high.max()))
     else:
-        factor = 2.0 ** (_whole(rw, 3, "number of bits") - _whole(rw, 4, "number of bits"))
+        factor = 2.0 ** (_bits(rw, 3) - _bits(rw, 4))
         kind = Steps(scale, zero, _reached(rw, scale, zero, factor))
     steps = rw.create("Round", _moved(rw, "Add", rw.create("Div", rw.x, rw.constant(scale, np.float32, "scale")), zero))
     whole = _rounded(rw, rw.create("Mul", steps, rw.constant(1 / factor, np.float32, "factor")), _mode(rw, "FLOOR"))

@@ -62,6 +62,18 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("equation", "shapes"), [("ij,jk->ik", [(2, 3), (4, 5)]), ("ij,jk->iik", [(2, 3), (3, 5)]), ("ii->i", [(2, 3)]), ("i->!", [(2,)])]
+)
+def test_equations_that_do_not_fit(equation: str, shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
+    inputs = [helper.make_tensor_value_info(f"x{at}", FLOAT, shape) for at, shape in enumerate(shapes)]
+    node = helper.make_node("Einsum", [value.name for value in inputs], ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(deeploy.errors.DeeployError, match="Einsum"):
+        deeploy.compile(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
     ("image", "block", "columns", "attributes"),
     [
         ((4, 6), (2, 3), 4, {"strides": [2, 3]}),

@@ -250,9 +250,9 @@ def test_what_is_refused(more: dict[str, object], problem: str, tmp_path: Path) 
     assert problem in str(raised.value)
 
 
-@pytest.mark.parametrize("wrong", [{"b": 2.5}, {"b": 40}, {"z": 0.5}, {"s": -1}])
-def test_parameters_that_are_no_quantisation(wrong: dict[str, float], tmp_path: Path) -> None:
-    constants = {name: np.float32(value) for name, value in {"s": 1, "z": 0, "b": 8, **wrong}.items()}
+@pytest.mark.parametrize("wrong", [{"b": 2.5}, {"b": 40}, {"z": 0.5}, {"z": np.inf}, {"s": -1}, {"s": np.ones(3)}, {"b": np.zeros(0)}])
+def test_parameters_that_are_no_quantisation(wrong: dict[str, Any], tmp_path: Path) -> None:
+    constants = {name: np.asarray(value, np.float32) for name, value in {"s": 1, "z": 0, "b": 8, **wrong}.items()}
     nodes = [node("Quant", ["x", "s", "z", "b"], "y", signed=1, narrow=0)]
-    with pytest.raises(DeeployError):
+    with pytest.raises(DeeployError, match=r"\(Quant\) has"):
         deeploy.compile(save(tmp_path / "model.onnx", nodes, constants, (1, 4), (1, 4)))
