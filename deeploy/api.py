@@ -324,7 +324,7 @@ def _export(model: Module, example_inputs: Sequence[object] | None, path: Path) 
         model.train(False)
         torch.onnx.export(model, tuple(example_inputs), str(path))
     except ImportError as error:
-        raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install 'deeploy-compiler[torch]'") from error
+        raise UsageError(f"PyTorch's exporter needs {error.name}", "pip install torch onnxscript") from error
     except Exception as error:
         told = (str(error).strip() or type(error).__name__).splitlines()[0]
         what = f"PyTorch cannot export {type(model).__name__}: {shorten(told, 200)}"

@@ -170,7 +170,7 @@ def _outputs(model: Path, folder: Path, inputs: Path, chosen: int | None) -> lis
     try:
         import onnxruntime
     except ImportError as error:
-        raise UsageError("onnxruntime is not installed", "pip install 'deeploy-compiler[verify]'") from error
+        raise UsageError("onnxruntime is not installed", "pip install onnxruntime") from error
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     entry = project.select_network(project.read_manifest(folder))

@@ -295,3 +295,12 @@ def test_only_what_is_meant_to_lies_at_the_top() -> None:
         "pyproject.toml",
     }
     assert {name.partition("/")[0] for name in listed} == {*files, ".ci", "docs", "requirements", *FOLDERS}
+
+
+def test_no_advice_installs_a_package_that_no_index_has() -> None:
+    """The project is installed from a checkout; what it may need besides is advised by the names of those packages."""
+    folders = {"deeploy": "*.py", "docs": "*.md", "examples": "*.py", "tests": "*.py"}
+    paths = [ROOT / "README.md", *(path for folder, names in folders.items() for path in (ROOT / folder).rglob(names))]
+    assert len(paths) > 500
+    own = re.compile(r"pip install [^\n]*deeploy" + "-compiler")
+    assert [str(path.relative_to(ROOT)) for path in paths if own.search(path.read_text(errors="replace"))] == []

@@ -1,5 +1,5 @@
 /* Layers of a network by CMSIS-NN's functions, called by hand: `layers.h` calls one of the macros below for each.
- * Values are arbitrary, for the number of instructions does not hang on them. Sums of weights that CMSIS-NN wants are
+ * Values are arbitrary, for the number of instructions does not depend on them. Sums of weights that CMSIS-NN wants are
  * computed before. */
 #include "arm_nnfunctions.h"
 #include "program.h"

@@ -13,7 +13,7 @@ from deeploy.backend.constants import WEIGHTS
 from deeploy.documents import Contents, Document
 from deeploy.midend.bounds import bounds
 from deeploy.midend.chain import Chain
-from deeploy.midend.cost import form
+from deeploy.midend.cost import FORMS, form
 from deeploy.midend.lifetime import FOR_EVER
 from deeploy.midend.peak import peaks
 from deeploy.midend.place import Placement
@@ -68,6 +68,7 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         "outputs": [_port(program, n, d) for n, d in zip(program.outputs, description["outputs"], strict=True)],
         **({"pinned": description["pinned"]} if "pinned" in description else {}),
         "calls": [_call(plan, step, timing) for step in range(len(program.calls))],
+        "legend": _legend(plan),
         "buffers": [_buffer(plan, p) for p in plan.placements],
         **({"chains": [_chain(chain) for chain in plan.chains]} if plan.chains else {}),
         **({"chain_choices": [asdict(choice) for choice in plan.chain_choices]} if plan.chain_choices else {}),
@@ -80,6 +81,13 @@ def _network(prefix: str, plan: Plan, description: Document, is_alone: bool) -> 
         **({"bounds": asdict(bounds(plan)), "engines": timing["engines"]} if timing else {}),
         **{key: timing.get(key, missing) for key, missing in _UNKNOWN.items()},
     }
+
+
+def _legend(plan: Plan) -> Contents:
+    """What words in the names of the plan's kernels, and of the forms of their requantisations, mean."""
+    known = {**{name: f"requantises {how}" for name, how in FORMS.items()}, **plan.target.legend}
+    used = {word for call in plan.program.calls for word in (*call.kernel.name.split("_"), form(call, plan.target))}
+    return {word: meaning for word, meaning in known.items() if word in used}
 
 
 def _call(plan: Plan, step: int, timing: Document) -> Contents:

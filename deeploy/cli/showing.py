@@ -15,8 +15,13 @@ app = typer.Typer()
 
 
 @app.command()
-def report(project: Project, as_json: JsonOption = False, network: NetworkOption = None) -> None:
-    """Show a project's cycles, memory, layers, transfers and energy; report.html shows more."""
+def report(
+    project: Project,
+    as_json: JsonOption = False,
+    network: NetworkOption = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show transfers, memories over time, bounds and reasons too.")] = False,
+) -> None:
+    """Show a project's cycles, memory and layers; report.html shows more."""
     from deeploy.backend.project import read_manifest, read_plan, select_network
     from deeploy.devices import report as devices
     from deeploy.report import advice, chips, terminal
@@ -31,7 +36,7 @@ def report(project: Project, as_json: JsonOption = False, network: NetworkOption
         return
     found = advice.read(project)
     if not as_json:
-        show(terminal.report(entry, found.get(entry.get("name", ""))))
+        show(terminal.report(entry, found.get(entry.get("name", "")), verbose))
         return
     told = {"advice": found} if "networks" in entry else {"advice": found.get(entry["name"], [])}
     show(json.dumps({**entry, **told}, indent=1))

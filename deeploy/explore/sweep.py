@@ -114,7 +114,7 @@ def _on_dask(address: str) -> Runner:
         from distributed import Client
         from distributed import as_completed as completed
     except ImportError as error:
-        raise UsageError("--dask needs the package distributed", "Install the extra: pip install 'deeploy-compiler[dask]'") from error
+        raise UsageError("--dask needs the package distributed", "Install it: pip install distributed") from error
 
     def run(tasks: Sequence[Task]) -> Iterator[tuple[int, Contents]]:
         try:

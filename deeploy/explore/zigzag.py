@@ -31,7 +31,7 @@ def require() -> None:
     try:
         import zigzag.api  # noqa: F401
     except ImportError as error:
-        raise UsageError("the package zigzag-dse is not installed", "Install the extra: pip install 'deeploy-compiler[zigzag]'") from error
+        raise UsageError("the package zigzag-dse is not installed", "Install it: pip install zigzag-dse six") from error
 
 
 def evaluate(layer: Layer, factors: np.ndarray, hardware: Hardware) -> tuple[float, float]:

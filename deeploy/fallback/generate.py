@@ -37,9 +37,7 @@ def _compiler() -> Any:
     try:
         from emx_onnx_cgen.compiler import Compiler, CompilerOptions
     except ImportError as error:
-        raise UsageError(
-            f"--fallback: the package {_PACKAGE} is not installed", 'Install it: pip install "deeploy-compiler[fallback]"'
-        ) from error
+        raise UsageError(f"--fallback: the package {_PACKAGE} is not installed", "Install it: pip install emx-onnx-cgen") from error
     return Compiler(CompilerOptions(model_name=ENTRY, large_temp_threshold_bytes=0, large_weight_threshold=0))
 
 

@@ -26,9 +26,9 @@ _LARGEST_OPERAND = 1024  # elements; constants up to this size are shown to the 
 
 # Older definitions count windows that start in the padding at the end, which no implementation computes.
 _CEIL_MODE_VERSION = 22
-# Up to opset 7 these demand equal shapes, and inference believes the first one; exporters and runtimes broadcast.
-_BROADCAST_VERSION = 8
-_BROADCAST = frozenset({"Max", "Mean", "Min", "Sum"})
+# Definitions from which on inference is right. Up to opset 7 the first four demand equal shapes, and inference believes the first one,
+# while exporters and runtimes broadcast; up to opset 15 comparisons are functions of other operators, which have no inference.
+_INFERRED_FROM = {"Max": 8, "Mean": 8, "Min": 8, "Sum": 8, "GreaterOrEqual": 16, "LessOrEqual": 16}
 
 Inputs = Sequence[gs.Tensor | None]
 
@@ -67,8 +67,8 @@ def infer(node: onnx.NodeProto, domain: str, attributes: Attributes, inputs: Inp
     key = (domain, node.op_type)
     if attributes.get("ceil_mode"):
         version = max(version, _CEIL_MODE_VERSION)
-    if not domain and node.op_type in _BROADCAST:
-        version = max(version, _BROADCAST_VERSION)
+    if not domain:
+        version = max(version, _INFERRED_FROM.get(node.op_type, version))
     if key in SAME_AS_INPUT and first is not None:
         return [Value(first.dtype, tuple(first.shape)), *(Value() for _ in node.output[1:])]
     if key == ("", "Gemm") and first is not None and len(first.shape) > 2:

@@ -281,6 +281,7 @@ class Target:
         topology: how several chips are joined; None where there is only ever one.
         device: figures for planning only: no code is made for the target. Its kernels only say what layers compute.
         serves: names of well-known chips and boards, or what these begin with, that people may ask for and this target is for.
+        legend: what words in the names of kernels mean, for people who read reports.
     """
 
     name: str
@@ -301,6 +302,7 @@ class Target:
     topology: Topology | None = None
     device: Device | None = None
     serves: tuple[str, ...] = ()
+    legend: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.engines and all(engine.name != CORE for engine in self.engines):

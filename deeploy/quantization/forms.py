@@ -110,7 +110,7 @@ def summary(trials: Sequence[Trial], best: Trial) -> str:
         share = "-" if trial.agreement is None else f"{100 * trial.agreement:.1f} %"
         figures = (number(trial.cycles), f"{trial.signal_to_noise:.1f}", share, "chosen" if trial is best else "")
         rows.append((str(trial.form), *(("-", "-", "-", trial.refused) if trial.refused else figures)))
-    return table(("form", "predicted cycles", "signal to noise in dB", "largest as in float", ""), rows)
+    return table(("form", "predicted cycles", "signal to noise in dB", "same top-1 as float", ""), rows)
 
 
 def chosen(trials: Sequence[Trial], loss: float) -> Trial | None:

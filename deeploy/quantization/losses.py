@@ -75,7 +75,7 @@ class Comparison:
 
     def summary(self) -> str:
         """The worst layers as a table, under what is said of the outputs."""
-        same = "" if self.agreement is None else f", largest element as in float in {100 * self.agreement:.1f} % of rows"
+        same = "" if self.agreement is None else f", same top-1 as float in {100 * self.agreement:.1f} % of rows"
         among = f"a sequence of {self.samples} steps" if self.is_sequence else f"{self.samples} samples"
         worst = " at the worst output" if sum(part.is_output for part in self.parts) > 1 else ""
         head = f"outputs beside float, {among}: signal to noise {self.signal_to_noise:.1f} dB{worst}{same}"

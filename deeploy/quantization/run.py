@@ -34,7 +34,7 @@ def quantiser() -> ModuleType:
     try:
         from onnxruntime import quantization
     except ImportError as error:
-        raise UsageError("quantisation needs onnxruntime, which is not installed", "pip install 'deeploy-compiler[quantize]'") from error
+        raise UsageError("quantisation needs onnxruntime, which is not installed", "pip install onnxruntime") from error
     module: ModuleType = quantization
     return module
 

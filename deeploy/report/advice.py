@@ -24,8 +24,8 @@ def read(project: Path) -> Mapping[str, Sequence[Document]]:
     return {name: found["advice"] for name, found in networks.items() if "advice" in found}
 
 
-def lines(found: Sequence[Document] | None) -> list[str]:
-    """The ranked list for a terminal; nothing where there was nothing to predict from."""
+def lines(found: Sequence[Document] | None, verbose: bool = True) -> list[str]:
+    """The ranked list for a terminal, with ``verbose`` its reasons and layers too; nothing where there was nothing to predict from."""
     if found is None:
         return []
     if not found:
@@ -33,6 +33,8 @@ def lines(found: Sequence[Document] | None) -> list[str]:
     rows = ["what would help, each change alone (predicted):"]
     for place, entry in enumerate(found, 1):
         rows.append(f"  {place}. {entry['title']}: -{100 * entry['share']:.1f} % ({plain(entry['gain'])} cycles)")
+        if not verbose:
+            continue
         rows.append(f"     {entry['why']}.")
         shown = [f"{shorten(layer['node'], 32)} (-{plain(layer['gain'])}, {layer['text']})" for layer in entry["layers"][:_LAYERS]]
         more = len(entry["layers"]) - len(shown)

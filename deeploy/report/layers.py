@@ -37,7 +37,8 @@ def layers(entry: Document) -> str:
     rows = [_row(entry, step, call, is_timed, *about) for (step, call), about in zip(enumerate(calls), told, strict=True)]
     shown = table([_head(head, about) for head, about in heads.items()], rows, f"layers-{entry['name']}", "layers wide")
     why = " Click a row, or press Enter on it, to see why it is so; arrow keys move." if is_timed else ""
-    note = f"Click a heading to sort.{why}"
+    legend = "; ".join(f"{word}: {meaning}" for word, meaning in entry.get("legend", {}).items())
+    note = f"Click a heading to sort.{why}{f' In names of kernels, {legend}.' if legend else ''}"
     return section("Layers", _tools(entry), scrolled(shown), note=note)
 
 

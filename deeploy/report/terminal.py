@@ -16,30 +16,28 @@ _SLOWEST = 20
 _NAMED = 12  # buffers of a memory picture that are named
 
 
-def report(entry: Document, advised: Sequence[Document] | None = None) -> str:
-    """The essentials of one network; ``entry`` is its part of ``deploy.json``, ``advised`` what would help."""
+def report(entry: Document, advised: Sequence[Document] | None = None, verbose: bool = True) -> str:
+    """One network, of which ``entry`` is the part of ``deploy.json`` and ``advised`` what would help.
+
+    Without ``verbose`` a line per thing: time, advice, memories, layers. With it also transfers, bounds, pictures of memories, and
+    groups of layers that are computed together.
+    """
     macs = sum(call["macs"] for call in entry["calls"])
     lines = [f"{shorten(entry['model'])} for {entry['target']}: {len(entry['calls'])} layers, {number(macs)} MAC"]
     if entry["cycles"] is not None:
-        lines += [*_time(entry, macs), "", *advice.lines(advised)]
-    lines += sizes(entry)
-    lines += [
-        "",
-        _levels(entry),
-        *(["", _paths(entry)] if entry["cycles"] is not None and entry["traffic"] else []),
-        "",
-        *_picture(entry),
-        "",
-    ]
-    lines += [*_layers(entry), *chain_lines(entry), ""]
-    if measured := sizes_of_layers(entry):
+        lines += [*_time(entry, macs, verbose), "", *advice.lines(advised, verbose)]
+    lines += [*sizes(entry), "", _levels(entry), ""]
+    if verbose:
+        lines += [*([_paths(entry), ""] if entry["cycles"] is not None and entry["traffic"] else []), *_picture(entry), ""]
+    lines += [*_layers(entry), *_legend(entry), *(chain_lines(entry) if verbose else []), ""]
+    if verbose and (measured := sizes_of_layers(entry)):
         shown = [(shorten(layer, 40), *figures) for layer, *figures in measured[:_MOST_LAYERS]]
         more = f"of {len(measured)} layers; deploy.json lists all" if len(shown) < len(measured) else ""
         lines += [table(("layer", "code, bytes", "constants", "arena", "stack"), shown), *([more] if more else []), ""]
-    lines += [_arrangements(entry), ""] if "arrangements" in entry else []
+    lines += [_arrangements(entry), ""] if verbose and "arrangements" in entry else []
     for kind in ("inputs", "outputs"):
         lines += [f"{kind[:-1]} {shorten(p['name'])}: {p['type']}{p['shape']}" for p in entry[kind]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *([] if verbose else ["", "--verbose shows transfers, memories over time and more; report.html shows all."])])
 
 
 def time_at(entry: Document) -> str:
@@ -51,8 +49,8 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _time(entry: Document, macs: int) -> list[str]:
-    """Cycles, what they are spent on, and how far they are from the planner's bounds."""
+def _time(entry: Document, macs: int, verbose: bool) -> list[str]:
+    """Cycles, what they are spent on, and how far they are from proven limits."""
     cycles, shares = entry["cycles"], entry["shares"]
     words = {"compute": "computing", "overhead": "forks and set-up", "issue": "starting transfers"}
     spent = ", ".join(f"{words.get(key, f'waiting for {key}')} {_share(count, cycles)}" for key, count in shares.items() if count)
@@ -60,19 +58,25 @@ def _time(entry: Document, macs: int) -> list[str]:
     lines = [f"{number(cycles)} cycles, {time_at(entry)}, {rate}, {entry['energy_uj']:.1f} uJ".removesuffix(", 0.0 uJ"), f"  {spent}"]
     beside = entry.get("engines")
     if beside is not None and beside["hidden"] is not None:
-        times = f"accelerators work for {number(beside['accelerators'])} cycles, cores compute for {number(beside['cores'])}"
-        lines.append(f"  {times}, both at once for {number(beside['both'])}: {100 * beside['hidden']:.1f} % of the less are hidden")
+        together = (
+            f"overlap for {number(beside['both'])} cycles, {100 * beside['hidden']:.1f} % of the shorter one"
+            if beside["both"]
+            else "do not overlap"
+        )
+        each = f" (accelerators work for {number(beside['accelerators'])}, cores compute for {number(beside['cores'])})" if verbose else ""
+        lines.append(f"  accelerators and cores {together}{each}")
     prediction = entry["prediction"]
     if prediction is not None:
         planned, bound, greedy = prediction["cycles"], prediction["bound"], prediction["greedy"]
-        gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
         gap = _share(planned - bound, planned)
-        counted = f"the planner's closed form counts {number(planned)}, and at least {number(bound)} for any plan (gap {gap})"
-        lines.append(f"  {counted}" + (f"; greedy plan: {gain}" if entry["machine"] is not None else ""))
+        lines.append(f"  proven limit: no plan with these kernels takes fewer than {number(bound)} cycles (gap {gap})")
+        if verbose:
+            gain = f"{number(greedy)}, gain {_share(greedy - planned, greedy)}" if greedy is not None else "does not fit"
+            lines.append(f"  the planner counted {number(planned)}" + (f"; greedy plan: {gain}" if entry["machine"] is not None else ""))
     least = {**entry.get("bounds", {}).get("compute", {}), **entry.get("bounds", {}).get("traffic", {})}
-    if any(least.values()):
+    if verbose and any(least.values()):
         name = max(least, key=lambda one: least[one])
-        lines.append(f"  at least {number(least[name])} in any schedule of these layers ({_share(least[name], cycles)}), by {name}")
+        lines.append(f"  {name} alone needs at least {number(least[name])} cycles for these layers ({_share(least[name], cycles)})")
     return lines
 
 
@@ -123,6 +127,11 @@ def _layers(entry: Document) -> list[str]:
         rest = sum(c["cycles"] for c in calls) - sum(c["cycles"] for c in shown)
         lines.append(f"and {len(calls) - len(shown)} faster layers with {number(rest)} cycles; report.html lists all")
     return lines
+
+
+def _legend(entry: Document) -> list[str]:
+    """What words in the names of the kernels above mean."""
+    return [f"  {word}: {meaning}" for word, meaning in entry.get("legend", {}).items()]
 
 
 def _operator(call: Document) -> str:

@@ -62,7 +62,7 @@ class Board:
             raise UsageError(f"--board {shorten(str(self.board))}: programs of {entry['target']} do not run there", f"It runs {runs}.")
         require_tools([compiler_of((project / "Makefile").read_text(encoding="utf-8"))])
         if importlib.util.find_spec("serial") is None:
-            raise BuildError("--on board needs the package pyserial", "pip install 'deeploy-compiler[board]'")
+            raise BuildError("--on board needs the package pyserial", "pip install pyserial")
 
     def build(self, project: Path, entry: Document, sequence: bool = False) -> Sequence[Path]:
         """The folder of the program."""

@@ -56,11 +56,11 @@ _PROGRAMS = (
     ("programmer", "esptool.py", "loading programs onto boards of Espressif", "esptool"),
 )
 _PACKAGES = (
-    ("onnxruntime", "deeploy quantize; comparisons of deeploy verify and deeploy evaluate", "quantize"),
-    ("serial", "boards (deeploy run --on board)", "board"),
-    ("torch", "deeploy.compile of a torch.nn.Module", "torch"),
-    ("onnxscript", "PyTorch's default exporter", "torch"),
-    ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "fallback"),
+    ("onnxruntime", "deeploy quantize; comparisons of deeploy verify and deeploy evaluate", "onnxruntime"),
+    ("serial", "boards (deeploy run --on board)", "pyserial"),
+    ("torch", "deeploy.compile of a torch.nn.Module", "torch onnxscript"),
+    ("onnxscript", "PyTorch's default exporter", "onnxscript"),
+    ("emx_onnx_cgen", "generated C for operators without a kernel (--fallback)", "emx-onnx-cgen"),
 )
 
 
@@ -96,11 +96,11 @@ def _boards() -> list[Tool]:
 
 
 def _package(row: tuple[str, str, str]) -> Tool:
-    module, enables, extra = row
+    module, enables, packages = row
     spec = importlib.util.find_spec(module)
     try:
         own = version(module.replace("_", "-")) if spec is not None else ""
     except PackageNotFoundError:
         own = ""
     place = str(Path(spec.origin).parent) if spec is not None and spec.origin else ""
-    return Tool("package", module, enables, place, own, "" if place else f"pip install 'deeploy-compiler[{extra}]'")
+    return Tool("package", module, enables, place, own, "" if place else f"pip install {packages}")

@@ -110,7 +110,7 @@ def session(model: Path | bytes, entry: Document, optimise: bool = True, save: P
         save: where the model is saved as it is after the optimisations.
     """
     if importlib.util.find_spec("onnxruntime") is None:
-        return None, "onnxruntime is not installed (pip install 'deeploy-compiler[verify]')"
+        return None, "onnxruntime is not installed (pip install onnxruntime)"
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""Trains the small CNN of this example and writes it as float ONNX: `pip install deeploy-compiler[train]`, then run this file.
+"""Trains the small CNN of this example and writes it as float ONNX: `pip install .[train]`, then run this file.
 
 The graph is written node by node, as the network is stated: batch normalisation stays a node, and folding it is the
 compiler's business.

@@ -81,4 +81,12 @@ TARGET = Target(
     runtime=(resource("kernels") / "hal", resource("kernels") / "gvsoc_runtime", resource("kernels") / "pulp_runtime", HERE / "runtime"),
     build="siracusa.Makefile.mako",
     topology=load_topology(HERE / "topology.toml"),
+    legend={
+        "nms": "N-EUREKA reads its weights in place, in the weight memory",
+        "sums": "N-EUREKA leaves 32-bit sums, which the cores requantise",
+        "windows": "the cores gather windows that N-EUREKA does not read by itself",
+        "strips": "the cores gather strips of windows that N-EUREKA does not read by itself",
+        "thinned": "N-EUREKA computes outputs of stride 1, of which the cores keep some",
+        "packed": "weights of fewer than 8 bits stay packed in memory",
+    },
 )

@@ -39,6 +39,14 @@ def test_few_sentences_are_long() -> None:
     assert len(long) < MOST * len(every), sorted(long, reverse=True)[:20]
 
 
+def test_first_pages_have_no_long_sentence() -> None:
+    """Those that somebody reads who has never seen the project."""
+    first = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("README", "getting-started", "gallery")))
+    sentences = [(path.name, found) for path in first for found in prose(path.read_text())]
+    assert len(sentences) > 80
+    assert [(page, found) for page, found in sentences if words(found) > LONG] == []
+
+
 # ---- the glossary
 
 TERMS = re.findall(r"^## (.+)$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = (
     "getting-started",
+    "gallery",
     "concepts",
     "tutorial-pytorch",
     "tutorial-operator",
@@ -54,6 +55,7 @@ def test_every_block_runs(page: str, tmp_path: Path, environment: dict[str, str]
         pytest.skip("no torch: install the extra torch")
     work = tmp_path / "work"
     work.mkdir()
+    (work / "examples").symlink_to(ROOT / "examples")  # pages say that they are read in a checkout
     executed = 0
     for language, file, text in blocks(page):
         if file:
@@ -87,3 +89,15 @@ def test_named_files_of_the_pages_exist() -> None:
     named = set(re.findall(r"`(?:python )?((?:benchmarks|examples|kernels)/[\w/.]+)`", text))
     assert len(named) > 8
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_figures_of_the_first_pages_are_those_of_the_measured_tables() -> None:
+    """Every number in a table of the first pages stands in the tables that a benchmark wrote, which its command is named beside."""
+    measured = (DOCS / "compared.md").read_text()
+    cells = {cell.strip() for line in measured.splitlines() if line.startswith("|") for cell in line.split("|")}
+    for page in (ROOT / "README.md", DOCS / "README.md"):
+        text = page.read_text().partition("## ")[0].partition("Three ways on")[0]
+        rows = [line for line in text.splitlines() if line.startswith("|") and re.search(r"\d", line.partition("|")[2].partition("|")[2])]
+        figures = [cell.strip() for row in rows for cell in row.strip("|").split("|")[1:]]
+        assert len(figures) > 30 and set(figures) <= cells
+        assert set(re.findall(r"`python (benchmarks/\S+\.py)", text)) == {"benchmarks/compared.py", "benchmarks/gvsoc/compare.py"}

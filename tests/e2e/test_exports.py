@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.hf,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed (pip install 'deeploy-compiler[hf]')"),
+    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed (pip install '.[hf]')"),
 ]
 
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.exporters,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed (pip install 'deeploy-compiler[tensorflow]')"),
+    pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed (pip install '.[tensorflow]')"),
 ]
 
 

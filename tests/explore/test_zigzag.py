@@ -38,4 +38,4 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     layer, factors = PAIRS[0]
     with pytest.raises(UsageError, match="zigzag-dse is not installed") as error:
         zigzag.evaluate(layer, np.array([factors.get(loop, 1) for loop in LOOPS]), HARDWARE)
-    assert "deeploy-compiler[zigzag]" in error.value.remedy
+    assert "pip install zigzag-dse" in error.value.remedy

@@ -52,7 +52,7 @@ def test_without_the_extra_two_lines_say_what_to_install(tmp_path: Path, monkeyp
 
     generate._compiler.cache_clear()
     monkeypatch.setitem(sys.modules, "emx_onnx_cgen.compiler", None)
-    with pytest.raises(UsageError, match=r"emx-onnx-cgen is not installed\nInstall it: pip install .deeploy-compiler\[fallback\]"):
+    with pytest.raises(UsageError, match=r"emx-onnx-cgen is not installed\nInstall it: pip install emx-onnx-cgen"):
         deeploy.compile(mixed(tmp_path / "m.onnx"), fallback=True)
 
 

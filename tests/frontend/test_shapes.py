@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from deeploy.errors import ModelError, UnsupportedError
 from deeploy.frontend import import_model
-from deeploy.frontend.schemas import DIALECT_OPS
+from deeploy.frontend.schemas import DIALECT_OPS, SAME_AS_INPUT
 from deeploy.frontend.shapes import Value
 from tests.frontend import nodes
 from tests.frontend.models import build, f32, ints, one, read
@@ -185,3 +185,17 @@ def test_sizes_of_an_example_in_the_file(op: str, written: list[int], tmp_path: 
 def test_an_operator_that_onnx_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="an operator is unknown: Erfc in the domain of ONNX"):
         one(tmp_path, "Erfc", (2, 3))
+
+
+def test_operators_that_the_standard_defines_by_others_have_shapes(tmp_path: Path) -> None:
+    """All definitions of the standard whose schema infers nothing: as the latest one that does, or the shape of the first input."""
+    silent = {
+        (schema.name, schema.since_version)
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
+        if not schema.has_type_and_shape_inference_function
+    }
+    assert {("GreaterOrEqual", 12), ("LessOrEqual", 12)} <= silent
+    others = {(op, version) for op, version in silent if ("", op) not in SAME_AS_INPUT}
+    for op, version in sorted(others):
+        assert one(tmp_path, op, (2, 1, 5), np.ones((3, 1), np.float32), opset=version).outputs[0].shape == [2, 3, 5]

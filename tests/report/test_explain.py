@@ -169,12 +169,12 @@ def test_buffers_that_share_an_address_are_found_by_all_of_their_names(tmp_path:
 
 def test_the_report_prints_the_essentials(project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = json.loads((project / "deploy.json").read_text())
-    status, out, _ = run(capsys, monkeypatch, "report", str(project))
+    status, out, _ = run(capsys, monkeypatch, "report", str(project), "--verbose")
     assert status == 0
     lines = out.splitlines()
     assert lines[1].startswith(f"{manifest['cycles']:,} cycles".replace(",", " ")) and lines[1].endswith(f"{manifest['energy_uj']:.1f} uJ")
     greedy = manifest["prediction"]["greedy"]
-    assert f"greedy plan: {greedy:,}".replace(",", " ") in lines[3]
+    assert f"greedy plan: {greedy:,}".replace(",", " ") in lines[4]
     rows = {line.split()[0]: line for line in lines if line.strip()}
     use = manifest["memory"]["L1"]
     assert f"{use['peak']:,}".replace(",", " ") in rows["L1"] and f"{use['capacity']:,}".replace(",", " ") in rows["L1"]

@@ -80,5 +80,19 @@ def test_the_bound_is_that_of_the_planners_count(
     manifest = project.read_manifest(tmp_path / "out")
     prediction = manifest["prediction"]
     assert prediction["bound"] <= prediction["cycles"]
-    counted = f"the planner's closed form counts {number(prediction['cycles'])}, and at least {number(prediction['bound'])} for any plan "
-    assert counted in terminal.report(manifest)
+    shown = terminal.report(manifest)
+    assert f"no plan with these kernels takes fewer than {number(prediction['bound'])} cycles" in shown
+    assert f"the planner counted {number(prediction['cycles'])}" in shown
+
+
+def test_by_default_every_thing_takes_a_line_and_words_are_explained(tmp_path: Path) -> None:
+    convolutions(tmp_path, deeploy.Options({"l1": 3000})).write(tmp_path / "out")
+    manifest = project.read_manifest(tmp_path / "out")
+    manifest["legend"] = {"upper": "requantises in 64 bits"}
+    short, full = terminal.report(manifest, verbose=False), terminal.report(manifest)
+    assert "addresses downwards" in full and "transfers" in full.partition("\nlayer")[0]
+    assert "addresses downwards" not in short and len(short.splitlines()) < len(full.splitlines())
+    for text in (short, full):
+        assert "  upper: requantises in 64 bits" in text.splitlines()
+        assert all(call["node"] in text for call in manifest["calls"])
+    assert "--verbose" in short.splitlines()[-1] and "--verbose" not in full
