@@ -37,12 +37,13 @@ LIMIT ?= 5
 test-sample: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gvsoc" --most $(MOST) --draw $(DRAW) --minutes $(LIMIT)
 
-# Random graphs and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
+# Random graphs, contradictory nodes and damaged files (tests/random/README.md): SEEDS=FIRST:END, MINUTES at most for each. What was done before is not done again.
 SEEDS   ?= 0:1000
 MINUTES ?= 60
 fuzz: $(STAMP)
 	@$(BIN)/python -m tests.random.fuzz graphs --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz memories --seeds $(SEEDS) --minutes $(MINUTES)
+	@$(BIN)/python -m tests.random.fuzz nodes --seeds $(SEEDS) --minutes $(MINUTES)
 	@$(BIN)/python -m tests.random.fuzz files --seeds $(SEEDS) --minutes $(MINUTES)
 
 # Mutants of the C of MODEL for TARGET, and why those that nothing notices are equivalent (docs/hazards.md).

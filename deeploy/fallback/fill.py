@@ -22,6 +22,7 @@ from deeploy.frontend.ends import name_dims
 from deeploy.frontend.load import OLDEST_OPSET, opset_version, read_whole
 from deeploy.frontend.pins import Pinned, Value, pin
 from deeploy.frontend.schemas import FALLBACK, canonical_domain, is_dialect_op
+from deeploy.frontend.validate import check_model
 from deeploy.graph.kernel import Kernel, Operator, Scratch, Tiling
 from deeploy.graph.nest import Map, Nest, coupled
 from deeploy.graph.nodes import Node
@@ -65,6 +66,7 @@ def fill(path: Path, dims: Mapping[str, int], pins: Mapping[str, Value], engine:
     pinned = pin(model, pins, dims)
     if opset_version(model) >= OLDEST_OPSET:
         model = without_branches(model, dims)
+        check_model(model, opset_version(model))
     if any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in model.graph.node):
         return Filled(model, (), (), ("fallback is for standard operators, the dialect's decide element types by what they do with them",))
     found = known(model, dims)

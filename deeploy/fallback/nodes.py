@@ -8,16 +8,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
+from deeploy.frontend.attributes import read_array, read_attributes
+from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.load import opset_version
+from deeploy.frontend.schemas import canonical_domain
+from deeploy.frontend.shapes import numpy_dtype
 
 _MOST_FOLDED = 1 << 16  # elements of a constant that is computed to learn shapes
 _LARGEST_SETTING = 16  # elements of a constant that is written into the code; whole numbers, which say how to compute, may be more
 _LARGEST_WHOLE = 4096
 RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
 # What onnx's inference and reference raise for nodes that they do not take.
-FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError, RuntimeError, TypeError, ValueError),
+    *(onnx.checker.ValidationError, onnx.defs.SchemaError, onnx.shape_inference.InferenceError),
+)
 
 
 @dataclass
@@ -63,7 +71,7 @@ def known(model: onnx.ModelProto, dims: Mapping[str, int]) -> Known:
         result.types[value.name] = _bound(value, dims)
     for tensor in graph.initializer:
         if tensor.data_type != TensorProto.STRING:
-            result.learn(tensor.name, numpy_helper.to_array(tensor))
+            result.learn(tensor.name, read_array(tensor, tensor.name))
     declared = {value.name: value.type for value in (*graph.value_info, *graph.output) if value.type.HasField("tensor_type")}
     for node in graph.node:
         _learn(result, node, model, declared)
@@ -81,9 +89,11 @@ def _bound(value: onnx.ValueInfoProto, dims: Mapping[str, int]) -> TypeProto:
 
 
 def _learn(found: Known, node: onnx.NodeProto, model: onnx.ModelProto, declared: Mapping[str, TypeProto]) -> None:
-    for name, value in zip(node.output, _folded(found, node, model), strict=False):
-        found.learn(name, value)
+    _check(found, node)
     inferred = _inferred(found, node, model)
+    if all(math.prod(Known({name: kind}).shape(name) or ()) <= _MOST_FOLDED for name, kind in inferred.items()):
+        for name, value in zip(node.output, _folded(found, node, model), strict=False):
+            found.learn(name, value)
     for name in node.output:
         if not name or name in found.values:
             continue
@@ -92,6 +102,20 @@ def _learn(found: Known, node: onnx.NodeProto, model: onnx.ModelProto, declared:
                 found.types[name] = option
             if option is not None and found.shape(name) is None and Known({name: option}).shape(name) is not None:
                 found.types[name] = option
+
+
+def _check(found: Known, node: onnx.NodeProto) -> None:
+    """Raise ModelError where the operands of a standard operator contradict each other; the generator would not see it."""
+    if canonical_domain(node.domain, node.op_type) or any(name and found.shape(name) is None for name in node.input):
+        return
+    inputs: list[gs.Tensor | None] = []
+    for name in node.input:
+        if not name or name in found.values:
+            inputs.append(gs.Constant(name, found.values[name]) if name else None)
+        else:
+            inputs.append(gs.Variable(name, numpy_dtype(found.types[name].tensor_type.elem_type), list(found.shape(name) or ())))
+    check_constraints(node, read_attributes(node, ""), inputs)
+    check_types(node, inputs)
 
 
 def _folded(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Sequence[np.ndarray]:
@@ -125,7 +149,7 @@ def _inferred(found: Known, node: onnx.NodeProto, model: onnx.ModelProto) -> Map
         types = {name: found.types[name] for name in node.input if name}
         data = {n: numpy_helper.from_array(found.values[n], n) for n in types if n in found.values}
         return dict(onnx.shape_inference.infer_node_outputs(schema, node, types, data, {}, list(model.opset_import), model.ir_version))
-    except (KeyError, RuntimeError, TypeError, ValueError, onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+    except FAILURES:
         return {}
 
 

@@ -14,15 +14,19 @@ from typing import Any
 
 import onnx
 import onnx.inliner
+import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
+from deeploy.frontend.attributes import read_attributes
+from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
 from deeploy.frontend.schemas import DIALECT_DOMAINS, SAME_AS_INPUT, canonical_domain
+from deeploy.frontend.shapes import numpy_dtype
 from deeploy.frontend.structure import check, graphs, subgraphs
-from deeploy.frontend.validate import check_text
+from deeploy.frontend.validate import check_node, check_text
 
 OLDEST_OPSET = 7
 
@@ -271,6 +275,7 @@ def _take_apart_once(model: onnx.ModelProto) -> onnx.ModelProto:
             model.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     try:
         typed = _infer_types(model)
+        _check_composed(typed, found)
         if any("" in node.input for node in typed.graph.node if node.op_type in found):
             return _with_bodies(typed, found)  # onnx's own way wants to know the type of inputs that are absent
         return onnx.inliner.inline_selected_functions(typed, [("", op) for op in sorted(found)], inline_schema_functions=True)
@@ -320,6 +325,22 @@ def _type_behind(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> o
     if (key in SAME_AS_INPUT or onnx.defs.has(node.op_type)) and known[0].HasField("shape"):
         found.tensor_type.shape.CopyFrom(known[0].shape)
     return found
+
+
+def _check_composed(model: onnx.ModelProto, found: set[str]) -> None:
+    """Raise ModelError where a composed operator of a model with known types is given what it does not take: its body would not see it."""
+    values = (*model.graph.input, *model.graph.value_info)
+    types = {value.name: value.type.tensor_type for value in values if value.type.tensor_type.HasField("shape")}
+    for node in model.graph.node:
+        if node.op_type in found and node.domain in ("", "ai.onnx"):
+            attributes = read_attributes(node, "")
+            check_node(
+                node, "", attributes, max((place for place, name in enumerate(node.input, 1) if name), default=0), opset_version(model)
+            )
+            shapes = [[dim.dim_value for dim in types[name].shape.dim] for name in node.input if name in types]
+            if len(shapes) == len(node.input) and all(min(shape, default=1) > 0 for shape in shapes):
+                kinds = [numpy_dtype(types[name].elem_type) for name in node.input]
+                check_constraints(node, attributes, [gs.Variable(*one) for one in zip(node.input, kinds, shapes, strict=True)])
 
 
 def _with_bodies(model: onnx.ModelProto, found: set[str]) -> onnx.ModelProto:

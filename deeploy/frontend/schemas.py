@@ -247,7 +247,7 @@ def _signature(schema: OpSchema) -> Signature:
 
 
 @cache
-def _history(op: str, domain: str) -> tuple[Signature, ...]:
+def history(op: str, domain: str) -> tuple[Signature, ...]:
     """Every version of an operator of ONNX that is not deprecated, the newest first."""
     found = []
     version = onnx.defs.onnx_opset_version()
@@ -268,10 +268,10 @@ def signature(op: str, version: int, attributes: frozenset[str], inputs: int, do
 
     The version of opset ``version`` if the node fits it, else the nearest one that it fits.
     """
-    history = _history(op, domain)
-    current = next((s for s in history if s.schema.since_version <= version), None)
+    versions = history(op, domain)
+    current = next((s for s in versions if s.schema.since_version <= version), None)
     base = current.schema.since_version if current else version
-    nearest = sorted(history, key=lambda s: abs(s.schema.since_version - base))
+    nearest = sorted(versions, key=lambda s: abs(s.schema.since_version - base))
     for strict in (True, False):
         for candidate in nearest:
             if candidate.fits(attributes, inputs, strict):

@@ -17,10 +17,11 @@ import onnx_graphsurgeon as gs
 from deeploy.errors import ModelError, UnsupportedError, shorten
 from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.branches import Names
+from deeploy.frontend.constraints import check_constraints, check_types
 from deeploy.frontend.control import CONTROL
 from deeploy.frontend.expand import expand
 from deeploy.frontend.fold import evaluate, is_foldable
-from deeploy.frontend.schemas import FALLBACK, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
+from deeploy.frontend.schemas import FALLBACK, MICROSOFT, Attributes, canonical_domain, constant_inputs, is_dialect_op, misplaced
 from deeploy.frontend.shapes import Value, infer, numpy_dtype, read_type
 from deeploy.frontend.structure import describe, is_control, reads
 from deeploy.frontend.unknown import is_unknown, unknown_operators
@@ -46,7 +47,8 @@ def trace(
     declared = {value.name: read_type(value.type, dims) for value in (*graph.value_info, *graph.output)}
     read = {name for node in nodes for name in reads(node)} | {value.name for value in graph.output}
     tensors: dict[str, gs.Tensor] = {tensor.name: tensor for tensor in inputs}
-    step, refusal = partial(_step, custom_shapes, dims), partial(unknown_operators, graph, custom_shapes)
+    is_dialect = any(is_dialect_op(node.op_type, canonical_domain(node.domain, node.op_type)) for node in nodes)
+    step, refusal = partial(_step, custom_shapes, dims, is_dialect), partial(unknown_operators, graph, custom_shapes)
     state = Walk(version, declared, step, refusal, budget, tensors, read=read, known=Names.of(graph), inputs=frozenset(tensors))
     for initializer in graph.initializer:
         if initializer.name in read:
@@ -55,7 +57,7 @@ def trace(
     return state
 
 
-def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], state: Walk, node: onnx.NodeProto) -> None:
+def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], is_dialect: bool, state: Walk, node: onnx.NodeProto) -> None:
     domain = canonical_domain(node.domain, node.op_type)
     if (problem := misplaced(node.op_type, domain)) is not None:
         raise UnsupportedError(
@@ -72,6 +74,10 @@ def _step(custom_shapes: CustomShapes | None, dims: Mapping[str, int], state: Wa
         inputs.pop()
     attributes = read_attributes(node, domain)
     check_operands(node, domain, inputs)
+    if domain in ("", MICROSOFT):
+        check_constraints(node, attributes, inputs)
+    if not domain and not is_dialect:
+        check_types(node, inputs)
     if not domain and _step_trivial(state, node, attributes, inputs):
         return
     for position in constant_inputs(node.op_type) if not domain else ():

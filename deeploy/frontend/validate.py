@@ -304,7 +304,8 @@ def _check_counts(node: onnx.NodeProto, schema: OpSchema, inputs: int) -> None:
     if len(node.output) > schema.max_output:
         raise ModelError(f"{describe(node)} has {len(node.output)} outputs, at most {schema.max_output} are defined", _CORRECT)
     for position, parameter in enumerate(schema.inputs):
-        if position < inputs and not node.input[position] and parameter.option == OpSchema.FormalParameterOption.Single:
+        later = slice(position, None if parameter.option == OpSchema.FormalParameterOption.Variadic else position + 1)
+        if position < inputs and parameter.option != OpSchema.FormalParameterOption.Optional and not all(node.input[later]):
             raise ModelError(f"{describe(node)} lacks its input {position} ({parameter.name})", _CORRECT)
     if not node.output[0] and schema.outputs and schema.outputs[0].option == OpSchema.FormalParameterOption.Single:
         raise ModelError(f"{describe(node)} lacks its output 0 ({schema.outputs[0].name})", _CORRECT)

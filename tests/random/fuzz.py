@@ -1,4 +1,4 @@
-"""Random graphs, memories and damaged files for as long as one wants: ``python -m tests.random.fuzz KIND --seeds FIRST:END``.
+"""Random graphs, memories, nodes and damaged files for as long as one wants: ``python -m tests.random.fuzz KIND --seeds FIRST:END``.
 
 Every seed is one case. What became of it is a line of a log: a range that was interrupted goes on where it stopped, and ranges add up.
 """
@@ -21,7 +21,7 @@ ATTEMPTS = 120  # to make a failing case smaller
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("graphs", "quick", "windows", "memories", "files"))
+    parser.add_argument("kind", choices=("graphs", "quick", "windows", "memories", "files", "nodes", "fallback"))
     parser.add_argument("--seeds", default="0:1000", help="FIRST:END of the range; END itself is not in it")
     parser.add_argument("--minutes", type=float, default=None, help="stop after so many")
     parser.add_argument("--output", type=Path, default=Path("build/fuzz"), help="folder of logs and failures")
@@ -61,7 +61,9 @@ def run(kind: str, seeds: Iterable[int], log: Log, output: Path, minutes: float 
     """Run seeds one after the other; the first failure of each sort is made smaller and saved."""
     from tests.random import tasks
 
-    worker = Worker(tasks.TASKS[kind], memory=MEMORY if kind == "files" else None)  # sanitizers reserve more than there is
+    worker = Worker(
+        tasks.TASKS[kind], memory=MEMORY if kind in ("files", "nodes", "fallback") else None
+    )  # sanitizers reserve more than there is
     known = {entry["reason"] for entry in log.entries.values() if entry["kind"] == "failed"}
     stop = None if minutes is None else time.monotonic() + 60 * minutes
     for seed in seeds:

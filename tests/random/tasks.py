@@ -64,6 +64,23 @@ def file(argument: Mapping[str, Any]) -> dict[str, Any]:
     return {"seed": seed, "kind": kind, "reason": reason, "detail": detail}
 
 
+def node(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A node that contradicts itself: see ``contradictions``."""
+    from tests.random import contradictions, warm
+    from tests.random.choices import Choices
+
+    warm.up()
+    seed, how = argument["seed"], argument.get("how", "border")
+    keep = Path(argument["save"]) if "save" in argument else None
+    kind, reason, detail = contradictions.check(Choices(f"node {seed}"), how, keep)
+    return {"seed": seed, "kind": kind, "reason": reason, "detail": detail}
+
+
+def filled(argument: Mapping[str, Any]) -> dict[str, Any]:
+    """A node that contradicts itself, compiled with generated C where no kernel takes it."""
+    return node({**argument, "how": "fallback"})
+
+
 def quick(argument: Mapping[str, Any]) -> dict[str, Any]:
     """A random graph, compiled for one target and interpreted: what importing and lowering do with it."""
     return graph({**argument, "quick": True})
@@ -98,4 +115,6 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "windows": windows,
     "memories": memories,
     "files": file,
+    "nodes": node,
+    "fallback": filled,
 }

@@ -27,6 +27,8 @@ from tests.random.pool import MEMORY, Worker
 # Seeds; a case takes about five seconds of a processor, all of them three minutes.
 SIZES = ((80, 8), (12, 2), (80, 4), (1500, 75))
 GRAPHS, WINDOWS, MEMORIES, FILES = ([range(at, at + count) for at in range(0, end, count)] for end, count in SIZES)
+NODES = [range(at, at + 100) for at in range(0, 1000, 100)]  # at the border: a quarter of a second each
+COMPILED = [range(at, at + 25) for at in range(1000, 1400, 25)]
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.onnx"))
 DAMAGED = sorted((Path(__file__).parent / "regressions/damaged").glob("*.onnx"))
 
@@ -93,6 +95,34 @@ def test_damaged_files(seeds: range) -> None:
         assert failures(worker, seeds) == []
     finally:
         worker.stop()
+
+
+def contradictory(seeds: range, how: str) -> list[str]:
+    worker = Worker(tasks.node, memory=MEMORY)
+    try:
+        return failures(worker, seeds, how=how)
+    finally:
+        worker.stop()
+
+
+@pytest.mark.share(0.1)
+@pytest.mark.parametrize("seeds", NODES, ids=_span)
+def test_contradictory_nodes(seeds: range) -> None:
+    """Where onnxruntime refuses a node, so does the importer, in two lines; otherwise results agree."""
+    assert contradictory(seeds, "border") == []
+
+
+@pytest.mark.share(0.125)
+@pytest.mark.parametrize("seeds", COMPILED, ids=_span)
+def test_contradictory_nodes_that_are_compiled(seeds: range) -> None:
+    assert contradictory(seeds, "C") == []
+
+
+@pytest.mark.share(0.125)
+@pytest.mark.parametrize("seeds", COMPILED, ids=_span)
+def test_contradictory_nodes_with_generated_kernels(seeds: range) -> None:
+    pytest.importorskip("emx_onnx_cgen")
+    assert contradictory(seeds, "fallback") == []
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: path.stem)

@@ -1,0 +1,485 @@
+"""What the standard says of shapes, axes, constants and element types that a node reads, and that onnx's inference does not look at.
+
+One table: for every operator small predicates over its operands, each of which says what is wrong or nothing. Kinds and values of
+attributes are checked in ``validate``; what inference or a rule of normalisation refuses is not repeated here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from deeploy.errors import ModelError, shorten
+from deeploy.frontend.schemas import QUANTISED, Attributes, history
+from deeploy.frontend.structure import describe
+
+ANY = 1 << 30  # axes or elements: no limit
+MOST = 1 << 31  # elements along an axis
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a node is given: its attributes, those that are absent included where they have a default, and its inputs."""
+
+    attributes: Attributes
+    inputs: Sequence[gs.Tensor | None]
+
+    def tensor(self, position: int) -> gs.Tensor | None:
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def shape(self, position: int) -> tuple[int, ...] | None:
+        """The extents of an input; None where it is absent."""
+        tensor = self.tensor(position)
+        return None if tensor is None else tuple(tensor.shape)
+
+    def value(self, position: int) -> np.ndarray | None:
+        """The value of an input that is a constant of numbers."""
+        tensor = self.tensor(position)
+        return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) and tensor.dtype.kind in "iufb" else None
+
+    def setting(self, name: str, position: int) -> list[int] | None:
+        """Whole numbers that are an attribute in some opsets and a constant input in others."""
+        found = self.value(position) if self.attributes.get(name) is None else np.asarray(self.attributes[name])
+        return None if found is None or found.dtype.kind not in "iu" else [int(number) for number in found.ravel()]
+
+    def axis(self, default: int = 0, of: int = 0) -> int:
+        """The attribute ``axis``, counted from the front; it lies within the rank of an input (``axis_in``)."""
+        rank = len(self.shape(of) or ())
+        return int(self.attributes.get("axis", default)) % max(rank, 1)
+
+
+Constraint = Callable[[Operands], str | None]
+Reach = Callable[[Operands], "tuple[int, ...] | None"]
+
+
+def rank_is(position: int, low: int, high: int | None = None) -> Constraint:
+    """An input has from ``low`` to ``high`` axes; just ``low`` where that is all."""
+
+    def check(node: Operands) -> str | None:
+        shape, most = node.shape(position), low if high is None else high
+        told = str(low) if low == most else f"{low} or more" if most >= ANY else f"{low} to {most}"
+        return None if shape is None or low <= len(shape) <= most else f"has an input {position} of {len(shape)} axes, which has {told}"
+
+    return check
+
+
+def shape_is(position: int, wanted: Reach) -> Constraint:
+    """An input has a shape that follows from others; None of it: nothing is demanded."""
+
+    def check(node: Operands) -> str | None:
+        shape, needed = node.shape(position), wanted(node)
+        if shape is None or needed is None or shape == needed:
+            return None
+        return f"has an input {position} of shape {list(shape)}, where {list(needed)} is needed"
+
+    return check
+
+
+def broadcasts(position: int, to: Reach) -> Constraint:
+    """An input can be repeated along axes to a shape, which it does not change."""
+
+    def check(node: Operands) -> str | None:
+        shape, whole = node.shape(position), to(node)
+        if shape is None or whole is None:
+            return None
+        fits = len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1], strict=False))
+        return None if fits else f"has an input {position} of shape {list(shape)}, which does not broadcast to {list(whole)}"
+
+    return check
+
+
+def single(*positions: int) -> Constraint:
+    """Inputs have one element."""
+
+    def check(node: Operands) -> str | None:
+        wrong = next((p for p in positions if math.prod(node.shape(p) or ()) != 1), None)
+        return None if wrong is None else f"has an input {wrong} of shape {list(node.shape(wrong) or ())}, which has one element"
+
+    return check
+
+
+def same_rank(first: int, second: int) -> Constraint:
+    def check(node: Operands) -> str | None:
+        a, b = node.shape(first), node.shape(second)
+        return None if a is None or b is None or len(a) == len(b) else f"reads tensors of {len(a)} and {len(b)} axes, which are as many"
+
+    return check
+
+
+def axis_in(name: str = "axis", of: int = 0, more: int = 0, default: int = 0) -> Constraint:
+    """An attribute is an axis of an input, or one of ``more`` behind it."""
+
+    def check(node: Operands) -> str | None:
+        shape, axis = node.shape(of), node.attributes.get(name, default)
+        rank = 0 if shape is None else len(shape) + more
+        return None if shape is None or -rank <= axis < rank else f"has {name} {axis}, but its input has {len(shape)} axes"
+
+    return check
+
+
+def axes_in(name: str, position: int, grows: bool = False) -> Constraint:
+    """Axes of the first input, an attribute or a constant, none of them twice; where it ``grows``, of the output, which has them too."""
+
+    def check(node: Operands) -> str | None:
+        axes, shape = node.setting(name, position), node.shape(0)
+        if axes is None or shape is None:
+            return None
+        rank = len(shape) + (len(axes) if grows else 0)
+        if any(not -rank <= axis < rank for axis in axes):
+            return f"has the {name} {shorten(str(axes), 80)}, but there are {rank}"
+        return f"names an axis twice: {axes}" if len({axis % rank for axis in axes}) < len(axes) else None
+
+    return check
+
+
+def values_in(position: int, low: int, high: Callable[[Operands], int | None]) -> Constraint:
+    """The elements of a constant lie from ``low`` up to a number, which is not one of them."""
+
+    def check(node: Operands) -> str | None:
+        value, most = node.value(position), high(node)
+        if value is None or most is None or not value.size:
+            return None
+        least, greatest = value.min(), value.max()
+        fits = low <= least and greatest < most
+        return None if fits else f"has values from {least} to {greatest} in its input {position}, which lie from {low} to {most - 1}"
+
+    return check
+
+
+def indices_in(position: int = 1, axis: int | None = None) -> Constraint:
+    """A constant holds indices of an axis of the first input, which may count from its end; of the attribute's where none is told."""
+
+    def check(node: Operands) -> str | None:
+        value, shape = node.value(position), node.shape(0)
+        if value is None or not value.size or not shape:
+            return None
+        size = shape[node.axis() if axis is None else axis]
+        least, greatest = value.min(), value.max()
+        return None if -size <= least and greatest < size else f"takes the entries {least} to {greatest} of an axis that has {size}"
+
+    return check
+
+
+def at_least(name: str, low: int, most: int = ANY) -> Constraint:
+    """An attribute, or each element of a list, is not below a number."""
+
+    def check(node: Operands) -> str | None:
+        value = node.attributes.get(name)
+        numbers = value if isinstance(value, list) else [] if value is None else [value]
+        told = f"{low} or more" if most == ANY else f"from {low} to {most}"
+        return None if all(low <= number <= most for number in numbers) else f"has {name} = {shorten(str(value), 40)}, which is {told}"
+
+    return check
+
+
+def divides(name: str, *axes: int) -> Constraint:
+    """The square of an attribute divides the channels, or without its square it divides the extents of axes."""
+
+    def check(node: Operands) -> str | None:
+        size, shape = node.attributes.get(name, 1), node.shape(0)
+        if shape is None or size < 1:
+            return None if size >= 1 else f"has {name} = {size}, which is 1 or more"
+        wrong = [shape[axis] for axis in axes if shape[axis] % size] if axes else [shape[1]] * (shape[1] % size**2 > 0)
+        return f"has {name} {size}, which does not divide {wrong[0]} elements" if wrong else None
+
+    return check
+
+
+def _no_more(node: Operands) -> str | None:
+    """GatherElements, ScatterElements: indices are no more than the data along the other axes."""
+    data, indices, axis = node.shape(0) or (), node.shape(1) or (), node.axis()
+    wrong = next((i for i, (n, m) in enumerate(zip(indices, data, strict=False)) if i != axis and n > m), None)
+    return None if wrong is None else f"has {indices[wrong]} indices along axis {wrong}, which has {data[wrong]}"
+
+
+def _nd_depth(node: Operands) -> str | None:
+    """GatherND, ScatterND: the last axis of the indices counts axes of the data; constants of it lie within these."""
+    data, indices, batch = node.shape(0), node.shape(1), node.attributes.get("batch_dims", 0)
+    if data is None or indices is None:
+        return None
+    if not data or not indices or not 0 <= batch < min(len(data), len(indices)) or data[:batch] != indices[:batch]:
+        return f"reads data of shape {list(data)} by indices of shape {list(indices)}, {batch} axes of which are batches"
+    if not 1 <= indices[-1] <= len(data) - batch:
+        return f"has indices of {indices[-1]} numbers each, its data has {len(data) - batch} axes for them"
+    value, sizes = node.value(1), np.array(data[batch : batch + indices[-1]])
+    if value is None or not value.size:
+        return None
+    return f"has an index outside of {sizes.tolist()}" if np.any(value < -sizes) or np.any(value >= sizes) else None
+
+
+def _scattered(node: Operands) -> tuple[int, ...] | None:
+    data, indices = node.shape(0), node.shape(1)
+    return None if data is None or not indices else (*indices[:-1], *data[indices[-1] :])
+
+
+def _one_scale(node: Operands) -> str | None:
+    """QLinear operators but products: every scale and zero point is one number."""
+    wrong = next((t for t in node.inputs if t is not None and t.dtype == np.float32 and math.prod(t.shape) != 1), None)
+    return None if wrong is None else f"has scales of shape {list(wrong.shape)}, where there is one"
+
+
+def _some(node: Operands) -> str | None:
+    """Pools of whole images: there is something in them."""
+    shape = node.shape(0)
+    return f"has images of shape {list(shape)}, which are empty" if shape is not None and 0 in shape[2:] else None
+
+
+def _padded(node: Operands) -> str | None:
+    """Pad: as many pads as twice the axes; what is mirrored or wrapped is there."""
+    shape, pads, axes = node.shape(0), node.setting("pads", 1), node.setting("axes", 3)
+    if shape is None or pads is None:
+        return None
+    axes = list(range(len(shape))) if axes is None else [axis % len(shape) for axis in axes]
+    if len(pads) != 2 * len(axes):
+        return f"has {len(pads)} pads for {len(axes)} axes"
+    mode = node.attributes.get("mode", "constant")
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        left = shape[axis] + min(before, 0) + min(after, 0)
+        most = {"reflect": left - 1, "edge": ANY if left > 0 else 0, "wrap": ANY if left > 0 else 0}.get(mode, MOST)
+        if left < 0 or max(before, after) > max(most, 0):
+            return f"pads axis {axis} of {shape[axis]} elements by {before} and {after} in mode {mode}"
+    return None
+
+
+def _reshaped(node: Operands) -> str | None:
+    """Reshape: one extent may be -1; a 0 copies one of the input."""
+    wanted, shape = node.setting("shape", 1), node.shape(0)
+    if wanted is None or shape is None:
+        return None
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1 or (node.attributes.get("allowzero") and {0, -1} <= {*wanted}):
+        return f"wants the shape {wanted}"
+    if not node.attributes.get("allowzero") and any(n == 0 and axis >= len(shape) for axis, n in enumerate(wanted)):
+        return f"wants the shape {wanted}, which copies axes that an input of shape {list(shape)} does not have"
+    return None
+
+
+def _ranged(node: Operands) -> str | None:
+    """Range: three numbers, of which the step is not 0; no more elements than a tensor has."""
+    values = [node.value(position) for position in range(3)]
+    if any(value is None or value.size != 1 for value in values):
+        return None
+    start, limit, delta = (float(np.asarray(value).item()) for value in values)
+    count = math.inf if delta == 0 or not math.isfinite(start + limit + delta) else math.ceil((limit - start) / delta)
+    return f"counts from {start:g} to {limit:g} in steps of {delta:g}" if count > MOST else None
+
+
+def _resized(node: Operands) -> str | None:
+    """Resize, Upsample: a factor or an extent, above 0, for every axis."""
+    shape, axes, is_old = node.shape(0), node.attributes.get("axes"), node.tensor(2) is None and node.tensor(3) is None
+    if shape is None:
+        return None
+    for position in (1,) if is_old else (2, 3):
+        value = node.value(position) if "scales" not in node.attributes else np.asarray(node.attributes["scales"])
+        if value is None or not value.size:
+            continue
+        if value.size != len(shape if axes is None else axes) or not np.all(value > 0):
+            return f"resizes a tensor of shape {list(shape)} by {value.ravel()[:8].tolist()}"
+    return None
+
+
+def _quantised_rows(node: Operands) -> str | None:
+    """QuantizeLinear, DequantizeLinear: several zero points have the shape of the scales."""
+    scale, zero = node.shape(1), node.shape(2)
+    same = scale is None or zero is None or scale == zero or math.prod(scale) == math.prod(zero) == 1
+    return None if same else f"has scales of shape {list(scale or ())} and zero points of shape {list(zero or ())}"
+
+
+def _concatenated(node: Operands) -> str | None:
+    """Concat: ranks and the extents of all other axes are equal."""
+    shapes = [tuple(tensor.shape) for tensor in node.inputs if tensor is not None]
+    axis = node.axis()
+    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
+    return (
+        f"joins tensors of shapes {shorten(', '.join(str(list(s)) for s in shapes), 120)}"
+        if len({*map(len, shapes)}) > 1 or len(rest) > 1
+        else None
+    )
+
+
+def windowed(weights: int = 1) -> Constraint:
+    """Convolutions: the weights have the rank of the input, which has spatial axes."""
+
+    def check(node: Operands) -> str | None:
+        x, w = node.shape(0), node.shape(weights)
+        same = x is None or w is None or len(x) == len(w) >= 3
+        return None if same else f"has an input of shape {list(x or ())} and weights of shape {list(w or ())}"
+
+    return check
+
+
+def filters(weights: int = 1) -> Reach:
+    """The number of output channels of a convolution."""
+    return lambda node: (node.shape(weights) or ())[:1] or None
+
+
+def _transposed_filters(node: Operands) -> tuple[int, ...] | None:
+    w = node.shape(1)
+    return None if w is None or len(w) < 2 else (w[1] * int(node.attributes.get("group", 1)),)
+
+
+def _channels(node: Operands) -> tuple[int, ...] | None:
+    shape = node.shape(0)
+    return None if shape is None or len(shape) < 2 else shape[1:2]
+
+
+def _groups(node: Operands) -> str | None:
+    """GroupNormalization: groups of equally many channels."""
+    channels, groups = _channels(node), node.attributes.get("num_groups", 1)
+    return None if channels is None or (groups > 0 and channels[0] % groups == 0) else f"has {channels[0]} channels in {groups} groups"
+
+
+def _product(node: Operands) -> tuple[int, ...] | None:
+    """Gemm: the shape of the result, which its third input is repeated to."""
+    a, b = node.shape(0), node.shape(1)
+    if a is None or b is None or len(a) != 2 or len(b) != 2:
+        return None
+    return a[1 if node.attributes.get("transA") else 0], b[0 if node.attributes.get("transB") else 1]
+
+
+def _along_axis(node: Operands) -> int | None:
+    """One more than the extent of the axis."""
+    shape = node.shape(0)
+    return shape[node.axis(-1)] + 1 if shape else None
+
+
+def _rank(node: Operands) -> int | None:
+    shape = node.shape(0)
+    return None if shape is None else len(shape)
+
+
+def _counted(node: Operands) -> str | None:
+    """CumSum: the axis is a constant input."""
+    axis, rank = node.value(1), len(node.shape(0) or ())
+    return None if axis is None or -rank <= axis.item() < rank else f"has axis {axis.item()}, but its input has {rank} axes"
+
+
+def _whole(node: Operands) -> tuple[int, ...] | None:
+    return node.shape(0)
+
+
+def _repeated(node: Operands) -> tuple[int, ...] | None:
+    rank = _rank(node)
+    return None if rank is None or node.tensor(2) is not None else (rank,)
+
+
+def _reversed(node: Operands) -> str | None:
+    """ReverseSequence: two different axes of the first two; a length for each sequence, which has as many steps."""
+    shape, lengths, value = node.shape(0) or (), node.shape(1), node.value(1)
+    batch, time = node.attributes.get("batch_axis", 1), node.attributes.get("time_axis", 0)
+    if {batch, time} != {0, 1} or len(shape) < 2:
+        return f"has batch_axis {batch} and time_axis {time} of {len(shape)} axes"
+    if lengths != (shape[batch],) or (value is not None and value.size and not 1 <= value.min() <= value.max() <= shape[time]):
+        return f"has lengths that do not fit its input of shape {list(shape)}"
+    return None
+
+
+def _sampled(node: Operands) -> str | None:
+    """GridSample: a place of as many numbers as there are spatial axes, for each image."""
+    x, grid = node.shape(0), node.shape(1)
+    fits = x is None or grid is None or (len(x) == len(grid) >= 3 and x[0] == grid[0] and grid[-1] == len(x) - 2)
+    return None if fits else f"has images of shape {list(x or ())} and a grid of shape {list(grid or ())}"
+
+
+def _kept_share(node: Operands) -> str | None:
+    ratio = node.value(1)
+    return None if ratio is None or (ratio.size == 1 and 0 <= ratio < 1) else "has a ratio that is not from 0 up to 1"
+
+
+def _remainder(node: Operands) -> str | None:
+    x = node.tensor(0)
+    return "has fmod 0, which is for integers" if x is not None and x.dtype.kind == "f" and not node.attributes.get("fmod", 0) else None
+
+
+def _regions(node: Operands) -> tuple[int, ...] | None:
+    boxes = node.shape(1)
+    return boxes[:1] if boxes else None
+
+
+_SCALED = (shape_is(1, _channels), shape_is(2, _channels))
+CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
+    "Conv": (windowed(), shape_is(2, filters())),
+    "ConvInteger": (windowed(),),
+    **dict.fromkeys(("CumSum", "CumProd"), (single(1), _counted, at_least("exclusive", 0, 1), at_least("reverse", 0, 1))),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), (axis_in(default=-1), broadcasts(1, _whole), broadcasts(2, _whole))),
+    **{op: (_one_scale,) for op, form in QUANTISED.items() if op.startswith("QLinear") and form.bias is None and op != "QLinearMatMul"},
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), (_quantised_rows,)),
+    "BatchNormalization": (rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
+    "Clip": (single(1), single(2)),
+    "Compress": (rank_is(1, 1),),
+    "Concat": (axis_in(), _concatenated),
+    "ConstantOfShape": (rank_is(0, 1), values_in(0, 0, lambda node: MOST)),
+    "ConvTranspose": (windowed(), shape_is(2, _transposed_filters)),
+    "DepthToSpace": (rank_is(0, 4), divides("blocksize")),
+    "Dropout": (_kept_share,),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), (_some,)),
+    "Expand": (rank_is(1, 1), values_in(1, 0, lambda node: MOST)),
+    "EyeLike": (rank_is(0, 2),),
+    "Gather": (axis_in(), indices_in()),
+    "GatherElements": (axis_in(), same_rank(0, 1), _no_more, indices_in()),
+    "GatherND": (_nd_depth,),
+    "Flatten": (axis_in(more=1, default=1),),
+    "GRU": (at_least("linear_before_reset", 0, 1),),
+    "GroupQueryAttention": (shape_is(5, lambda node: (node.shape(0) or ())[:1]),),
+    "Gemm": (broadcasts(2, _product),),
+    "GridSample": (_sampled,),
+    "GroupNormalization": (rank_is(0, 3, ANY), _groups),
+    "InstanceNormalization": (rank_is(0, 3, ANY), *_SCALED),
+    "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
+    "MeanVarianceNormalization": (axes_in("axes", 1),),
+    "Mod": (_remainder,),
+    "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
+    "PRelu": (broadcasts(1, _whole),),
+    "Pad": (axes_in("axes", 3), single(2), _padded),
+    "QLinearConv": (windowed(3), single(1, 2, 6, 7), shape_is(8, filters(3))),
+    "Range": (single(0, 1, 2), _ranged),
+    "Reshape": (rank_is(1, 1), _reshaped),
+    "Resize": (_resized,),
+    "ReverseSequence": (_reversed,),
+    "RoiAlign": (rank_is(0, 4), rank_is(1, 2), shape_is(2, _regions)),
+    "ScatterElements": (axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
+    "ScatterND": (_nd_depth, shape_is(2, _scattered)),
+    "Slice": (rank_is(1, 1), rank_is(2, 1), rank_is(3, 1), rank_is(4, 1)),
+    "SpaceToDepth": (rank_is(0, 4), divides("blocksize", 2, 3)),
+    "Squeeze": (rank_is(1, 0, 1), axes_in("axes", 1)),
+    "Tile": (shape_is(1, _repeated), values_in(1, 0, lambda node: MOST)),
+    "TopK": (axis_in(default=-1), single(1), values_in(1, 0, _along_axis)),
+    "Trilu": (rank_is(0, 2, ANY), single(1)),
+    "Unsqueeze": (rank_is(1, 0, 1), axes_in("axes", 1, grows=True)),
+    "Upsample": (_resized,),
+}
+
+
+def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> None:
+    """Raise ModelError where the operands of a standard operator, in shape or value, are not what it demands."""
+    operands = Operands(attributes, inputs)
+    for check in CONSTRAINTS.get(node.op_type, ()):
+        if (wrong := check(operands)) is not None:
+            raise ModelError(f"{describe(node)} {wrong}", "correct the model, or export it again")
+
+
+def check_types(node: onnx.NodeProto, inputs: Sequence[gs.Tensor | None]) -> None:
+    """Raise ModelError where a standard operator reads floats that no version of it takes: as indices, counts, conditions.
+
+    Not for graphs of the integer dialect, whose files call everything float32. Other types that differ are taken (``shapes``).
+    """
+    for position, (name, tensor) in enumerate(zip(node.input, inputs, strict=False)):
+        if tensor is not None and tensor.dtype.kind == "f" and not _takes_floats(node.op_type, position):
+            told = f"has the input '{shorten(name, 60)}' of type {tensor.dtype}, where whole numbers or truth values are needed"
+            raise ModelError(f"{describe(node)} {told}", "convert it with a Cast")
+
+
+@cache
+def _takes_floats(op: str, position: int) -> bool:
+    """Whether any version of an operator reads floats there; also where it has no such input."""
+    found: set[str] = set()
+    for known in history(op, ""):
+        if position < known.schema.max_input:
+            kind = known.inputs[min(position, len(known.inputs) - 1)]
+            found |= known.allowed.get(kind, frozenset({kind}))
+    return not found or "tensor(float)" in found
