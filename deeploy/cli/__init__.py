@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from deeploy.bringup import commands as bringup
-from deeploy.cli import beside, compiling, showing
+from deeploy.cli import beside, compiling, reducing, showing
 from deeploy.cli.options import show
 from deeploy.errors import DeeployError, Stopped, shorten
 from deeploy.version import VERSION
@@ -28,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for commands in (compiling, showing, beside, bringup):
+for commands in (compiling, showing, beside, reducing, bringup):
     app.add_typer(commands.app)
 
 

@@ -1,0 +1,61 @@
+"""The command ``reduce``: a small model that fails as a large one does."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deeploy.cli.options import JsonOption, Model, show
+from deeploy.errors import UsageError, shorten
+from deeploy.report.progress import Progress
+
+app = typer.Typer()
+
+
+@app.command(no_args_is_help=True)
+def reduce(
+    model: Model,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND ...", help="A command that fails; {} is the model's path.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The small ONNX file to write.", show_default=False)],
+    status: Annotated[int | None, typer.Option("--status", metavar="N", help="Look for any failure with this exit status.")] = None,
+    match: Annotated[
+        str | None, typer.Option("--match", metavar="REGEX", help="Look for any failure whose standard error matches.")
+    ] = None,
+    tries: Annotated[int, typer.Option("--tries", metavar="N", min=1, help="Models to try at most.")] = 1000,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", metavar="N", help="Stop after so long; default: when nothing more goes.")
+    ] = None,
+    limit: Annotated[float, typer.Option("--time-limit", metavar="SECONDS", help="A command that takes longer hangs.")] = 300,
+    as_json: JsonOption = False,
+) -> None:
+    """Shrink a model that makes a command fail, without its weights and names where they do not matter, to report it.
+
+    By default the failure is the same when the exit status is, and the last error but for names and numbers. Ctrl-C keeps the best so far.
+    """
+    from deeploy.reduce import command_of
+    from deeploy.reduce import reduce as run
+
+    for option, value in {"--minutes": minutes, "--time-limit": limit}.items():
+        if value is not None and not (0 < value < math.inf):
+            raise UsageError(f"{option} {value:g} is not a positive number", f"For example: {option} 10")
+    try:
+        re.compile(match or "")
+    except re.error as error:
+        raise UsageError(f"--match {shorten(match or '')}: {error}", "Give a regular expression of Python.") from error
+    with Progress() as progress:
+        found = run(
+            model, output, command_of(command, model, limit), status=status, match=match, tries=tries, minutes=minutes, say=progress
+        )
+    if as_json:
+        sizes = {"nodes": found.nodes, "bytes": found.bytes, "tries": found.tries}
+        show(json.dumps({"output": str(output), **sizes, "status": found.failure.status, "error": found.failure.signature}))
+        return
+    show(f"{found.nodes[0]} nodes and {found.bytes[0]} bytes became {found.nodes[1]} and {found.bytes[1]} in {found.tries} tries")
+    show(f"wrote {output}")
