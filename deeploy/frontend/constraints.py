@@ -374,7 +374,7 @@ def _reversed(node: Operands) -> str | None:
     batch, time = node.attributes.get("batch_axis", 1), node.attributes.get("time_axis", 0)
     if {batch, time} != {0, 1} or len(shape) < 2:
         return f"has batch_axis {batch} and time_axis {time} of {len(shape)} axes"
-    if lengths != (shape[batch],) or (value is not None and value.size and not 1 <= value.min() <= value.max() <= shape[time]):
+    if lengths != (shape[batch],) or (value is not None and value.size and not 0 <= value.min() <= value.max() <= shape[time]):
         return f"has lengths that do not fit its input of shape {list(shape)}"
     return None
 
@@ -389,11 +389,6 @@ def _sampled(node: Operands) -> str | None:
 def _kept_share(node: Operands) -> str | None:
     ratio = node.value(1)
     return None if ratio is None or (ratio.size == 1 and 0 <= ratio < 1) else "has a ratio that is not from 0 up to 1"
-
-
-def _remainder(node: Operands) -> str | None:
-    x = node.tensor(0)
-    return "has fmod 0, which is for integers" if x is not None and x.dtype.kind == "f" and not node.attributes.get("fmod", 0) else None
 
 
 def _regions(node: Operands) -> tuple[int, ...] | None:
@@ -425,14 +420,15 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "GatherND": (_nd_depth,),
     "Flatten": (axis_in(more=1, default=1),),
     "GRU": (at_least("linear_before_reset", 0, 1),),
-    "GroupQueryAttention": (shape_is(5, lambda node: (node.shape(0) or ())[:1]),),
+    "GatherBlockQuantized": (axis_in("gather_axis"), axis_in("quantize_axis", default=1)),
+    "GroupQueryAttention": (shape_is(5, lambda node: (node.shape(0) or ())[:1]), shape_is(8, lambda node: node.shape(7))),
     "Gemm": (broadcasts(2, _product),),
     "GridSample": (_sampled,),
     "GroupNormalization": (rank_is(0, 3, ANY), _groups),
     "InstanceNormalization": (rank_is(0, 3, ANY), *_SCALED),
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
+    **dict.fromkeys(("MultiHeadAttention", "QAttention"), (at_least("unidirectional", 0, 1),)),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
-    "Mod": (_remainder,),
     "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
     "PRelu": (broadcasts(1, _whole),),
     "Pad": (axes_in("axes", 3), single(2), _padded),
@@ -442,13 +438,16 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "Resize": (_resized,),
     "ReverseSequence": (_reversed,),
     "RoiAlign": (rank_is(0, 4), rank_is(1, 2), shape_is(2, _regions)),
+    "RotaryEmbedding": (at_least("rotary_embedding_dim", 0),),
     "ScatterElements": (axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
     "ScatterND": (_nd_depth, shape_is(2, _scattered)),
+    "SkipLayerNormalization": (rank_is(1, 2, 3), broadcasts(1, _whole)),
+    "SkipSimplifiedLayerNormalization": (rank_is(1, 2, 3), broadcasts(1, _whole)),
     "Slice": (rank_is(1, 1), rank_is(2, 1), rank_is(3, 1), rank_is(4, 1)),
     "SpaceToDepth": (rank_is(0, 4), divides("blocksize", 2, 3)),
     "Squeeze": (rank_is(1, 0, 1), axes_in("axes", 1)),
     "Tile": (shape_is(1, _repeated), values_in(1, 0, lambda node: MOST)),
-    "TopK": (axis_in(default=-1), single(1), values_in(1, 0, _along_axis)),
+    "TopK": (axis_in(default=-1), single(1), values_in(1, 0, _along_axis), at_least("largest", 0, 1), at_least("sorted", 0, 1)),
     "Trilu": (rank_is(0, 2, ANY), single(1)),
     "Unsqueeze": (rank_is(1, 0, 1), axes_in("axes", 1, grows=True)),
     "Upsample": (_resized,),

@@ -261,7 +261,7 @@ def _converted(model: onnx.ModelProto, name: str, lowest: int) -> onnx.ModelProt
         return model
     try:
         return onnx.version_converter.convert_version(model, lowest)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as error:
         raise UnsupportedError(
             f"{shorten(name)} is of opset {opset} and cannot be converted: {shorten(str(error))}",
             f"export the model with opset {lowest} or newer",

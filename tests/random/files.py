@@ -56,7 +56,7 @@ def judged(attempt: Attempt) -> tuple[str, str, str]:
         place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
         return "failed", f"{type(crash).__name__} in {place}", "".join(traceback.format_exception(crash))
     lines = [line for line in error.splitlines() if not line.startswith("note: ")]
-    if status == 0 or (status == 1 and attempt.arguments[0] in ("run", "verify")):
+    if status == 0 or (status == 1 and attempt.arguments[0] in ("run", "verify", "evaluate")):
         return "passed", label, ""
     problems = [
         (status not in (2, 3), f"exit status {status}"),
@@ -223,6 +223,54 @@ def timing(c: Choices, folder: Path) -> Attempt:
     return Attempt(["compile", str(model), "-t", str(target), "-o", str(output), *more], path, output)
 
 
+def calibration(c: Choices, folder: Path) -> Attempt:
+    """A float model or its calibration samples, damaged, for quantisation."""
+    model, samples, output = write_chain(folder), folder / "samples.npz", folder / "int8.onnx"
+    arrays = {"x": c.generator().normal(size=(3, 4, 8)).astype(np.float32)}
+    np.savez(samples, allow_pickle=False, **arrays)
+    damaged = model if c.chance(3) else samples
+    if damaged == model:
+        model.write_bytes(damage.of_model(c, projects.chosen(c, "float").model) if c.chance(2) else damage.of_model(c, projects.chain()))
+    else:
+        samples.write_bytes(damaged_files.of_npz(c, arrays))
+    more = c.pick([[], [], ["--per-tensor"], ["--activations", "uint8"], ["--weights", "4"], ["--method", "entropy"], ["--json"]])
+    return Attempt(["quantize", str(model), "--calibrate", str(samples), "-o", str(output), *more], damaged, output)
+
+
+def labels(c: Choices, folder: Path) -> Attempt:
+    """Damaged labels or samples of an evaluation."""
+    made = classifier()
+    arrays = {"x": c.generator().normal(size=(3, 4, 8)).astype(np.float32)}
+    wanted = {"labels": c.generator().integers(0, 8, (3, 4))}
+    paths = {name: folder / f"{name}.npz" for name in ("samples", "labels")}
+    np.savez(paths["samples"], allow_pickle=False, **arrays)
+    np.savez(paths["labels"], allow_pickle=False, **wanted)
+    name = "samples" if c.chance(4) else "labels"
+    paths[name].write_bytes(damaged_files.of_npz(c, arrays if name == "samples" else wanted))
+    metric = c.pick(["top1", "top1", "auc", "mse"])
+    files = ["--inputs", str(paths["samples"]), "--labels", str(paths["labels"])]
+    return Attempt(["evaluate", str(made), *files, "--metric", metric], paths[name])
+
+
+@cache
+def classifier() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="deeploy-fuzz-"))
+    status, error, _ = run(["compile", str(write_chain(folder)), "-o", str(folder / "out")])
+    assert status == 0, error
+    return folder / "out"
+
+
+def build_file(c: Choices, folder: Path) -> Attempt:
+    """A damaged deeploy.toml, which repeats a compilation."""
+    write_chain(folder)
+    text = (classifier() / "deeploy.toml").read_text()
+    text = re.sub(r"network = .*model.onnx.*", 'network = "model.onnx"', text)
+    more = ('target = "siracusa"', 'dim = ["n=4"]', 'memory = ["L2=64k"]', "seconds = 1.5", "cores = 2", "quantised_io = true")
+    path, output = folder / "deeploy.toml", folder / "out"
+    path.write_bytes(damaged_files.of_toml(c, "\n".join([*c.shuffled(more)[: c.integer(0, 3)], text])))
+    return Attempt(["compile", "--config", str(path), "-o", str(output)], path, output)
+
+
 ATTEMPTS: tuple[tuple[int, Callable[[Choices, Path], Attempt]], ...] = (
     (12, model_file),
     (3, sample_file),
@@ -231,4 +279,7 @@ ATTEMPTS: tuple[tuple[int, Callable[[Choices, Path], Attempt]], ...] = (
     (2, hardware),
     (1, timing),
     (1, sweep),
+    (1, calibration),
+    (1, labels),
+    (1, build_file),
 )
