@@ -61,6 +61,8 @@ def recurrent(node: gs.Node, context: Context) -> Result:
 def _check_shapes(node: gs.Node, directions: int, layout: int) -> None:
     """Raise ModelError where weights, biases or states are not those of as many units as the weights of the state have columns."""
     x, units = node.inputs[0].shape, node.inputs[2].shape[-1]
+    if integer(node, "hidden_size", units) != units:
+        raise broken(node, f"has hidden_size {node.attrs['hidden_size']}, and {units} units by its input 2")
     rows, batch = _GATES[node.op] * units, x[1 - layout]
     state = [batch, directions, units] if layout else [directions, batch, units]
     wanted = [[directions, rows, x[-1]], [directions, rows, units], [directions, 2 * rows], [], state, state, [directions, 3 * units]]

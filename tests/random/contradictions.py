@@ -338,7 +338,6 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
     from deeploy.simulate.interpreter import outputs
     from deeploy.target import load
 
-    node = model.graph.node[0]
     op, feeds = label.partition(" ")[0].rstrip(":"), feeds_of(model)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
