@@ -7,8 +7,7 @@ attributes are checked in ``validate``; what inference or a rule of normalisatio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -16,179 +15,27 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from deeploy.errors import ModelError, shorten
+from deeploy.frontend.predicates import (
+    ANY,
+    MOST,
+    Constraint,
+    Operands,
+    Reach,
+    at_least,
+    axes_in,
+    axis_in,
+    broadcasts,
+    divides,
+    indices_in,
+    masked,
+    rank_is,
+    same_rank,
+    shape_is,
+    single,
+    values_in,
+)
 from deeploy.frontend.schemas import QUANTISED, Attributes, history
 from deeploy.frontend.structure import describe
-
-ANY = 1 << 30  # axes or elements: no limit
-MOST = 1 << 31  # elements along an axis
-
-
-@dataclass(frozen=True)
-class Operands:
-    """What a node is given: its attributes, those that are absent included where they have a default, and its inputs."""
-
-    attributes: Attributes
-    inputs: Sequence[gs.Tensor | None]
-
-    def tensor(self, position: int) -> gs.Tensor | None:
-        return self.inputs[position] if position < len(self.inputs) else None
-
-    def shape(self, position: int) -> tuple[int, ...] | None:
-        """The extents of an input; None where it is absent."""
-        tensor = self.tensor(position)
-        return None if tensor is None else tuple(tensor.shape)
-
-    def value(self, position: int) -> np.ndarray | None:
-        """The value of an input that is a constant of numbers."""
-        tensor = self.tensor(position)
-        return np.asarray(tensor.values) if isinstance(tensor, gs.Constant) and tensor.dtype.kind in "iufb" else None
-
-    def setting(self, name: str, position: int) -> list[int] | None:
-        """Whole numbers that are an attribute in some opsets and a constant input in others."""
-        found = self.value(position) if self.attributes.get(name) is None else np.asarray(self.attributes[name])
-        return None if found is None or found.dtype.kind not in "iu" else [int(number) for number in found.ravel()]
-
-    def axis(self, default: int = 0, of: int = 0) -> int:
-        """The attribute ``axis``, counted from the front; it lies within the rank of an input (``axis_in``)."""
-        rank = len(self.shape(of) or ())
-        return int(self.attributes.get("axis", default)) % max(rank, 1)
-
-
-Constraint = Callable[[Operands], str | None]
-Reach = Callable[[Operands], "tuple[int, ...] | None"]
-
-
-def rank_is(position: int, low: int, high: int | None = None) -> Constraint:
-    """An input has from ``low`` to ``high`` axes; just ``low`` where that is all."""
-
-    def check(node: Operands) -> str | None:
-        shape, most = node.shape(position), low if high is None else high
-        told = str(low) if low == most else f"{low} or more" if most >= ANY else f"{low} to {most}"
-        return None if shape is None or low <= len(shape) <= most else f"has an input {position} of {len(shape)} axes, which has {told}"
-
-    return check
-
-
-def shape_is(position: int, wanted: Reach) -> Constraint:
-    """An input has a shape that follows from others; None of it: nothing is demanded."""
-
-    def check(node: Operands) -> str | None:
-        shape, needed = node.shape(position), wanted(node)
-        if shape is None or needed is None or shape == needed:
-            return None
-        return f"has an input {position} of shape {list(shape)}, where {list(needed)} is needed"
-
-    return check
-
-
-def broadcasts(position: int, to: Reach) -> Constraint:
-    """An input can be repeated along axes to a shape, which it does not change."""
-
-    def check(node: Operands) -> str | None:
-        shape, whole = node.shape(position), to(node)
-        if shape is None or whole is None:
-            return None
-        fits = len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape[::-1], whole[::-1], strict=False))
-        return None if fits else f"has an input {position} of shape {list(shape)}, which does not broadcast to {list(whole)}"
-
-    return check
-
-
-def single(*positions: int) -> Constraint:
-    """Inputs have one element."""
-
-    def check(node: Operands) -> str | None:
-        wrong = next((p for p in positions if math.prod(node.shape(p) or ()) != 1), None)
-        return None if wrong is None else f"has an input {wrong} of shape {list(node.shape(wrong) or ())}, which has one element"
-
-    return check
-
-
-def same_rank(first: int, second: int) -> Constraint:
-    def check(node: Operands) -> str | None:
-        a, b = node.shape(first), node.shape(second)
-        return None if a is None or b is None or len(a) == len(b) else f"reads tensors of {len(a)} and {len(b)} axes, which are as many"
-
-    return check
-
-
-def axis_in(name: str = "axis", of: int = 0, more: int = 0, default: int = 0) -> Constraint:
-    """An attribute is an axis of an input, or one of ``more`` behind it."""
-
-    def check(node: Operands) -> str | None:
-        shape, axis = node.shape(of), node.attributes.get(name, default)
-        rank = 0 if shape is None else len(shape) + more
-        return None if shape is None or -rank <= axis < rank else f"has {name} {axis}, but its input has {len(shape)} axes"
-
-    return check
-
-
-def axes_in(name: str, position: int, grows: bool = False) -> Constraint:
-    """Axes of the first input, an attribute or a constant, none of them twice; where it ``grows``, of the output, which has them too."""
-
-    def check(node: Operands) -> str | None:
-        axes, shape = node.setting(name, position), node.shape(0)
-        if axes is None or shape is None:
-            return None
-        rank = len(shape) + (len(axes) if grows else 0)
-        if any(not -rank <= axis < rank for axis in axes):
-            return f"has the {name} {shorten(str(axes), 80)}, but there are {rank}"
-        return f"names an axis twice: {axes}" if len({axis % rank for axis in axes}) < len(axes) else None
-
-    return check
-
-
-def values_in(position: int, low: int, high: Callable[[Operands], int | None]) -> Constraint:
-    """The elements of a constant lie from ``low`` up to a number, which is not one of them."""
-
-    def check(node: Operands) -> str | None:
-        value, most = node.value(position), high(node)
-        if value is None or most is None or not value.size:
-            return None
-        least, greatest = value.min(), value.max()
-        fits = low <= least and greatest < most
-        return None if fits else f"has values from {least} to {greatest} in its input {position}, which lie from {low} to {most - 1}"
-
-    return check
-
-
-def indices_in(position: int = 1, axis: int | None = None) -> Constraint:
-    """A constant holds indices of an axis of the first input, which may count from its end; of the attribute's where none is told."""
-
-    def check(node: Operands) -> str | None:
-        value, shape = node.value(position), node.shape(0)
-        if value is None or not value.size or not shape:
-            return None
-        size = shape[node.axis() if axis is None else axis]
-        least, greatest = value.min(), value.max()
-        return None if -size <= least and greatest < size else f"takes the entries {least} to {greatest} of an axis that has {size}"
-
-    return check
-
-
-def at_least(name: str, low: int, most: int = ANY) -> Constraint:
-    """An attribute, or each element of a list, is not below a number."""
-
-    def check(node: Operands) -> str | None:
-        value = node.attributes.get(name)
-        numbers = value if isinstance(value, list) else [] if value is None else [value]
-        told = f"{low} or more" if most == ANY else f"from {low} to {most}"
-        return None if all(low <= number <= most for number in numbers) else f"has {name} = {shorten(str(value), 40)}, which is {told}"
-
-    return check
-
-
-def divides(name: str, *axes: int) -> Constraint:
-    """The square of an attribute divides the channels, or without its square it divides the extents of axes."""
-
-    def check(node: Operands) -> str | None:
-        size, shape = node.attributes.get(name, 1), node.shape(0)
-        if shape is None or size < 1:
-            return None if size >= 1 else f"has {name} = {size}, which is 1 or more"
-        wrong = [shape[axis] for axis in axes if shape[axis] % size] if axes else [shape[1]] * (shape[1] % size**2 > 0)
-        return f"has {name} {size}, which does not divide {wrong[0]} elements" if wrong else None
-
-    return check
 
 
 def _no_more(node: Operands) -> str | None:
@@ -323,6 +170,21 @@ def _transposed_filters(node: Operands) -> tuple[int, ...] | None:
     return None if w is None or len(w) < 2 else (w[1] * int(node.attributes.get("group", 1)),)
 
 
+def _extended(node: Operands) -> str | None:
+    """ConvTranspose: what is added at the end is less than a step of its window."""
+    extra = node.attributes.get("output_padding") or []
+    ones = [1] * len(extra)
+    steps = zip(extra, node.attributes.get("strides") or ones, node.attributes.get("dilations") or ones, strict=False)
+    fits = all(0 <= added < max(stride, dilation) for added, stride, dilation in steps)
+    return None if fits else f"has output_padding {extra}, which is below the strides or the dilations"
+
+
+def _biases(node: Operands) -> tuple[int, ...] | None:
+    """MultiHeadAttention: one for every column of queries, keys and values."""
+    q, v = node.shape(0), node.shape(2)
+    return (2 * q[-1] + v[-1],) if q is not None and v is not None and len(q) == len(v) == 3 else None
+
+
 def _channels(node: Operands) -> tuple[int, ...] | None:
     shape = node.shape(0)
     return None if shape is None or len(shape) < 2 else shape[1:2]
@@ -379,6 +241,35 @@ def _reversed(node: Operands) -> str | None:
     return None
 
 
+def recurrent(gates: int) -> Constraint:
+    """LSTM, GRU, RNN: weights, biases and states are those of as many units as the weights of the state have columns."""
+
+    def check(node: Operands) -> str | None:
+        x, of_state, layout = node.shape(0), node.shape(2), int(bool(node.attributes.get("layout")))
+        if x is None or not of_state or len(x) != 3:
+            return None if x is None or not of_state else f"has an input 0 of {len(x)} axes, which has 3"
+        units, directions, batch = of_state[-1], 1 + (node.attributes.get("direction") == "bidirectional"), x[1 - layout]
+        if node.attributes.get("hidden_size", units) != units:
+            return f"has hidden_size {node.attributes['hidden_size']}, and {units} units by its input 2"
+        rows, state = gates * units, (batch, directions, units) if layout else (directions, batch, units)
+        wanted = [
+            (directions, rows, x[-1]),
+            (directions, rows, units),
+            (directions, 2 * rows),
+            (batch,),
+            state,
+            state,
+            (directions, 3 * units),
+        ]
+        for position, shape in enumerate(wanted, 1):
+            if (found := node.shape(position)) is not None and found != shape:
+                told = f"has an input {position} of shape {list(found)} instead of {list(shape)}, for the {units} units of its input 2"
+                return f"{told}; layers of ONNX have no projection (proj_size in PyTorch)"
+        return None
+
+    return check
+
+
 def _sampled(node: Operands) -> str | None:
     """GridSample: a place of as many numbers as there are spatial axes, for each image."""
     x, grid = node.shape(0), node.shape(1)
@@ -398,6 +289,7 @@ def _regions(node: Operands) -> tuple[int, ...] | None:
 
 _SCALED = (shape_is(1, _channels), shape_is(2, _channels))
 CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
+    **{f"Reduce{kind}": (rank_is(1, 1),) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "Conv": (windowed(), shape_is(2, filters())),
     "ConvInteger": (windowed(),),
     **dict.fromkeys(("CumSum", "CumProd"), (single(1), _counted, at_least("exclusive", 0, 1), at_least("reverse", 0, 1))),
@@ -409,7 +301,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "Compress": (rank_is(1, 1),),
     "Concat": (axis_in(), _concatenated),
     "ConstantOfShape": (rank_is(0, 1), values_in(0, 0, lambda node: MOST)),
-    "ConvTranspose": (windowed(), shape_is(2, _transposed_filters)),
+    "ConvTranspose": (windowed(), shape_is(2, _transposed_filters), _extended),
     "DepthToSpace": (rank_is(0, 4), divides("blocksize")),
     "Dropout": (_kept_share,),
     **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), (_some,)),
@@ -419,15 +311,18 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "GatherElements": (axis_in(), same_rank(0, 1), _no_more, indices_in()),
     "GatherND": (_nd_depth,),
     "Flatten": (axis_in(more=1, default=1),),
-    "GRU": (at_least("linear_before_reset", 0, 1),),
+    "GRU": (at_least("linear_before_reset", 0, 1), recurrent(3)),
     "GatherBlockQuantized": (axis_in("gather_axis"), axis_in("quantize_axis", default=1)),
     "GroupQueryAttention": (shape_is(5, lambda node: (node.shape(0) or ())[:1]), shape_is(8, lambda node: node.shape(7))),
     "Gemm": (broadcasts(2, _product),),
     "GridSample": (_sampled,),
     "GroupNormalization": (rank_is(0, 3, ANY), _groups),
     "InstanceNormalization": (rank_is(0, 3, ANY), *_SCALED),
+    "LSTM": (recurrent(4),),
+    "RNN": (recurrent(1),),
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
-    **dict.fromkeys(("MultiHeadAttention", "QAttention"), (at_least("unidirectional", 0, 1),)),
+    "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4)),
+    "QAttention": (at_least("unidirectional", 0, 1), masked(5)),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
     "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
     "PRelu": (broadcasts(1, _whole),),
@@ -441,8 +336,8 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "RotaryEmbedding": (at_least("rotary_embedding_dim", 0),),
     "ScatterElements": (axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
     "ScatterND": (_nd_depth, shape_is(2, _scattered)),
-    "SkipLayerNormalization": (rank_is(1, 2, 3), broadcasts(1, _whole)),
-    "SkipSimplifiedLayerNormalization": (rank_is(1, 2, 3), broadcasts(1, _whole)),
+    "SkipLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole)),
+    "SkipSimplifiedLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole)),
     "Slice": (rank_is(1, 1), rank_is(2, 1), rank_is(3, 1), rank_is(4, 1)),
     "SpaceToDepth": (rank_is(0, 4), divides("blocksize", 2, 3)),
     "Squeeze": (rank_is(1, 0, 1), axes_in("axes", 1)),

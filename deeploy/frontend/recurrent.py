@@ -10,7 +10,6 @@ from deeploy.frontend.rules import Context, Result, broken, describe, integer, o
 _FUNCTIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _INPUTS = {"LSTM": 8, "GRU": 6, "RNN": 6}
 _OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _LENGTHS = 4  # the position of the sequence lengths
 # The integer form's name of a function, and the parameters of which a file states those that differ.
 FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -44,7 +43,6 @@ def recurrent(node: gs.Node, context: Context) -> Result:
             "leave sequence_lens out, and compile the model for one length (--dim)",
         )
     node.inputs[_LENGTHS] = gs.Variable.empty()
-    _check_shapes(node, 1 + (direction == "bidirectional"), layout)
     attributes = {
         "clip": float(node.attrs.get("clip", 0.0)),
         "direction": direction,
@@ -56,20 +54,6 @@ def recurrent(node: gs.Node, context: Context) -> Result:
     node.attrs.clear()
     node.attrs.update(attributes)
     return None
-
-
-def _check_shapes(node: gs.Node, directions: int, layout: int) -> None:
-    """Raise ModelError where weights, biases or states are not those of as many units as the weights of the state have columns."""
-    x, units = node.inputs[0].shape, node.inputs[2].shape[-1]
-    if integer(node, "hidden_size", units) != units:
-        raise broken(node, f"has hidden_size {node.attrs['hidden_size']}, and {units} units by its input 2")
-    rows, batch = _GATES[node.op] * units, x[1 - layout]
-    state = [batch, directions, units] if layout else [directions, batch, units]
-    wanted = [[directions, rows, x[-1]], [directions, rows, units], [directions, 2 * rows], [], state, state, [directions, 3 * units]]
-    for position, (tensor, shape) in enumerate(zip(node.inputs[1:], wanted, strict=False), 1):
-        if not tensor.is_empty() and list(tensor.shape) != shape:
-            told = f"has an input {position} of shape {list(tensor.shape)} instead of {shape}, for the {units} units of its input 2"
-            raise broken(node, f"{told}; layers of ONNX have no projection (proj_size in PyTorch)")
 
 
 def _functions(node: gs.Node, directions: int) -> list[tuple[str, float, float]]:

@@ -256,6 +256,7 @@ JUSTIFIED: tuple[tuple[str, str], ...] = (
     (f"{nodes.MS}QLinear", "Scale and Zero-point must be a scalar"),  # or one element, which is checked here as well
     (nodes.MS, "head_size shall be a multiple of 16"),
     ("Resize", "exclude_outside can be set to 1 when"),
+    ("LRN", "beta_ > 0.0f was false"),
     ("LRN", r"NumDimensions\(\) == 4 was false"),
     (f"{nodes.MS}DynamicQuantizeLSTM", "clip_ > 0.f was false"),  # 0 stands for none
     # What a result does not depend on.
