@@ -1,4 +1,4 @@
-"""Predicates over the operands of a node, of which the constraints of operators are made (``constraints``): each says what is wrong, or nothing."""
+"""Predicates over the operands of a node, of which the constraints of operators are made: each says what is wrong, or nothing."""
 
 from __future__ import annotations
 
