@@ -225,6 +225,8 @@ def filled(clock: Clock, model: Path, target: Target, request: Request, known: S
         found, error = refusal(Path(scratch) / model.name, target, replace(request, pins={})) if generated.kernels else (None, error)
     if found is None:
         assert error is not None  # or there would be a graph
+        if isinstance(error, ModelError):  # nothing helps what is not valid
+            raise error
         raise type(error)("\n  ".join([error.what, *generated.reasons]), error.remedy) from error
     return replace(found, notes=(*found.notes, *generated.notes), pinned=generated.pinned)
 

@@ -179,6 +179,14 @@ def _extended(node: Operands) -> str | None:
     return None if fits else f"has output_padding {extra}, which is below the strides or the dilations"
 
 
+def _zero_points(node: Operands) -> str | None:
+    """MatMulNBits: zero points of all blocks, those of bytes packed by rows."""
+    zero, (k, n, bits, size) = node.tensor(3), (int(node.attributes[name]) for name in ("K", "N", "bits", "block_size"))
+    blocks = -(-k // size)
+    needed = 0 if zero is None else n * (-(-blocks * bits // 8) if zero.dtype == np.uint8 else blocks)
+    return None if zero is None or math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
+
+
 def _biases(node: Operands) -> tuple[int, ...] | None:
     """MultiHeadAttention: one for every column of queries, keys and values."""
     q, v = node.shape(0), node.shape(2)
@@ -323,6 +331,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
     "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4)),
     "QAttention": (at_least("unidirectional", 0, 1), masked(5)),
+    "MatMulNBits": (_zero_points,),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
     "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
     "PRelu": (broadcasts(1, _whole),),
