@@ -228,6 +228,7 @@ def _quantize_for(
 ) -> None:
     from deeploy import target as registry
     from deeploy.quantization.forms import quantize_for, summary
+    from deeploy.quantization.told import warning_of
 
     found = registry.load(target)
     with Progress() as progress:
@@ -235,8 +236,7 @@ def _quantize_for(
     if as_json:
         show(json.dumps({"output": str(output), "target": found.name, "chosen": str(best.form), "forms": [t.contents() for t in trials]}))
         return
-    show(summary(trials, best))
-    show(f"wrote {output}")
+    show("\n".join([summary(trials, best), f"wrote {output}", *warning_of("the worst output", best.signal_to_noise)]))
 
 
 @app.command()

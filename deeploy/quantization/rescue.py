@@ -20,6 +20,7 @@ from deeploy.quantization.parts import MOVES, Part
 from deeploy.quantization.run import in_sequence, session_of, tensors, values_of
 from deeploy.quantization.samples import Sample
 
+_LARGE = 0.05  # of all elements
 MARGIN = 6.0  # decibel above what is asked for: other samples than these lose more
 _FEW, _MANY, _MOST_STEPS = 16, 48, 48  # samples that are compared first, and samples and steps that subsets are tried on
 
@@ -143,8 +144,9 @@ def _chosen(
     reached = min(goal, worst(found))
     if reached < before + 1:
         return fixed
-    for i in reversed(order[:high]):
-        found -= {i} if worst(found - {i}) >= reached - 0.1 else set()
+    for i in sorted(order[:high], key=lambda i: (sizes[i] <= _LARGE * sum(sizes), -alone[i])):
+        floor = least + MARGIN / 2 if sizes[i] > _LARGE * sum(sizes) else reached - 0.1  # large ones have to be worth it
+        found -= {i} if worst(found - {i}) >= min(floor, reached - 0.1) else set()
     return found
 
 

@@ -48,20 +48,26 @@ def compare_sizes(floats: int, quantised: int) -> str:
 
 
 def _bytes(model: onnx.ModelProto) -> int:
-    stored = [*model.graph.initializer, *(a.t for node in model.graph.node if node.op_type == "Constant" for a in node.attribute)]
     read = {name for node in model.graph.node for name in reads(node)}
-    return sum(numpy_helper.to_array(tensor).nbytes for tensor in stored if tensor.name in read or not tensor.name)
+    stored = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    nodes = [node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in read]
+    made = [attribute.t for node in nodes for attribute in node.attribute if attribute.HasField("t")]
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in (*stored, *made))
 
 
 def warning(found: Comparison) -> list[str]:
     """A sentence where less than 20 dB are left of an output."""
     worst = _worst(found)
-    if worst is None or worst.signal_to_noise >= LEAST:
+    return [] if worst is None else warning_of(worst.label, worst.signal_to_noise)
+
+
+def warning_of(label: str, decibel: float) -> list[str]:
+    """The same, of what is called ``label``."""
+    if decibel >= LEAST:
         return []
     return [
-        f"warning: {shorten(worst.label, 100)} has a signal-to-noise ratio of {worst.signal_to_noise:.1f} dB: errors of "
-        f"{100 * 10 ** (-worst.signal_to_noise / 20):.0f} % of its size, so that the quantised network computes something else than "
-        f"the float one. {_REMEDY}"
+        f"warning: {shorten(label, 100)} has a signal-to-noise ratio of {decibel:.1f} dB: errors of {100 * 10 ** (-decibel / 20):.0f} % "
+        f"of its size, so that the quantised network computes something else than the float one. {_REMEDY}"
     ]
 
 
