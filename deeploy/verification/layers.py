@@ -29,7 +29,7 @@ from deeploy.schedule.ir import Compute
 from deeploy.schedule.rings import box
 from deeploy.schedule.unroll import Unrolled
 from deeploy.simulate.interpreter import Rows, access_at, begin, execute, interpret, window
-from deeploy.verification.compare import compare, excess
+from deeploy.verification.compare import allowed, compare, excess
 from deeploy.verification.compare import differences as far
 from deeploy.verification.onnxruntime_tensors import inside
 
@@ -153,7 +153,7 @@ def run_layers(
         complete = [place for place in places if place.step == step]
         found |= {place.name: place.of(memory).copy() for place in complete}
         for place in complete:
-            place.of(memory)[...] = change(place.name, found[place.name])
+            place.of(memory)[...] = change(place.name, place.of(memory).copy())  # tensors may be views of one buffer
     return found, [memory[name].reshape(program.buffers[name].shape) for name in program.outputs]
 
 
@@ -215,6 +215,26 @@ def differences(
     found = compared(program, entry, [sample], model)
     against = [f"layers not compared with onnxruntime: {found}"] if isinstance(found, str) else growing(found)
     return [_against_interpreter(program, got, memory), *against]
+
+
+def first_wrong(project: Path, entry: Document, plan: Plan, sample: Sequence[np.ndarray]) -> str | None:
+    """What is said of the first layer of the C that is not what the reference makes of the C's own inputs; None where there is none.
+
+    Floats of layers that call the C library may differ by 1e-4, of the element or of the tensor's largest magnitude below 1.
+    """
+    program = plan.program
+    memory = begin(program, sample, Rows())
+    for call, outputs in zip(program.calls, _layer_outputs(project, entry, plan, sample, None), strict=True):
+        execute(program, call, memory, 0)
+        for name in call.writes:
+            if name not in outputs:
+                return f"{_label(call)} is part of a chain, of which only some rows are in memory"
+            place = window(memory[call.operands[name].buffer], access_at(program, call, name))
+            is_loose = place.dtype.kind == "f" and not call.kernel.is_exact(call.node)
+            if (far(outputs[name], place) > (allowed(place) if is_loose else 0)).any():
+                return f"{_label(call)} is not what the reference makes of its inputs"
+            place[...] = outputs[name]
+    return None
 
 
 def _layer_outputs(

@@ -73,7 +73,10 @@ def test_the_tensors_are_those_of_the_run_that_is_judged(tmp_path: Path) -> None
         model = ties(tmp_path / f"{dtype.__name__}.onnx", 1, dtype)
         compiled = deeploy.compile(model)
         x = np.random.default_rng(1).normal(size=(64, SIZE)).astype(np.float32)
-        entry = {"inputs": [{"name": "x", "type": "f32", "shape": x.shape}], "outputs": [{"name": "y", "type": "f32", "shape": x.shape}]}
+        entry = {
+            "inputs": [{"name": "x", "type": "f32", "shape": x.shape}],
+            "outputs": [{"name": "y", "type": "f32", "shape": x.shape, "equality": "steps"}],
+        }
         wanted = {name: np.dtype(dtype) for name in ("q", "minus0_q", "product0_q")} | {"y": np.dtype(np.float32)}
         found = onnxruntime_tensors.inside(model, entry, [[x]], wanted)
         assert not isinstance(found, str) and list(found.tensors) == ["q", "minus0_q", "product0_q", "y"]

@@ -15,10 +15,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import deeploy
 from deeploy import verify
+from deeploy.operators.elementwise import FUNCTIONS
 from deeploy.simulate.interpreter import outputs
 from deeploy.verification import onnxruntime_reference
 from deeploy.verification.compare import compare
 from deeploy.verification.explain import Evidence, explain
+from deeploy.verification.layers import find_places, run_layers
 from tests.command import deeploy_cli
 
 pytest.importorskip("onnxruntime", reason="the extra verify is not installed")
@@ -196,6 +198,45 @@ def test_a_difference_that_moved_values_do_not_reach_is_not_explained(tmp_path: 
     found = explained(model, model)
     assert not found.is_explained and found.disagreement is None and "do not explain" in found.text
     assert found.contents()["unoptimised"][0]["worst"] == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("target", "factor", "passed"), [("generic", 1 + 1e-7, True), ("siracusa", 1 + 1e-7, True), ("generic", 1.001, False)]
+)
+def test_last_bits_of_the_c_library_are_told_from_wrong_c(
+    target: str, factor: float, passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the interpreter's exponential is not the one of the C, by a last bit, or by more."""
+    model = chaotic(tmp_path / "m.onnx")
+    loaded = onnx.load(model)
+    loaded.graph.node[1].op_type = "Exp"
+    onnx.save(loaded, model)
+    compiled = deeploy.compile(model, target=target)
+    original = FUNCTIONS["exp"]
+    monkeypatch.setitem(FUNCTIONS, "exp", lambda x, a, b: (original(x, a, b) * np.float32(factor)).astype(np.float32))
+    np.savez(tmp_path / "x.npz", x=X)
+    verdict = verify.verify(compiled, model, tmp_path / "x.npz")
+    (against, found), *_ = verdict.comparisons
+    assert (against, found.passed, verdict.passed) == ("interpreter", passed, passed)
+    assert found.worst > 1e-3 and any("the C library" in note for note in verdict.notes)
+
+
+def test_what_is_put_into_a_tensor_is_seen_by_its_views(tmp_path: Path) -> None:
+    """A view that is complete with its tensor does not take it back."""
+    constants = {"s": np.float32(0.5), "z": np.int8(0), "shape": np.array([SIZE, 2]), "back": np.array([2, SIZE])}
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), helper.make_node("Reshape", ["q", "shape"], ["r"])]
+    nodes += [
+        helper.make_node("Transpose", ["r"], ["t"]),
+        helper.make_node("DequantizeLinear", ["t", "s", "z"], ["d"]),
+        helper.make_node("Reshape", ["d", "back"], ["y"]),
+    ]
+    model = save(tmp_path / "m.onnx", nodes, constants, "y")
+    program = deeploy.compile(model).network.program
+    places = find_places(program, onnx.load(model).graph)
+    assert {"q", "r"} <= {place.name for place in places}
+    _, (plain,) = run_layers(program, [X], places)
+    _, (moved,) = run_layers(program, [X], places, lambda name, array: array + np.int8(1) if name == "q" else array)
+    assert np.array_equal(moved - plain, np.full_like(plain, 0.5))
 
 
 def test_contents_hold_no_numbers_that_json_has_not() -> None:

@@ -35,6 +35,16 @@ def test_quantised_outputs_differ_by_one_step_in_one_element_of_a_hundred(ones: 
     assert (floats.passed, floats.worst) == (passed, found.worst), "floats count in steps of their scale"
 
 
+def test_steps_of_16_bits_are_compared_as_floats_are() -> None:
+    """3 steps of 32768 are within 1e-4; 3 of 127 are not, and no index is near another one."""
+    wide = np.linspace(-32768, 32764, 1000).astype(np.int16)
+    assert compare(port("steps", zero_point=0), wide + np.int16(3), wide).passed
+    assert not compare(port("steps", zero_point=0), wide[400:600] + np.int16(3), wide[400:600]).passed, "these are smaller"
+    assert compare(port("steps"), (wide + 3.0).astype(np.float32) / 2, wide.astype(np.float32) / 2).passed
+    assert not compare(port("steps"), (wide // 256 + 3.0).astype(np.float32) / 2, (wide // 256).astype(np.float32) / 2).passed
+    assert not compare(port("steps", zero_point=0), wide.astype(np.int64) + 3, wide.astype(np.int64)).passed
+
+
 @pytest.mark.parametrize("ones", [0, 1])
 def test_every_bit(ones: int) -> None:
     assert compare(port("exact"), *stepped(ones)).passed is (ones == 0)
