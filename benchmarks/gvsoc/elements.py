@@ -171,6 +171,18 @@ def few(case: Case) -> Case:
     return Case(f"{case.name} of 4 bits", case.op, ("indices",), operands, case.y, {**case.attrs, NARROW: ("s4",)})
 
 
+def scanned(kind: str) -> list[Case]:
+    """Running sums along the middle axis: long ones of one column, and short ones of many."""
+    attrs = {"exclusive": False, "reverse": False}
+    return [_simple("RunningSum", kind, attrs, x=draw(kind, *s)) for s in ((1, 512, 1), (8, 128, 1), (4, 16, 16), (2, 64, 8), (16, 8, 32))]
+
+
+def reached(kind: str, of: str) -> list[Case]:
+    """Thresholds of channels: 1 to 255 of them, in images and in rows."""
+    shapes = ((1, 16, 64, 15), (1, 1, 1024, 255), (64, 8, 1, 7), (4, 8, 16, 3), (1, 32, 32, 1), (2, 8, 64, 63))
+    return [_simple("Thresholds", "u8", {}, x=draw(kind, o, c, i), t=np.sort(draw(of, c, n), axis=1)) for o, c, i, n in shapes]
+
+
 def forests() -> list[Case]:
     """Trees of 4 to 7 levels, each the heap of all its nodes, whose leaves add one number: rows, features, trees, levels, targets."""
     found = []
@@ -457,6 +469,8 @@ ELEMENTS = (
     Family("reduce_min", {"": reduced("ReduceMin", "s8", "s8"), "f32": reduced("ReduceMin", "f32", "f32")}),
     Family("reduce_prod", {"": reduced("ReduceProd", "f32", "f32")}),
     Family("integer_mean", {"": reduced("IntegerMean", "s8", "s8")}),
+    Family("running_sum", {"": scanned("s32"), "f32": scanned("f32"), "s64": scanned("s64")}, ("o n",)),
+    Family("thresholds", {"": reached("s8", "s16"), "s32": reached("s32", "s32"), "f32": reached("f32", "f32")}, ("o c",)),
     Family("arg_extreme", {"": rows("ArgMax", "s8", "s64", {"smallest": False, "last": False, "axis": -1})}, ("rows",)),
     Family(
         "standardise",

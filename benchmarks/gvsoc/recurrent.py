@@ -10,7 +10,7 @@ from families import RNG, Family, draw, halves
 from layer import Case
 
 from deeploy.graph.types import DType
-from deeploy.operators.integer_recurrent import REACH, STEPS, packed
+from deeploy.operators.integer_recurrent import REACH, STEPS
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # Steps, samples, units.
@@ -57,7 +57,7 @@ def integer_layers(op: str) -> list[Case]:
     """Layers of quantised values, whose sums are of the size that tables are for."""
     a = np.linspace(-REACH, REACH, STEPS + 1)
     tables = {"LSTM": 3, "GRU": 2, "RNN": 1}[op]
-    table = packed(np.rint(np.tanh(np.stack([a] * tables)) * 32767).astype(np.int16))
+    table = np.rint(np.tanh(np.stack([a] * tables)) * 32767).astype(np.int16)
     found = []
     for t, n, k in LAYERS:
         operands = {"p": draw("s16", t, n, GATES[op], k).astype(np.int32), "r": draw("s8", GATES[op], k, k), "h": draw("s16", n, k)}
