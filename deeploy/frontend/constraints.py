@@ -34,7 +34,7 @@ from deeploy.frontend.predicates import (
     single,
     values_in,
 )
-from deeploy.frontend.schemas import QUANTISED, Attributes, history
+from deeploy.frontend.schemas import MICROSOFT, QUANTISED, Attributes, history
 from deeploy.frontend.structure import describe
 
 
@@ -187,6 +187,18 @@ def _zero_points(node: Operands) -> str | None:
     return None if zero is None or math.prod(zero.shape) == needed else f"has zero points of shape {list(zero.shape)}, {needed} are needed"
 
 
+def _columns(node: Operands) -> tuple[int, ...] | None:
+    """A bias for every column of weights."""
+    weights = node.shape(1)
+    return weights[1:] if weights is not None and len(weights) == 2 else None
+
+
+def _skipped(node: Operands) -> str | None:
+    """SkipLayerNormalization and its kind: what is added is the same for all batches, or has all rows of each."""
+    x, skip = node.shape(0) or (), node.shape(1) or ()
+    return None if x[-2:] == skip[-2:] else f"adds a tensor of shape {list(skip)} to one of shape {list(x)}"
+
+
 def _biases(node: Operands) -> tuple[int, ...] | None:
     """MultiHeadAttention: one for every column of queries, keys and values."""
     q, v = node.shape(0), node.shape(2)
@@ -296,6 +308,7 @@ def _regions(node: Operands) -> tuple[int, ...] | None:
 
 
 _SCALED = (shape_is(1, _channels), shape_is(2, _channels))
+_FLAGS = (at_least("unidirectional", 0, 1), at_least("rotary_embedding_dim", 0))
 CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     **{f"Reduce{kind}": (rank_is(1, 1),) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "Conv": (windowed(), shape_is(2, filters())),
@@ -329,8 +342,9 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "LSTM": (recurrent(4),),
     "RNN": (recurrent(1),),
     "LRN": (rank_is(0, 3, ANY), at_least("size", 1)),
+    f"{MICROSOFT}.Attention": (*_FLAGS, shape_is(2, _columns), masked(3)),
     "MultiHeadAttention": (at_least("unidirectional", 0, 1), shape_is(3, _biases), masked(4)),
-    "QAttention": (at_least("unidirectional", 0, 1), masked(5)),
+    "QAttention": (at_least("unidirectional", 0, 1), shape_is(2, _columns), masked(5)),
     "MatMulNBits": (_zero_points,),
     "MeanVarianceNormalization": (axes_in("axes", 1),),
     "OneHot": (axis_in(more=1, default=-1), single(1), shape_is(2, lambda node: (2,)), values_in(1, 1, lambda node: MOST)),
@@ -345,8 +359,8 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     "RotaryEmbedding": (at_least("rotary_embedding_dim", 0),),
     "ScatterElements": (axis_in(), same_rank(0, 1), shape_is(2, lambda node: node.shape(1)), _no_more, indices_in()),
     "ScatterND": (_nd_depth, shape_is(2, _scattered)),
-    "SkipLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole)),
-    "SkipSimplifiedLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole)),
+    "SkipLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole), _skipped),
+    "SkipSimplifiedLayerNormalization": (rank_is(1, 2, 3), rank_is(2, 1), broadcasts(1, _whole), _skipped),
     "Slice": (rank_is(1, 1), rank_is(2, 1), rank_is(3, 1), rank_is(4, 1)),
     "SpaceToDepth": (rank_is(0, 4), divides("blocksize", 2, 3)),
     "Squeeze": (rank_is(1, 0, 1), axes_in("axes", 1)),
@@ -361,7 +375,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
 def check_constraints(node: onnx.NodeProto, attributes: Attributes, inputs: Sequence[gs.Tensor | None]) -> None:
     """Raise ModelError where the operands of a standard operator, in shape or value, are not what it demands."""
     operands = Operands(attributes, inputs)
-    for check in CONSTRAINTS.get(node.op_type, ()):
+    for check in CONSTRAINTS.get(f"{node.domain}.{node.op_type}", CONSTRAINTS.get(node.op_type, ())):
         if (wrong := check(operands)) is not None:
             raise ModelError(f"{describe(node)} {wrong}", "correct the model, or export it again")
 
