@@ -317,6 +317,7 @@ CONSTRAINTS: Mapping[str, tuple[Constraint, ...]] = {
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), (axis_in(default=-1), broadcasts(1, _whole), broadcasts(2, _whole))),
     **{op: (_one_scale,) for op, form in QUANTISED.items() if op.startswith("QLinear") and form.bias is None and op != "QLinearMatMul"},
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), (_quantised_rows,)),
+    **dict.fromkeys(("iLayerNorm", "iNoNorm", "iRMSNorm"), (broadcasts(1, _whole), broadcasts(2, _whole))),
     "BatchNormalization": (rank_is(0, 2, ANY), *_SCALED, shape_is(3, _channels), shape_is(4, _channels)),
     "Clip": (single(1), single(2)),
     "Compress": (rank_is(1, 1),),

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from deeploy.errors import ModelError, UnsupportedError, shorten
-from deeploy.frontend.attributes import read_attributes
+from deeploy.frontend.attributes import read_array, read_attributes
 from deeploy.frontend.constraints import check_constraints
 from deeploy.frontend.formats import recognise, recognise_folder
 from deeploy.frontend.labels import without_dictionaries
@@ -71,6 +71,12 @@ def read_whole(path: Path) -> onnx.ModelProto:
         model.opset_import.append(helper.make_opsetid("", _BESIDE_OTHERS))
     without_dictionaries(model)
     _load_external_data(model, path.parent)
+    for tensor in (
+        *model.graph.initializer,
+        *_tensors(model.graph.node),
+        *(t for function in model.functions for t in _tensors(function.node)),
+    ):
+        read_array(tensor, tensor.name)  # or whoever looks at its value finds that it is damaged
     model = _inline_functions(model)
     for node in (node for graph in graphs(model.graph) for node in graph.node):
         _give_one_name(node)

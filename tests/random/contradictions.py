@@ -291,8 +291,6 @@ def truth(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[str, An
         return "unknown", ""
     if any(math.prod(tensor.dims) > MOST_ELEMENTS for tensor in model.graph.initializer):
         return "unknown", ""
-    if (node.domain, node.op_type) == (nodes.MS, "Attention") and not all([*node.input, *[""] * 3][:3]):
-        return "unknown", ""  # onnxruntime ends its process
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -364,7 +362,8 @@ def judged(label: str, model: onnx.ModelProto, how: str) -> tuple[str, str, str]
             return "failed", f"{type(crash).__name__} in {place}", f"{label}\n{traceback.format_exc()}"
     if feeds is None or got is None:
         return "passed", f"{op}: not compared", ""
-    verdict, found = truth(model, feeds)
+    is_fatal = model.graph.node[0].domain == nodes.MS and "input_absent" in label  # onnxruntime may end its process
+    verdict, found = ("unknown", "") if is_fatal else truth(model, feeds)
     if verdict == "unknown":
         return "passed", f"{op}: not compared", ""
     if verdict == "invalid":
@@ -387,5 +386,7 @@ def agrees(got: np.ndarray, wanted: np.ndarray) -> bool:
         return False
     if wanted.dtype.kind == "f":
         return bool(np.allclose(got, wanted, rtol=1e-3, atol=1e-4, equal_nan=True))
+    if wanted.dtype.kind in "OSU":
+        return bool(np.array_equal(got, wanted))
     difference = np.abs(got.astype(np.float64) - wanted.astype(np.float64)) if wanted.dtype.kind != "b" else got != wanted
     return bool(difference.max(initial=0) <= (1 if wanted.dtype in (np.int8, np.uint8) else 0))
